@@ -1,0 +1,259 @@
+//! A live stream and a peer that says anything: raw bytes, well-formed lies, notices; its own caller acts meanwhile.
+//!
+//! Run: `cargo fuzz run peer` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, and what the stream
+//! says of its ring and its receives must stay true.
+#![no_main]
+
+use std::collections::VecDeque;
+
+use arbitrary::Arbitrary;
+use inet_rdma_stream::{
+    Advert, Arrival, Control, ControlBody, Limits, Mode, Notice, Offer, Phase, Receive, ReceiveId, RemoteAddress, Seq,
+    Stream, Transfer,
+};
+use libfuzzer_sys::fuzz_target;
+
+const RING_BYTES: u32 = 32;
+
+#[derive(Debug, Arbitrary)]
+struct Session {
+    mode: u8,
+    ring_bytes: u8,
+    slots: u8,
+    adverts: u8,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Event {
+    Raw {
+        bytes: [u8; 40],
+        shorter_by: u8,
+    },
+    Advert {
+        credits: u8,
+        phase: u8,
+        seq: u16,
+        bytes: u8,
+        fill: bool,
+        address: u64,
+    },
+    WildAdvert {
+        phase: u64,
+        seq: u64,
+        bytes: u32,
+        fill: bool,
+    },
+    Ack {
+        credits: u8,
+        freed: u16,
+    },
+    Finish {
+        end: u64,
+    },
+    Credit {
+        credits: u16,
+    },
+    Tick,
+    Notice {
+        direct: bool,
+        bytes: u8,
+    },
+    WildNotice {
+        word: u32,
+    },
+    Send {
+        indirect: u8,
+        direct: u8,
+    },
+    Post {
+        bytes: u8,
+        fill: bool,
+    },
+    Copy {
+        bytes: u8,
+    },
+    Withdraw,
+    FinishOwn,
+    TickOwn,
+    Poll,
+}
+
+/// What the caller knows of a receive that it posted.
+struct Posted {
+    id: u64,
+    room: u32,
+}
+
+struct Caller {
+    stream: Stream,
+    posted: VecDeque<Posted>,
+    next_id: u64,
+}
+
+fuzz_target!(|session: Session| {
+    let mode = [Mode::Dynamic, Mode::DirectOnly, Mode::IndirectOnly][usize::from(session.mode % 3)];
+    let local = Limits {
+        ring_bytes: RING_BYTES,
+        receive_slots: 4 + u16::from(session.slots),
+        adverts: 2,
+    };
+    let remote = Limits {
+        ring_bytes: 1 + u32::from(session.ring_bytes),
+        receive_slots: 4 + u16::from(session.slots),
+        adverts: 1 + u16::from(session.adverts),
+    };
+    let Ok(stream) = Stream::new(mode, local, remote) else {
+        return;
+    };
+    let mut caller = Caller {
+        stream,
+        posted: VecDeque::new(),
+        next_id: 0,
+    };
+    for event in session.events {
+        // A violation ends a real connection; a caller that goes on must be safe all the same.
+        caller.run(event);
+        assert!(caller.stream.ring_bytes_readable() <= RING_BYTES);
+        assert_eq!(caller.stream.receives_posted(), caller.posted.len());
+    }
+});
+
+impl Caller {
+    fn run(&mut self, event: Event) {
+        match event {
+            Event::Raw { bytes, shorter_by } => {
+                let length = 40usize.saturating_sub(usize::from(shorter_by) % 44);
+                let _ = self.stream.handle_control(&bytes[..length]);
+            }
+            Event::Advert {
+                credits,
+                phase,
+                seq,
+                bytes,
+                fill,
+                address,
+            } => {
+                let phase = Phase(phase.into());
+                let advert = advert(phase, Seq(seq.into()), bytes.into(), fill, address);
+                self.control(credits.into(), ControlBody::Advert(advert));
+            }
+            Event::WildAdvert {
+                phase,
+                seq,
+                bytes,
+                fill,
+            } => {
+                self.control(0, ControlBody::Advert(advert(Phase(phase), Seq(seq), bytes, fill, 0)));
+            }
+            Event::Ack { credits, freed } => {
+                self.control(
+                    credits.into(),
+                    ControlBody::Ack {
+                        freed: Seq(freed.into()),
+                    },
+                );
+            }
+            Event::Finish { end } => self.control(0, ControlBody::Finish { end: Seq(end) }),
+            Event::Credit { credits } => self.control(credits, ControlBody::Credit),
+            Event::Tick => self.control(0, ControlBody::Tick),
+            Event::Notice { direct, bytes } => self.notice(Notice {
+                direct,
+                bytes: bytes.into(),
+            }),
+            Event::WildNotice { word } => {
+                if let Ok(notice) = Notice::parse(word) {
+                    self.notice(notice);
+                }
+            }
+            Event::Send { indirect, direct } => self.send(indirect.into(), direct.into()),
+            Event::Post { bytes, fill } => self.post(u32::from(bytes) + 1, fill),
+            Event::Copy { bytes } => self.copy(bytes.into()),
+            Event::Withdraw => self.withdraw(),
+            Event::FinishOwn => self.stream.finish(),
+            Event::TickOwn => self.stream.tick(),
+            Event::Poll => self.poll(),
+        }
+    }
+
+    fn control(&mut self, credits: u16, body: ControlBody) {
+        let _ = self.stream.handle_control(&Control { credits, body }.emit());
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        let Ok(Arrival::Direct { id, bytes, done, .. }) = self.stream.handle_notice(notice) else {
+            return;
+        };
+        let head = self
+            .posted
+            .front_mut()
+            .expect("a direct arrival names a posted receive");
+        assert_eq!(id.0, head.id);
+        head.room = head.room.checked_sub(bytes).expect("no more than the buffer takes");
+        if done {
+            self.posted.pop_front();
+        }
+    }
+
+    fn send(&mut self, indirect: u32, direct: u32) {
+        let (direct_room, indirect_room) = (self.stream.direct_room(), self.stream.indirect_room());
+        match self.stream.poll_transfer(Offer { indirect, direct }) {
+            Some(Transfer::Direct { bytes, .. }) => assert!(bytes > 0 && bytes <= direct && Some(bytes) <= direct_room),
+            Some(Transfer::Indirect { bytes, .. }) => assert!(bytes > 0 && bytes <= indirect.min(indirect_room)),
+            None => {}
+        }
+    }
+
+    fn post(&mut self, bytes: u32, fill: bool) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let target = RemoteAddress {
+            key: 1,
+            address: u64::MAX - 3,
+        };
+        self.stream.post_receive(Receive {
+            id: ReceiveId(id),
+            target,
+            bytes,
+            fill,
+        });
+        self.posted.push_back(Posted { id, room: bytes });
+    }
+
+    fn copy(&mut self, wanted: u32) {
+        let run = self.stream.ring_readable();
+        assert!(run.offset + run.bytes <= RING_BYTES);
+        let bytes = wanted
+            .min(run.bytes)
+            .min(self.posted.front().map_or(u32::MAX, |head| head.room));
+        let completed = self.stream.handle_copied(bytes);
+        if let Some(head) = self.posted.front_mut() {
+            head.room -= bytes;
+        }
+        if let Some(completed) = completed {
+            assert_eq!(self.posted.pop_front().map(|head| head.id), Some(completed.id.0));
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(id) = self.stream.withdraw() {
+            self.posted.retain(|posted| posted.id != id.0);
+        }
+    }
+
+    fn poll(&mut self) {
+        while let Some(control) = self.stream.poll_control() {
+            assert_eq!(Control::parse(&control.emit()), Ok(control));
+        }
+    }
+}
+
+fn advert(phase: Phase, seq: Seq, bytes: u32, fill: bool, address: u64) -> Advert {
+    Advert {
+        target: RemoteAddress { key: 2, address },
+        bytes,
+        fill,
+        seq,
+        phase,
+    }
+}

@@ -1,0 +1,132 @@
+//! Receive slots: how many messages may be under way, so that no receive queue ever runs dry.
+//!
+//! Every message, be it the notice of a transfer or a control message, uses one slot of the other side's receive queue.
+//! A side starts with as many credits as the peer has slots, and spends one per message. The slot of a message that came
+//! in is posted again before the message is looked at; from then on it is *owed* to the peer, and goes back to it as a
+//! number on the next control message.
+//!
+//! # Rules
+//! * A transfer needs more than [`DATA_RESERVE`] credits: bulk never takes what control messages live on.
+//! * A control message that gives credits back needs one credit; one that gives none back needs two. So the last credit
+//!   is only ever spent on a message that brings the other side credits.
+//! * A message of its own is made for credits once at least half of the slots are owed.
+//!
+//! # Never more messages than slots
+//! For the direction from A to B, at any time: credits of A + messages under way to B + owed by B + credits under way to
+//! A = slots of B. So the messages under way are at most the slots that are posted.
+//!
+//! # Never a deadlock
+//! Let all that is under way arrive, and let nobody have anything left that these rules let it send. Write c for credits,
+//! o for owed, n for slots; nothing is under way, so c_A + o_B = n_B and c_B + o_A = n_A.
+//! 1. c_A and c_B are not both 0. Look at the last message with which A went from one credit to none, and the same for B.
+//!    Each gave the other at least one credit. B's must have arrived before A sent its own, or A would have a credit now;
+//!    and A's before B sent its own. Each before the other cannot be.
+//! 2. Say c_A >= 1. If o_A were at least half of n_A, A would send these credits, for that it needs only the one. So
+//!    o_A < n_A / 2 (rounded down), hence c_B >= n_A - n_A / 2 + 1, which is 3 or more from 4 slots on: B may send
+//!    transfers and every control message. And because c_B >= 1 the same holds the other way round: so may A.
+//!
+//! Whoever waits for a credit gets it, then, with no more help than that the peer looks at its messages.
+//!
+//! # Never credits for ever
+//! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and adds
+//! one to it, its own slot. Each lowers the sum by one or more, so from any point at most as many follow as are owed.
+//! This is why [`crate::Limits::RECEIVE_SLOTS_MIN`] is 4: with 3 slots half is one, and two idle sides would pass the
+//! same credit to and fro for ever.
+
+use crate::violation::Violation;
+
+/// Credits that transfers leave to control messages.
+const DATA_RESERVE: u16 = 2;
+
+/// # Invariants
+/// `known <= remote_slots` and `owed <= local_slots`.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+pub(crate) struct Credit {
+    /// Free slots of the peer, as far as this side knows.
+    known: u16,
+    /// Depth of the peer's receive queue.
+    remote_slots: u16,
+    /// Slots of this side that are free again and that the peer does not know of yet.
+    owed: u16,
+    /// Depth of this side's receive queue.
+    local_slots: u16,
+    /// The mutation that the model must find: without a reserve both sides end up with no credit.
+    #[cfg(test)]
+    pub without_reserve: bool,
+}
+
+impl Credit {
+    pub fn new(local_slots: u16, remote_slots: u16) -> Credit {
+        Credit {
+            known: remote_slots,
+            remote_slots,
+            owed: 0,
+            local_slots,
+            #[cfg(test)]
+            without_reserve: false,
+        }
+    }
+
+    #[cfg(not(test))]
+    fn keeps_reserve(&self) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn keeps_reserve(&self) -> bool {
+        !self.without_reserve
+    }
+
+    /// A message came in: its slot is owed to the peer now.
+    pub fn handle_message(&mut self) -> Result<(), Violation> {
+        if self.owed == self.local_slots {
+            return Err(Violation::SlotsOverrun {
+                slots: self.local_slots,
+            });
+        }
+        self.owed += 1;
+        Ok(())
+    }
+
+    /// The peer gives credits back.
+    pub fn handle_credits(&mut self, credits: u16) -> Result<(), Violation> {
+        match self.known.checked_add(credits) {
+            Some(known) if known <= self.remote_slots => {
+                self.known = known;
+                Ok(())
+            }
+            _ => Err(Violation::CreditExcess {
+                credits,
+                known: self.known,
+                slots: self.remote_slots,
+            }),
+        }
+    }
+
+    pub fn allows_transfer(&self) -> bool {
+        self.known > if self.keeps_reserve() { DATA_RESERVE } else { 0 }
+    }
+
+    pub fn allows_control(&self) -> bool {
+        self.known >= 2 || (self.known == 1 && (self.owed > 0 || !self.keeps_reserve()))
+    }
+
+    /// Whether the credits owed are worth a message of their own.
+    pub fn is_due(&self) -> bool {
+        self.owed >= self.local_slots / 2
+    }
+
+    /// A transfer goes out; [`Self::allows_transfer`] said that it may.
+    pub fn spend_on_transfer(&mut self) {
+        debug_assert!(self.allows_transfer());
+        self.known = self.known.saturating_sub(1);
+    }
+
+    /// A control message goes out, [`Self::allows_control`] said that it may: the credits that it gives back.
+    pub fn spend_on_control(&mut self) -> u16 {
+        debug_assert!(self.allows_control());
+        self.known = self.known.saturating_sub(1);
+        std::mem::take(&mut self.owed)
+    }
+}

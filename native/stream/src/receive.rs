@@ -1,0 +1,84 @@
+//! A posted receive: what the caller offers, and what becomes of it.
+
+use crate::wire::RemoteAddress;
+
+/// The caller's name for a posted receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiveId(pub u64);
+
+/// A buffer that the caller wants filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Receive {
+    /// Names it when it is done.
+    pub id: ReceiveId,
+    /// Where the peer finds it.
+    pub target: RemoteAddress,
+    /// Its size, 1 to [`crate::TRANSFER_BYTES_MAX`].
+    pub bytes: u32,
+    /// It counts as received only when it is full. False: with the first bytes.
+    pub fill: bool,
+}
+
+/// Where the bytes of a transfer arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// In the ring, behind what is there.
+    Ring {
+        /// How many.
+        bytes: u32,
+    },
+    /// In a posted receive.
+    Direct {
+        /// Which.
+        id: ReceiveId,
+        /// Where in its buffer.
+        offset: u32,
+        /// How many.
+        bytes: u32,
+        /// The receive is satisfied: its buffer is the caller's again.
+        done: bool,
+    },
+}
+
+/// A receive that is satisfied by bytes copied from the ring: its buffer is the caller's again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completed {
+    /// Which.
+    pub id: ReceiveId,
+    /// All the bytes that are in its buffer.
+    pub bytes: u32,
+}
+
+/// A receive on its way to be satisfied.
+///
+/// # Invariants
+/// `filled <= receive.bytes`.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+pub(crate) struct Posted {
+    pub receive: Receive,
+    /// Bytes of it that are there.
+    pub filled: u32,
+}
+
+impl Posted {
+    pub fn new(receive: Receive) -> Posted {
+        Posted { receive, filled: 0 }
+    }
+
+    /// Bytes that it still takes.
+    pub fn room(&self) -> u32 {
+        self.receive.bytes - self.filled
+    }
+
+    /// The least that it will still get: its share in S'_r while it is advertised.
+    pub fn least(&self) -> u32 {
+        if self.receive.fill { self.room() } else { 1 }
+    }
+
+    /// More bytes are there. True: it is satisfied.
+    pub fn fill(&mut self, bytes: u32) -> bool {
+        self.filled += bytes;
+        !self.receive.fill || self.room() == 0
+    }
+}

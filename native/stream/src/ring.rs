@@ -1,0 +1,87 @@
+//! Positions in a ring: the sender's view of the peer's ring and the receiver's of its own are the same arithmetic.
+
+use crate::seq::Seq;
+
+/// A contiguous run in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RingSpan {
+    /// Where it starts, in bytes from the start of the ring.
+    pub offset: u32,
+    /// Its size; 0: there is none.
+    pub bytes: u32,
+}
+
+/// # Invariants
+/// `freed <= written`, and `written - freed <= bytes`.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+pub(crate) struct Ring {
+    bytes: u32,
+    /// Bytes ever written. The next one goes to `written % bytes`.
+    written: Seq,
+    /// Bytes ever freed. The oldest one in the ring is at `freed % bytes`.
+    freed: Seq,
+}
+
+impl Ring {
+    /// An empty ring of `bytes` (at least 1) that has had `start` bytes through it.
+    pub fn new(bytes: u32, start: Seq) -> Ring {
+        Ring {
+            bytes,
+            written: start,
+            freed: start,
+        }
+    }
+
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    pub fn written(&self) -> Seq {
+        self.written
+    }
+
+    pub fn freed(&self) -> Seq {
+        self.freed
+    }
+
+    /// Bytes in the ring. Fits: the difference is at most `bytes`.
+    pub fn used(&self) -> u32 {
+        (self.written.0 - self.freed.0) as u32
+    }
+
+    pub fn free(&self) -> u32 {
+        self.bytes - self.used()
+    }
+
+    /// The run that the next write may use: up to the first byte in use or the ring's end.
+    pub fn writable(&self) -> RingSpan {
+        self.span(self.written, self.free())
+    }
+
+    /// The oldest run of bytes in the ring, up to its end.
+    pub fn readable(&self) -> RingSpan {
+        self.span(self.freed, self.used())
+    }
+
+    /// `bytes` are now written; at most `free()`.
+    pub fn write(&mut self, bytes: u32) {
+        debug_assert!(bytes <= self.free());
+        self.written = self.written.plus(bytes);
+    }
+
+    /// All up to `freed` are now free; at most `written()`, not less than before.
+    pub fn free_to(&mut self, freed: Seq) {
+        debug_assert!(self.freed <= freed && freed <= self.written);
+        self.freed = freed;
+    }
+
+    fn span(&self, from: Seq, bytes: u32) -> RingSpan {
+        // Fits: a remainder by a 32-bit number.
+        let offset = (from.0 % u64::from(self.bytes)) as u32;
+        RingSpan {
+            offset,
+            bytes: bytes.min(self.bytes - offset),
+        }
+    }
+}

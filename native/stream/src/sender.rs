@@ -1,0 +1,297 @@
+//! The sending half: picks, per transfer, between an advertised buffer and the peer's ring.
+
+use std::collections::VecDeque;
+
+use crate::counters::Counters;
+use crate::limits::{Limits, Mode};
+use crate::ring::Ring;
+use crate::seq::{Phase, Seq};
+use crate::violation::Violation;
+use crate::wire::{Advert, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
+
+/// What the caller would write now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Bytes, if the transfer goes into the ring. 0: nothing is meant for the ring, wait for an advertisement.
+    pub indirect: u32,
+    /// Bytes, if the transfer goes into an advertised buffer. 0: a voluntary indirect transfer, which makes the
+    /// advertisements at hand stale.
+    pub direct: u32,
+}
+
+/// A write that the caller must post now, with its notice. It carries as many of the caller's bytes as `bytes` says,
+/// never more than were offered for its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Transfer {
+    /// Into an advertised buffer.
+    Direct {
+        /// Where to.
+        target: RemoteAddress,
+        /// How many bytes.
+        bytes: u32,
+        /// What to tell the peer.
+        notice: Notice,
+    },
+    /// Into the peer's ring.
+    Indirect {
+        /// Where to, in bytes from the start of the peer's ring.
+        offset: u32,
+        /// How many bytes.
+        bytes: u32,
+        /// What to tell the peer.
+        notice: Notice,
+    },
+}
+
+/// # Invariants
+/// All of `adverts` are of one phase. While `phase` is direct they are of that phase.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+pub(crate) struct Sender {
+    mode: Mode,
+    /// S_s: the next byte to send.
+    next: Seq,
+    /// P_s.
+    phase: Phase,
+    /// The peer's ring as far as it is known here; what is free in it is b_s.
+    ring: Ring,
+    /// Q: the head of a buffer that must be filled loses what was written into it already.
+    adverts: VecDeque<Advert>,
+    adverts_max: u16,
+    /// The last advertisement that arrived: its phase, and the least byte that the next one of that phase can be for.
+    last_phase: Phase,
+    last_least: Seq,
+    finished: bool,
+    /// The mutation that the model must find: without the jump an advertisement meets a wrong byte.
+    #[cfg(test)]
+    pub without_phase_jump: bool,
+}
+
+impl Sender {
+    pub fn new(mode: Mode, local: &Limits, remote: &Limits, start: Seq) -> Sender {
+        Sender {
+            mode,
+            next: start,
+            phase: Phase(0),
+            ring: Ring::new(remote.ring_bytes, start),
+            adverts: VecDeque::with_capacity(usize::from(local.adverts)),
+            adverts_max: local.adverts,
+            last_phase: Phase(0),
+            last_least: start,
+            finished: false,
+            #[cfg(test)]
+            without_phase_jump: false,
+        }
+    }
+
+    pub fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// After this nothing is sent, and what the peer advertises is dropped.
+    pub fn finish(&mut self) {
+        self.finished = true;
+        self.adverts.clear();
+    }
+
+    /// An advertisement arrived. True: it can be used, or could be so far.
+    pub fn handle_advert(&mut self, advert: Advert, counters: &mut Counters) -> Result<bool, Violation> {
+        self.drop_stale(counters);
+        self.check_phase(&advert)?;
+        if advert.target.address.checked_add(u64::from(advert.bytes)).is_none() {
+            return Err(Violation::AdvertAddress);
+        }
+        counters.adverts_received += 1;
+        let least = advert
+            .seq
+            .checked_add(least_bytes(&advert))
+            .ok_or(Violation::TooManyBytes)?;
+        if self.finished || self.mode == Mode::IndirectOnly {
+            self.remember(&advert, least);
+            return Ok(false);
+        }
+        self.check_seq(&advert)?;
+        self.remember(&advert, least);
+        if self.adverts.len() == usize::from(self.adverts_max) {
+            return Err(Violation::AdvertExcess { max: self.adverts_max });
+        }
+        self.adverts.push_back(advert);
+        self.drop_stale(counters);
+        Ok(!self.adverts.is_empty())
+    }
+
+    fn remember(&mut self, advert: &Advert, least: Seq) {
+        self.last_phase = advert.phase;
+        self.last_least = least;
+    }
+
+    /// A receiver enters each direct phase by advertising in it, and in order, so that phases come without a gap. It
+    /// leaves one only when it sees indirect bytes, and before these were sent here the phase was left here, too: so an
+    /// advertisement of a new phase finds none of the old phase at hand, and no direct phase going on.
+    fn check_phase(&self, advert: &Advert) -> Result<(), Violation> {
+        if !advert.phase.is_direct() {
+            return Err(Violation::AdvertIndirect { phase: advert.phase });
+        }
+        let same = advert.phase == self.last_phase;
+        let new = advert.phase.0.checked_sub(self.last_phase.0) == Some(2)
+            && !self.phase.is_direct()
+            && self.adverts.is_empty();
+        if same || new {
+            Ok(())
+        } else {
+            Err(Violation::AdvertPhase {
+                phase: advert.phase,
+                before: self.last_phase,
+            })
+        }
+    }
+
+    /// The byte is at least what the one before it leaves over, and at most what was sent and what the advertisements
+    /// still at hand will take at the least. The latter counts only while the phase is not over here: what was dropped
+    /// as stale is missing from the sum, but a stale advertisement ended its phase.
+    fn check_seq(&self, advert: &Advert) -> Result<(), Violation> {
+        let least = if advert.phase == self.last_phase {
+            self.last_least
+        } else {
+            Seq(0)
+        };
+        let is_over = advert.phase < self.phase;
+        let held = self
+            .adverts
+            .iter()
+            .fold(self.next, |seq, held| seq.plus(least_bytes(held)));
+        let most = if is_over { Seq(u64::MAX) } else { held };
+        if advert.seq < least || advert.seq > most {
+            return Err(Violation::AdvertSeq {
+                seq: advert.seq,
+                least,
+                most,
+            });
+        }
+        Ok(())
+    }
+
+    /// The peer has copied all up to `freed` out of its ring. True: that is news.
+    pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
+        let before = self.ring.freed();
+        if freed > self.ring.written() {
+            return Err(Violation::AckUnsent {
+                freed,
+                written: self.ring.written(),
+            });
+        }
+        if freed < before {
+            return Err(Violation::AckBack { freed, before });
+        }
+        self.ring.free_to(freed);
+        Ok(freed > before)
+    }
+
+    /// Step 1's first half: takes advertisements that can never be used from the head of Q.
+    ///
+    /// The jump is what keeps a late advertisement from a wrong byte: the receiver sent it before it saw indirect bytes
+    /// that are under way, so whatever else it advertised in that phase rests on the same error, and the phase is over.
+    fn drop_stale(&mut self, counters: &mut Counters) {
+        while let Some(head) = self.adverts.front() {
+            if self.phase.is_direct() || (head.phase >= self.phase && head.seq >= self.next) {
+                return;
+            }
+            if self.phase < head.phase && self.jumps() {
+                self.phase = head.phase.next();
+            }
+            self.adverts.pop_front();
+            counters.adverts_stale += 1;
+        }
+    }
+
+    #[cfg(not(test))]
+    fn jumps(&self) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn jumps(&self) -> bool {
+        !self.without_phase_jump
+    }
+
+    /// Bytes that the next direct transfer may carry; 0: nothing usable is advertised.
+    pub fn direct_room(&mut self, counters: &mut Counters) -> u32 {
+        self.drop_stale(counters);
+        self.adverts.front().map_or(0, |head| head.bytes)
+    }
+
+    /// Bytes that the next indirect transfer may carry.
+    pub fn indirect_room(&self) -> u32 {
+        if self.finished || self.mode == Mode::DirectOnly {
+            0
+        } else {
+            self.ring.writable().bytes
+        }
+    }
+
+    /// What the algorithm picks for `offer`, as (direct, bytes); None: wait. Changes nothing but stale advertisements.
+    pub fn pick(&mut self, offer: Offer, counters: &mut Counters) -> Option<(bool, u32)> {
+        if self.finished {
+            return None;
+        }
+        let room = self.direct_room(counters);
+        if room > 0 && offer.direct > 0 {
+            return Some((true, offer.direct.min(room)));
+        }
+        match offer.indirect.min(self.indirect_room()) {
+            0 => None,
+            bytes => Some((false, bytes)),
+        }
+    }
+
+    /// Sends `bytes`, at most `direct_room`, into the advertised buffer at the head.
+    pub fn send_direct(&mut self, bytes: u32, counters: &mut Counters) -> Option<Transfer> {
+        let head = self.adverts.front_mut()?;
+        let target = head.target;
+        let head_phase = head.phase;
+        if head.fill && bytes < head.bytes {
+            head.target = head.target.plus(bytes);
+            head.bytes -= bytes;
+            head.seq = head.seq.plus(bytes);
+        } else {
+            self.adverts.pop_front();
+        }
+        if !self.phase.is_direct() {
+            self.phase = head_phase;
+            counters.phase_switches_sent += 1;
+        }
+        self.next = self.next.plus(bytes);
+        counters.direct_transfers_sent += 1;
+        counters.direct_bytes_sent += u64::from(bytes);
+        Some(Transfer::Direct {
+            target,
+            bytes,
+            notice: Notice { direct: true, bytes },
+        })
+    }
+
+    /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
+    pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
+        let offset = self.ring.writable().offset;
+        if self.phase.is_direct() {
+            self.phase = self.phase.next();
+            counters.phase_switches_sent += 1;
+        }
+        self.ring.write(bytes);
+        self.next = self.next.plus(bytes);
+        counters.indirect_transfers_sent += 1;
+        counters.indirect_bytes_sent += u64::from(bytes);
+        Transfer::Indirect {
+            offset,
+            bytes,
+            notice: Notice { direct: false, bytes },
+        }
+    }
+}
+
+/// The least that a transfer into this buffer moves the stream on before the next buffer is used.
+fn least_bytes(advert: &Advert) -> u32 {
+    debug_assert!(advert.bytes <= TRANSFER_BYTES_MAX);
+    if advert.fill { advert.bytes } else { 1 }
+}

@@ -1,0 +1,306 @@
+//! One side of a connection: both directions, and the credits that both share.
+
+use crate::counters::Counters;
+use crate::credit::Credit;
+use crate::limits::{Limits, LimitsError, Mode};
+use crate::receive::{Arrival, Completed, Receive, ReceiveId};
+use crate::receiver::Receiver;
+use crate::ring::RingSpan;
+use crate::sender::{Offer, Sender, Transfer};
+use crate::seq::Seq;
+use crate::violation::Violation;
+use crate::wire::{Control, ControlBody, Notice, TRANSFER_BYTES_MAX};
+
+/// What a control message means for the caller. After each of them but [`ControlEvent::Nothing`] look again whether
+/// something can be sent: any message may also have brought credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlEvent {
+    /// An advertisement, room in the ring or credits: what had to wait may go now.
+    Writable,
+    /// The peer is alive.
+    Ticked,
+    /// The peer will send nothing more than what [`Stream::is_end`] waits for.
+    Finished,
+    /// Nothing to do.
+    Nothing,
+}
+
+/// How far a half-close is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Finish {
+    Open,
+    Wanted,
+    Sent,
+}
+
+/// One side of a connection.
+///
+/// The caller moves bytes and messages: it posts what [`Stream::poll_transfer`] and [`Stream::poll_control`] give, and
+/// hands over what arrives, one call per message. A [`Violation`] is final: close the connection.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+pub struct Stream {
+    sender: Sender,
+    receiver: Receiver,
+    credit: Credit,
+    finish: Finish,
+    tick: bool,
+    /// The last transfer had to wait for a credit and has not gone yet.
+    stalled: bool,
+    counters: Counters,
+}
+
+impl Stream {
+    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said.
+    pub fn new(mode: Mode, local: Limits, remote: Limits) -> Result<Stream, LimitsError> {
+        Stream::starting_at(mode, local, remote, Seq(0))
+    }
+
+    /// A stream that has had `start` bytes through both rings, in each direction.
+    pub(crate) fn starting_at(mode: Mode, local: Limits, remote: Limits, start: Seq) -> Result<Stream, LimitsError> {
+        local.check()?;
+        remote.check()?;
+        Ok(Stream {
+            sender: Sender::new(mode, &local, &remote, start),
+            receiver: Receiver::new(mode, &local, &remote, start),
+            credit: Credit::new(local.receive_slots, remote.receive_slots),
+            finish: Finish::Open,
+            tick: false,
+            stalled: false,
+            counters: Counters::default(),
+        })
+    }
+
+    // What came in.
+
+    /// A transfer has arrived in this side's memory; its receive slot is posted again.
+    pub fn handle_notice(&mut self, notice: Notice) -> Result<Arrival, Violation> {
+        self.credit.handle_message()?;
+        if notice.bytes == 0 || notice.bytes > TRANSFER_BYTES_MAX {
+            return Err(Violation::NoticeBytes(notice.bytes));
+        }
+        if notice.direct {
+            self.receiver.handle_direct(notice.bytes, &mut self.counters)
+        } else {
+            self.receiver.handle_indirect(notice.bytes, &mut self.counters)
+        }
+    }
+
+    /// A control message has arrived; its receive slot is posted again.
+    pub fn handle_control(&mut self, bytes: &[u8]) -> Result<ControlEvent, Violation> {
+        self.credit.handle_message()?;
+        let control = Control::parse(bytes)?;
+        self.credit.handle_credits(control.credits)?;
+        self.counters.controls_received += 1;
+        let news = match control.body {
+            ControlBody::Credit => false,
+            ControlBody::Advert(advert) => self.sender.handle_advert(advert, &mut self.counters)?,
+            ControlBody::Ack { freed } => self.sender.handle_ack(freed)?,
+            ControlBody::Tick => {
+                self.counters.ticks_received += 1;
+                return Ok(ControlEvent::Ticked);
+            }
+            ControlBody::Finish { end } => {
+                self.receiver.handle_finish(end)?;
+                return Ok(ControlEvent::Finished);
+            }
+        };
+        Ok(if news || control.credits > 0 {
+            ControlEvent::Writable
+        } else {
+            ControlEvent::Nothing
+        })
+    }
+
+    // Sending.
+
+    /// Bytes that the next direct transfer may carry. None: no usable advertisement, or no credit for a transfer.
+    /// Drops stale advertisements.
+    #[must_use]
+    pub fn direct_room(&mut self) -> Option<u32> {
+        let room = self.sender.direct_room(&mut self.counters);
+        (room > 0 && self.credit.allows_transfer()).then_some(room)
+    }
+
+    /// Bytes up to the ring's end or the first one in use, that is: what the next indirect transfer may carry. 0: none
+    /// free, or no credit for a transfer.
+    #[must_use]
+    pub fn indirect_room(&self) -> u32 {
+        if self.credit.allows_transfer() {
+            self.sender.indirect_room()
+        } else {
+            0
+        }
+    }
+
+    /// Decides how the next bytes go, and counts them as gone. None: wait until [`Self::handle_control`] gives an event.
+    ///
+    /// With a usable advertisement and `offer.direct` over 0 the transfer is direct; else it is indirect if
+    /// `offer.indirect` is over 0 and the ring has room. It carries as much of the offer as fits.
+    #[must_use]
+    pub fn poll_transfer(&mut self, offer: Offer) -> Option<Transfer> {
+        let (direct, bytes) = self.sender.pick(offer, &mut self.counters)?;
+        if !self.credit.allows_transfer() {
+            self.counters.credit_stalls += u64::from(!self.stalled);
+            self.stalled = true;
+            return None;
+        }
+        let transfer = if direct {
+            self.sender.send_direct(bytes, &mut self.counters)?
+        } else {
+            self.sender.send_indirect(bytes, &mut self.counters)
+        };
+        self.stalled = false;
+        self.credit.spend_on_transfer();
+        Some(transfer)
+    }
+
+    /// Asks for a keepalive; one that has not gone yet serves for this one, too.
+    pub fn tick(&mut self) {
+        self.tick = true;
+    }
+
+    /// Ends this side's direction: no transfer follows. Receiving goes on. Idempotent.
+    ///
+    /// The message carries the stream's length, so it may overtake data.
+    pub fn finish(&mut self) {
+        if self.finish == Finish::Open {
+            self.finish = Finish::Wanted;
+            self.sender.finish();
+        }
+    }
+
+    /// Whether [`Self::finish`] was called and its message was handed out.
+    #[must_use]
+    pub fn is_finished_sent(&self) -> bool {
+        self.finish == Finish::Sent
+    }
+
+    // Receiving.
+
+    /// Offers a buffer, behind those that are posted already. Of 1 to [`TRANSFER_BYTES_MAX`] bytes.
+    ///
+    /// It stays the peer's until it is named by an [`Arrival::Direct`] with `done`, by a [`Completed`] or by
+    /// [`Self::withdraw`].
+    pub fn post_receive(&mut self, receive: Receive) {
+        self.receiver.post(receive);
+    }
+
+    /// The oldest contiguous run of bytes in the ring; of 0 bytes if there is none.
+    #[must_use]
+    pub fn ring_readable(&self) -> RingSpan {
+        self.receiver.ring().readable()
+    }
+
+    /// All bytes in the ring, in one run or two.
+    #[must_use]
+    pub fn ring_bytes_readable(&self) -> u32 {
+        self.receiver.ring().used()
+    }
+
+    /// The caller copied the ring's oldest `bytes`: into the head of the posted receives, behind what is in it, if there
+    /// is one; else to where it likes. More than are in the ring, or than the head still takes, is the caller's mistake:
+    /// a panic in a debug build; what is too much is ignored (ring) or counted as out (receive) otherwise.
+    pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
+        self.receiver.handle_copied(bytes)
+    }
+
+    /// Takes back, one per call, a posted receive that can never be filled directly any more (indirect bytes arrived
+    /// after it was advertised, or the stream is at its end), or that was not advertised yet. Its buffer is the caller's
+    /// again; a `fill` receive may hold bytes that earlier arrivals told of. None: the peer may write into all others.
+    #[must_use]
+    pub fn withdraw(&mut self) -> Option<ReceiveId> {
+        self.receiver.withdraw()
+    }
+
+    /// Receives that are posted and not satisfied, advertised or not.
+    #[must_use]
+    pub fn receives_posted(&self) -> usize {
+        self.receiver.receives()
+    }
+
+    /// The peer has finished, and every byte up to its end has arrived and left the ring.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.receiver.is_end()
+    }
+
+    // What must go out.
+
+    /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
+    ///
+    /// Order: keepalive, end of stream, advertisements, acknowledgement, credits. The first two are rare and must not
+    /// wait; advertisements go before an acknowledgement because a sender that stands still goes on with the first of
+    /// them that it gets, and direct is better. Every message gives back all credits owed; one that exists only for them
+    /// says also what was freed.
+    #[must_use]
+    pub fn poll_control(&mut self) -> Option<Control> {
+        if !self.credit.allows_control() {
+            return None;
+        }
+        let body = self.next_body()?;
+        self.counters.controls_sent += 1;
+        Some(Control {
+            credits: self.credit.spend_on_control(),
+            body,
+        })
+    }
+
+    fn next_body(&mut self) -> Option<ControlBody> {
+        if std::mem::take(&mut self.tick) {
+            self.counters.ticks_sent += 1;
+            return Some(ControlBody::Tick);
+        }
+        if self.finish == Finish::Wanted {
+            self.finish = Finish::Sent;
+            return Some(ControlBody::Finish {
+                end: self.sender.next(),
+            });
+        }
+        if let Some(advert) = self.receiver.advertise(&mut self.counters) {
+            return Some(ControlBody::Advert(advert));
+        }
+        if self.receiver.ack_due() {
+            return Some(ControlBody::Ack {
+                freed: self.receiver.ack(),
+            });
+        }
+        if !self.credit.is_due() {
+            return None;
+        }
+        if self.receiver.has_unacked() {
+            return Some(ControlBody::Ack {
+                freed: self.receiver.ack(),
+            });
+        }
+        Some(ControlBody::Credit)
+    }
+
+    /// Whether [`Self::poll_control`] has something to say, be it that credits forbid it for now.
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        self.tick
+            || self.finish == Finish::Wanted
+            || self.receiver.ack_due()
+            || self.receiver.may_advertise()
+            || self.credit.is_due()
+    }
+
+    /// Totals since the start.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// For the tests: the parts, to look into or to break.
+    #[cfg(test)]
+    pub(crate) fn parts(&mut self) -> (&mut Sender, &mut Receiver, &mut Counters) {
+        (&mut self.sender, &mut self.receiver, &mut self.counters)
+    }
+
+    /// For the tests: spend credits to the last one, whatever for.
+    #[cfg(test)]
+    pub(crate) fn break_reserve(&mut self, without_reserve: bool) {
+        self.credit.without_reserve = without_reserve;
+    }
+}

@@ -1,0 +1,227 @@
+//! Every interleaving of small worlds, by stateright; and that it finds what is broken on purpose.
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::exploration::Exploration;
+use super::world::Setup;
+use crate::{Limits, Mode, Seq};
+
+fn limits(ring_bytes: u32, adverts: u16) -> Limits {
+    Limits {
+        ring_bytes,
+        receive_slots: Limits::RECEIVE_SLOTS_MIN,
+        adverts,
+    }
+}
+
+/// One side sends `bytes` bytes, the other has `buffers`.
+fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32]) -> Exploration {
+    Exploration {
+        setup: Setup {
+            mode,
+            limits: [limits(ring_bytes, adverts); 2],
+            bytes: [bytes, 0],
+            buffers: [vec![], buffers.to_vec()],
+            start: Seq((1 << 32) - 2),
+            without_phase_jump: false,
+            without_reserve: false,
+        },
+        send_max: 2,
+        voluntary: true,
+        fills: vec![false],
+        withdraw: true,
+        finish: true,
+        ticks: 0,
+    }
+}
+
+fn explore(exploration: Exploration) {
+    let checker = exploration.checker().threads(2).spawn_bfs().join();
+    println!(
+        "{} states, {} of them unique",
+        checker.state_count(),
+        checker.unique_state_count()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn one_buffer() {
+    explore(one_way(Mode::Dynamic, 2, 1, 4, &[2]));
+}
+
+#[test]
+fn two_advertisements_at_a_time() {
+    explore(one_way(Mode::Dynamic, 2, 2, 3, &[2, 1]));
+}
+
+#[test]
+fn a_ring_of_one_byte() {
+    explore(one_way(Mode::Dynamic, 1, 2, 3, &[1, 1]));
+}
+
+#[test]
+fn a_ring_of_three_bytes() {
+    explore(Exploration {
+        voluntary: false,
+        send_max: 3,
+        ..one_way(Mode::Dynamic, 3, 1, 4, &[2])
+    });
+}
+
+#[test]
+fn a_ring_of_four_bytes() {
+    explore(one_way(Mode::Dynamic, 4, 1, 4, &[1]));
+}
+
+#[test]
+fn buffers_that_must_be_filled() {
+    let dynamic = one_way(Mode::Dynamic, 1, 2, 3, &[2, 1]);
+    explore(Exploration {
+        fills: vec![true],
+        voluntary: false,
+        ..dynamic
+    });
+}
+
+#[test]
+fn a_buffer_that_is_filled_by_both_kinds_of_transfer() {
+    explore(Exploration {
+        fills: vec![true],
+        ..one_way(Mode::Dynamic, 2, 1, 4, &[3])
+    });
+}
+
+#[test]
+fn buffers_of_both_sorts() {
+    explore(Exploration {
+        fills: vec![true, false],
+        ..one_way(Mode::Dynamic, 2, 1, 3, &[2])
+    });
+}
+
+#[test]
+fn a_receiver_that_never_withdraws() {
+    explore(Exploration {
+        withdraw: false,
+        ..one_way(Mode::Dynamic, 2, 2, 3, &[1, 1])
+    });
+}
+
+#[test]
+fn direct_transfers_only() {
+    explore(Exploration {
+        fills: vec![true, false],
+        ..one_way(Mode::DirectOnly, 1, 2, 4, &[2, 1])
+    });
+}
+
+#[test]
+fn indirect_transfers_only() {
+    explore(one_way(Mode::IndirectOnly, 3, 1, 6, &[2]));
+}
+
+#[test]
+fn both_directions_share_the_credits() {
+    let mut both = one_way(Mode::Dynamic, 1, 1, 2, &[1]);
+    both.setup.bytes = [2, 1];
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        ..both
+    });
+}
+
+#[test]
+fn both_directions_indirect_only() {
+    let mut both = one_way(Mode::IndirectOnly, 2, 1, 4, &[]);
+    both.setup.bytes = [4, 3];
+    explore(Exploration {
+        send_max: 1,
+        finish: false,
+        ..both
+    });
+}
+
+#[test]
+fn sides_that_allow_each_other_different_things() {
+    let mut unequal = one_way(Mode::Dynamic, 2, 1, 3, &[1, 2]);
+    unequal.setup.limits = [
+        Limits {
+            ring_bytes: 1,
+            receive_slots: 5,
+            adverts: 2,
+        },
+        Limits {
+            ring_bytes: 3,
+            receive_slots: 4,
+            adverts: 1,
+        },
+    ];
+    explore(Exploration {
+        finish: false,
+        voluntary: false,
+        ..unequal
+    });
+}
+
+#[test]
+fn keepalives_on_top() {
+    let indirect = one_way(Mode::IndirectOnly, 2, 1, 2, &[]);
+    explore(Exploration {
+        ticks: 2,
+        send_max: 1,
+        finish: false,
+        ..indirect
+    });
+}
+
+/// The promises among `promises` that a broken stream does not keep, with the shortest way there.
+fn broken_promises(exploration: Exploration, promises: &[&'static str]) -> Vec<&'static str> {
+    let wanted = HasDiscoveries::AllOf(promises.iter().copied().collect());
+    let checker = exploration.checker().finish_when(wanted).spawn_bfs().join();
+    let found = checker.discoveries();
+    for (promise, path) in &found {
+        println!("{promise}: {:?}", path.clone().into_actions());
+    }
+    promises
+        .iter()
+        .copied()
+        .filter(|promise| found.contains_key(promise))
+        .collect()
+}
+
+#[test]
+fn without_the_phase_jump_an_advertisement_meets_a_wrong_byte() {
+    let mut broken = one_way(Mode::Dynamic, 2, 2, 3, &[1, 1]);
+    broken.setup.without_phase_jump = true;
+    let promises = ["an advertisement meets its true byte", "each byte once and in order"];
+    assert_eq!(
+        broken_promises(
+            Exploration {
+                voluntary: false,
+                ..broken
+            },
+            &promises
+        ),
+        promises
+    );
+}
+
+#[test]
+fn without_a_reserve_the_credits_run_out() {
+    let mut broken = one_way(Mode::IndirectOnly, 4, 1, 4, &[]);
+    broken.setup.bytes = [4, 4];
+    broken.setup.without_reserve = true;
+    assert_eq!(
+        broken_promises(
+            Exploration {
+                send_max: 1,
+                finish: false,
+                ..broken
+            },
+            &["no deadlock"]
+        ),
+        ["no deadlock"]
+    );
+}

@@ -1,0 +1,297 @@
+//! A peer that lies: each lie has its violation.
+
+use crate::*;
+
+fn limits() -> Limits {
+    Limits {
+        ring_bytes: 8,
+        receive_slots: 16,
+        adverts: 2,
+    }
+}
+
+fn stream() -> Stream {
+    Stream::new(Mode::Dynamic, limits(), limits()).expect("good limits")
+}
+
+fn say(stream: &mut Stream, body: ControlBody) -> Result<ControlEvent, Violation> {
+    stream.handle_control(&Control { credits: 0, body }.emit())
+}
+
+fn advert(phase: u64, seq: u64, bytes: u32) -> Advert {
+    let target = RemoteAddress { key: 1, address: 4096 };
+    Advert {
+        target,
+        bytes,
+        fill: false,
+        seq: Seq(seq),
+        phase: Phase(phase),
+    }
+}
+
+fn indirect(bytes: u32) -> Notice {
+    Notice { direct: false, bytes }
+}
+
+fn direct(bytes: u32) -> Notice {
+    Notice { direct: true, bytes }
+}
+
+/// Posts a receive of 4 bytes and sends its advertisement.
+fn advertise(stream: &mut Stream) {
+    let target = RemoteAddress { key: 2, address: 64 };
+    stream.post_receive(Receive {
+        id: ReceiveId(1),
+        target,
+        bytes: 4,
+        fill: false,
+    });
+    assert!(matches!(
+        stream.poll_control().map(|control| control.body),
+        Some(ControlBody::Advert(_))
+    ));
+}
+
+#[test]
+fn a_transfer_of_no_bytes_or_too_many() {
+    assert_eq!(stream().handle_notice(indirect(0)), Err(Violation::NoticeBytes(0)));
+    assert_eq!(
+        stream().handle_notice(direct(1 << 31)),
+        Err(Violation::NoticeBytes(1 << 31))
+    );
+}
+
+#[test]
+fn more_bytes_than_the_ring_has_free() {
+    let mut stream = stream();
+    assert!(stream.handle_notice(indirect(6)).is_ok());
+    assert_eq!(
+        stream.handle_notice(indirect(3)),
+        Err(Violation::RingOverflow { bytes: 3, free: 2 })
+    );
+}
+
+#[test]
+fn a_write_over_the_end_of_the_ring() {
+    let mut stream = stream();
+    assert!(stream.handle_notice(indirect(6)).is_ok());
+    assert_eq!(stream.handle_copied(6), None);
+    assert_eq!(
+        stream.handle_notice(indirect(3)),
+        Err(Violation::RingWrap {
+            bytes: 3,
+            contiguous: 2
+        })
+    );
+}
+
+#[test]
+fn a_direct_transfer_with_nothing_advertised() {
+    assert_eq!(stream().handle_notice(direct(1)), Err(Violation::DirectUnadvertised));
+}
+
+#[test]
+fn a_direct_transfer_into_a_receive_that_was_only_posted() {
+    let mut stream = stream();
+    let target = RemoteAddress { key: 2, address: 64 };
+    stream.post_receive(Receive {
+        id: ReceiveId(1),
+        target,
+        bytes: 4,
+        fill: false,
+    });
+    assert_eq!(stream.handle_notice(direct(1)), Err(Violation::DirectUnadvertised));
+}
+
+#[test]
+fn a_direct_transfer_into_a_buffer_of_a_passed_phase() {
+    let mut stream = stream();
+    advertise(&mut stream);
+    assert!(stream.handle_notice(indirect(1)).is_ok());
+    assert_eq!(stream.handle_notice(direct(1)), Err(Violation::DirectUnadvertised));
+}
+
+#[test]
+fn a_direct_transfer_longer_than_the_buffer() {
+    let mut stream = stream();
+    advertise(&mut stream);
+    assert_eq!(
+        stream.handle_notice(direct(5)),
+        Err(Violation::DirectTooLong { bytes: 5, room: 4 })
+    );
+}
+
+#[test]
+fn an_acknowledgement_of_bytes_never_sent() {
+    let freed = Seq(1);
+    let expected = Violation::AckUnsent { freed, written: Seq(0) };
+    assert_eq!(say(&mut stream(), ControlBody::Ack { freed }), Err(expected));
+}
+
+#[test]
+fn an_acknowledgement_taken_back() {
+    let mut stream = stream();
+    assert!(stream.poll_transfer(Offer { indirect: 4, direct: 4 }).is_some());
+    assert_eq!(
+        say(&mut stream, ControlBody::Ack { freed: Seq(4) }),
+        Ok(ControlEvent::Writable)
+    );
+    let expected = Violation::AckBack {
+        freed: Seq(3),
+        before: Seq(4),
+    };
+    assert_eq!(say(&mut stream, ControlBody::Ack { freed: Seq(3) }), Err(expected));
+}
+
+#[test]
+fn more_advertisements_than_announced() {
+    let mut stream = stream();
+    for seq in 0..2 {
+        assert_eq!(
+            say(&mut stream, ControlBody::Advert(advert(0, seq, 4))),
+            Ok(ControlEvent::Writable)
+        );
+    }
+    assert_eq!(
+        say(&mut stream, ControlBody::Advert(advert(0, 2, 4))),
+        Err(Violation::AdvertExcess { max: 2 })
+    );
+}
+
+#[test]
+fn an_advertisement_for_an_odd_phase() {
+    let expected = Violation::AdvertIndirect { phase: Phase(1) };
+    assert_eq!(say(&mut stream(), ControlBody::Advert(advert(1, 0, 4))), Err(expected));
+}
+
+#[test]
+fn an_advertisement_for_a_phase_that_cannot_have_come() {
+    for phase in [2, 4, u64::MAX - 1] {
+        let expected = Violation::AdvertPhase {
+            phase: Phase(phase),
+            before: Phase(0),
+        };
+        assert_eq!(
+            say(&mut stream(), ControlBody::Advert(advert(phase, 0, 4))),
+            Err(expected)
+        );
+    }
+}
+
+#[test]
+fn an_advertisement_for_a_phase_that_has_passed() {
+    let mut stream = stream();
+    assert!(stream.poll_transfer(Offer { indirect: 1, direct: 1 }).is_some());
+    assert_eq!(
+        say(&mut stream, ControlBody::Advert(advert(2, 1, 4))),
+        Ok(ControlEvent::Writable)
+    );
+    let expected = Violation::AdvertPhase {
+        phase: Phase(0),
+        before: Phase(2),
+    };
+    assert_eq!(say(&mut stream, ControlBody::Advert(advert(0, 1, 4))), Err(expected));
+}
+
+#[test]
+fn an_advertisement_for_a_byte_that_was_never_sent() {
+    let expected = Violation::AdvertSeq {
+        seq: Seq(1),
+        least: Seq(0),
+        most: Seq(0),
+    };
+    assert_eq!(say(&mut stream(), ControlBody::Advert(advert(0, 1, 4))), Err(expected));
+}
+
+#[test]
+fn two_advertisements_for_the_same_byte() {
+    let mut stream = stream();
+    assert!(say(&mut stream, ControlBody::Advert(advert(0, 0, 4))).is_ok());
+    let expected = Violation::AdvertSeq {
+        seq: Seq(0),
+        least: Seq(1),
+        most: Seq(1),
+    };
+    assert_eq!(say(&mut stream, ControlBody::Advert(advert(0, 0, 4))), Err(expected));
+}
+
+#[test]
+fn a_buffer_over_the_end_of_the_address_space() {
+    let mut wild = advert(0, 0, 4);
+    wild.target.address = u64::MAX - 2;
+    assert_eq!(
+        say(&mut stream(), ControlBody::Advert(wild)),
+        Err(Violation::AdvertAddress)
+    );
+}
+
+#[test]
+fn more_credits_than_slots() {
+    let message = Control {
+        credits: 1,
+        body: ControlBody::Credit,
+    };
+    let expected = Violation::CreditExcess {
+        credits: 1,
+        known: 16,
+        slots: 16,
+    };
+    assert_eq!(stream().handle_control(&message.emit()), Err(expected));
+}
+
+#[test]
+fn more_messages_than_slots() {
+    let mut stream = stream();
+    for _ in 0..16 {
+        assert_eq!(say(&mut stream, ControlBody::Tick), Ok(ControlEvent::Ticked));
+    }
+    assert_eq!(
+        say(&mut stream, ControlBody::Tick),
+        Err(Violation::SlotsOverrun { slots: 16 })
+    );
+}
+
+#[test]
+fn bytes_after_the_end() {
+    let mut stream = stream();
+    assert!(stream.handle_notice(indirect(2)).is_ok());
+    assert_eq!(
+        say(&mut stream, ControlBody::Finish { end: Seq(3) }),
+        Ok(ControlEvent::Finished)
+    );
+    let expected = Violation::DataAfterFinish { bytes: 2, end: Seq(3) };
+    assert_eq!(stream.handle_notice(indirect(2)), Err(expected));
+}
+
+#[test]
+fn an_end_before_what_has_arrived() {
+    let mut stream = stream();
+    assert!(stream.handle_notice(indirect(2)).is_ok());
+    let expected = Violation::FinishShort {
+        end: Seq(1),
+        arrived: Seq(2),
+    };
+    assert_eq!(say(&mut stream, ControlBody::Finish { end: Seq(1) }), Err(expected));
+}
+
+#[test]
+fn two_ends() {
+    let mut stream = stream();
+    assert!(say(&mut stream, ControlBody::Finish { end: Seq(0) }).is_ok());
+    assert_eq!(
+        say(&mut stream, ControlBody::Finish { end: Seq(0) }),
+        Err(Violation::FinishTwice)
+    );
+}
+
+#[test]
+fn more_bytes_than_can_be_counted() {
+    let mut stream = Stream::starting_at(Mode::Dynamic, limits(), limits(), Seq(u64::MAX)).expect("good limits");
+    assert_eq!(stream.handle_notice(indirect(1)), Err(Violation::TooManyBytes));
+}
+
+#[test]
+fn bytes_that_are_no_message() {
+    let expected = Violation::Wire(WireError::Kind(0));
+    assert_eq!(stream().handle_control(&[0; CONTROL_BYTES]), Err(expected));
+}

@@ -1,0 +1,106 @@
+//! What the peers say to each other: the hello, the control messages and the notice of a transfer.
+//! Each has named field ranges and one parse/emit pair. All numbers are little-endian; bytes that a message does not
+//! use are zero, so that every message has one form only.
+
+mod control;
+mod hello;
+mod notice;
+
+pub use control::{Advert, CONTROL_BYTES, Control, ControlBody};
+pub use hello::{HELLO_BYTES, Hello, PROTOCOL_VERSION};
+pub use notice::{Notice, TRANSFER_BYTES_MAX};
+
+use std::ops::Range;
+
+/// Where a field lies in its message.
+type Field = Range<usize>;
+
+/// An address in memory that the peer exposed: offset in (or virtual address of) the region that `key` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteAddress {
+    /// Names the memory region.
+    pub key: u32,
+    /// Where in it.
+    pub address: u64,
+}
+
+impl RemoteAddress {
+    /// The address `bytes` further on. Wraps as the hardware's own arithmetic does; ranges of a peer are checked
+    /// when they arrive.
+    pub(crate) fn plus(self, bytes: u32) -> RemoteAddress {
+        RemoteAddress {
+            address: self.address.wrapping_add(u64::from(bytes)),
+            ..self
+        }
+    }
+}
+
+/// Why bytes were not a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Shorter or longer than the message it should be.
+    #[error("message of {got} bytes where {want} were due")]
+    Length {
+        /// What came.
+        got: usize,
+        /// What was due.
+        want: usize,
+    },
+    /// Not this protocol at all.
+    #[error("not an inet_rdma hello")]
+    Magic,
+    /// This protocol, another version.
+    #[error("the peer speaks protocol version {theirs}, this node speaks {}", PROTOCOL_VERSION)]
+    Version {
+        /// The peer's version.
+        theirs: u16,
+    },
+    /// A kind of control message that does not exist.
+    #[error("unknown control message {0}")]
+    Kind(u8),
+    /// A field with a value that it must not have.
+    #[error("field {0} has an impossible value")]
+    Field(&'static str),
+}
+
+/// The bytes of a field as an array; the caller has checked the message's length, so the range is inside.
+fn array<const N: usize>(message: &[u8], field: Field) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&message[field]);
+    out
+}
+
+fn read_u16(message: &[u8], field: Field) -> u16 {
+    u16::from_le_bytes(array(message, field))
+}
+
+fn read_u32(message: &[u8], field: Field) -> u32 {
+    u32::from_le_bytes(array(message, field))
+}
+
+fn read_u64(message: &[u8], field: Field) -> u64 {
+    u64::from_le_bytes(array(message, field))
+}
+
+fn check_length(message: &[u8], want: usize) -> Result<(), WireError> {
+    if message.len() == want {
+        Ok(())
+    } else {
+        Err(WireError::Length {
+            got: message.len(),
+            want,
+        })
+    }
+}
+
+fn check_zero(message: &[u8], field: Field, name: &'static str) -> Result<(), WireError> {
+    if message[field].iter().all(|byte| *byte == 0) {
+        Ok(())
+    } else {
+        Err(WireError::Field(name))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The hello: what each side says of itself before the first byte.
+
+use super::{RemoteAddress, WireError, check_length, check_zero, read_u16, read_u32, read_u64};
+use crate::limits::Limits;
+
+/// The version of the protocol in this crate. Peers of different versions refuse each other.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// Size of the hello on the wire; fits the private data of an rdma_cm connect request (56 bytes).
+pub const HELLO_BYTES: usize = 56;
+
+/// Named field ranges.
+mod field {
+    use crate::wire::Field;
+
+    pub const MAGIC: Field = 0..8;
+    pub const VERSION: Field = 8..10;
+    pub const RECEIVE_SLOTS: Field = 10..12;
+    pub const RING_BYTES: Field = 12..16;
+    pub const RING_KEY: Field = 16..20;
+    pub const ADVERTS: Field = 20..22;
+    pub const PAD: Field = 22..24;
+    pub const RING_ADDRESS: Field = 24..32;
+    pub const CONNECTION_ID: Field = 32..40;
+    pub const RESERVED: Field = 40..56;
+}
+
+const MAGIC: [u8; 8] = *b"inetrdma";
+
+/// What each side says of itself before the first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Where this side's ring is.
+    pub ring: RemoteAddress,
+    /// Size of the ring in bytes.
+    pub ring_bytes: u32,
+    /// Depth of the receive queue: how many notices and control messages may be under way to this side.
+    pub receive_slots: u16,
+    /// How many advertisements this side is ready to hold.
+    pub adverts: u16,
+    /// Names this connection on this side (for logs).
+    pub connection_id: u64,
+}
+
+impl Hello {
+    /// What the side that said this allows the other.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            ring_bytes: self.ring_bytes,
+            receive_slots: self.receive_slots,
+            adverts: self.adverts,
+        }
+    }
+
+    /// Reads a hello of exactly [`HELLO_BYTES`] (a fabric that pads its private data cuts it first).
+    ///
+    /// Magic and version are looked at before the length, so that a hello of another version is named as such even if
+    /// it is longer. Limits are not judged here: [`crate::Stream::new`] does that.
+    pub fn parse(message: &[u8]) -> Result<Hello, WireError> {
+        if message.len() >= field::VERSION.end {
+            if message[field::MAGIC] != MAGIC {
+                return Err(WireError::Magic);
+            }
+            let theirs = read_u16(message, field::VERSION);
+            if theirs != PROTOCOL_VERSION {
+                return Err(WireError::Version { theirs });
+            }
+        }
+        check_length(message, HELLO_BYTES)?;
+        check_zero(message, field::PAD, "hello pad")?;
+        check_zero(message, field::RESERVED, "hello reserved")?;
+        Ok(Hello {
+            ring: RemoteAddress {
+                key: read_u32(message, field::RING_KEY),
+                address: read_u64(message, field::RING_ADDRESS),
+            },
+            ring_bytes: read_u32(message, field::RING_BYTES),
+            receive_slots: read_u16(message, field::RECEIVE_SLOTS),
+            adverts: read_u16(message, field::ADVERTS),
+            connection_id: read_u64(message, field::CONNECTION_ID),
+        })
+    }
+
+    /// The hello as bytes.
+    #[must_use]
+    pub fn emit(&self) -> [u8; HELLO_BYTES] {
+        let mut message = [0; HELLO_BYTES];
+        message[field::MAGIC].copy_from_slice(&MAGIC);
+        message[field::VERSION].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        message[field::RECEIVE_SLOTS].copy_from_slice(&self.receive_slots.to_le_bytes());
+        message[field::RING_BYTES].copy_from_slice(&self.ring_bytes.to_le_bytes());
+        message[field::RING_KEY].copy_from_slice(&self.ring.key.to_le_bytes());
+        message[field::ADVERTS].copy_from_slice(&self.adverts.to_le_bytes());
+        message[field::RING_ADDRESS].copy_from_slice(&self.ring.address.to_le_bytes());
+        message[field::CONNECTION_ID].copy_from_slice(&self.connection_id.to_le_bytes());
+        message
+    }
+}

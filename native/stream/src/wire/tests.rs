@@ -1,0 +1,212 @@
+//! Layouts byte by byte, and that parse and emit undo each other.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::seq::{Phase, Seq};
+
+fn hello() -> Hello {
+    Hello {
+        ring: RemoteAddress {
+            key: 0x0403_0201,
+            address: 0x0807_0605_0403_0201,
+        },
+        ring_bytes: 262_144,
+        receive_slots: 256,
+        adverts: 32,
+        connection_id: 77,
+    }
+}
+
+fn any_address() -> impl Strategy<Value = RemoteAddress> {
+    (any::<u32>(), any::<u64>()).prop_map(|(key, address)| RemoteAddress { key, address })
+}
+
+fn any_hello() -> impl Strategy<Value = Hello> {
+    (any_address(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u64>()).prop_map(
+        |(ring, ring_bytes, receive_slots, adverts, connection_id)| Hello {
+            ring,
+            ring_bytes,
+            receive_slots,
+            adverts,
+            connection_id,
+        },
+    )
+}
+
+fn any_advert() -> impl Strategy<Value = Advert> {
+    (
+        any_address(),
+        1..=TRANSFER_BYTES_MAX,
+        any::<bool>(),
+        any::<u64>(),
+        any::<u64>(),
+    )
+        .prop_map(|(target, bytes, fill, seq, phase)| Advert {
+            target,
+            bytes,
+            fill,
+            seq: Seq(seq),
+            phase: Phase(phase),
+        })
+}
+
+fn any_control() -> impl Strategy<Value = Control> {
+    let body = prop_oneof![
+        Just(ControlBody::Credit),
+        Just(ControlBody::Tick),
+        any_advert().prop_map(ControlBody::Advert),
+        any::<u64>().prop_map(|freed| ControlBody::Ack { freed: Seq(freed) }),
+        any::<u64>().prop_map(|end| ControlBody::Finish { end: Seq(end) }),
+    ];
+    (any::<u16>(), body).prop_map(|(credits, body)| Control { credits, body })
+}
+
+proptest! {
+    #[test]
+    fn a_hello_survives_the_wire(hello in any_hello()) {
+        prop_assert_eq!(Hello::parse(&hello.emit()), Ok(hello));
+    }
+
+    #[test]
+    fn a_control_message_survives_the_wire(control in any_control()) {
+        prop_assert_eq!(Control::parse(&control.emit()), Ok(control));
+    }
+
+    #[test]
+    fn a_notice_survives_the_wire(direct: bool, bytes in 1..=TRANSFER_BYTES_MAX) {
+        let notice = Notice { direct, bytes };
+        prop_assert_eq!(Notice::parse(notice.emit()), Ok(notice));
+    }
+
+    #[test]
+    fn bytes_that_parse_are_the_only_form_of_their_message(mut bytes: [u8; CONTROL_BYTES], kind in 0u8..8) {
+        bytes[0] = kind;
+        if let Ok(control) = Control::parse(&bytes) {
+            prop_assert_eq!(control.emit(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_another_message_or_none(control in any_control(), at in 0..CONTROL_BYTES, by in 1u8..) {
+        let mut bytes = control.emit();
+        bytes[at] ^= by;
+        prop_assert_ne!(Control::parse(&bytes), Ok(control));
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..80), word: u32) {
+        let _ = (Hello::parse(&bytes), Control::parse(&bytes), Notice::parse(word));
+    }
+}
+
+#[test]
+fn the_hello_lies_as_documented() {
+    let mut expected = [0; HELLO_BYTES];
+    expected[0..8].copy_from_slice(b"inetrdma");
+    expected[8] = 1;
+    expected[11] = 1;
+    expected[14] = 4;
+    expected[16..20].copy_from_slice(&[1, 2, 3, 4]);
+    expected[20] = 32;
+    expected[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    expected[32] = 77;
+    assert_eq!(hello().emit(), expected);
+}
+
+#[test]
+fn an_advertisement_lies_as_documented() {
+    let advert = Advert {
+        target: RemoteAddress { key: 5, address: 6 },
+        bytes: 7,
+        fill: true,
+        seq: Seq(8),
+        phase: Phase(10),
+    };
+    let mut expected = [0; CONTROL_BYTES];
+    for (at, value) in [(0, 2), (1, 1), (2, 9), (4, 5), (8, 6), (16, 8), (24, 10), (32, 7)] {
+        expected[at] = value;
+    }
+    assert_eq!(
+        Control {
+            credits: 9,
+            body: ControlBody::Advert(advert)
+        }
+        .emit(),
+        expected
+    );
+}
+
+#[test]
+fn the_other_messages_lie_as_documented() {
+    let bodies = [
+        (ControlBody::Credit, 1, 0),
+        (ControlBody::Ack { freed: Seq(3) }, 3, 3),
+        (ControlBody::Tick, 4, 0),
+        (ControlBody::Finish { end: Seq(4) }, 5, 4),
+    ];
+    for (body, kind, seq) in bodies {
+        let mut expected = [0; CONTROL_BYTES];
+        (expected[0], expected[2], expected[16]) = (kind, 1, seq);
+        assert_eq!(Control { credits: 1, body }.emit(), expected);
+    }
+}
+
+#[test]
+fn a_hello_of_another_version_is_named_even_if_it_is_longer() {
+    let mut message = hello().emit().to_vec();
+    message[8] = 2;
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 2 }));
+    message.extend_from_slice(&[0; 8]);
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 2 }));
+}
+
+#[test]
+fn what_is_no_hello_is_refused_with_its_reason() {
+    let good = hello().emit();
+    assert_eq!(Hello::parse(&[b'G'; HELLO_BYTES]), Err(WireError::Magic));
+    assert_eq!(
+        Hello::parse(&good[..55]),
+        Err(WireError::Length {
+            got: 55,
+            want: HELLO_BYTES
+        })
+    );
+    assert_eq!(
+        Hello::parse(&[]),
+        Err(WireError::Length {
+            got: 0,
+            want: HELLO_BYTES
+        })
+    );
+    let mut reserved = good;
+    reserved[55] = 1;
+    assert_eq!(Hello::parse(&reserved), Err(WireError::Field("hello reserved")));
+}
+
+#[test]
+fn what_is_no_control_message_is_refused_with_its_reason() {
+    let tick = Control {
+        credits: 0,
+        body: ControlBody::Tick,
+    }
+    .emit();
+    assert_eq!(
+        Control::parse(&tick[..39]),
+        Err(WireError::Length {
+            got: 39,
+            want: CONTROL_BYTES
+        })
+    );
+    let changed = |at: usize, value: u8| {
+        let mut message = tick;
+        message[at] = value;
+        Control::parse(&message)
+    };
+    assert_eq!(changed(0, 0), Err(WireError::Kind(0)));
+    assert_eq!(changed(0, 6), Err(WireError::Kind(6)));
+    assert_eq!(changed(1, 1), Err(WireError::Field("control flags")));
+    assert_eq!(changed(39, 1), Err(WireError::Field("control body")));
+    assert_eq!(changed(0, 2), Err(WireError::Field("advert bytes")));
+    assert_eq!(Notice::parse(1 << 31), Err(WireError::Field("notice bytes")));
+}

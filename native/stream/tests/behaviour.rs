@@ -1,0 +1,392 @@
+//! What a caller sees, by example.
+
+use inet_rdma_stream::{
+    Arrival, Completed, Control, ControlBody, ControlEvent, Limits, LimitsError, Mode, Offer, Receive, ReceiveId,
+    RemoteAddress, RingSpan, Seq, Stream, TRANSFER_BYTES_MAX, Transfer,
+};
+
+const LIMITS: Limits = Limits {
+    ring_bytes: 100,
+    receive_slots: 8,
+    adverts: 2,
+};
+const TARGET: RemoteAddress = RemoteAddress { key: 9, address: 4096 };
+
+fn pair_in(mode: Mode) -> (Stream, Stream) {
+    let stream = || Stream::new(mode, LIMITS, LIMITS).expect("good limits");
+    (stream(), stream())
+}
+
+fn pair() -> (Stream, Stream) {
+    pair_in(Mode::Dynamic)
+}
+
+fn post(stream: &mut Stream, id: u64, bytes: u32, fill: bool) {
+    stream.post_receive(Receive {
+        id: ReceiveId(id),
+        target: TARGET,
+        bytes,
+        fill,
+    });
+}
+
+/// Offers `bytes` for either kind.
+fn send(stream: &mut Stream, bytes: u32) -> Transfer {
+    stream
+        .poll_transfer(Offer {
+            indirect: bytes,
+            direct: bytes,
+        })
+        .expect("room for a transfer")
+}
+
+/// Sends and lets arrive.
+fn pass(from: &mut Stream, to: &mut Stream, bytes: u32) -> Arrival {
+    let (Transfer::Direct { notice, .. } | Transfer::Indirect { notice, .. }) = send(from, bytes);
+    to.handle_notice(notice).expect("honest")
+}
+
+/// Lets the control messages of `from` arrive; what they meant.
+fn controls(from: &mut Stream, to: &mut Stream) -> Vec<ControlEvent> {
+    std::iter::from_fn(|| from.poll_control())
+        .map(|control| to.handle_control(&control.emit()).expect("honest"))
+        .collect()
+}
+
+#[test]
+fn with_nothing_advertised_bytes_go_through_the_ring() {
+    let (mut a, mut b) = pair();
+    assert!(matches!(
+        send(&mut a, 30),
+        Transfer::Indirect {
+            offset: 0,
+            bytes: 30,
+            ..
+        }
+    ));
+    let Transfer::Indirect { offset, notice, .. } = send(&mut a, 80) else {
+        panic!("nothing is advertised")
+    };
+    assert_eq!((offset, notice.bytes), (30, 70), "as much as fits");
+    assert_eq!(
+        a.poll_transfer(Offer { indirect: 1, direct: 1 }),
+        None,
+        "the ring is full"
+    );
+    let first = inet_rdma_stream::Notice {
+        direct: false,
+        bytes: 30,
+    };
+    assert_eq!(b.handle_notice(first), Ok(Arrival::Ring { bytes: 30 }));
+    assert_eq!(b.ring_readable(), RingSpan { offset: 0, bytes: 30 });
+}
+
+#[test]
+fn a_run_ends_where_the_ring_ends() {
+    let (mut a, mut b) = pair();
+    pass(&mut a, &mut b, 80);
+    assert_eq!(b.handle_copied(80), None);
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
+    assert_eq!(a.indirect_room(), 20);
+    pass(&mut a, &mut b, 50);
+    pass(&mut a, &mut b, 30);
+    assert_eq!(
+        (b.ring_readable(), b.ring_bytes_readable()),
+        (RingSpan { offset: 80, bytes: 20 }, 50)
+    );
+    assert_eq!(b.handle_copied(20), None);
+    assert_eq!(b.ring_readable(), RingSpan { offset: 0, bytes: 30 });
+}
+
+#[test]
+fn an_advertised_buffer_is_written_directly() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 1000, false);
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
+    assert_eq!(a.direct_room(), Some(1000));
+    let transfer = send(&mut a, 600);
+    let Transfer::Direct { target, bytes, notice } = transfer else {
+        panic!("a buffer is advertised")
+    };
+    assert_eq!((target, bytes), (TARGET, 600));
+    let expected = Arrival::Direct {
+        id: ReceiveId(1),
+        offset: 0,
+        bytes: 600,
+        done: true,
+    };
+    assert_eq!(b.handle_notice(notice), Ok(expected));
+    assert_eq!((a.direct_room(), b.receives_posted()), (None, 0));
+}
+
+#[test]
+fn a_buffer_that_must_be_filled_takes_several_transfers() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 50, true);
+    controls(&mut b, &mut a);
+    let id = ReceiveId(1);
+    assert_eq!(
+        pass(&mut a, &mut b, 20),
+        Arrival::Direct {
+            id,
+            offset: 0,
+            bytes: 20,
+            done: false
+        }
+    );
+    let Transfer::Direct { target, .. } = send(&mut a, 10) else {
+        panic!("the buffer is not full")
+    };
+    assert_eq!(target.address, TARGET.address + 20);
+}
+
+#[test]
+fn ring_bytes_complete_a_half_filled_buffer() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 50, true);
+    controls(&mut b, &mut a);
+    pass(&mut a, &mut b, 20);
+    let voluntary = a.poll_transfer(Offer {
+        indirect: 30,
+        direct: 0,
+    });
+    let Some(Transfer::Indirect { notice, .. }) = voluntary else {
+        panic!("asked for the ring")
+    };
+    assert_eq!(b.handle_notice(notice), Ok(Arrival::Ring { bytes: 30 }));
+    assert_eq!(b.handle_copied(29), None);
+    assert_eq!(
+        b.handle_copied(1),
+        Some(Completed {
+            id: ReceiveId(1),
+            bytes: 50
+        })
+    );
+}
+
+#[test]
+fn a_voluntary_ring_write_makes_buffers_stale_and_new_ones_are_used_again() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 50, false);
+    post(&mut b, 2, 50, false);
+    controls(&mut b, &mut a);
+    assert_eq!(b.withdraw(), None, "the peer may write into both");
+    let Some(Transfer::Indirect { notice, .. }) = a.poll_transfer(Offer { indirect: 5, direct: 0 }) else {
+        panic!("asked for the ring")
+    };
+    assert_eq!(a.direct_room(), None);
+    assert_eq!(a.counters().adverts_stale, 2);
+    b.handle_notice(notice).expect("honest");
+    assert_eq!(
+        [b.withdraw(), b.withdraw(), b.withdraw()],
+        [Some(ReceiveId(1)), Some(ReceiveId(2)), None]
+    );
+    assert_eq!(b.handle_copied(5), None);
+    post(&mut b, 3, 50, false);
+    controls(&mut b, &mut a);
+    let expected = Arrival::Direct {
+        id: ReceiveId(3),
+        offset: 0,
+        bytes: 7,
+        done: true,
+    };
+    assert_eq!(pass(&mut a, &mut b, 7), expected);
+}
+
+#[test]
+fn after_partly_used_buffers_and_a_ring_write_buffers_are_used_again() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 50, false);
+    controls(&mut b, &mut a);
+    pass(&mut a, &mut b, 20);
+    assert_eq!(pass(&mut a, &mut b, 5), Arrival::Ring { bytes: 5 });
+    assert_eq!(b.handle_copied(5), None);
+    post(&mut b, 2, 50, false);
+    controls(&mut b, &mut a);
+    assert_eq!(a.direct_room(), Some(50));
+}
+
+#[test]
+fn nothing_is_advertised_while_the_ring_holds_bytes() {
+    let (mut a, mut b) = pair();
+    pass(&mut a, &mut b, 5);
+    post(&mut b, 1, 50, false);
+    assert!(!b.has_control());
+    assert_eq!(b.withdraw(), Some(ReceiveId(1)), "not advertised yet");
+    assert_eq!(b.handle_copied(5), None);
+    post(&mut b, 2, 50, false);
+    assert!(b.has_control());
+}
+
+#[test]
+fn no_more_is_advertised_than_the_peer_holds() {
+    let (mut a, mut b) = pair();
+    for id in 0..5 {
+        post(&mut b, id, 10, false);
+    }
+    assert_eq!(controls(&mut b, &mut a).len(), 2);
+    pass(&mut a, &mut b, 10);
+    assert_eq!(controls(&mut b, &mut a).len(), 1);
+}
+
+#[test]
+fn small_reads_share_an_acknowledgement() {
+    let (mut a, mut b) = pair();
+    pass(&mut a, &mut b, 100);
+    assert_eq!(b.handle_copied(24), None);
+    assert_eq!(b.poll_control(), None);
+    assert_eq!(b.handle_copied(1), None);
+    let freed = Seq(25);
+    assert_eq!(
+        b.poll_control(),
+        Some(Control {
+            credits: 1,
+            body: ControlBody::Ack { freed }
+        })
+    );
+}
+
+#[test]
+fn the_end_may_overtake_the_bytes_before_it() {
+    let (mut a, mut b) = pair();
+    let Transfer::Indirect { notice, .. } = send(&mut a, 10) else {
+        panic!("nothing is advertised")
+    };
+    a.finish();
+    assert!(!a.is_finished_sent());
+    assert_eq!(controls(&mut a, &mut b), [ControlEvent::Finished]);
+    assert!(a.is_finished_sent());
+    assert!(!b.is_end(), "10 bytes are under way");
+    b.handle_notice(notice).expect("honest");
+    assert!(!b.is_end(), "10 bytes are in the ring");
+    assert_eq!(b.handle_copied(10), None);
+    assert!(b.is_end());
+}
+
+#[test]
+fn after_its_end_a_side_still_receives() {
+    let (mut a, mut b) = pair();
+    a.finish();
+    controls(&mut a, &mut b);
+    assert_eq!(a.poll_transfer(Offer { indirect: 1, direct: 1 }), None);
+    assert!(b.is_end());
+    post(&mut a, 1, 10, false);
+    controls(&mut a, &mut b);
+    let expected = Arrival::Direct {
+        id: ReceiveId(1),
+        offset: 0,
+        bytes: 10,
+        done: true,
+    };
+    assert_eq!(pass(&mut b, &mut a, 10), expected);
+}
+
+#[test]
+fn at_the_end_every_buffer_comes_back() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 10, false);
+    controls(&mut b, &mut a);
+    a.finish();
+    controls(&mut a, &mut b);
+    assert_eq!(b.withdraw(), Some(ReceiveId(1)));
+}
+
+#[test]
+fn keepalives_merge_until_one_goes_and_carry_credits() {
+    let (mut a, mut b) = pair();
+    pass(&mut b, &mut a, 1);
+    a.tick();
+    a.tick();
+    assert_eq!(
+        a.poll_control(),
+        Some(Control {
+            credits: 1,
+            body: ControlBody::Tick
+        })
+    );
+    assert_eq!(a.poll_control(), None);
+    assert_eq!(a.counters().ticks_sent, 1);
+}
+
+#[test]
+fn bulk_leaves_credits_to_control_messages_and_waits_for_more() {
+    let (mut a, mut b) = pair();
+    let arrivals = (0..6).map(|_| pass(&mut a, &mut b, 1)).count();
+    assert_eq!(arrivals, 6);
+    for _ in 0..3 {
+        assert_eq!(a.poll_transfer(Offer { indirect: 1, direct: 1 }), None);
+    }
+    assert_eq!(
+        a.counters().credit_stalls,
+        1,
+        "one stall, however often it is looked at"
+    );
+    assert_eq!(a.indirect_room(), 0);
+    a.tick();
+    assert!(a.poll_control().is_some(), "a keepalive does not wait behind bulk");
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
+    assert!(a.poll_transfer(Offer { indirect: 1, direct: 1 }).is_some());
+}
+
+#[test]
+fn direct_only_waits_for_a_buffer() {
+    let (mut a, mut b) = pair_in(Mode::DirectOnly);
+    assert_eq!(a.indirect_room(), 0);
+    assert_eq!(a.poll_transfer(Offer { indirect: 1, direct: 1 }), None);
+    post(&mut b, 1, 10, false);
+    controls(&mut b, &mut a);
+    assert!(matches!(send(&mut a, 1), Transfer::Direct { .. }));
+}
+
+#[test]
+fn indirect_only_neither_advertises_nor_looks_at_advertisements() {
+    let (mut a, mut b) = pair_in(Mode::IndirectOnly);
+    post(&mut a, 1, 10, false);
+    assert!(!a.has_control());
+    let mut dynamic = Stream::new(Mode::Dynamic, LIMITS, LIMITS).expect("good limits");
+    post(&mut dynamic, 1, 10, false);
+    assert_eq!(controls(&mut dynamic, &mut b), [ControlEvent::Nothing]);
+    assert_eq!(b.direct_room(), None);
+    assert!(matches!(send(&mut b, 1), Transfer::Indirect { .. }));
+}
+
+#[test]
+fn what_was_offered_for_one_kind_only_waits_for_it() {
+    let (mut a, _) = pair();
+    assert_eq!(
+        a.poll_transfer(Offer {
+            indirect: 0,
+            direct: 10
+        }),
+        None
+    );
+    assert_eq!(a.poll_transfer(Offer { indirect: 0, direct: 0 }), None);
+}
+
+#[test]
+fn limits_that_cannot_work_are_refused_by_name() {
+    let new = |limits| Stream::new(Mode::Dynamic, LIMITS, limits).map(|_| ());
+    assert_eq!(
+        new(Limits {
+            ring_bytes: 0,
+            ..LIMITS
+        }),
+        Err(LimitsError::RingBytes(0))
+    );
+    let huge = TRANSFER_BYTES_MAX + 1;
+    assert_eq!(
+        new(Limits {
+            ring_bytes: huge,
+            ..LIMITS
+        }),
+        Err(LimitsError::RingBytes(huge))
+    );
+    assert_eq!(
+        new(Limits {
+            receive_slots: 3,
+            ..LIMITS
+        }),
+        Err(LimitsError::ReceiveSlots(3))
+    );
+    assert_eq!(new(Limits { adverts: 0, ..LIMITS }), Err(LimitsError::Adverts));
+}
