@@ -1,0 +1,40 @@
+//! Bytes in memory that the peer can write: to be copied out, never looked at where they lie.
+
+/// Bytes that have arrived, in up to two runs (before and after the ring's wrap).
+///
+/// # Invariants
+/// Both runs are mapped memory for as long as this value lives; the peer may write to them at any time.
+pub struct Arrived {
+    runs: [(*const u8, usize); 2],
+}
+
+impl Arrived {
+    /// # Safety
+    /// Each run must be readable for its length for as long as the value lives.
+    pub unsafe fn new(runs: [(*const u8, usize); 2]) -> Self {
+        Self { runs }
+    }
+
+    /// All bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.runs[0].1 + self.runs[1].1
+    }
+
+    /// Copies the bytes from `at` on.
+    pub(crate) fn copy_out(&self, at: usize, to: &mut [u8]) {
+        assert!(at + to.len() <= self.len(), "copy beyond what arrived");
+        let mut skip = at;
+        let mut done = 0;
+        for (base, bytes) in self.runs {
+            let part = bytes.saturating_sub(skip).min(to.len() - done);
+            if part > 0 {
+                // SAFETY: `skip + part <= bytes`, so the source lies in a run, mapped by the type's invariant; `to` is
+                // this process's own memory with room for `part` behind `done`. The peer may write the source
+                // meanwhile: the bytes are untrusted either way, and nothing but this copy looks at them.
+                unsafe { std::ptr::copy_nonoverlapping(base.add(skip), to[done..].as_mut_ptr(), part) };
+                done += part;
+            }
+            skip = skip.saturating_sub(bytes);
+        }
+    }
+}

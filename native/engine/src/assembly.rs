@@ -1,0 +1,425 @@
+//! From stream bytes to packets: cuts what arrived at its boundaries and copies it out of memory that the peer can
+//! write. A length is read once, checked, and never looked at again in the peer's reach.
+
+use std::ops::Range;
+
+pub use crate::arrived::Arrived;
+use crate::landing::LandingBuffer;
+
+/// Memory that packets are copied into.
+pub trait Buffer: Sized {
+    /// A buffer of exactly `bytes`; None: no memory.
+    fn allocate(bytes: usize) -> Option<Self>;
+    /// All of it.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+}
+
+impl Buffer for Vec<u8> {
+    fn allocate(bytes: usize) -> Option<Self> {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(bytes).ok()?;
+        buffer.resize(bytes, 0);
+        Some(buffer)
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Packets as they came out of a read, in stream order.
+pub enum Received<B> {
+    /// Several packets that share one buffer.
+    Batch {
+        /// Holds them all.
+        bytes: B,
+        /// Where each is.
+        packets: Vec<Range<usize>>,
+    },
+    /// One packet with a buffer of its own.
+    Whole(B),
+    /// One packet as it lies in a landing buffer: no copy.
+    Landed(LandingBuffer, Range<usize>),
+}
+
+impl<B> Received<B> {
+    /// How many packets.
+    pub fn packets(&self) -> usize {
+        match self {
+            Received::Batch { packets, .. } => packets.len(),
+            Received::Whole(_) | Received::Landed(..) => 1,
+        }
+    }
+}
+
+/// How the stream is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Not at all: what arrives together is handed over together.
+    Raw,
+    /// Each packet has a length of four bytes, big-endian, before it.
+    Length4,
+    /// As [`Framing::Length4`], for packets of Erlang distribution: only fragments of a message are handed over as they
+    /// landed. From any other packet the VM makes binaries that refer into the packet, which it believes to lie in
+    /// memory of its own; fragments it joins by a copy.
+    Distribution,
+}
+
+/// How much one read may take.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadLimit {
+    /// About so many bytes; with [`Framing::Raw`] not one more.
+    pub bytes: usize,
+    /// At most so many packets.
+    pub packets: usize,
+    /// With [`Framing::Raw`]: hand over exactly so many bytes as one packet, however they arrive; 0: whatever is there.
+    pub exact: usize,
+}
+
+impl ReadLimit {
+    /// Whatever is there, up to about so many bytes.
+    pub fn bytes(bytes: usize) -> Self {
+        Self {
+            bytes,
+            packets: usize::MAX,
+            exact: 0,
+        }
+    }
+}
+
+/// Why assembly had to stop.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AssemblyError {
+    /// The peer announced a packet larger than allowed.
+    #[error("the peer announced a packet of {bytes} bytes; packet_max_bytes is {max}")]
+    TooLarge {
+        /// What it announced.
+        bytes: usize,
+        /// The option `packet_max_bytes`.
+        max: usize,
+    },
+    /// No memory for a packet.
+    #[error("no memory for a packet of {0} bytes")]
+    NoMemory(usize),
+}
+
+const HEADER_BYTES: usize = 4;
+
+/// A packet of which a part has arrived.
+struct Partial<B> {
+    buffer: B,
+    filled: usize,
+    bytes: usize,
+}
+
+impl<B: Buffer> Partial<B> {
+    fn new(bytes: usize) -> Result<Self, AssemblyError> {
+        let buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
+        Ok(Self {
+            buffer,
+            filled: 0,
+            bytes,
+        })
+    }
+}
+
+/// Cuts one connection's incoming bytes.
+pub struct Assembly<B> {
+    framing: Framing,
+    packet_max_bytes: usize,
+    header: [u8; HEADER_BYTES],
+    header_filled: usize,
+    partial: Option<Partial<B>>,
+    /// Size of the largest packet that has been begun since the last look.
+    largest: usize,
+}
+
+impl<B: Buffer> Assembly<B> {
+    /// Nothing has arrived yet.
+    pub fn new(framing: Framing, packet_max_bytes: usize) -> Self {
+        Self {
+            framing,
+            packet_max_bytes,
+            header: [0; HEADER_BYTES],
+            header_filled: 0,
+            partial: None,
+            largest: 0,
+        }
+    }
+
+    /// Takes the size of the largest packet begun since the last call.
+    pub fn take_largest(&mut self) -> usize {
+        std::mem::take(&mut self.largest)
+    }
+
+    /// How the stream is cut from the next packet on.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Changes how the stream is cut from here on. False, and nothing changed, if that would be between raw and packets
+    /// in the middle of one.
+    #[must_use]
+    pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
+        let changes_kind = (self.framing == Framing::Raw) != (framing == Framing::Raw);
+        if changes_kind && !self.at_boundary() {
+            return false;
+        }
+        self.framing = framing;
+        self.packet_max_bytes = packet_max_bytes;
+        true
+    }
+
+    fn at_boundary(&self) -> bool {
+        self.header_filled == 0 && self.partial.is_none()
+    }
+
+    /// Takes in `arrived` from its start, as far as `limit` allows, and adds the packets that are complete to `out`; how
+    /// many bytes it took (at least one).
+    pub fn push(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        if self.framing == Framing::Raw {
+            return self.push_raw(arrived, limit, out);
+        }
+        let full = out.len().saturating_add(limit.packets);
+        let at = self.finish_partial(arrived, out)?;
+        let wanted = full - out.len();
+        let (end, packets) = self.complete_packets(arrived, at, wanted)?;
+        let satisfied = packets.len() == wanted;
+        if !packets.is_empty() {
+            out.push(batch(arrived, at, end, packets)?);
+        }
+        if satisfied {
+            return Ok(end);
+        }
+        self.begin_partial(arrived, end)?;
+        Ok(arrived.len())
+    }
+
+    /// Takes in the bytes `range` of a landing buffer, as [`Self::push`] does; the buffer back, if not all was taken.
+    pub fn push_landed(
+        &mut self,
+        buffer: LandingBuffer,
+        range: Range<usize>,
+        bulk: usize,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<Option<(LandingBuffer, Range<usize>)>, AssemblyError> {
+        let bytes = range.len();
+        // SAFETY: the stream checked the bytes against the buffer's size, and `buffer` outlives `arrived`.
+        let arrived = unsafe { Arrived::new([(buffer.as_ptr().add(range.start), bytes), (std::ptr::null(), 0)]) };
+        if bytes >= bulk.max(HEADER_BYTES) && self.at_boundary() {
+            let header = match self.framing {
+                Framing::Raw => (limit.exact == bytes || limit.exact == 0 && bytes <= limit.bytes).then_some(0),
+                Framing::Length4 | Framing::Distribution => {
+                    let announced = self.packet_bytes(header_at(&arrived, 0))?;
+                    let may_land = self.framing == Framing::Length4 || is_fragment(&arrived);
+                    (announced + HEADER_BYTES == bytes && may_land).then_some(HEADER_BYTES)
+                }
+            };
+            if let Some(header) = header {
+                self.largest = self.largest.max(bytes);
+                out.push(Received::Landed(buffer, range.start + header..range.end));
+                return Ok(None);
+            }
+        }
+        let taken = self.push(&arrived, limit, out)?;
+        Ok((taken < bytes).then(|| (buffer, range.start + taken..range.end)))
+    }
+
+    fn push_raw(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        self.largest = self.largest.max(arrived.len());
+        if limit.exact == 0 {
+            let bytes = arrived.len().min(limit.bytes);
+            out.push(Received::Whole(copy(arrived, 0, bytes)?));
+            return Ok(bytes);
+        }
+        if self.partial.is_none() {
+            self.partial = Some(Partial::new(limit.exact)?);
+        }
+        self.finish_partial(arrived, out)
+    }
+
+    /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
+    /// were enough for it.
+    pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
+        if self.framing != Framing::Raw {
+            return Ok(false);
+        }
+        // What an earlier retarget kept is complete in itself: nothing more may come to hand it over.
+        let fits = |partial: &mut Partial<B>| partial.bytes == limit.exact && partial.filled < partial.bytes;
+        let Some(mut kept) = self.partial.take_if(|partial| !fits(partial)) else {
+            return Ok(false);
+        };
+        let filled = kept.filled;
+        let now = if limit.exact == 0 {
+            filled.min(limit.bytes)
+        } else {
+            filled.min(limit.exact)
+        };
+        let mut wanted = Partial::<B>::new(if limit.exact == 0 { now } else { limit.exact })?;
+        wanted.buffer.as_mut_slice()[..now].copy_from_slice(&kept.buffer.as_mut_slice()[..now]);
+        wanted.filled = now;
+        if now < filled {
+            let mut rest = Partial::<B>::new(filled - now)?;
+            rest.buffer
+                .as_mut_slice()
+                .copy_from_slice(&kept.buffer.as_mut_slice()[now..filled]);
+            rest.filled = filled - now;
+            self.partial = Some(rest);
+        }
+        if wanted.filled == wanted.bytes && wanted.bytes > 0 {
+            out.push(Received::Whole(wanted.buffer));
+            return Ok(true);
+        }
+        if wanted.bytes > 0 {
+            self.partial = Some(wanted);
+        }
+        Ok(false)
+    }
+
+    fn packet_bytes(&self, header: [u8; HEADER_BYTES]) -> Result<usize, AssemblyError> {
+        let bytes = u32::from_be_bytes(header) as usize;
+        if bytes > self.packet_max_bytes {
+            return Err(AssemblyError::TooLarge {
+                bytes,
+                max: self.packet_max_bytes,
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// Completes the packet that an earlier push left unfinished; where the next one starts.
+    fn finish_partial(&mut self, arrived: &Arrived, out: &mut Vec<Received<B>>) -> Result<usize, AssemblyError> {
+        let mut at = 0;
+        if self.partial.is_none() && self.header_filled > 0 {
+            let part = (HEADER_BYTES - self.header_filled).min(arrived.len());
+            arrived.copy_out(0, &mut self.header[self.header_filled..][..part]);
+            self.header_filled += part;
+            at = part;
+            if self.header_filled < HEADER_BYTES {
+                return Ok(at);
+            }
+            self.start_packet()?;
+        }
+        if let Some(partial) = &mut self.partial {
+            let part = (partial.bytes - partial.filled).min(arrived.len() - at);
+            arrived.copy_out(at, &mut partial.buffer.as_mut_slice()[partial.filled..][..part]);
+            partial.filled += part;
+            at += part;
+        }
+        if let Some(partial) = self.partial.take_if(|partial| partial.filled == partial.bytes) {
+            out.push(Received::Whole(partial.buffer));
+        }
+        Ok(at)
+    }
+
+    /// Allocates for the packet whose header is complete.
+    fn start_packet(&mut self) -> Result<(), AssemblyError> {
+        let bytes = self.packet_bytes(self.header)?;
+        self.header_filled = 0;
+        self.largest = self.largest.max(bytes);
+        self.partial = Some(Partial::new(bytes)?);
+        Ok(())
+    }
+
+    /// Finds up to `wanted` packets that are complete from `from` on: where the last one ends, and where each is, relative
+    /// to `from`.
+    fn complete_packets(
+        &mut self,
+        arrived: &Arrived,
+        from: usize,
+        wanted: usize,
+    ) -> Result<(usize, Vec<Range<usize>>), AssemblyError> {
+        let mut packets = Vec::new();
+        let mut at = from;
+        if !self.at_boundary() {
+            return Ok((at, packets));
+        }
+        while packets.len() < wanted && arrived.len() - at >= HEADER_BYTES {
+            let bytes = self.packet_bytes(header_at(arrived, at))?;
+            let end = at + HEADER_BYTES + bytes;
+            if end > arrived.len() {
+                break;
+            }
+            self.largest = self.largest.max(bytes);
+            packets.push(at + HEADER_BYTES - from..end - from);
+            at = end;
+        }
+        Ok((at, packets))
+    }
+
+    /// Keeps what is left behind the last complete packet.
+    fn begin_partial(&mut self, arrived: &Arrived, from: usize) -> Result<(), AssemblyError> {
+        let left = arrived.len() - from;
+        if left == 0 {
+            return Ok(());
+        }
+        let header = left.min(HEADER_BYTES);
+        arrived.copy_out(from, &mut self.header[..header]);
+        self.header_filled = header;
+        if header < HEADER_BYTES {
+            return Ok(());
+        }
+        self.start_packet()?;
+        if let Some(partial) = &mut self.partial {
+            // The peer may have rewritten the header since `complete_packets` read it: never take more than was announced.
+            let part = (left - header).min(partial.bytes);
+            arrived.copy_out(from + header, &mut partial.buffer.as_mut_slice()[..part]);
+            partial.filled = part;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a packet of Erlang distribution is one fragment of several ("Distribution Header" in the External Term Format
+/// of the ERTS documentation): version 131, tag 69 (first) or 70 (later), sequence id, and the fragment's number, which
+/// counts down to 1. A message in a single fragment is not joined from parts, so it does not count.
+fn is_fragment(arrived: &Arrived) -> bool {
+    let mut start = [0; 18];
+    if arrived.len() < HEADER_BYTES + start.len() {
+        return false;
+    }
+    arrived.copy_out(HEADER_BYTES, &mut start);
+    match start {
+        [131, 69, rest @ ..] => rest[8..] != 1u64.to_be_bytes(),
+        [131, 70, ..] => true,
+        _ => false,
+    }
+}
+
+fn header_at(arrived: &Arrived, at: usize) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    arrived.copy_out(at, &mut header);
+    header
+}
+
+fn copy<B: Buffer>(arrived: &Arrived, at: usize, bytes: usize) -> Result<B, AssemblyError> {
+    let mut buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
+    arrived.copy_out(at, buffer.as_mut_slice());
+    Ok(buffer)
+}
+
+fn batch<B: Buffer>(
+    arrived: &Arrived,
+    from: usize,
+    end: usize,
+    packets: Vec<Range<usize>>,
+) -> Result<Received<B>, AssemblyError> {
+    if let [only] = packets.as_slice() {
+        return Ok(Received::Whole(copy(arrived, from + only.start, only.len())?));
+    }
+    Ok(Received::Batch {
+        bytes: copy(arrived, from, end - from)?,
+        packets,
+    })
+}

@@ -1,0 +1,262 @@
+//! The bookkeeping of a connection, behind its lock: what came in, what must go out, who waits.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId, Stream};
+
+use super::{Closed, Connection, Settings, Wakes};
+use crate::assembly::Buffer;
+use crate::fabric::Completion;
+use crate::landing::LandingBuffer;
+
+/// Who looks at the receive queue. While nobody does, it is armed: an event tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PolledBy {
+    /// A polling thread.
+    pub(super) thread: bool,
+    /// The reader, which promised to read until [`Connection::arm`].
+    pub(super) reader: bool,
+}
+
+impl PolledBy {
+    pub(super) fn nobody(self) -> bool {
+        !self.thread && !self.reader
+    }
+}
+
+pub(super) struct Core {
+    pub(super) stream: Stream,
+    /// Direct transfers that have arrived and were not read yet: always before what is in the ring.
+    pub(super) landed: VecDeque<(LandingBuffer, Range<usize>)>,
+    /// The landing buffers that are advertised, by index.
+    pub(super) advertised: Vec<Option<LandingBuffer>>,
+    /// Bulk packets are coming: advertise.
+    pub(super) bulk: bool,
+    /// Arrivals since the last bulk packet.
+    pub(super) since_bulk: u32,
+    pub(super) reader_waits: bool,
+    /// The reader is to be woken whatever there is.
+    pub(super) reader_called: bool,
+    pub(super) writer_waits: bool,
+    pub(super) self_polling: bool,
+    pub(super) polled_by: PolledBy,
+    /// This side's stream has ended: nothing more is written.
+    pub(super) finished: bool,
+    /// The peer said where its stream ends.
+    pub(super) peer_finished: bool,
+    /// The user wants to read no more.
+    pub(super) reading_stopped: bool,
+    pub(super) closed: Option<Closed>,
+    /// Completions taken so far.
+    pub(super) arrivals: u64,
+}
+
+/// Completions taken from the queue at a time.
+const POLL_BATCH: usize = 8;
+
+/// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
+const PROGRESS_MAX: usize = 512;
+
+/// Arrivals without a bulk packet after which landing buffers are no longer advertised.
+const BULK_MEMORY: u32 = 32;
+
+impl Core {
+    pub(super) fn new(stream: Stream, landing_buffers: u16, settings: &Settings) -> Self {
+        Self {
+            stream,
+            landed: VecDeque::with_capacity(landing_buffers.into()),
+            advertised: (0..landing_buffers).map(|_| None).collect(),
+            bulk: false,
+            since_bulk: 0,
+            reader_waits: false,
+            reader_called: false,
+            writer_waits: false,
+            self_polling: false,
+            polled_by: PolledBy {
+                thread: settings.busy,
+                ..PolledBy::default()
+            },
+            finished: false,
+            peer_finished: false,
+            reading_stopped: false,
+            closed: None,
+            arrivals: 0,
+        }
+    }
+}
+
+impl<B: Buffer> Connection<B> {
+    pub(super) fn is_readable(&self, core: &Core) -> bool {
+        core.reading_stopped
+            || core.reader_called
+            || !core.landed.is_empty()
+            || core.stream.ring_bytes_readable() > 0
+            || core.stream.is_end()
+            || core.closed.is_some()
+    }
+
+    /// Handles what the receive queue holds, gives back credit, and says whom to tell.
+    pub(super) fn progress(&self, core: &mut Core) -> Wakes {
+        let mut wakes = Wakes::default();
+        if core.closed.is_none() {
+            self.tally.polls.fetch_add(1, Ordering::Relaxed);
+            if let Err(closed) = self.take_completions(core, &mut wakes) {
+                self.fail_locked(core, closed, &mut wakes);
+            }
+            self.flush_controls(core, &mut wakes);
+        }
+        if core.reader_waits && self.is_readable(core) {
+            core.reader_waits = false;
+            core.polled_by.reader = core.self_polling;
+            wakes.reader = true;
+        }
+        wakes
+    }
+
+    pub(super) fn take_completions(&self, core: &mut Core, wakes: &mut Wakes) -> Result<(), Closed> {
+        for _ in 0..PROGRESS_MAX / POLL_BATCH {
+            let mut batch = [Completion::Control([0; CONTROL_BYTES]); POLL_BATCH];
+            let taken = self.qp.poll(&mut batch)?;
+            core.arrivals += taken as u64;
+            for completion in &batch[..taken] {
+                match completion {
+                    Completion::Notice(notice) => self.handle_notice(core, *notice)?,
+                    Completion::Control(message) => self.handle_control(core, message, wakes)?,
+                }
+            }
+            if taken < POLL_BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Closed> {
+        match core
+            .stream
+            .handle_notice(notice)
+            .map_err(|error| Closed::PeerMisbehaved(error.to_string()))?
+        {
+            Arrival::Ring { .. } => {
+                // The peer went on through the ring: what was advertised before can never be filled.
+                while let Some(ReceiveId(index)) = core.stream.withdraw() {
+                    core.advertised[index as usize] = None;
+                }
+            }
+            Arrival::Direct {
+                id: ReceiveId(index),
+                bytes,
+                ..
+            } => {
+                if let Some(buffer) = core.advertised[index as usize].take() {
+                    core.landed.push_back((buffer, 0..bytes as usize));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_control(&self, core: &mut Core, message: &[u8], wakes: &mut Wakes) -> Result<(), Closed> {
+        match core
+            .stream
+            .handle_control(message)
+            .map_err(|error| Closed::PeerMisbehaved(error.to_string()))?
+        {
+            ControlEvent::Nothing => return Ok(()),
+            ControlEvent::Writable => {}
+            ControlEvent::Ticked => {
+                self.tally.packets_received.fetch_add(1, Ordering::Relaxed);
+            }
+            ControlEvent::Finished => core.peer_finished = true,
+        }
+        // Each of them may have brought the credit that the writer waits for, and no other message need follow.
+        wakes.writer |= std::mem::take(&mut core.writer_waits);
+        Ok(())
+    }
+
+    /// Posts the control messages that credits allow.
+    pub(super) fn flush_controls(&self, core: &mut Core, wakes: &mut Wakes) {
+        while core.closed.is_none() {
+            let Some(control) = core.stream.poll_control() else {
+                break;
+            };
+            if let Err(error) = self.qp.post_control(&control.emit()) {
+                self.fail_locked(core, error.into(), wakes);
+            }
+        }
+    }
+
+    /// Posts free landing buffers while bulk is coming and the ring is empty.
+    pub(super) fn advertise(&self, core: &mut Core) {
+        let wanted = match self.settings.mode {
+            Mode::Dynamic => core.bulk,
+            // Nothing comes before it is advertised for.
+            Mode::DirectOnly => true,
+            Mode::IndirectOnly => false,
+        };
+        if !wanted || core.closed.is_some() {
+            return;
+        }
+        if core.stream.ring_bytes_readable() > 0 {
+            return;
+        }
+        while core.stream.receives_posted() < self.adverts_max {
+            let Some(buffer) = self.landing.take() else { break };
+            let id = ReceiveId(buffer.index().into());
+            let target = buffer.remote_address();
+            let bytes = saturating_u32(self.landing.buffer_bytes());
+            let index = usize::from(buffer.index());
+            core.advertised[index] = Some(buffer);
+            core.stream.post_receive(Receive {
+                id,
+                target,
+                bytes,
+                fill: false,
+            });
+        }
+    }
+
+    /// Nobody polls from here on: ask for an event, and look again until there is surely nothing.
+    pub(super) fn rest(&self, core: &mut Core, wakes: &mut Wakes) {
+        while core.polled_by.nobody() && core.closed.is_none() {
+            match self.qp.arm() {
+                Ok(true) => break,
+                Ok(false) => wakes.merge(self.progress(core)),
+                Err(error) => {
+                    self.fail_locked(core, error.into(), wakes);
+                }
+            }
+        }
+    }
+
+    pub(super) fn fail(&self, closed: Closed, wakes: &mut Wakes) -> Closed {
+        self.fail_locked(&mut self.core.lock(), closed, wakes)
+    }
+
+    /// Ends the connection, once; the reason that holds.
+    pub(super) fn fail_locked(&self, core: &mut Core, closed: Closed, wakes: &mut Wakes) -> Closed {
+        if core.closed.is_none() {
+            self.qp.disconnect();
+        }
+        wakes.reader |= std::mem::take(&mut core.reader_waits);
+        wakes.writer |= std::mem::take(&mut core.writer_waits);
+        core.closed.get_or_insert(closed).clone()
+    }
+}
+
+/// Remembers whether bulk is coming.
+pub(super) fn note_size(core: &mut Core, largest: usize, bulk: usize) {
+    if largest >= bulk {
+        core.bulk = true;
+        core.since_bulk = 0;
+    } else {
+        core.since_bulk += 1;
+        core.bulk &= core.since_bulk < BULK_MEMORY;
+    }
+}
+
+pub(super) fn saturating_u32(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

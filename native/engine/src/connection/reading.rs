@@ -1,0 +1,225 @@
+//! The reader's side of a connection.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::Mode;
+use parking_lot::MutexGuard;
+
+use super::core::{Core, note_size, saturating_u32};
+use super::{Closed, Connection, Wakes};
+use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
+
+/// How a read ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReadEnd {
+    /// There may be more: read again.
+    More,
+    /// Nothing more for now.
+    Empty,
+    /// Nothing more, ever.
+    Closed(Closed),
+}
+
+impl<B: Buffer> Connection<B> {
+    /// Reads up to `limit`; the packets that are complete are added to `out`.
+    pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
+        let mut reader = self.reader.lock();
+        let before = out.len();
+        let (end, wakes) = self.read_into(&mut reader, limit, out);
+        let packets: usize = out[before..].iter().map(Received::packets).sum();
+        self.tally.packets_received.fetch_add(packets as u64, Ordering::Relaxed);
+        (end, wakes)
+    }
+
+    fn read_into(&self, reader: &mut Assembly<B>, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
+        let mut wakes = Wakes::default();
+        let mut left = limit;
+        match reader.retarget(limit, out) {
+            Ok(true) => return (ReadEnd::More, wakes),
+            Ok(false) => {}
+            Err(error) => return (ReadEnd::Closed(self.fail(error.into(), &mut wakes)), wakes),
+        }
+        let mut core = self.core.lock();
+        core.reader_called = false;
+        wakes.merge(self.progress(&mut core));
+        let end = loop {
+            if core.reading_stopped {
+                break ReadEnd::Closed(Closed::Here);
+            }
+            if left.bytes == 0 || left.packets == 0 {
+                break ReadEnd::More;
+            }
+            let had = out.len();
+            let (guard, taken) = self.read_some(core, reader, left, out);
+            core = guard;
+            match taken {
+                Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
+                Ok(None) => break self.nothing_more(&core),
+                Err(closed) => break ReadEnd::Closed(self.fail_locked(&mut core, closed, &mut wakes)),
+            }
+            left.packets -= out[had..]
+                .iter()
+                .map(Received::packets)
+                .sum::<usize>()
+                .min(left.packets);
+            if limit.exact > 0 && out.len() > had {
+                break ReadEnd::More;
+            }
+            note_size(&mut core, reader.take_largest(), self.settings.direct_bytes);
+            // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
+            // first, and goes on directly.
+            self.advertise(&mut core);
+            wakes.merge(self.progress(&mut core));
+        };
+        self.advertise(&mut core);
+        self.flush_controls(&mut core, &mut wakes);
+        if matches!(end, ReadEnd::Closed(_)) {
+            // Nobody reads on behind the end, but a writer may still wait.
+            core.polled_by.reader = false;
+        }
+        self.rest(&mut core, &mut wakes);
+        (end, wakes)
+    }
+
+    /// Takes one landing buffer or what is in the ring, with `core` free while it copies. None: there was nothing.
+    fn read_some<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        reader: &mut Assembly<B>,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> (MutexGuard<'a, Core>, Result<Option<usize>, Closed>) {
+        if let Some((buffer, range)) = core.landed.pop_front() {
+            let bulk = self.bulk_bytes(&core);
+            drop(core);
+            let bytes = range.len();
+            let pushed = reader.push_landed(buffer, range, bulk, limit, out);
+            let mut core = self.core.lock();
+            let taken = pushed.map_err(Closed::from).map(|rest| {
+                let left = rest.as_ref().map_or(0, |(_, range)| range.len());
+                if let Some(rest) = rest {
+                    core.landed.push_front(rest);
+                }
+                Some(bytes - left)
+            });
+            return (core, taken);
+        }
+        let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
+            return (core, Ok(None));
+        };
+        drop(core);
+        let pushed = reader.push(&arrived, limit, out);
+        let mut core = self.core.lock();
+        let taken = pushed.map_err(Closed::from).map(|bytes| {
+            core.stream.handle_copied(saturating_u32(bytes));
+            Some(bytes)
+        });
+        (core, taken)
+    }
+
+    /// From which size on a landing buffer is handed over as it is. Without a ring to go on with the last one is copied
+    /// out: the user may hold on to all others until something comes that they cannot hold up.
+    fn bulk_bytes(&self, core: &Core) -> usize {
+        let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
+        if self.settings.mode == Mode::DirectOnly && is_last() {
+            return usize::MAX;
+        }
+        self.settings.direct_bytes
+    }
+
+    fn nothing_more(&self, core: &Core) -> ReadEnd {
+        match &core.closed {
+            Some(closed) => ReadEnd::Closed(closed.clone()),
+            None if core.stream.is_end() => ReadEnd::Closed(Closed::ByPeer),
+            None => ReadEnd::Empty,
+        }
+    }
+
+    /// What is in the ring, up to `max` bytes.
+    fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
+        let all = (core.stream.ring_bytes_readable() as usize).min(max);
+        let first = core.stream.ring_readable();
+        if all == 0 {
+            return None;
+        }
+        let base = self.qp.memory().base().cast_const();
+        let first_bytes = (first.bytes as usize).min(all);
+        // SAFETY: the stream gives runs inside the ring, which lies at the start of the memory that `qp` keeps mapped
+        // and outlives the value, which does not leave `read`. The peer does not overwrite these bytes before they are
+        // acknowledged unless it breaks the protocol; the copy stands that, too.
+        Some(unsafe {
+            Arrived::new([
+                (base.add(first.offset as usize), first_bytes),
+                (base, all - first_bytes),
+            ])
+        })
+    }
+
+    /// The reader looks no more until it is woken. False: there is something already, read again.
+    pub fn arm(&self) -> (bool, Wakes) {
+        let mut core = self.core.lock();
+        let mut wakes = Wakes::default();
+        core.polled_by.reader = false;
+        core.reader_waits = true;
+        self.rest(&mut core, &mut wakes);
+        if self.is_readable(&core) {
+            core.reader_waits = false;
+            core.polled_by.reader = core.self_polling;
+            wakes.reader = false;
+            return (false, wakes);
+        }
+        (true, wakes)
+    }
+
+    /// The reader shall be woken at the next look, also if nothing comes: a part of what it wants may be here already.
+    pub fn wake_reader(&self) {
+        let mut core = self.core.lock();
+        core.reader_waits = true;
+        core.reader_called = true;
+    }
+
+    /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer need
+    /// not send events.
+    pub fn set_self_polling(&self) {
+        let mut core = self.core.lock();
+        // In busy polling a thread looks anyway.
+        core.self_polling = !self.settings.busy;
+        core.polled_by.reader = core.self_polling;
+    }
+
+    /// Looks for something to read for a while, at most for `max`; whether there is. For a reader that polls by itself and
+    /// has nothing better to do. How long depends on how well it paid lately. Lets other threads have the processor: on
+    /// few cores the peer may need just this one.
+    pub fn spin(&self, max: Duration) -> (bool, Wakes) {
+        let Some(duration) = self.patience.lock().next(max) else {
+            return (false, Wakes::default());
+        };
+        let (found, wakes) = self.spin_for(duration);
+        self.patience.lock().learn(found, max);
+        (found, wakes)
+    }
+
+    fn spin_for(&self, duration: Duration) -> (bool, Wakes) {
+        let start = Instant::now();
+        let mut wakes = Wakes::default();
+        loop {
+            for _ in 0..LOOKS_PER_YIELD {
+                let mut core = self.core.lock();
+                wakes.merge(self.progress(&mut core));
+                if self.is_readable(&core) {
+                    return (true, wakes);
+                }
+                drop(core);
+                std::hint::spin_loop();
+            }
+            if start.elapsed() >= duration {
+                return (false, wakes);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Looks between two offers of the processor to other threads.
+const LOOKS_PER_YIELD: u32 = 8;

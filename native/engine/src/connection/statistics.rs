@@ -1,0 +1,71 @@
+//! Counts of a connection.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use inet_rdma_stream::Counters;
+
+use super::Connection;
+use crate::assembly::Buffer;
+
+/// Counts that are not the stream's.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) packets_sent: AtomicU64,
+    pub(super) packets_received: AtomicU64,
+    pub(super) polls: AtomicU64,
+    pub(super) wakeups_received: AtomicU64,
+}
+
+/// Counts of one connection since its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Statistics {
+    /// The stream's counts.
+    pub stream: Counters,
+    /// Packets sent, ticks included.
+    pub packets_sent: u64,
+    /// Packets received, ticks included.
+    pub packets_received: u64,
+    /// Looks at the receive queue.
+    pub polls: u64,
+    /// Events that cost the peer a system call.
+    pub wakeups_sent: u64,
+    /// Events taken from the event fd.
+    pub wakeups_received: u64,
+    /// Size of this side's ring.
+    pub ring_bytes: u32,
+    /// Bytes in it that are not read yet.
+    pub ring_used: u32,
+    /// Landing buffers of this side.
+    pub landing_buffers: u16,
+    /// Landing buffers advertised or held by the user.
+    pub landing_used: u16,
+}
+
+impl<B: Buffer> Connection<B> {
+    /// Packets received and sent, ticks included, and bytes that wait to be sent (none: the caller keeps what is not
+    /// written): the three numbers that the distribution's tick looks at.
+    pub fn packets(&self) -> (u64, u64) {
+        (
+            self.tally.packets_received.load(Ordering::Relaxed),
+            self.tally.packets_sent.load(Ordering::Relaxed),
+        )
+    }
+
+    /// All counts.
+    pub fn statistics(&self) -> Statistics {
+        let core = self.core.lock();
+        let (packets_received, packets_sent) = self.packets();
+        Statistics {
+            stream: *core.stream.counters(),
+            packets_sent,
+            packets_received,
+            polls: self.tally.polls.load(Ordering::Relaxed),
+            wakeups_sent: self.qp.wakeups_sent(),
+            wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
+            ring_bytes: self.ring_bytes,
+            ring_used: core.stream.ring_bytes_readable(),
+            landing_buffers: self.landing.count(),
+            landing_used: self.landing.used(),
+        }
+    }
+}

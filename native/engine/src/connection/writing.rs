@@ -1,0 +1,133 @@
+//! The writer's side of a connection.
+
+use std::sync::atomic::Ordering;
+
+use inet_rdma_stream::{Offer, Transfer};
+
+use super::core::{Core, saturating_u32};
+use super::{Closed, Connection, Wakes};
+use crate::assembly::Buffer;
+use crate::gather::Gather;
+
+/// How far a write came.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Written {
+    /// Bytes of the gather that are on their way, counted from its start.
+    pub at: usize,
+    /// The peer has to read first.
+    pub blocked: bool,
+    /// Whom to tell.
+    pub wakes: Wakes,
+}
+
+impl<B: Buffer> Connection<B> {
+    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. When [`Written::blocked`] the writer
+    /// tries again, or asks with [`Self::arm_writer`] to be woken.
+    pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
+        let _one_transfer_at_a_time = self.writer.lock();
+        let (start, end) = (at, at.saturating_add(max).min(gather.total()));
+        let mut at = at;
+        let mut wakes = Wakes::default();
+        let mut blocked = false;
+        while at < end && !blocked {
+            match self.write_transfer(gather, at, end, &mut wakes) {
+                Ok(Some(bytes)) => at += bytes,
+                Ok(None) => blocked = true,
+                // Others must be told of the end; it comes out again at the next write.
+                Err(_) if !wakes.is_empty() => blocked = true,
+                Err(closed) => return Err(closed),
+            }
+        }
+        let packets = gather.packets_before(at) - gather.packets_before(start);
+        self.tally.packets_sent.fetch_add(packets as u64, Ordering::Relaxed);
+        Ok(Written { at, blocked, wakes })
+    }
+
+    /// Writes one transfer; its size. None: wait.
+    fn write_transfer(
+        &self,
+        gather: &Gather<'_>,
+        at: usize,
+        end: usize,
+        wakes: &mut Wakes,
+    ) -> Result<Option<usize>, Closed> {
+        let (target, bytes, notice) = match self.next_transfer(gather, at, end, wakes)? {
+            None => return Ok(None),
+            Some(Transfer::Direct { target, bytes, notice }) => (target, bytes, notice),
+            Some(Transfer::Indirect { offset, bytes, notice }) => {
+                let mut target = self.qp.remote_hello().ring;
+                target.address = target.address.wrapping_add(offset.into());
+                (target, bytes, notice)
+            }
+        };
+        let bytes = bytes as usize;
+        let posted = if at == 0 && bytes == gather.total() {
+            self.qp.post_write(gather.slices(), target, notice)
+        } else {
+            self.qp.post_write(&gather.range(at, bytes), target, notice)
+        };
+        posted.map_err(|error| self.fail(error.into(), wakes))?;
+        Ok(Some(bytes))
+    }
+
+    /// What the stream lets go next; None: wait.
+    fn next_transfer(
+        &self,
+        gather: &Gather<'_>,
+        at: usize,
+        end: usize,
+        wakes: &mut Wakes,
+    ) -> Result<Option<Transfer>, Closed> {
+        let mut core = self.core.lock();
+        for looked in [false, true] {
+            if let Some(closed) = &core.closed {
+                return Err(closed.clone());
+            }
+            if core.finished {
+                return Err(Closed::Here);
+            }
+            let room = self.qp.write_room();
+            let direct = match core.stream.direct_room() {
+                Some(buffer) => gather.direct_prefix(at, room.min(buffer as usize), self.settings.direct_bytes),
+                None => 0,
+            };
+            if direct == 0 && !looked && gather.packet_at(at) >= self.settings.direct_bytes {
+                // An advertisement may be there already: worth a look before bulk takes the way of two copies.
+                wakes.merge(self.progress(&mut core));
+                continue;
+            }
+            let indirect = (end - at).min(room);
+            let offer = Offer {
+                indirect: saturating_u32(indirect),
+                direct: saturating_u32(direct),
+            };
+            if let Some(transfer) = (room > 0).then(|| core.stream.poll_transfer(offer)).flatten() {
+                return Ok(Some(transfer));
+            }
+            if !looked {
+                // Some room may have been made already.
+                wakes.merge(self.progress(&mut core));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The writer looks no more until it is woken. False: there is room already, write again.
+    pub fn arm_writer(&self) -> (bool, Wakes) {
+        let mut core = self.core.lock();
+        let mut wakes = Wakes::default();
+        core.writer_waits = true;
+        self.rest(&mut core, &mut wakes);
+        if core.closed.is_some() || self.is_writable(&mut core) {
+            core.writer_waits = false;
+            wakes.writer = false;
+            return (false, wakes);
+        }
+        (true, wakes)
+    }
+
+    fn is_writable(&self, core: &mut Core) -> bool {
+        self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || core.stream.indirect_room() > 0)
+    }
+}

@@ -1,0 +1,170 @@
+//! What every fabric offers: reliable connected queue pairs with one-sided writes.
+//!
+//! The stream protocol keeps the queues from overflowing (credits); a fabric checks all the same and answers
+//! [`FabricError::QueueFull`] where a peer or a caller breaks that.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
+
+/// What one side brings into a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters {
+    /// Ring size, receive queue depth and number of advertisements.
+    pub limits: Limits,
+    /// Size of the area for landing buffers, behind the ring in the same region.
+    pub landing_bytes: u32,
+    /// Names this connection on this side (for logs).
+    pub connection_id: u64,
+}
+
+/// Something that a poll found in the receive queue; each used one receive slot, which is posted again already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// A transfer has arrived in this side's memory.
+    Notice(Notice),
+    /// A control message has arrived.
+    Control([u8; CONTROL_BYTES]),
+}
+
+/// The memory of one side that the peer may write into: the ring at offset 0, the landing area behind it.
+///
+/// It stays mapped as long as any clone of its `Arc` lives, also after the queue pair is gone.
+pub trait Memory: Send + Sync {
+    /// First byte. The peer may write at any time: read through raw pointers, copy before you validate.
+    fn base(&self) -> *mut u8;
+    /// Size of the ring at offset 0.
+    fn ring_bytes(&self) -> usize;
+    /// Where the landing area starts.
+    fn landing_offset(&self) -> usize;
+    /// Size of the landing area.
+    fn landing_bytes(&self) -> usize;
+    /// What to tell the peer so that it can write at `offset`.
+    fn remote_address(&self, offset: usize) -> RemoteAddress;
+}
+
+/// One end of a reliable connected queue pair.
+pub trait QueuePair: Send + Sync {
+    /// This side's exposed memory.
+    fn memory(&self) -> &Arc<dyn Memory>;
+    /// What the peer said of itself.
+    fn remote_hello(&self) -> &Hello;
+    /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
+    /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
+    ///
+    /// `target` is the peer's word: one that is not inside the ring or the landing area as a whole is
+    /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed, for
+    /// nobody: liveness is [`Self::check_alive`]'s to say. After this side's own end it is [`FabricError::PeerGone`].
+    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
+    /// Sends a control message. Keeps its order against earlier posts of the same side.
+    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
+    /// Bytes that can be posted now; 0: wait for an event, then poll.
+    fn write_room(&self) -> usize;
+    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time (the engine holds the connection's lock).
+    /// Err once all that came before the fault has been taken; it stays so.
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
+    /// Asks for an event at the next completion. False: there is one already, poll again (nothing is armed then, yet an
+    /// event that was on its way may still make `event_fd` readable once).
+    fn arm(&self) -> Result<bool, FabricError>;
+    /// Readable after an armed queue got a completion.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+    /// Takes what made `event_fd` readable. After an event: drain, then poll, then arm; draining later could take the
+    /// event of a completion that nobody has seen.
+    fn drain_event(&self);
+    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`].
+    fn liveness_fd(&self) -> BorrowedFd<'_>;
+    /// Err once the peer has disconnected or died. What it sent before can still be polled.
+    fn check_alive(&self) -> Result<(), FabricError>;
+    /// Ends the connection; the peer sees it at once. Idempotent.
+    fn disconnect(&self);
+    /// Wake-ups sent to the peer, that is: events that cost a system call.
+    fn wakeups_sent(&self) -> u64;
+    /// Name of the fabric: "shm", "verbs".
+    fn fabric(&self) -> &'static str;
+}
+
+/// Accepts connections. Never blocks: a peer that says nothing costs one bounded slot until its deadline.
+pub trait Listener: Send {
+    /// Readable when [`Self::poll_accept`] may have something.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+    /// When to call [`Self::poll_accept`] at the latest, for deadlines of silent peers.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// The next ready connection or refused attempt; None: nothing more for now.
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>>;
+    /// The port that peers connect to.
+    fn port(&self) -> u16;
+}
+
+/// A kind of network.
+pub trait Fabric: Send + Sync {
+    /// Name of the fabric.
+    fn name(&self) -> &'static str;
+    /// Listens on the first free port of `ports` (0..=0: any free one).
+    fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError>;
+    /// Connects; blocks up to `timeout`.
+    fn connect(&self, port: u16, parameters: &Parameters, timeout: Duration)
+    -> Result<Box<dyn QueuePair>, FabricError>;
+}
+
+/// How to listen.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// First and last port to try; 0 and 0: any free one.
+    pub ports: std::ops::RangeInclusive<u16>,
+    /// Peers whose hello is still awaited, and connections waiting to be accepted, at most; one more is refused.
+    pub backlog: u16,
+    /// How long a peer may take to say hello.
+    pub hello_timeout: Duration,
+    /// What this side brings into each connection.
+    pub parameters: Parameters,
+}
+
+/// What can go wrong below the stream, sorted by who can mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// The peer closed the connection or its process ended.
+    #[error("the peer is gone")]
+    PeerGone,
+    /// The peer broke the rules of the fabric.
+    #[error("the peer misbehaved: {0}")]
+    PeerMisbehaved(String),
+    /// The peer is somebody who must not connect.
+    #[error("the peer runs as user {theirs}, this node as user {ours}: both must be the same user")]
+    WrongUser {
+        /// The peer's user id.
+        theirs: u32,
+        /// This process's effective user id.
+        ours: u32,
+    },
+    /// The peer said something else than a hello of this version.
+    #[error(transparent)]
+    Hello(#[from] inet_rdma_stream::WireError),
+    /// Nobody listens there.
+    #[error("nobody listens on port {0}")]
+    Refused(u16),
+    /// All ports of the range are taken.
+    #[error("no free port in {first}..={last}")]
+    PortsTaken {
+        /// First of the range.
+        first: u16,
+        /// Last of the range.
+        last: u16,
+    },
+    /// It took too long.
+    #[error("timed out")]
+    TimedOut,
+    /// More posted than the queue holds.
+    #[error("the queue is full")]
+    QueueFull,
+    /// The system refused something.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was being done, in words.
+        doing: &'static str,
+        /// The system's error.
+        error: std::io::Error,
+    },
+}

@@ -1,0 +1,299 @@
+//! A fabric that misbehaves on purpose: it wraps another and delays, stalls and drops by a plan with a seed.
+//!
+//! What it may do is what a network may do to a reliable connected queue pair, and nothing more:
+//!
+//! * Completions of one direction keep their order. A delayed one holds up those behind it, which stay in the receive
+//!   queue and keep their slots, so the sender's credits are as short as with a slow network.
+//! * The two directions know nothing of each other. So by delaying controls, notices, or both, on one side or both,
+//!   every order of this side's controls against the *other* direction's notices can come about. That is the only
+//!   reordering there is: within a direction none is possible on any fabric.
+//! * The bytes of a write lie in the peer's memory at once and its notice may come late, never the other way round.
+//! * A dropped connection is gone for both sides; what came before it can still be polled, as far as it is due.
+//!
+//! With [`FaultPlan::default`] nothing is injected and all passes through.
+
+mod inbound;
+mod stall;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::fabric::{Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair};
+use inbound::{Inbound, Next};
+
+pub use inbound::{Delay, FaultPlan};
+pub use stall::Stall;
+
+/// Wraps a fabric: every queue pair it makes suffers the plan.
+#[derive(Debug)]
+pub struct FaultFabric<F> {
+    inner: F,
+    injection: Injection,
+}
+
+/// What each new queue pair is given.
+#[derive(Debug, Clone)]
+struct Injection {
+    plan: FaultPlan,
+    stall: Stall,
+    /// Queue pairs made so far by connecting and by accepting. Each has a seed of its own, which does not depend on which
+    /// end of a connection was faster.
+    made: Arc<[AtomicU64; 2]>,
+}
+
+/// Index of [`Injection::made`].
+#[derive(Clone, Copy)]
+enum MadeBy {
+    Connecting = 0,
+    Accepting = 1,
+}
+
+impl<F: Fabric> FaultFabric<F> {
+    /// Wraps `inner`.
+    pub fn new(inner: F, plan: FaultPlan) -> FaultFabric<F> {
+        let injection = Injection {
+            plan,
+            stall: Stall::default(),
+            made: Arc::default(),
+        };
+        FaultFabric { inner, injection }
+    }
+
+    /// The switch that stops and resumes all deliveries of this fabric's queue pairs.
+    pub fn stall(&self) -> &Stall {
+        &self.injection.stall
+    }
+}
+
+impl<F: Fabric> Fabric for FaultFabric<F> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+        let inner = self.inner.listen(options)?;
+        Ok(Box::new(FaultListener {
+            inner,
+            injection: self.injection.clone(),
+        }))
+    }
+
+    fn connect(
+        &self,
+        port: u16,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        self.injection
+            .wrap(self.inner.connect(port, parameters, timeout)?, MadeBy::Connecting)
+    }
+}
+
+struct FaultListener {
+    inner: Box<dyn Listener>,
+    injection: Injection,
+}
+
+impl Listener for FaultListener {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.event_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.inner.next_deadline()
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        Some(
+            self.inner
+                .poll_accept()?
+                .and_then(|inner| self.injection.wrap(inner, MadeBy::Accepting)),
+        )
+    }
+
+    fn port(&self) -> u16 {
+        self.inner.port()
+    }
+}
+
+impl Injection {
+    fn wrap(&self, inner: Box<dyn QueuePair>, by: MadeBy) -> Result<Box<dyn QueuePair>, FabricError> {
+        let number = self.made[by as usize].fetch_add(1, Ordering::Relaxed) * 2 + by as u64;
+        Ok(Box::new(FaultQueuePair::new(
+            inner,
+            self,
+            self.plan.seed.wrapping_add(number),
+        )?))
+    }
+}
+
+/// A queue pair that suffers. Its event is readable when the inner one's is, when a delayed completion is due, or when a
+/// stall has ended.
+struct FaultQueuePair {
+    inner: Box<dyn QueuePair>,
+    plan: FaultPlan,
+    stall: Stall,
+    inbound: Mutex<Inbound>,
+    posts: AtomicU64,
+    /// Holds the inner event, the timer and the stall's event.
+    event: OwnedFd,
+    timer: OwnedFd,
+    resumed: Arc<OwnedFd>,
+}
+
+impl FaultQueuePair {
+    fn new(inner: Box<dyn QueuePair>, injection: &Injection, seed: u64) -> Result<FaultQueuePair, FabricError> {
+        let system = |doing| {
+            move |errno: Errno| FabricError::System {
+                doing,
+                error: errno.into(),
+            }
+        };
+        let event = epoll::create(CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system("creating a timer"))?;
+        let resumed = injection.stall.enrol()?;
+        for fd in [inner.event_fd(), timer.as_fd(), resumed.as_fd()] {
+            epoll::add(&event, fd, EventData::new_u64(0), EventFlags::IN).map_err(system("watching an event"))?;
+        }
+        Ok(FaultQueuePair {
+            inner,
+            plan: injection.plan.clone(),
+            stall: injection.stall.clone(),
+            inbound: Mutex::new(Inbound::new(seed)),
+            posts: AtomicU64::new(0),
+            event,
+            timer,
+            resumed,
+        })
+    }
+
+    fn inbound(&self) -> MutexGuard<'_, Inbound> {
+        self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a post; the one after the last that the plan allows ends the connection.
+    fn count_post(&self) -> Result<(), FabricError> {
+        let before = self.posts.fetch_add(1, Ordering::Relaxed);
+        if self.plan.drop_after_posts.is_some_and(|allowed| before >= allowed) {
+            self.inner.disconnect();
+            return Err(FabricError::PeerGone);
+        }
+        Ok(())
+    }
+
+    /// Makes the event readable at `due`.
+    fn set_timer(&self, due: Instant) -> Result<(), FabricError> {
+        // Zero would switch the timer off.
+        let left = due
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_nanos(1));
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(left).unwrap_or(Timespec {
+            tv_sec: i64::MAX,
+            tv_nsec: 0,
+        });
+        rustix::time::timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec {
+                it_interval: zero,
+                it_value,
+            },
+        )
+        .map(|_| ())
+        .map_err(|errno| FabricError::System {
+            doing: "setting a timer",
+            error: errno.into(),
+        })
+    }
+}
+
+impl QueuePair for FaultQueuePair {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        self.inner.memory()
+    }
+
+    fn remote_hello(&self) -> &Hello {
+        self.inner.remote_hello()
+    }
+
+    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+        self.count_post()?;
+        self.inner.post_write(source, target, notice)
+    }
+
+    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
+        self.count_post()?;
+        self.inner.post_control(message)
+    }
+
+    fn write_room(&self) -> usize {
+        self.inner
+            .write_room()
+            .min(self.plan.write_room_max.unwrap_or(usize::MAX))
+    }
+
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
+        if self.stall.is_on() {
+            return Ok(0);
+        }
+        self.inbound().poll(&*self.inner, &self.plan, out)
+    }
+
+    fn arm(&self) -> Result<bool, FabricError> {
+        // The end of the stall is an event of its own; what has come by then is found by the poll that follows it.
+        if self.stall.is_on() {
+            return Ok(true);
+        }
+        let next = self.inbound().next();
+        match next {
+            Next::Unknown => self.inner.arm(),
+            Next::AfterPolls => Ok(false),
+            Next::At(due) => {
+                self.set_timer(due)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn drain_event(&self) {
+        self.inner.drain_event();
+        for fd in [self.timer.as_fd(), self.resumed.as_fd()] {
+            // EAGAIN: it was another of the three.
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
+    }
+
+    fn liveness_fd(&self) -> BorrowedFd<'_> {
+        self.inner.liveness_fd()
+    }
+
+    fn check_alive(&self) -> Result<(), FabricError> {
+        self.inner.check_alive()
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    fn wakeups_sent(&self) -> u64 {
+        self.inner.wakeups_sent()
+    }
+
+    fn fabric(&self) -> &'static str {
+        self.inner.fabric()
+    }
+}

@@ -1,0 +1,62 @@
+//! The switch that stops all deliveries.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::event::EventfdFlags;
+
+use crate::fabric::FabricError;
+
+/// Stops and resumes all deliveries of the queue pairs that share it: as if the network, or the peer's process, stood
+/// still. Nothing is lost, and liveness is not touched.
+#[derive(Debug, Clone, Default)]
+pub struct Stall(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_on: AtomicBool,
+    /// One event per queue pair, to wake those that slept through the stall.
+    resumed: Mutex<Vec<Weak<OwnedFd>>>,
+}
+
+impl Stall {
+    /// Nothing is delivered from now on. A poll that is under way may still deliver.
+    pub fn begin(&self) {
+        self.0.is_on.store(true, Ordering::SeqCst);
+    }
+
+    /// Deliveries go on; every queue pair gets an event.
+    pub fn end(&self) {
+        // Off first: who arms after this is armed with the inner queue pair, who armed before is woken below.
+        self.0.is_on.store(false, Ordering::SeqCst);
+        let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
+        resumed.retain(|event| {
+            let event = event.upgrade();
+            if let Some(event) = &event {
+                // EAGAIN: it is readable already.
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+            event.is_some()
+        });
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_on.load(Ordering::SeqCst)
+    }
+
+    /// The event by which a new queue pair learns that a stall has ended.
+    pub(super) fn enrol(&self) -> Result<Arc<OwnedFd>, FabricError> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+            FabricError::System {
+                doing: "creating an event",
+                error: errno.into(),
+            }
+        })?;
+        let event = Arc::new(event);
+        let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
+        resumed.retain(|event| event.strong_count() > 0);
+        resumed.push(Arc::downgrade(&event));
+        Ok(event)
+    }
+}

@@ -1,0 +1,135 @@
+//! What the user wants to send, as slices with packet boundaries.
+
+/// Packets to send: slices in stream order, and where each packet ends.
+pub struct Gather<'a> {
+    slices: Vec<&'a [u8]>,
+    /// Stream offset behind each packet, ascending.
+    ends: Vec<usize>,
+    total: usize,
+}
+
+impl<'a> Gather<'a> {
+    /// An empty gather with room for so many slices and packets.
+    pub fn with_capacity(slices: usize, packets: usize) -> Self {
+        Self {
+            slices: Vec::with_capacity(slices),
+            ends: Vec::with_capacity(packets),
+            total: 0,
+        }
+    }
+
+    /// Adds bytes to the packet under way.
+    pub fn push(&mut self, slice: &'a [u8]) {
+        self.total += slice.len();
+        self.slices.push(slice);
+    }
+
+    /// Ends the packet under way.
+    pub fn end_packet(&mut self) {
+        self.ends.push(self.total);
+    }
+
+    /// All bytes.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Where each packet ends.
+    pub fn ends(&self) -> &[usize] {
+        &self.ends
+    }
+
+    /// How many packets end at or before `at`.
+    pub fn packets_before(&self, at: usize) -> usize {
+        self.ends.partition_point(|&end| end <= at)
+    }
+
+    /// What is left, from `at` on, of the packet that `at` lies in.
+    pub fn packet_at(&self, at: usize) -> usize {
+        self.ends.get(self.packets_before(at)).map_or(0, |end| end - at)
+    }
+
+    /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
+    /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next bulk
+    /// packet. Only a packet larger than the buffer is cut.
+    pub fn direct_prefix(&self, at: usize, room: usize, bulk: usize) -> usize {
+        let mut taken = 0;
+        let mut start = at;
+        for &end in &self.ends[self.packets_before(at)..] {
+            let packet = end - start;
+            if packet >= bulk || taken + packet > room {
+                return if taken == 0 { packet.min(room) } else { taken };
+            }
+            taken += packet;
+            start = end;
+        }
+        taken
+    }
+
+    /// The slices of `len` bytes from `at` on.
+    pub fn range(&self, at: usize, len: usize) -> Vec<&'a [u8]> {
+        let (mut skip, mut left) = (at, len);
+        let mut out = Vec::with_capacity(self.slices.len());
+        for slice in &self.slices {
+            if left == 0 {
+                break;
+            }
+            if skip >= slice.len() {
+                skip -= slice.len();
+                continue;
+            }
+            let part = &slice[skip..slice.len().min(skip + left)];
+            skip = 0;
+            left -= part.len();
+            out.push(part);
+        }
+        out
+    }
+
+    /// All slices.
+    pub fn slices(&self) -> &[&'a [u8]] {
+        &self.slices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Gather;
+
+    fn packets<'a>(packets: &[&'a [u8]]) -> Gather<'a> {
+        let mut gather = Gather::with_capacity(packets.len(), packets.len());
+        for packet in packets {
+            let (left, right) = packet.split_at(packet.len() / 2);
+            gather.push(left);
+            gather.push(right);
+            gather.end_packet();
+        }
+        gather
+    }
+
+    #[test]
+    fn small_packets_share_a_buffer_up_to_the_next_bulk_packet() {
+        let gather = packets(&[b"aa", b"bbb", b"cccccccccc", b"d"]);
+        assert_eq!(gather.direct_prefix(0, 64, 8), 5);
+        assert_eq!(gather.direct_prefix(5, 64, 8), 10);
+        assert_eq!(gather.direct_prefix(15, 64, 8), 1);
+    }
+
+    #[test]
+    fn only_a_packet_larger_than_the_buffer_is_cut() {
+        let gather = packets(&[b"aa", b"bbb", b"cccccccccc"]);
+        assert_eq!(gather.direct_prefix(0, 4, 8), 2);
+        assert_eq!(gather.direct_prefix(5, 4, 8), 4);
+        assert_eq!(gather.direct_prefix(9, 4, 8), 4);
+    }
+
+    #[test]
+    fn any_range_gives_the_bytes_of_that_range() {
+        let gather = packets(&[b"abc", b"", b"defgh"]);
+        for at in 0..=8 {
+            for len in 0..=8 - at {
+                assert_eq!(gather.range(at, len).concat(), &b"abcdefgh"[at..at + len]);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Landing buffers: equal slices of a connection's landing area, advertised to the peer, filled by it, handed to the
+//! user without a copy, and back in the pool when the user has dropped them.
+
+use std::sync::Arc;
+
+use inet_rdma_stream::RemoteAddress;
+use parking_lot::Mutex;
+
+use crate::fabric::Memory;
+
+/// The landing buffers of one connection.
+pub struct LandingPool {
+    memory: Arc<dyn Memory>,
+    buffer_bytes: usize,
+    count: u16,
+    free: Mutex<Vec<u16>>,
+}
+
+impl LandingPool {
+    /// Cuts the landing area of `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused).
+    pub fn new(memory: Arc<dyn Memory>, buffer_bytes: usize) -> Arc<Self> {
+        let count = match buffer_bytes {
+            0 => 0,
+            size => u16::try_from(memory.landing_bytes() / size).unwrap_or(u16::MAX),
+        };
+        // The last freed is taken first: its lines are the likeliest to be in the cache.
+        let free = Mutex::new((0..count).rev().collect());
+        Arc::new(Self {
+            memory,
+            buffer_bytes,
+            count,
+            free,
+        })
+    }
+
+    /// Takes a free buffer out of the pool; None: all are advertised or held by the user.
+    pub fn take(self: &Arc<Self>) -> Option<LandingBuffer> {
+        let index = self.free.lock().pop()?;
+        Some(LandingBuffer {
+            pool: Arc::clone(self),
+            index,
+        })
+    }
+
+    /// Size of each buffer in bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// How many buffers there are.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// How many are advertised or held by the user.
+    pub fn used(&self) -> u16 {
+        self.count - u16::try_from(self.free.lock().len()).unwrap_or(self.count)
+    }
+}
+
+/// One landing buffer, out of its pool. Dropping it gives it back.
+///
+/// # Invariants
+/// `index < pool.count`, and no other `LandingBuffer` of this pool has the same index.
+pub struct LandingBuffer {
+    pool: Arc<LandingPool>,
+    index: u16,
+}
+
+impl LandingBuffer {
+    /// Which buffer of the pool this is.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    fn offset(&self) -> usize {
+        self.pool.memory.landing_offset() + usize::from(self.index) * self.pool.buffer_bytes
+    }
+
+    /// What to advertise.
+    pub fn remote_address(&self) -> RemoteAddress {
+        self.pool.memory.remote_address(self.offset())
+    }
+
+    /// First byte; valid for [`LandingPool::buffer_bytes`] as long as this buffer lives. The peer may still write to it
+    /// if it breaks the protocol.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: by the type's invariant the offset lies inside the landing area, which the pool's `Arc` keeps mapped.
+        unsafe { self.pool.memory.base().add(self.offset()) }
+    }
+}
+
+impl Drop for LandingBuffer {
+    fn drop(&mut self) {
+        self.pool.free.lock().push(self.index);
+    }
+}

@@ -1,0 +1,15 @@
+//! Connections, polling threads and fabrics of inet_rdma.
+
+mod arrived;
+pub mod assembly;
+pub mod connection;
+pub mod endpoint;
+pub mod fabric;
+pub mod fault;
+pub mod gather;
+pub mod landing;
+pub mod poller;
+mod primitive;
+mod scheduling;
+pub mod shm;
+mod signals;

@@ -1,0 +1,370 @@
+//! Polling threads: a fixed few for all connections and listeners. Each waits for events of its fabrics, polls what was
+//! lately busy for a bounded time, and tells the users of connections what they wait for.
+
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use crate::fabric::FabricError;
+
+/// When a polling thread looks and when it sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polling {
+    /// Look for so long after the last arrival, then ask for an event and sleep.
+    Adaptive {
+        /// How long.
+        spin: Duration,
+    },
+    /// Ask for an event at once.
+    Event,
+    /// Never sleep.
+    Busy,
+}
+
+/// Something that a polling thread looks after.
+pub trait Polled: Send + Sync {
+    /// Its event fds; the thread waits until one is readable.
+    fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
+    /// The event fd with this index was readable.
+    fn handle_event(&self, index: usize, spin: bool) -> Next;
+    /// Somebody asked by [`Poller::kick`] that it is looked after, or its deadline is over.
+    fn handle_kick(&self, spin: bool) -> Next;
+    /// Looks for work while the thread polls.
+    fn poll(&self) -> Next;
+    /// The thread stops to poll.
+    fn sleep(&self);
+    /// Whether it ever has a deadline.
+    fn has_deadlines(&self) -> bool {
+        false
+    }
+    /// When [`Self::handle_kick`] must be called at the latest, however quiet it is.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+    /// Handling it panicked: it must come to its end.
+    fn fail(&self);
+}
+
+/// What a polling thread does with something next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Something came: poll on.
+    Busy,
+    /// Nothing came: poll on until the spin time is over.
+    Quiet,
+    /// Wait for an event.
+    Wait,
+    /// It is over.
+    Remove,
+}
+
+/// Names something that a polling thread looks after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PolledId(u64);
+
+struct Shared {
+    epoll: OwnedFd,
+    /// Makes the thread look at `kicked`.
+    bell: OwnedFd,
+    polled: Mutex<HashMap<u64, Arc<dyn Polled>>>,
+    /// Those of `polled` that have deadlines: few, so that a wake-up costs the same with a thousand idle connections.
+    timed: Mutex<Vec<(u64, Arc<dyn Polled>)>>,
+    kicked: Mutex<Vec<u64>>,
+    stop: AtomicBool,
+    next_id: AtomicU64,
+    polling: Polling,
+}
+
+/// One polling thread.
+pub struct Poller {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Low bits of an event's data: which fd; the rest: whose.
+const FD_BITS: u32 = 2;
+const BELL: u64 = u64::MAX;
+/// Polls of everything hot between two looks at the event fds.
+const POLLS_PER_WAIT: u32 = 64;
+
+fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> FabricError {
+    move |error| FabricError::System {
+        doing,
+        error: error.into(),
+    }
+}
+
+impl Poller {
+    /// Starts the thread.
+    pub fn start(polling: Polling, name: String) -> Result<Self, FabricError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event fd"))?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+            .map_err(system("watch an event fd"))?;
+        let shared = Arc::new(Shared {
+            epoll,
+            bell,
+            polled: Mutex::new(HashMap::new()),
+            timed: Mutex::new(Vec::new()),
+            kicked: Mutex::new(Vec::new()),
+            stop: AtomicBool::new(false),
+            next_id: AtomicU64::new(0),
+            polling,
+        });
+        let thread = spawn(Arc::clone(&shared), name).map_err(|error| FabricError::System {
+            doing: "start a polling thread",
+            error,
+        })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands something to the thread.
+    pub fn add(&self, polled: Arc<dyn Polled>) -> Result<PolledId, FabricError> {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        self.shared.polled.lock().insert(id, Arc::clone(&polled));
+        if polled.has_deadlines() {
+            self.shared.timed.lock().push((id, Arc::clone(&polled)));
+        }
+        for (index, fd) in polled.event_fds().into_iter().enumerate() {
+            let data = epoll::EventData::new_u64(id << FD_BITS | index as u64);
+            if let Err(error) = epoll::add(&self.shared.epoll, fd, data, epoll::EventFlags::IN) {
+                self.remove(PolledId(id));
+                return Err(system("watch an event fd")(error));
+            }
+        }
+        // Something may have come before its fds were watched, and busy polling has to begin.
+        self.kick(PolledId(id));
+        Ok(PolledId(id))
+    }
+
+    /// Makes the thread poll it once, soon.
+    pub fn kick(&self, id: PolledId) {
+        self.shared.kicked.lock().push(id.0);
+        self.shared.ring();
+    }
+
+    /// The thread lets go of it.
+    pub fn remove(&self, id: PolledId) {
+        if self.shared.forget(id.0) {
+            // The thread may be polling it.
+            self.kick(id);
+        }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A thread that panicked has nothing to say here; it said so when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn ring(&self) {
+        // The counter can only be full if the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// False: it was let go before.
+    fn forget(&self, id: u64) -> bool {
+        let Some(polled) = self.polled.lock().remove(&id) else {
+            return false;
+        };
+        self.timed.lock().retain(|(timed, _)| *timed != id);
+        for fd in polled.event_fds() {
+            // An fd that was never added, or is closed, is not in the set.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+        true
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<dyn Polled>> {
+        self.polled.lock().get(&id).cloned()
+    }
+}
+
+/// Starts the thread with all signals blocked: they are the business of the process's own threads.
+fn spawn(shared: Arc<Shared>, name: String) -> std::io::Result<JoinHandle<()>> {
+    let _blocked = crate::signals::block_all();
+    std::thread::Builder::new().name(name).spawn(move || {
+        crate::scheduling::ask_for_short_turns();
+        Loop::new(shared).run();
+    })
+}
+
+/// Something that is polled at the moment, and since when nothing came.
+struct Hot {
+    id: u64,
+    polled: Arc<dyn Polled>,
+    last: Instant,
+}
+
+struct Loop {
+    shared: Arc<Shared>,
+    hot: Vec<Hot>,
+}
+
+impl Loop {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            hot: Vec::new(),
+        }
+    }
+
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(64);
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            events.clear();
+            let timeout = self.timeout();
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.shared.epoll, buffer, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Neither the set nor the buffer can be at fault here.
+                Err(_) => break,
+            }
+            for event in &events {
+                self.handle(event.data.u64());
+            }
+            self.handle_deadlines();
+            self.poll_hot();
+        }
+    }
+
+    /// None: as long as it takes.
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.hot.is_empty() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let deadline = self
+            .shared
+            .timed
+            .lock()
+            .iter()
+            .filter_map(|(_, polled)| polled.deadline())
+            .min()?;
+        // A millisecond more than needed, rather than waking up just before it.
+        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Timespec::try_from(left).ok()
+    }
+
+    fn handle(&mut self, data: u64) {
+        let spin = self.shared.polling != Polling::Event;
+        if data == BELL {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.shared.bell, &mut count);
+            let kicked = std::mem::take(&mut *self.shared.kicked.lock());
+            for id in kicked {
+                self.attend(id, |polled| polled.handle_kick(spin));
+            }
+            return;
+        }
+        let index = (data & ((1 << FD_BITS) - 1)) as usize;
+        self.attend(data >> FD_BITS, |polled| polled.handle_event(index, spin));
+    }
+
+    fn handle_deadlines(&mut self) {
+        let now = Instant::now();
+        let due = |polled: &Arc<dyn Polled>| polled.deadline().is_some_and(|deadline| deadline <= now);
+        let ids: Vec<u64> = self
+            .shared
+            .timed
+            .lock()
+            .iter()
+            .filter(|(_, polled)| due(polled))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.attend(id, |polled| polled.handle_kick(false));
+        }
+    }
+
+    /// Lets it handle something; a panic ends it, and nothing else.
+    fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> Next) {
+        let Some(polled) = self.shared.find(id) else {
+            // Whoever removed it wants it let go.
+            self.hot.retain(|hot| hot.id != id);
+            return;
+        };
+        let mut next = guarded(&*polled, handle);
+        if self.shared.polling == Polling::Event && matches!(next, Next::Busy | Next::Quiet) {
+            next = put_to_sleep(&*polled);
+        }
+        match next {
+            Next::Busy | Next::Quiet => {
+                if !self.hot.iter().any(|hot| hot.id == id) {
+                    self.hot.push(Hot {
+                        id,
+                        polled,
+                        last: Instant::now(),
+                    });
+                }
+            }
+            Next::Wait => {}
+            Next::Remove => {
+                self.shared.forget(id);
+                self.hot.retain(|hot| hot.id != id);
+            }
+        }
+    }
+
+    fn poll_hot(&mut self) {
+        for _ in 0..POLLS_PER_WAIT {
+            if self.hot.is_empty() {
+                return;
+            }
+            let (shared, polling) = (&self.shared, self.shared.polling);
+            self.hot.retain_mut(|hot| {
+                let next = match (guarded(&*hot.polled, |polled| polled.poll()), polling) {
+                    (Next::Quiet, Polling::Adaptive { spin }) if hot.last.elapsed() >= spin => {
+                        put_to_sleep(&*hot.polled)
+                    }
+                    (next, _) => next,
+                };
+                match next {
+                    Next::Busy => {
+                        hot.last = Instant::now();
+                        true
+                    }
+                    Next::Quiet => true,
+                    Next::Wait => false,
+                    Next::Remove => {
+                        shared.forget(hot.id);
+                        false
+                    }
+                }
+            });
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn put_to_sleep(polled: &dyn Polled) -> Next {
+    guarded(polled, |polled| {
+        polled.sleep();
+        Next::Wait
+    })
+}
+
+fn guarded(polled: &dyn Polled, handle: impl Fn(&dyn Polled) -> Next) -> Next {
+    catch_unwind(AssertUnwindSafe(|| handle(polled))).unwrap_or_else(|_| {
+        let _ = catch_unwind(AssertUnwindSafe(|| polled.fail()));
+        Next::Remove
+    })
+}

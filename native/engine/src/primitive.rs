@@ -1,0 +1,56 @@
+//! The concurrency primitives of code that loom checks: std's, or loom's when built with `--cfg loom`.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+
+/// Lets loom see that a group of words is written by nobody while it is read: loom takes atomics one by one, and would not
+/// object to an entry that is overwritten under its reader. Nothing at all in an ordinary build.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub(crate) struct Witness;
+
+#[cfg(not(loom))]
+impl Witness {
+    /// The words are being read.
+    #[inline(always)]
+    pub(crate) fn reading(&self) {}
+
+    /// The words are being written.
+    #[inline(always)]
+    pub(crate) fn writing(&self) {}
+}
+
+/// As above, under loom: fails the model when a write is not ordered against every other access.
+#[cfg(loom)]
+#[derive(Debug, Default)]
+pub(crate) struct Witness(loom::cell::UnsafeCell<()>);
+
+#[cfg(loom)]
+impl Witness {
+    pub(crate) fn reading(&self) {
+        self.0.with(|_| ());
+    }
+
+    pub(crate) fn writing(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+// SAFETY: the cell guards a unit and is never dereferenced; loom only keeps account of who came when.
+#[cfg(loom)]
+unsafe impl Sync for Witness {}
+
+/// Locks; a lock poisoned by a panic elsewhere is taken all the same, because the state behind the locks of this crate
+/// that use it is valid after every single statement.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,48 @@
+//! The shm fabric: software queue pairs in shared memory between two processes of one host, run by one user.
+//!
+//! Each side makes one sealed memory file that the peer writes: a receive queue, the ring, the landing area. Both map both
+//! files. A transfer is a copy into the peer's memory and an entry in its receive queue; no system call, unless the
+//! peer sleeps and wants its doorbell rung. The processes meet over a Unix socket, which then stays open to show the
+//! death of either at once.
+//!
+//! All unsafe code of the fabric is in `mapping` (what may be accessed), `memory` (as what) and one system call in
+//! `rendezvous`.
+
+mod connect;
+mod doorbell;
+mod layout;
+mod listener;
+mod mapping;
+mod memory;
+mod queue;
+mod queue_pair;
+mod rendezvous;
+
+use std::time::Duration;
+
+use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
+
+const NAME: &str = "shm";
+
+/// Queue pairs in shared memory, between processes of one host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ShmFabric;
+
+impl Fabric for ShmFabric {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+        Ok(Box::new(listener::ShmListener::listen(options)?))
+    }
+
+    fn connect(
+        &self,
+        port: u16,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        Ok(Box::new(connect::connect(port, parameters, timeout)?))
+    }
+}

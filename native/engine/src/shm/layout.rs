@@ -1,0 +1,133 @@
+//! Where things are in the memory of one side: the receive queue, the ring, the landing area.
+
+use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
+
+use super::queue::{Entry, QueueHeader};
+use crate::fabric::{FabricError, Parameters};
+
+/// Names the one memory region of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
+pub(super) const REGION_KEY: u32 = 1;
+
+/// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
+const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
+
+/// Byte offsets in the memory of one side. It starts with the queue header, the queue's entries follow, then on pages of
+/// their own the ring and the landing area.
+///
+/// # Invariants
+///
+/// * `entries_offset` is a multiple of the entry's alignment, and `entries` entries end at or before `ring_offset`.
+/// * `entries` is a power of two and at least `slots`.
+/// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_bytes == total_bytes`, all without overflow,
+///   and `total_bytes <= isize::MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) slots: u16,
+    pub(super) entries: usize,
+    pub(super) entries_offset: usize,
+    pub(super) ring_offset: usize,
+    pub(super) ring_bytes: usize,
+    pub(super) landing_start: usize,
+    pub(super) landing_bytes: usize,
+    pub(super) total_bytes: usize,
+}
+
+impl Layout {
+    /// The layout of this side's memory.
+    pub(super) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
+        let front = Front::of(&parameters.limits).map_err(|error| FabricError::System {
+            doing: "laying out the memory of a connection",
+            error: std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
+        })?;
+        Ok(front.with_landing(u64::from(parameters.landing_bytes)))
+    }
+
+    /// The layout of the peer's memory: what its hello says, and the rest of its `file_bytes` is the landing area.
+    pub(super) fn of_peer(hello: &Hello, file_bytes: u64) -> Result<Layout, FabricError> {
+        if hello.ring
+            != (RemoteAddress {
+                key: REGION_KEY,
+                address: 0,
+            })
+        {
+            return Err(misbehaved(format!("its ring is said to be at {:?}", hello.ring)));
+        }
+        let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.to_string()))?;
+        let landing_bytes = file_bytes.checked_sub(front.landing_start);
+        match landing_bytes {
+            Some(bytes) if bytes <= LANDING_MAX && bytes.is_multiple_of(page_bytes()) => Ok(front.with_landing(bytes)),
+            _ => Err(misbehaved(format!(
+                "its memory has {file_bytes} bytes where its hello needs {} and a landing area of whole pages",
+                front.landing_start
+            ))),
+        }
+    }
+
+    /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring or in the
+    /// landing area as a whole.
+    pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<usize> {
+        let first = usize::try_from(address).ok()?;
+        let end = first.checked_add(bytes)?;
+        let landing_first = self.landing_start - self.ring_offset;
+        let in_ring = end <= self.ring_bytes;
+        let in_landing = first >= landing_first && end <= landing_first + self.landing_bytes;
+        (in_ring || in_landing).then(|| self.ring_offset + first)
+    }
+}
+
+/// The part of a layout that a hello determines.
+struct Front {
+    slots: u16,
+    entries: u64,
+    ring_offset: u64,
+    ring_bytes: u64,
+    landing_start: u64,
+}
+
+impl Front {
+    fn of(limits: &Limits) -> Result<Front, LimitsError> {
+        limits.check()?;
+        let slots = limits.receive_slots;
+        let entries = u64::from(slots).next_power_of_two();
+        let queue_bytes = (size_of::<QueueHeader>() as u64) + entries * (size_of::<Entry>() as u64);
+        let ring_offset = queue_bytes.next_multiple_of(page_bytes());
+        let ring_bytes = u64::from(limits.ring_bytes);
+        let landing_start = (ring_offset + ring_bytes).next_multiple_of(page_bytes());
+        Ok(Front {
+            slots,
+            entries,
+            ring_offset,
+            ring_bytes,
+            landing_start,
+        })
+    }
+
+    // The sums stay below 2^34 (65,536 entries of 64 bytes, 2^31 of ring, 2^32 of landing area, three pages), so
+    // nothing below can wrap on the 64-bit machines that this crate supports.
+    fn with_landing(self, landing_bytes: u64) -> Layout {
+        let landing_bytes = landing_bytes.next_multiple_of(page_bytes()) as usize;
+        Layout {
+            slots: self.slots,
+            entries: self.entries as usize,
+            entries_offset: size_of::<QueueHeader>(),
+            ring_offset: self.ring_offset as usize,
+            ring_bytes: self.ring_bytes as usize,
+            landing_start: self.landing_start as usize,
+            landing_bytes,
+            total_bytes: self.landing_start as usize + landing_bytes,
+        }
+    }
+}
+
+const _: () = assert!(
+    usize::BITS >= 64,
+    "a connection's memory is laid out with 64-bit offsets"
+);
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+fn misbehaved(what: String) -> FabricError {
+    FabricError::PeerMisbehaved(what)
+}

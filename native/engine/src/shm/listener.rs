@@ -1,0 +1,247 @@
+//! The listening side. Nothing here blocks: peers that have not greeted yet wait in an epoll set of the listener's own.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::WireError;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::mapping::system;
+use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
+use super::rendezvous::{self, REFUSED_BUSY, REFUSED_GREETING};
+use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
+
+/// Where free ports are looked for when the caller does not care: the range for that of the IANA.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// How long to leave callers in the kernel's backlog when the process has no file descriptor to take them with.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Events looked at in one go.
+const EVENTS: usize = 32;
+
+/// The listening socket in the epoll set; peers are numbered from 1.
+const LISTENING: u64 = 0;
+
+/// Accepts connections of one port.
+pub(super) struct ShmListener {
+    options: ListenOptions,
+    port: u16,
+    socket: OwnedFd,
+    epoll: OwnedFd,
+    /// Peers that have connected and not greeted yet, by their number in the epoll set.
+    pending: HashMap<u64, Pending>,
+    next_number: u64,
+    /// What [`Listener::poll_accept`] gives next.
+    ready: VecDeque<Result<ShmQueuePair, FabricError>>,
+    /// Set while the listening socket is out of the epoll set.
+    paused_until: Option<Instant>,
+}
+
+struct Pending {
+    socket: OwnedFd,
+    deadline: Instant,
+}
+
+impl ShmListener {
+    pub(super) fn listen(options: &ListenOptions) -> Result<ShmListener, FabricError> {
+        let (socket, port) = bind(&options.ports)?;
+        rustix::net::listen(&socket, i32::from(options.backlog)).map_err(|errno| system("listening", errno))?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| system("creating an epoll set", errno))?;
+        let listener = ShmListener {
+            options: options.clone(),
+            port,
+            socket,
+            epoll,
+            pending: HashMap::new(),
+            next_number: LISTENING + 1,
+            ready: VecDeque::new(),
+            paused_until: None,
+        };
+        listener.watch(listener.socket.as_fd(), LISTENING)?;
+        Ok(listener)
+    }
+
+    fn watch(&self, socket: BorrowedFd<'_>, number: u64) -> Result<(), FabricError> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(number), EventFlags::IN)
+            .map_err(|errno| system("watching a socket", errno))
+    }
+
+    /// Takes in what the epoll set has to say.
+    fn look(&mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        if let Err(errno) = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&ZERO)) {
+            if errno != Errno::INTR {
+                self.ready.push_back(Err(system("waiting for peers", errno)));
+            }
+            return;
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENING => self.take_callers(),
+                number => self.hear(number),
+            }
+        }
+    }
+
+    /// Moves callers from the kernel's backlog into the epoll set, or refuses them when too many wait.
+    fn take_callers(&mut self) {
+        for _ in 0..EVENTS {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    if let Err(error) = self.take_caller(socket) {
+                        self.ready.push_back(Err(error));
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return self.pause(errno),
+            }
+        }
+    }
+
+    fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
+        if self.pending.len() + self.ready.len() >= usize::from(self.options.backlog) {
+            rendezvous::refuse(socket.as_fd(), REFUSED_BUSY);
+            return Ok(());
+        }
+        rendezvous::check_user(socket.as_fd())?;
+        let number = self.next_number;
+        self.watch(socket.as_fd(), number)?;
+        self.next_number += 1;
+        let deadline = Instant::now() + self.options.hello_timeout;
+        self.pending.insert(number, Pending { socket, deadline });
+        Ok(())
+    }
+
+    /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
+    /// pause whoever waits on the epoll set would spin.
+    fn pause(&mut self, errno: Errno) {
+        self.ready.push_back(Err(system("accepting a connection", errno)));
+        if epoll::delete(&self.epoll, &self.socket).is_ok() {
+            self.paused_until = Some(Instant::now() + EXHAUSTED_PAUSE);
+        }
+    }
+
+    fn end_pause(&mut self) {
+        if self.paused_until.is_some_and(|until| until <= Instant::now()) {
+            self.paused_until = match self.watch(self.socket.as_fd(), LISTENING) {
+                Ok(()) => None,
+                Err(_) => Some(Instant::now() + EXHAUSTED_PAUSE),
+            };
+        }
+    }
+
+    /// A pending peer greets, or hangs up.
+    fn hear(&mut self, number: u64) {
+        let Some(pending) = self.pending.remove(&number) else {
+            return;
+        };
+        match rendezvous::receive_greeting(pending.socket.as_fd(), self.port) {
+            Ok(None) => {
+                self.pending.insert(number, pending);
+            }
+            Ok(Some(greeting)) => {
+                let answered = PeerSide::map(greeting).and_then(|peer| self.answer(&pending.socket, peer));
+                self.finish(pending.socket, answered);
+            }
+            Err(error) => self.finish(pending.socket, Err(error)),
+        }
+    }
+
+    fn answer(&self, socket: &OwnedFd, peer: PeerSide) -> Result<(OwnSide, PeerSide), FabricError> {
+        let own = OwnSide::create(&self.options.parameters)?;
+        own.greet(socket.as_fd())?;
+        Ok((own, peer))
+    }
+
+    fn finish(&mut self, socket: OwnedFd, answered: Result<(OwnSide, PeerSide), FabricError>) {
+        let _ = epoll::delete(&self.epoll, &socket);
+        match &answered {
+            Err(FabricError::Hello(WireError::Version { .. })) => {
+                rendezvous::refuse_version(socket.as_fd(), &hello_of(&self.options.parameters));
+            }
+            Err(FabricError::PeerGone) | Ok(_) => {}
+            Err(_) => rendezvous::refuse(socket.as_fd(), REFUSED_GREETING),
+        }
+        self.ready.push_back(answered.map(|(own, peer)| own.join(socket, peer)));
+    }
+
+    /// Gives up on peers that have been silent for too long.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let silent: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.deadline <= now)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in silent {
+            if let Some(pending) = self.pending.remove(&number) {
+                self.finish(pending.socket, Err(FabricError::TimedOut));
+            }
+        }
+    }
+}
+
+const ZERO: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+
+impl Listener for ShmListener {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.pending
+            .values()
+            .map(|pending| pending.deadline)
+            .chain(self.paused_until)
+            .min()
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        if self.ready.is_empty() {
+            self.end_pause();
+            self.look();
+            self.expire();
+        }
+        let next = self.ready.pop_front()?;
+        Some(next.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// A socket bound to the first free port of the range.
+fn bind(ports: &std::ops::RangeInclusive<u16>) -> Result<(OwnedFd, u16), FabricError> {
+    let any = *ports.start() == 0 && *ports.end() == 0;
+    let (first, last) = if any {
+        EPHEMERAL.into_inner()
+    } else {
+        ports.clone().into_inner()
+    };
+    let count = u32::from(last.saturating_sub(first)) + 1;
+    // Starting anywhere makes it unlikely that a port is used again soon, and that many nodes search long.
+    let start = if any {
+        (RandomState::new().hash_one(first) % u64::from(count)) as u32
+    } else {
+        0
+    };
+    let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
+    for step in 0..count {
+        let port = first + ((start + step) % count) as u16;
+        match rustix::net::bind(&socket, &rendezvous::address(port)?) {
+            Ok(()) => return Ok((socket, port)),
+            Err(Errno::ADDRINUSE) => {}
+            Err(errno) => return Err(system("binding a port", errno)),
+        }
+    }
+    Err(FabricError::PortsTaken { first, last })
+}

@@ -1,0 +1,155 @@
+//! Sealed memory files and their mappings.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::fabric::FabricError;
+
+/// What `fstatfs` says of a memory file on ordinary pages. One on huge pages says something else and is refused: touching
+/// it raises SIGBUS when the machine's pool of huge pages is empty.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// A memory file that can neither shrink nor grow.
+///
+/// # Invariants
+///
+/// * The file is a memfd on ordinary pages, of `bytes` bytes.
+/// * It carries the seals SHRINK, GROW and SEAL, so its size stays `bytes` and the seals stay.
+///
+/// Together: no process can make an access to a mapping of it fail, whatever it does to the file.
+#[derive(Debug)]
+pub(super) struct SealedFile {
+    fd: OwnedFd,
+    bytes: u64,
+}
+
+impl SealedFile {
+    const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+    /// A new file of zeros. Costs no memory until pages are touched.
+    pub(super) fn create(bytes: usize) -> Result<SealedFile, FabricError> {
+        let bytes = bytes as u64;
+        let create = || -> rustix::io::Result<OwnedFd> {
+            let fd = rustix::fs::memfd_create("inet_rdma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            rustix::fs::ftruncate(&fd, bytes)?;
+            rustix::fs::fcntl_add_seals(&fd, Self::SEALS)?;
+            Ok(fd)
+        };
+        let fd = create().map_err(|errno| system("creating the memory of a connection", errno))?;
+        Ok(SealedFile { fd, bytes })
+    }
+
+    /// Takes a file that the peer sent; proves the invariants by asking the kernel.
+    pub(super) fn verify(fd: OwnedFd) -> Result<SealedFile, FabricError> {
+        // EINVAL: not a file that can have seals at all.
+        let seals = match rustix::fs::fcntl_get_seals(&fd) {
+            Err(Errno::INVAL) => SealFlags::empty(),
+            other => other.map_err(|errno| system("reading the seals of the peer's memory", errno))?,
+        };
+        if !seals.contains(Self::SEALS) {
+            return Err(misbehaved("its memory is not sealed against shrinking and growing"));
+        }
+        let system_of = rustix::fs::fstatfs(&fd).map_err(|errno| system("looking at the peer's memory", errno))?;
+        if system_of.f_type as u64 != TMPFS_MAGIC {
+            return Err(misbehaved("its memory is not on ordinary pages"));
+        }
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| system("looking at the peer's memory", errno))?;
+        let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved("its memory has a negative size"))?;
+        Ok(SealedFile { fd, bytes })
+    }
+
+    /// Its size, for ever.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl AsFd for SealedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The whole of a sealed file, mapped for reading and writing.
+///
+/// # Invariants
+///
+/// * `base .. base + bytes` is a shared mapping of this process that nothing else unmaps or maps over; it starts on a
+///   page and `bytes <= isize::MAX`.
+/// * The file behind it was a [`SealedFile`] of `bytes` bytes, so every byte can be accessed at any time.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process and not to a thread; unmapping from any thread is fine.
+unsafe impl Send for Mapping {}
+// SAFETY: `&Mapping` gives out nothing but the address; whoever accesses memory through it argues for that access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the file, which may be closed afterwards.
+    pub(super) fn of(file: &SealedFile) -> Result<Mapping, FabricError> {
+        let bytes = usize::try_from(file.bytes())
+            .ok()
+            .filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| misbehaved("its memory is larger than an address space"))?;
+        // SAFETY: no address is asked for, so the kernel picks a range that nothing uses.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        let base = base.map_err(|errno| match errno {
+            // Opened for reading only, or sealed against writing.
+            Errno::ACCESS | Errno::PERM => misbehaved("its memory cannot be written"),
+            errno => system("mapping the memory of a connection", errno),
+        })?;
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or_else(|| system("mapping memory at address 0", Errno::INVAL))?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// First byte of the mapping.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Size of the mapping.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: by the invariants this range is ours alone to unmap; references into it borrow from `self` and are gone.
+        // Raw pointers handed out through `Memory::base` are valid only while the owner of this mapping lives.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(
+            unmapped.is_ok(),
+            "a mapping of our own cannot fail to unmap: {unmapped:?}"
+        );
+    }
+}
+
+pub(super) fn system(doing: &'static str, errno: Errno) -> FabricError {
+    FabricError::System {
+        doing,
+        error: errno.into(),
+    }
+}
+
+fn misbehaved(what: &str) -> FabricError {
+    FabricError::PeerMisbehaved(what.to_owned())
+}

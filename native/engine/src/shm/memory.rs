@@ -1,0 +1,141 @@
+//! The two kinds of memory of a connection: this side's, which the peer writes, and the peer's, which this side writes.
+
+use inet_rdma_stream::RemoteAddress;
+
+use super::layout::{Layout, REGION_KEY};
+use super::mapping::{Mapping, SealedFile};
+use super::queue::{Entry, Queue, QueueHeader};
+use crate::fabric::{FabricError, Memory};
+
+/// A mapping with a known layout.
+///
+/// # Invariants
+///
+/// * `mapping.bytes() == layout.total_bytes`.
+/// * This process accesses the first `ring_offset` bytes only as the atomics of [`QueueHeader`] and [`Entry`].
+/// * No Rust reference to the bytes from `ring_offset` on is ever made: they are accessed through raw pointers, because
+///   another process may write them at any time.
+struct Region {
+    mapping: Mapping,
+    layout: Layout,
+}
+
+impl Region {
+    fn map(file: &SealedFile, layout: Layout) -> Result<Region, FabricError> {
+        let mapping = Mapping::of(file)?;
+        if mapping.bytes() != layout.total_bytes {
+            return Err(FabricError::PeerMisbehaved(
+                "its memory has another size than its layout".to_owned(),
+            ));
+        }
+        Ok(Region { mapping, layout })
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        let base = self.mapping.base();
+        // SAFETY: the header is at offset 0, which is page aligned and thus aligned for it, and the layout's invariants
+        // say that it fits. It consists of atomics, for which any bytes are a valid value and shared writes are
+        // allowed; this process accesses these bytes in no other way (invariant of the type). The mapping lives as
+        // long as `self`, from which the reference borrows.
+        let header = unsafe { base.cast::<QueueHeader>().as_ref() };
+        // SAFETY: as for the header; `entries_offset` is aligned for entries and all `entries` of them end before
+        // `ring_offset` by the layout's invariants.
+        let entries = unsafe {
+            let first = base.add(self.layout.entries_offset).cast::<Entry>();
+            std::slice::from_raw_parts(first.as_ptr(), self.layout.entries)
+        };
+        Queue { header, entries }
+    }
+
+    fn ring(&self) -> *mut u8 {
+        // SAFETY: `ring_offset` is inside the mapping by the invariants.
+        unsafe { self.mapping.base().add(self.layout.ring_offset).as_ptr() }
+    }
+}
+
+/// This side's memory, exposed to the peer: its receive queue, ring and landing area.
+pub(super) struct ExposedMemory(Region);
+
+impl ExposedMemory {
+    pub(super) fn map(file: &SealedFile, layout: Layout) -> Result<ExposedMemory, FabricError> {
+        Region::map(file, layout).map(ExposedMemory)
+    }
+
+    /// The queue that this side consumes.
+    pub(super) fn queue(&self) -> Queue<'_> {
+        self.0.queue()
+    }
+}
+
+impl Memory for ExposedMemory {
+    fn base(&self) -> *mut u8 {
+        self.0.ring()
+    }
+
+    fn ring_bytes(&self) -> usize {
+        self.0.layout.ring_bytes
+    }
+
+    fn landing_offset(&self) -> usize {
+        self.0.layout.landing_start - self.0.layout.ring_offset
+    }
+
+    fn landing_bytes(&self) -> usize {
+        self.0.layout.landing_bytes
+    }
+
+    fn remote_address(&self, offset: usize) -> RemoteAddress {
+        RemoteAddress {
+            key: REGION_KEY,
+            address: offset as u64,
+        }
+    }
+}
+
+/// The peer's memory, as far as this side may write it.
+pub(super) struct PeerMemory(Region);
+
+impl PeerMemory {
+    pub(super) fn map(file: &SealedFile, layout: Layout) -> Result<PeerMemory, FabricError> {
+        Region::map(file, layout).map(PeerMemory)
+    }
+
+    /// How many entries the peer's receive queue takes.
+    pub(super) fn slots(&self) -> u16 {
+        self.0.layout.slots
+    }
+
+    /// The queue that this side fills.
+    pub(super) fn queue(&self) -> Queue<'_> {
+        self.0.queue()
+    }
+
+    /// Copies `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring or its
+    /// landing area as a whole, or nothing is written.
+    pub(super) fn write(&self, source: &[&[u8]], target: RemoteAddress) -> Result<(), FabricError> {
+        let bytes = source
+            .iter()
+            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+        let offset = match bytes {
+            Some(bytes) if target.key == REGION_KEY => self.0.layout.locate(target.address, bytes),
+            _ => None,
+        };
+        let mut offset = offset.ok_or_else(|| {
+            FabricError::PeerMisbehaved(format!(
+                "a transfer of {bytes:?} bytes to {target:?} would leave its ring of {} and landing area of {} bytes",
+                self.0.layout.ring_bytes, self.0.layout.landing_bytes
+            ))
+        })?;
+        for piece in source {
+            // SAFETY: `locate` says that `offset .. offset + sum of all pieces` is inside the ring or the landing area,
+            // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this
+            // process and cannot overlap: nobody holds a reference into a region's ring or landing area.
+            unsafe {
+                let to = self.0.mapping.base().add(offset).as_ptr();
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
+            }
+            offset += piece.len();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! The receive queue in shared memory: one producing process, one consuming process that owns the memory.
+//!
+//! Every entry carries a stamp, so the consumer that polls reads nothing but the next entry's own cache line, and the
+//! producer shares no tail. Position `p` counts entries from 0 and never wraps (64 bit); it lives in entry
+//! `p mod entries` and is complete when that entry's stamp is `p + 1`. Fresh memory is all zeros: stamp 0 is "never
+//! written".
+//!
+//! Every word here is also the peer's to write. All of them are atomics, so a torn or racing write is a wrong value
+//! and never undefined behaviour; each value is checked against what this side knows before it is used.
+
+use inet_rdma_stream::{CONTROL_BYTES, Notice};
+
+use crate::fabric::Completion;
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, Witness, fence};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// A word alone on its cache line, and alone on the pair of lines that x86-64 prefetches together.
+#[repr(C, align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// The words that both sides share, beside the entries.
+#[repr(C)]
+pub(crate) struct QueueHeader {
+    /// How many entries the consumer has taken. The consumer stores it with Release after it has copied the entries
+    /// out; the producer loads it with Acquire before it writes an entry again. So the copies happen before the
+    /// overwriting. The producer looks only when the value that it remembers says that the queue is full.
+    head: Apart<AtomicU64>,
+    /// 1: the consumer is about to sleep and wants its doorbell rung. Orders nothing by itself (all accesses are
+    /// Relaxed); the SeqCst fences on both sides do: the consumer stores 1, fences, looks at the stamp; the producer
+    /// stores the stamp, fences, looks here. In the single order of the two fences one comes first, so either the
+    /// consumer sees the entry or the producer sees the 1. The producer
+    /// that turns it from 1 to 0 has taken the duty to ring.
+    armed: Apart<AtomicU32>,
+}
+
+/// One cache line: one notice or one control message.
+#[repr(C, align(64))]
+pub(crate) struct Entry {
+    /// Position + 1 of the entry, stored with Release after `kind` and `words`, loaded with Acquire before them. The
+    /// same Release publishes the bytes of the transfer that a notice announces: they were written before it by the
+    /// same thread.
+    stamp: AtomicU64,
+    /// High half: [`KIND_NOTICE`] or [`KIND_CONTROL`]. Low half: the notice.
+    kind: AtomicU64,
+    /// The control message, little-endian. Relaxed: ordered by `stamp` and `head`.
+    words: [AtomicU64; WORDS],
+    whole: Witness,
+}
+
+const WORDS: usize = CONTROL_BYTES.div_ceil(8);
+const KIND_NOTICE: u64 = 1;
+const KIND_CONTROL: u64 = 2;
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(CONTROL_BYTES.is_multiple_of(8) && CONTROL_BYTES <= 48);
+    assert!(size_of::<Entry>() == 64 && align_of::<Entry>() == 64);
+    assert!(size_of::<QueueHeader>() == 256 && align_of::<QueueHeader>() == 128);
+};
+
+/// The shared part of one queue. `entries.len()` is a power of two.
+#[derive(Clone, Copy)]
+pub(crate) struct Queue<'a> {
+    pub(crate) header: &'a QueueHeader,
+    pub(crate) entries: &'a [Entry],
+}
+
+impl<'a> Queue<'a> {
+    fn entry(self, position: u64) -> &'a Entry {
+        // The length is a power of two, so the mask is below it.
+        &self.entries[position as usize & (self.entries.len() - 1)]
+    }
+}
+
+/// Why an entry could not be pushed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PushError {
+    /// As many entries are under way as the peer has slots.
+    Full,
+    /// The peer's head is not between what it said before and what was pushed.
+    Head {
+        /// What it says.
+        said: u64,
+    },
+}
+
+/// An entry that no honest producer writes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum EntryFault {
+    /// Neither the stamp due next nor the one that an untouched entry has.
+    Stamp {
+        /// What it says.
+        said: u64,
+    },
+    /// Neither a notice (of at least one byte) nor a control message.
+    Kind {
+        /// What it says.
+        said: u64,
+    },
+}
+
+/// The producing end. One per queue; threads that share it take turns by a mutex of this process.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    /// Position of the next entry.
+    tail: u64,
+    /// What the consumer's head was when last looked at; never more than `tail`.
+    head: u64,
+    /// How many entries may be under way; at most the number of entries.
+    slots: u64,
+}
+
+impl Producer {
+    pub(crate) fn new(slots: u16) -> Producer {
+        Producer {
+            tail: 0,
+            head: 0,
+            slots: u64::from(slots),
+        }
+    }
+
+    /// Puts an item at the end. Ok(true): the consumer sleeps, ring its doorbell.
+    pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, PushError> {
+        if self.tail - self.head >= self.slots {
+            self.look_at_head(queue)?;
+        }
+        let entry = queue.entry(self.tail);
+        entry.whole.writing();
+        match item {
+            Completion::Notice(notice) => {
+                let word = u64::from(notice.emit());
+                entry.kind.store(KIND_NOTICE << 32 | word, Ordering::Relaxed);
+            }
+            Completion::Control(bytes) => {
+                entry.kind.store(KIND_CONTROL << 32, Ordering::Relaxed);
+                for (word, bytes) in entry.words.iter().zip(bytes.as_chunks::<8>().0) {
+                    word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+                }
+            }
+        }
+        self.tail += 1;
+        entry.stamp.store(self.tail, Ordering::Release);
+        // Pairs with the fence in `Consumer::arm`; see `QueueHeader::armed`.
+        fence(Ordering::SeqCst);
+        let armed = &queue.header.armed.0;
+        // Looking first keeps the line shared while the consumer polls.
+        Ok(armed.load(Ordering::Relaxed) == 1
+            && armed
+                .compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok())
+    }
+
+    fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), PushError> {
+        let said = queue.header.head.0.load(Ordering::Acquire);
+        if said < self.head || said > self.tail {
+            return Err(PushError::Head { said });
+        }
+        self.head = said;
+        if self.tail - self.head >= self.slots {
+            Err(PushError::Full)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The consuming end. One per queue.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    /// Position of the next entry to take.
+    next: u64,
+}
+
+impl Consumer {
+    pub(crate) fn new() -> Consumer {
+        Consumer { next: 0 }
+    }
+
+    /// Takes the oldest item. Call [`Self::release`] after a batch, so that the producer may use the entries again.
+    pub(crate) fn pop(&mut self, queue: Queue<'_>) -> Result<Option<Completion>, EntryFault> {
+        if !self.is_ready(queue)? {
+            return Ok(None);
+        }
+        let entry = queue.entry(self.next);
+        entry.whole.reading();
+        let kind = entry.kind.load(Ordering::Relaxed);
+        let item = match kind >> 32 {
+            KIND_NOTICE => Completion::Notice(Notice::parse(kind as u32).map_err(|_| EntryFault::Kind { said: kind })?),
+            KIND_CONTROL => {
+                let mut bytes = [0; CONTROL_BYTES];
+                for (word, bytes) in entry.words.iter().zip(bytes.as_chunks_mut::<8>().0) {
+                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+                }
+                Completion::Control(bytes)
+            }
+            _ => return Err(EntryFault::Kind { said: kind }),
+        };
+        self.next += 1;
+        Ok(Some(item))
+    }
+
+    /// Gives the entries taken so far back to the producer.
+    pub(crate) fn release(&self, queue: Queue<'_>) {
+        queue.header.head.0.store(self.next, Ordering::Release);
+    }
+
+    /// Asks the producer to ring at the next push. False: there is an entry already, nothing is armed. The doorbell may
+    /// then have been rung all the same, if the producer was just about to.
+    pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
+        queue.header.armed.0.store(1, Ordering::Relaxed);
+        // Pairs with the fence in `Producer::push`; see `QueueHeader::armed`.
+        fence(Ordering::SeqCst);
+        let ready = self.is_ready(queue);
+        if ready != Ok(false) {
+            queue.header.armed.0.store(0, Ordering::Relaxed);
+        }
+        ready.map(|ready| !ready)
+    }
+
+    fn is_ready(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
+        let said = queue.entry(self.next).stamp.load(Ordering::Acquire);
+        if said == self.next + 1 {
+            return Ok(true);
+        }
+        // What the entry's previous turn left: 0 in the first turn.
+        let before = (self.next + 1).saturating_sub(queue.entries.len() as u64);
+        if said == before {
+            Ok(false)
+        } else {
+            Err(EntryFault::Stamp { said })
+        }
+    }
+}

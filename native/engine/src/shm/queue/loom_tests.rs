@@ -1,0 +1,234 @@
+//! The queue under every interleaving and every outcome that the memory model allows (within loom's bounds).
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_engine --lib loom`
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::*;
+
+/// A queue in ordinary memory; loom's atomics cannot live in shared memory.
+struct Held {
+    header: QueueHeader,
+    entries: Vec<Entry>,
+}
+
+impl Held {
+    fn new(entries: usize) -> Held {
+        let entry = || Entry {
+            stamp: AtomicU64::new(0),
+            kind: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            whole: Witness::default(),
+        };
+        Held {
+            header: QueueHeader {
+                head: Apart(AtomicU64::new(0)),
+                armed: Apart(AtomicU32::new(0)),
+            },
+            entries: (0..entries).map(|_| entry()).collect(),
+        }
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        Queue {
+            header: &self.header,
+            entries: &self.entries,
+        }
+    }
+}
+
+/// Something to sleep on, like an eventfd: a number that grows, and waiting for it to be past what one has seen.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<u32>,
+    rings: loom::sync::Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() += 1;
+        self.rings.notify_all();
+    }
+
+    fn rung(&self) -> u32 {
+        *self.rung.lock().unwrap()
+    }
+
+    fn sleep_past(&self, seen: u32) {
+        let mut rung = self.rung.lock().unwrap();
+        while *rung == seen {
+            rung = self.rings.wait(rung).unwrap();
+        }
+    }
+}
+
+/// One direction of a connection.
+struct Line {
+    held: Held,
+    producer: Mutex<Producer>,
+    /// The consumer's doorbell.
+    bell: Bell,
+    /// Stands for the credits of the stream protocol, by which a sender learns of free slots. None: it never waits.
+    room: Option<Bell>,
+}
+
+impl Line {
+    fn new(slots: u16, room: Option<Bell>) -> Arc<Line> {
+        let held = Held::new(usize::from(slots));
+        Arc::new(Line {
+            held,
+            producer: Mutex::new(Producer::new(slots)),
+            bell: Bell::default(),
+            room,
+        })
+    }
+
+    fn push(&self, item: &Completion) {
+        loop {
+            let seen = self.room.as_ref().map(Bell::rung);
+            let pushed = self.producer.lock().unwrap().push(self.held.queue(), item);
+            match (pushed, &self.room) {
+                (Ok(false), _) => return,
+                (Ok(true), _) => return self.bell.ring(),
+                (Err(PushError::Full), Some(room)) => room.sleep_past(seen.unwrap()),
+                (Err(other), _) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Takes `count` items, asleep whenever there is none. A lost wake-up is a deadlock, which loom reports.
+    fn take(&self, count: usize) -> Vec<Completion> {
+        let mut consumer = Consumer::new();
+        let mut items = Vec::new();
+        let queue = self.held.queue();
+        let mut seen = 0;
+        while items.len() < count {
+            match consumer.pop(queue).unwrap() {
+                Some(item) => {
+                    consumer.release(queue);
+                    if let Some(room) = &self.room {
+                        room.ring();
+                    }
+                    items.push(item);
+                }
+                None => {
+                    if consumer.arm(queue).unwrap() {
+                        self.bell.sleep_past(seen);
+                        seen = self.bell.rung();
+                    }
+                }
+            }
+        }
+        assert_eq!(consumer.pop(queue), Ok(None), "an entry too many");
+        items
+    }
+}
+
+fn notice(bytes: u32) -> Completion {
+    Completion::Notice(Notice {
+        direct: bytes.is_multiple_of(2),
+        bytes,
+    })
+}
+
+fn control(byte: u8) -> Completion {
+    Completion::Control([byte; CONTROL_BYTES])
+}
+
+fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(check);
+}
+
+#[test]
+fn loom_no_wakeup_and_no_notice_is_lost() {
+    model(3, || {
+        let line = Line::new(4, None);
+        let producing = Arc::clone(&line);
+        let thread = thread::spawn(move || (1..=3).for_each(|number| producing.push(&notice(number))));
+        assert_eq!(line.take(3), [1, 2, 3].map(notice));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_entries_are_whole_when_the_queue_wraps() {
+    model(2, || {
+        let line = Line::new(1, Some(Bell::default()));
+        let producing = Arc::clone(&line);
+        let thread = thread::spawn(move || (1..=3).for_each(|byte| producing.push(&control(byte))));
+        assert_eq!(line.take(3), [1, 2, 3].map(control));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_two_producing_threads_lose_and_double_nothing() {
+    model(2, || {
+        let line = Line::new(4, None);
+        let threads = [1, 10].map(|first| {
+            let producing = Arc::clone(&line);
+            thread::spawn(move || {
+                producing.push(&notice(first));
+                producing.push(&notice(first + 1));
+            })
+        });
+        let items = line.take(4);
+        for pair in [[1, 2], [10, 11]].map(|pair| pair.map(notice)) {
+            let seen: Vec<_> = items.iter().filter(|item| pair.contains(item)).copied().collect();
+            assert_eq!(seen, pair, "in {items:?}");
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// Nothing but the queue's own words orders the reuse of an entry: no room bell, the producer tries until it fits.
+#[test]
+fn loom_an_entry_is_reused_only_after_it_was_read() {
+    model(3, || {
+        let line = Line::new(1, None);
+        let producing = Arc::clone(&line);
+        let thread = thread::spawn(move || {
+            let mut producer = Producer::new(1);
+            for bytes in 1..=2 {
+                while producer.push(producing.held.queue(), &notice(bytes)) == Err(PushError::Full) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut consumer = Consumer::new();
+        for bytes in 1..=2 {
+            let item = loop {
+                match consumer.pop(line.held.queue()).unwrap() {
+                    Some(item) => break item,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(item, notice(bytes));
+            consumer.release(line.held.queue());
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// The bytes of a transfer, written before the push without any atomics of their own.
+#[test]
+fn loom_a_transfers_bytes_are_visible_with_its_notice() {
+    model(3, || {
+        let shared = Arc::new((Line::new(1, None), loom::cell::UnsafeCell::new(0u64)));
+        let producing = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            // SAFETY: nobody reads before the notice; loom reports it if that is wrong.
+            producing.1.with_mut(|bytes| unsafe { *bytes = 42 });
+            producing.0.push(&notice(8));
+        });
+        assert_eq!(shared.0.take(1), [notice(8)]);
+        // SAFETY: the notice has come, so nobody writes any more; loom reports it if that is wrong.
+        assert_eq!(shared.1.with(|bytes| unsafe { *bytes }), 42);
+        thread.join().unwrap();
+    });
+}

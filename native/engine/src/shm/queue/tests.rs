@@ -1,0 +1,139 @@
+use super::*;
+
+/// A queue in ordinary memory.
+struct Held {
+    header: QueueHeader,
+    entries: Vec<Entry>,
+}
+
+impl Held {
+    fn new(entries: usize) -> Held {
+        let entry = || Entry {
+            stamp: 0.into(),
+            kind: 0.into(),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            whole: Witness,
+        };
+        Held {
+            header: QueueHeader {
+                head: Apart(0.into()),
+                armed: Apart(0.into()),
+            },
+            entries: (0..entries).map(|_| entry()).collect(),
+        }
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        Queue {
+            header: &self.header,
+            entries: &self.entries,
+        }
+    }
+}
+
+fn notice(bytes: u32) -> Completion {
+    Completion::Notice(Notice {
+        direct: bytes.is_multiple_of(2),
+        bytes,
+    })
+}
+
+#[test]
+fn items_come_out_as_they_went_in_over_many_turns() {
+    let held = Held::new(4);
+    let (mut producer, mut consumer) = (Producer::new(3), Consumer::new());
+    for turn in 0..50u32 {
+        let items = [
+            notice(turn + 1),
+            Completion::Control([turn as u8; CONTROL_BYTES]),
+            notice(1_000_000 - turn),
+        ];
+        for item in &items {
+            assert_eq!(producer.push(held.queue(), item), Ok(false));
+        }
+        assert_eq!(producer.push(held.queue(), &items[0]), Err(PushError::Full));
+        for item in items {
+            assert_eq!(consumer.pop(held.queue()), Ok(Some(item)));
+        }
+        assert_eq!(consumer.pop(held.queue()), Ok(None));
+        consumer.release(held.queue());
+    }
+}
+
+#[test]
+fn slots_are_free_only_when_released() {
+    let held = Held::new(1);
+    let (mut producer, mut consumer) = (Producer::new(1), Consumer::new());
+    assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
+    assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+    assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
+    consumer.release(held.queue());
+    assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
+}
+
+#[test]
+fn an_armed_consumer_is_rung_for_once() {
+    let held = Held::new(4);
+    let (mut producer, mut consumer) = (Producer::new(4), Consumer::new());
+    assert_eq!(consumer.arm(held.queue()), Ok(true));
+    assert_eq!(producer.push(held.queue(), &notice(1)), Ok(true));
+    assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
+    assert_eq!(consumer.arm(held.queue()), Ok(false), "there is something to poll");
+    assert_eq!(producer.push(held.queue(), &notice(3)), Ok(false), "nothing was armed");
+    assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+}
+
+#[test]
+fn a_head_that_cannot_be_is_named() {
+    let held = Held::new(2);
+    let mut producer = Producer::new(2);
+    for _ in 0..2 {
+        assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
+    }
+    for said in [3, u64::MAX, 1 << 63] {
+        held.header.head.0.store(said, Ordering::Relaxed);
+        assert_eq!(producer.push(held.queue(), &notice(1)), Err(PushError::Head { said }));
+    }
+    held.header.head.0.store(2, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
+    }
+    held.header.head.0.store(1, Ordering::Relaxed);
+    assert_eq!(
+        producer.push(held.queue(), &notice(1)),
+        Err(PushError::Head { said: 1 }),
+        "it went back"
+    );
+}
+
+#[test]
+fn a_stamp_that_cannot_be_is_named() {
+    let held = Held::new(2);
+    let (mut producer, mut consumer) = (Producer::new(2), Consumer::new());
+    for said in [2, 3, u64::MAX] {
+        held.entries[0].stamp.store(said, Ordering::Relaxed);
+        assert_eq!(consumer.pop(held.queue()), Err(EntryFault::Stamp { said }));
+        assert_eq!(consumer.arm(held.queue()), Err(EntryFault::Stamp { said }));
+    }
+    held.entries[0].stamp.store(0, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
+        assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+    }
+    held.entries[0].stamp.store(0, Ordering::Relaxed);
+    assert_eq!(
+        consumer.pop(held.queue()),
+        Err(EntryFault::Stamp { said: 0 }),
+        "the turn before left 1"
+    );
+}
+
+#[test]
+fn a_kind_that_cannot_be_is_named() {
+    for said in [0, 3 << 32, u64::MAX, 1 << 32, 1 << 32 | 1 << 31] {
+        let held = Held::new(2);
+        held.entries[0].kind.store(said, Ordering::Relaxed);
+        held.entries[0].stamp.store(1, Ordering::Relaxed);
+        assert_eq!(Consumer::new().pop(held.queue()), Err(EntryFault::Kind { said }));
+    }
+}

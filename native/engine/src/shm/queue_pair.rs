@@ -1,0 +1,232 @@
+//! One end of a connection in shared memory.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+
+use super::doorbell::{OwnDoorbell, PeerDoorbell};
+use super::layout::{Layout, REGION_KEY};
+use super::mapping::SealedFile;
+use super::memory::{ExposedMemory, PeerMemory};
+use super::queue::{Consumer, EntryFault, Producer, PushError};
+use super::rendezvous::{self, Greeting};
+use crate::fabric::{Completion, FabricError, Memory, Parameters, QueuePair};
+use crate::primitive::{Mutex, lock};
+
+/// What this side brings: made before the peer's greeting is known or answered.
+pub(super) struct OwnSide {
+    file: SealedFile,
+    memory: Arc<ExposedMemory>,
+    doorbell: OwnDoorbell,
+    hello: Hello,
+}
+
+impl OwnSide {
+    pub(super) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+        let layout = Layout::of(parameters)?;
+        let file = SealedFile::create(layout.total_bytes)?;
+        let memory = Arc::new(ExposedMemory::map(&file, layout)?);
+        Ok(OwnSide {
+            file,
+            memory,
+            doorbell: OwnDoorbell::create()?,
+            hello: hello_of(parameters),
+        })
+    }
+
+    /// Sends this side's greeting.
+    pub(super) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd(), self.doorbell.as_fd())
+    }
+
+    /// Joins both sides; both greetings are through. Closes the memory files: the mappings keep the memory.
+    pub(super) fn join(self, socket: OwnedFd, peer: PeerSide) -> ShmQueuePair {
+        let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
+        let producer = Producer::new(peer.memory.slots());
+        ShmQueuePair {
+            socket,
+            own_doorbell: self.doorbell,
+            own_memory: self.memory,
+            exposed,
+            peer,
+            consumer: Mutex::new(Consumer::new()),
+            producer: Mutex::new(producer),
+            wakeups_sent: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The hello that goes with these parameters.
+pub(super) fn hello_of(parameters: &Parameters) -> Hello {
+    Hello {
+        ring: RemoteAddress {
+            key: REGION_KEY,
+            address: 0,
+        },
+        ring_bytes: parameters.limits.ring_bytes,
+        receive_slots: parameters.limits.receive_slots,
+        adverts: parameters.limits.adverts,
+        connection_id: parameters.connection_id,
+    }
+}
+
+/// What the peer brought, checked and mapped.
+pub(super) struct PeerSide {
+    hello: Hello,
+    memory: PeerMemory,
+    doorbell: PeerDoorbell,
+}
+
+impl PeerSide {
+    pub(super) fn map(greeting: Greeting) -> Result<PeerSide, FabricError> {
+        let layout = Layout::of_peer(&greeting.hello, greeting.memory.bytes())?;
+        let memory = PeerMemory::map(&greeting.memory, layout)?;
+        Ok(PeerSide {
+            hello: greeting.hello,
+            memory,
+            doorbell: greeting.doorbell,
+        })
+    }
+}
+
+/// A queue pair in shared memory. Holds three file descriptors: the socket and the two doorbells.
+pub(super) struct ShmQueuePair {
+    socket: OwnedFd,
+    own_doorbell: OwnDoorbell,
+    own_memory: Arc<ExposedMemory>,
+    /// `own_memory` once more, as others see it.
+    exposed: Arc<dyn Memory>,
+    peer: PeerSide,
+    consumer: Mutex<Consumer>,
+    /// Held around a push only, never around the copying of bulk data.
+    producer: Mutex<Producer>,
+    wakeups_sent: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl ShmQueuePair {
+    fn push(&self, item: &Completion) -> Result<(), FabricError> {
+        let pushed = lock(&self.producer).push(self.peer.memory.queue(), item);
+        match pushed {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.peer.doorbell.ring();
+                self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(PushError::Full) => Err(FabricError::QueueFull),
+            Err(PushError::Head { said }) => Err(FabricError::PeerMisbehaved(format!(
+                "it says that it took {said} entries, which cannot be"
+            ))),
+        }
+    }
+
+    /// A post after this side's own end would write for nobody.
+    fn check_open(&self) -> Result<(), FabricError> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            Err(FabricError::PeerGone)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl QueuePair for ShmQueuePair {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.exposed
+    }
+
+    fn remote_hello(&self) -> &Hello {
+        &self.peer.hello
+    }
+
+    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+        self.check_open()?;
+        self.peer.memory.write(source, target)?;
+        self.push(&Completion::Notice(notice))
+    }
+
+    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
+        self.check_open()?;
+        self.push(&Completion::Control(*message))
+    }
+
+    fn write_room(&self) -> usize {
+        usize::MAX
+    }
+
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
+        let queue = self.own_memory.queue();
+        let mut consumer = lock(&self.consumer);
+        let mut taken = 0;
+        for place in &mut *out {
+            match consumer.pop(queue) {
+                Ok(Some(completion)) => *place = completion,
+                Ok(None) => break,
+                // What came before it counts; the fault is still there at the next poll.
+                Err(_) if taken > 0 => break,
+                Err(fault) => return Err(misbehaved_entry(fault)),
+            }
+            taken += 1;
+        }
+        if taken > 0 {
+            consumer.release(queue);
+        }
+        Ok(taken)
+    }
+
+    fn arm(&self) -> Result<bool, FabricError> {
+        lock(&self.consumer)
+            .arm(self.own_memory.queue())
+            .map_err(misbehaved_entry)
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.own_doorbell.as_fd()
+    }
+
+    fn drain_event(&self) {
+        self.own_doorbell.drain();
+    }
+
+    fn liveness_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn check_alive(&self) -> Result<(), FabricError> {
+        self.check_open()?;
+        rendezvous::check_alive(self.socket.as_fd())
+    }
+
+    fn disconnect(&self) {
+        if !self.is_closed.swap(true, Ordering::Relaxed) {
+            // Fails only when the peer was faster.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    fn wakeups_sent(&self) -> u64 {
+        self.wakeups_sent.load(Ordering::Relaxed)
+    }
+
+    fn fabric(&self) -> &'static str {
+        super::NAME
+    }
+}
+
+impl Drop for ShmQueuePair {
+    fn drop(&mut self) {
+        // Not left to closing the socket: a process forked at this moment may hold a copy of it for a while.
+        self.disconnect();
+    }
+}
+
+fn misbehaved_entry(fault: EntryFault) -> FabricError {
+    FabricError::PeerMisbehaved(match fault {
+        EntryFault::Stamp { said } => format!("an entry of the receive queue has the impossible stamp {said}"),
+        EntryFault::Kind { said } => format!("an entry of the receive queue has the unknown kind {said:#x}"),
+    })
+}

@@ -1,0 +1,180 @@
+//! How two processes meet: a Unix socket in the abstract namespace, one greeting each way.
+//!
+//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it two file
+//! descriptors, the sender's memory and its doorbell. A listener that refuses answers with one byte that says why, or,
+//! to another version, with its bare hello, so that both sides can name both versions. The socket then stays open and
+//! silent: its end-of-file is the end of the connection.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use inet_rdma_stream::{HELLO_BYTES, Hello};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::doorbell::PeerDoorbell;
+use super::mapping::{SealedFile, system};
+use crate::fabric::FabricError;
+
+/// The refusing answer of a listener: all places are taken.
+pub(super) const REFUSED_BUSY: u8 = 1;
+/// The refusing answer of a listener: the greeting was not one.
+pub(super) const REFUSED_GREETING: u8 = 2;
+
+/// What a peer says and sends of itself.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    pub(super) hello: Hello,
+    pub(super) memory: SealedFile,
+    pub(super) doorbell: PeerDoorbell,
+}
+
+/// The name that a port has in the abstract namespace.
+pub(super) fn address(port: u16) -> Result<SocketAddrUnix, FabricError> {
+    SocketAddrUnix::new_abstract_name(format!("inet_rdma/{port}").as_bytes())
+        .map_err(|errno| system("naming a socket", errno))
+}
+
+/// A socket that keeps message borders.
+pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|errno| system("creating a socket", errno))
+}
+
+/// Fails unless the process at the other end runs as the same user as this one.
+pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+    let theirs = peer_user(socket)?;
+    let ours = rustix::process::geteuid().as_raw();
+    if theirs == ours {
+        Ok(())
+    } else {
+        Err(FabricError::WrongUser { theirs, ours })
+    }
+}
+
+/// The effective user of the process that connected or, seen from there, that listens.
+fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
+    // Not rustix's: it holds the process id as a non-zero number, and the kernel says 0 for a process of another
+    // process-id namespace.
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while borrowed; the kernel writes at most `bytes` bytes, the size of the structure,
+    // all of whose fields may hold any bits.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut bytes,
+        )
+    };
+    if done != 0 || bytes as usize != size_of::<libc::ucred>() {
+        return Err(FabricError::System {
+            doing: "asking who the peer is",
+            error: std::io::Error::last_os_error(),
+        });
+    }
+    Ok(credentials.uid)
+}
+
+/// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
+pub(super) fn send_greeting(
+    socket: BorrowedFd<'_>,
+    hello: &Hello,
+    memory: BorrowedFd<'_>,
+    doorbell: BorrowedFd<'_>,
+) -> Result<(), FabricError> {
+    let bytes = hello.emit();
+    let descriptors = [memory, doorbell];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags) {
+        Ok(_) => Ok(()),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(FabricError::PeerGone),
+        Err(errno) => Err(system("greeting the peer", errno)),
+    }
+}
+
+/// Says why a peer is refused, as far as it listens; there is nobody to tell if it does not.
+pub(super) fn refuse(socket: BorrowedFd<'_>, why: u8) {
+    let _ = rustix::net::send(socket, &[why], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Tells a peer of another version which version is spoken here.
+pub(super) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
+    let bytes = hello.emit();
+    let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Takes the peer's greeting. None: nothing has come yet. `port` names the listener in a refusal.
+pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Option<Greeting>, FabricError> {
+    // One byte more than a hello, so that a longer message is seen to be longer.
+    let mut bytes = [0; HELLO_BYTES + 1];
+    let mut descriptors = Vec::with_capacity(2);
+    let received = {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+        // Every descriptor that came is owned from here on, wanted or not. Those beyond the space were never installed.
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(came) = message {
+                descriptors.extend(came);
+            }
+        }
+        received
+    };
+    let received = match received {
+        Ok(received) => received,
+        // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the end.
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
+        Err(errno) => return Err(system("receiving the peer's greeting", errno)),
+    };
+    match (received.bytes, bytes[0]) {
+        (0, _) => return Err(FabricError::PeerGone),
+        (1, REFUSED_BUSY) => return Err(FabricError::Refused(port)),
+        (1, REFUSED_GREETING) => {
+            return Err(FabricError::PeerMisbehaved(
+                "it refused this side's greeting; its log says why".to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    let hello = Hello::parse(bytes.get(..received.bytes).unwrap_or(&bytes))?;
+    let complete = !received.flags.contains(ReturnFlags::CTRUNC);
+    match <[OwnedFd; 2]>::try_from(descriptors) {
+        Ok([memory, doorbell]) if complete => Ok(Some(Greeting {
+            hello,
+            memory: SealedFile::verify(memory)?,
+            doorbell: PeerDoorbell::verify(doorbell)?,
+        })),
+        _ => Err(FabricError::PeerMisbehaved(
+            "its greeting came without exactly a memory and a doorbell".to_owned(),
+        )),
+    }
+}
+
+/// What the silent socket says of the connection.
+pub(super) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+    let mut byte = [0u8; 1];
+    match rustix::net::recv(socket.as_fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, 0)) | Err(Errno::CONNRESET) => Err(FabricError::PeerGone),
+        Ok(_) => Err(FabricError::PeerMisbehaved(
+            "it spoke on a socket that must stay silent".to_owned(),
+        )),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Err(errno) => Err(system("looking after the peer", errno)),
+    }
+}

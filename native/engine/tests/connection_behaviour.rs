@@ -1,0 +1,394 @@
+//! What users of a connection may rely on, one behaviour each, both ends driven by hand.
+
+#[path = "support_connection/contents.rs"]
+mod contents;
+#[path = "support_connection/message.rs"]
+mod message;
+#[path = "support_connection/pair.rs"]
+mod pair;
+
+use std::sync::Arc;
+
+use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_stream::Mode;
+use message::Messages;
+use pair::{Conn, Side};
+
+const ALL: ReadLimit = ReadLimit {
+    bytes: usize::MAX,
+    packets: usize::MAX,
+    exact: 0,
+};
+
+fn connected(side: Side) -> (Arc<Conn>, Arc<Conn>) {
+    let (left, right) = pair::connect(&ShmFabric, &side, &side);
+    look(&left);
+    look(&right);
+    (left, right)
+}
+
+/// One look of a polling thread; whom it would tell.
+fn look(connection: &Conn) -> (bool, bool) {
+    let (polls_on, wakes) = connection.attend(false);
+    assert!(!polls_on);
+    (wakes.reader, wakes.writer)
+}
+
+fn read(connection: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
+    let mut out = Vec::new();
+    loop {
+        let (end, _) = connection.read(ALL, &mut out);
+        if end != ReadEnd::More {
+            return (out, end);
+        }
+    }
+}
+
+/// Writes what fits; how far it came.
+fn write(connection: &Conn, messages: &Messages, at: usize) -> usize {
+    let gather = messages.gather(connection.framing() == Framing::Length4);
+    connection.write(&gather, at, usize::MAX).expect("it is up").at
+}
+
+/// Writes all, while the peer reads.
+fn carry(from: &Conn, to: &Conn, messages: &Messages) -> Vec<Received<Vec<u8>>> {
+    let total = messages.gather(from.framing() == Framing::Length4).total();
+    let mut out = Vec::new();
+    let mut at = 0;
+    for _ in 0..10_000 {
+        look(from);
+        at = write(from, messages, at);
+        let (received, end) = read(to);
+        assert_eq!(end, ReadEnd::Empty);
+        out.extend(received);
+        if at == total && contents::packets(&out).len() == messages.bodies().len() {
+            return out;
+        }
+    }
+    panic!("wrote {at} of {total}");
+}
+
+fn small() -> Side {
+    Side {
+        ring_bytes: 4_096,
+        receive_slots: 8,
+        ..Side::default()
+    }
+}
+
+#[test]
+fn small_packets_share_one_transfer_and_one_buffer() {
+    let (left, right) = connected(Side::default());
+    let messages = Messages::new(1, &[50; 200]);
+    assert_eq!(write(&left, &messages, 0), 200 * 54);
+    let (received, end) = read(&right);
+    assert_eq!(end, ReadEnd::Empty);
+    assert!(matches!(received.as_slice(), [Received::Batch { .. }]));
+    assert_eq!(contents::packets(&received), messages.bodies());
+    let sent = left.statistics();
+    assert_eq!(sent.stream.indirect_transfers_sent, 1);
+    assert_eq!(sent.stream.direct_transfers_sent, 0);
+    assert_eq!(sent.packets_sent, 200);
+    assert_eq!(right.statistics().packets_received, 200);
+}
+
+#[test]
+fn bulk_goes_directly_and_lands_without_a_copy() {
+    let (left, right) = connected(Side::default());
+    let messages = Messages::new(2, &[65_000; 40]);
+    let mut landed = 0;
+    for body in messages.bodies() {
+        let one = Messages::of(vec![body.clone()]);
+        let received = carry(&left, &right, &one);
+        assert_eq!(contents::packets(&received), one.bodies());
+        landed += received
+            .iter()
+            .filter(|part| matches!(part, Received::Landed(..)))
+            .count();
+    }
+    let sent = left.statistics().stream;
+    assert!(sent.direct_bytes_sent > 9 * sent.indirect_bytes_sent, "{sent:?}");
+    assert!(landed >= 36, "{landed} of 40 landed");
+    let received = right.statistics().stream;
+    assert_eq!(received.direct_bytes_received, sent.direct_bytes_sent);
+    assert_eq!(received.indirect_bytes_received, sent.indirect_bytes_sent);
+}
+
+#[test]
+fn landing_buffers_come_back() {
+    let (left, right) = connected(Side::default());
+    let received = carry(&left, &right, &Messages::new(3, &[65_000; 60]));
+    let held = received
+        .iter()
+        .filter(|part| matches!(part, Received::Landed(..)))
+        .count();
+    assert!(held > 0);
+    let used = usize::from(right.statistics().landing_used);
+    assert!(used >= held, "{held} held, {used} used");
+    drop(received);
+    let advertised = usize::from(right.statistics().landing_used);
+    assert_eq!(advertised, used - held, "all that the user gave back are free");
+    // No more bulk: what is advertised is used up and not advertised again.
+    for _ in 0..100 {
+        carry(&left, &right, &Messages::new(4, &[10]));
+    }
+    assert_eq!(right.statistics().landing_used, 0);
+}
+
+#[test]
+fn landing_buffers_outlive_their_connection() {
+    let (left, right) = connected(Side::default());
+    let messages = Messages::new(5, &[65_000; 10]);
+    let received = carry(&left, &right, &messages);
+    assert!(received.iter().any(|part| matches!(part, Received::Landed(..))));
+    let _ = right.close();
+    drop((left, right));
+    assert_eq!(contents::packets(&received), messages.bodies());
+}
+
+#[test]
+fn modes_are_kept_to() {
+    for (mode, direct, indirect) in [(Mode::DirectOnly, true, false), (Mode::IndirectOnly, false, true)] {
+        let (left, right) = connected(Side {
+            mode,
+            ..Side::default()
+        });
+        // The reader is there first: that is when it advertises, if it does.
+        assert_eq!(read(&right).1, ReadEnd::Empty);
+        let messages = Messages::new(6, &[100, 65_000, 10, 300_000, 0, 30_000]);
+        let received = carry(&left, &right, &messages);
+        assert_eq!(contents::packets(&received), messages.bodies());
+        let sent = left.statistics().stream;
+        assert_eq!(sent.direct_bytes_sent > 0, direct, "{mode:?}");
+        assert_eq!(sent.indirect_bytes_sent > 0, indirect, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_blocked_writer_is_woken_when_there_is_room() {
+    let (left, right) = connected(small());
+    let messages = Messages::new(7, &[10_000]);
+    let gather = messages.gather(true);
+    let written = left.write(&gather, 0, usize::MAX).expect("it is up");
+    assert!(written.blocked);
+    assert_eq!(written.at, 4_096, "the ring is full");
+    assert!(left.arm_writer().0);
+    assert_eq!(look(&left), (false, false), "nobody has read yet");
+    assert_eq!(read(&right).1, ReadEnd::Empty);
+    assert_eq!(look(&left), (false, true));
+    assert_eq!(look(&left), (false, false), "once");
+    assert!(left.write(&gather, written.at, usize::MAX).expect("it is up").at > 4_096);
+}
+
+#[test]
+fn a_writer_that_finds_room_need_not_wait() {
+    let (left, right) = connected(small());
+    let messages = Messages::new(8, &[10_000]);
+    assert_eq!(write(&left, &messages, 0), 4_096);
+    read(&right);
+    look(&left);
+    let (armed, wakes) = left.arm_writer();
+    assert!(!armed);
+    assert!(wakes.is_empty());
+}
+
+#[test]
+fn a_waiting_reader_is_woken_once() {
+    let (left, right) = connected(Side::default());
+    assert_eq!(read(&right).1, ReadEnd::Empty);
+    assert!(right.arm().0);
+    assert_eq!(look(&right), (false, false));
+    let messages = Messages::new(9, &[1, 2]);
+    write(&left, &messages, 0);
+    assert_eq!(look(&right), (true, false));
+    assert_eq!(look(&right), (false, false), "once");
+    assert!(!right.arm().0, "there is something to read");
+    assert_eq!(contents::packets(&read(&right).0), messages.bodies());
+}
+
+/// A keepalive may be the one message that gives back the credits that a writer waits for.
+#[test]
+fn credits_that_come_with_a_keepalive_wake_the_writer() {
+    let (left, right) = connected(small());
+    let mut sent = 0;
+    while write(&left, &Messages::new(sent, &[1]), 0) == 5 {
+        sent += 1;
+    }
+    assert!(
+        sent > 1 && left.statistics().stream.credit_stalls == 1,
+        "out of credits, not of room"
+    );
+    assert!(left.arm_writer().0);
+    let _ = right.tick().expect("it is up");
+    assert_eq!(look(&left), (false, true));
+}
+
+/// So may the end of the peer's stream.
+#[test]
+fn credits_that_come_with_a_half_close_wake_the_writer() {
+    let (left, right) = connected(small());
+    while write(&left, &Messages::new(1, &[1]), 0) == 5 {}
+    assert!(left.arm_writer().0);
+    let _ = right.finish().expect("it is up");
+    look(&right);
+    assert!(look(&left).1);
+}
+
+#[test]
+fn keepalives_pass_a_full_ring_that_nobody_reads() {
+    let (left, right) = connected(small());
+    assert_eq!(write(&left, &Messages::new(10, &[10_000]), 0), 4_096);
+    for number in 1..=20 {
+        let _ = left.tick().expect("it is up");
+        look(&right);
+        look(&left);
+        assert_eq!(right.packets().0, number);
+        assert_eq!(left.packets().1, number);
+    }
+    assert_eq!(right.statistics().stream.indirect_bytes_received, 4_096);
+}
+
+#[test]
+fn keepalives_pass_when_transfers_have_spent_their_credits() {
+    let (left, right) = connected(small());
+    while write(&left, &Messages::new(1, &[1]), 0) == 5 {}
+    let _ = left.tick().expect("it is up");
+    look(&right);
+    assert_eq!(right.statistics().stream.ticks_received, 1);
+}
+
+#[test]
+fn a_half_close_lets_the_other_direction_go_on() {
+    let (left, right) = connected(Side::default());
+    let there = Messages::new(11, &[1, 70_000, 3]);
+    let back = Messages::new(12, &[5, 100_000, 0]);
+    assert_eq!(contents::packets(&carry(&left, &right, &there)), there.bodies());
+    write(&left, &Messages::new(13, &[7]), 0);
+    let _ = left.finish().expect("it is up");
+    let (received, end) = read(&right);
+    assert_eq!(contents::packets(&received), Messages::new(13, &[7]).bodies());
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+    assert!(right.is_end() && right.closed().is_none());
+    assert_eq!(contents::packets(&carry(&right, &left, &back)), back.bodies());
+}
+
+#[test]
+fn what_was_written_before_a_close_can_be_read() {
+    let (left, right) = connected(Side::default());
+    let messages = Messages::new(14, &[1, 2, 50_000]);
+    assert!(right.arm().0);
+    write(&left, &messages, 0);
+    let _ = left.close();
+    assert_eq!(left.closed(), Some(Closed::Here));
+    let (alive, wakes) = right.handle_liveness();
+    assert!(!alive && wakes.reader);
+    let (received, end) = read(&right);
+    assert_eq!(contents::packets(&received), messages.bodies());
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+    assert_eq!(right.closed(), Some(Closed::ByPeer));
+}
+
+#[test]
+fn a_peer_that_died_is_gone_after_its_last_byte() {
+    let (left, right) = connected(Side::default());
+    let messages = Messages::new(15, &[1, 2, 50_000]);
+    write(&left, &messages, 0);
+    drop(left);
+    assert!(!right.handle_liveness().0);
+    let (received, end) = read(&right);
+    assert_eq!(contents::packets(&received), messages.bodies());
+    assert_eq!(end, ReadEnd::Closed(Closed::PeerGone));
+    assert_eq!(right.tick(), Err(Closed::PeerGone));
+    let gather = messages.gather(true);
+    assert_eq!(right.write(&gather, 0, usize::MAX), Err(Closed::PeerGone));
+}
+
+#[test]
+fn a_close_wakes_all_who_wait_here() {
+    let (left, _right) = connected(small());
+    assert_eq!(write(&left, &Messages::new(16, &[10_000]), 0), 4_096);
+    assert!(left.arm_writer().0);
+    assert!(left.arm().0);
+    let wakes = left.close();
+    assert!(wakes.reader && wakes.writer);
+    assert!(left.close().is_empty(), "once");
+    assert!(!left.arm().0 && !left.arm_writer().0, "nobody waits for what is over");
+    assert_eq!(read(&left).1, ReadEnd::Closed(Closed::Here));
+}
+
+#[test]
+fn the_end_of_the_peer_wakes_a_blocked_writer() {
+    let (left, right) = connected(small());
+    assert_eq!(write(&left, &Messages::new(17, &[10_000]), 0), 4_096);
+    assert!(left.arm_writer().0);
+    drop(right);
+    let (alive, wakes) = left.handle_liveness();
+    assert!(!alive && wakes.writer && !wakes.reader);
+}
+
+#[test]
+fn whoever_stops_reading_finds_the_end() {
+    let (left, right) = connected(Side::default());
+    assert!(right.arm().0);
+    assert!(right.stop_reading().reader);
+    write(&left, &Messages::new(18, &[100]), 0);
+    let (received, end) = read(&right);
+    assert!(received.is_empty());
+    assert_eq!(end, ReadEnd::Closed(Closed::Here));
+    assert_eq!(right.closed(), None, "writing goes on");
+}
+
+#[test]
+fn a_packet_over_the_limit_ends_the_connection() {
+    let side = Side {
+        packet_max_bytes: 1_000,
+        ..Side::default()
+    };
+    let (left, right) = connected(side);
+    write(&left, &Messages::new(19, &[1_000, 1_001, 5]), 0);
+    let (_, end) = read(&right);
+    assert!(matches!(end, ReadEnd::Closed(Closed::PeerMisbehaved(_))), "{end:?}");
+    assert!(!left.handle_liveness().0, "the peer sees it at once");
+    assert_eq!(left.closed(), Some(Closed::PeerGone));
+}
+
+#[test]
+fn a_raw_reader_gets_just_what_it_asks_for() {
+    let side = Side {
+        framing: Framing::Raw,
+        ..Side::default()
+    };
+    let (left, right) = connected(side);
+    let messages = Messages::new(20, &[100]);
+    let ask = |bytes: usize, exact: usize| {
+        let mut out = Vec::new();
+        let (end, _) = right.read(
+            ReadLimit {
+                bytes,
+                packets: 1,
+                exact,
+            },
+            &mut out,
+        );
+        (contents::packets(&out).concat(), end)
+    };
+    write(&left, &messages, 0);
+    let all = &messages.bodies()[0];
+    assert_eq!(ask(usize::MAX, 30), (all[..30].to_vec(), ReadEnd::More));
+    assert_eq!(ask(usize::MAX, 200), (vec![], ReadEnd::Empty));
+    assert_eq!(ask(usize::MAX, 20), (all[30..50].to_vec(), ReadEnd::More));
+    assert_eq!(ask(usize::MAX, 25), (all[50..75].to_vec(), ReadEnd::More));
+    assert_eq!(
+        ask(usize::MAX, 25),
+        (all[75..].to_vec(), ReadEnd::More),
+        "just what is left"
+    );
+    assert_eq!(ask(usize::MAX, 1), (vec![], ReadEnd::Empty));
+    write(&left, &messages, 0);
+    assert_eq!(ask(40, 0).0, all[..40]);
+    assert_eq!(ask(usize::MAX, 61).0, vec![]);
+    assert_eq!(ask(40, 0).0, all[40..80], "what the read before left behind");
+    assert_eq!(ask(40, 0).0, all[80..]);
+}

@@ -1,0 +1,95 @@
+//! What every fabric must do, written once and run against each.
+
+#[path = "contract/events.rs"]
+mod events;
+#[path = "contract/life.rs"]
+mod life;
+#[path = "contract/processes.rs"]
+mod processes;
+#[path = "contract/support.rs"]
+mod support;
+#[path = "contract/transfers.rs"]
+mod transfers;
+
+use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
+use inet_rdma_engine::shm::ShmFabric;
+
+/// One test per behaviour, in a module per fabric.
+macro_rules! contract {
+    ($name:ident, $fabric:expr) => {
+        mod $name {
+            use super::*;
+
+            contract!(@tests $fabric; transfers:
+                each_side_learns_the_others_hello,
+                a_write_lands_where_it_was_sent,
+                a_write_lands_in_the_landing_area,
+                a_write_gathers_its_pieces,
+                a_write_may_fill_the_ring,
+                writes_outside_of_the_peers_memory_are_refused_here,
+                order_is_kept_among_writes_and_controls,
+                a_poll_takes_no_more_than_asked_for,
+                a_full_queue_is_an_error_and_not_a_loss,
+            );
+            contract!(@tests $fabric; events:
+                a_peer_that_polls_costs_no_wakeup,
+                arming_fails_when_there_is_something_to_poll,
+                an_armed_queue_is_woken_once,
+                no_wakeup_is_lost_in_a_flood,
+                no_wakeup_is_lost_in_a_ping_pong,
+                bytes_are_there_before_their_notice,
+                threads_of_one_side_may_post_together,
+            );
+            contract!(@tests $fabric; life:
+                a_disconnect_is_seen_by_the_peer,
+                disconnecting_twice_is_once,
+                dropping_a_queue_pair_disconnects,
+                what_came_before_the_end_can_be_polled,
+                memory_outlives_its_queue_pair,
+                nobody_listens,
+                a_listener_that_never_answers_times_out,
+                a_range_of_ports_is_searched,
+                a_port_is_free_again_when_its_listener_is_gone,
+                connections_outlive_their_listener,
+                many_connect_at_once,
+            );
+
+            #[test]
+            fn two_processes_talk() {
+                processes::two_processes_talk(&$fabric, concat!(stringify!($name), "::echoing_child"));
+            }
+
+            #[test]
+            fn a_killed_process_is_seen_at_once() {
+                processes::a_killed_process_is_seen_at_once(&$fabric, concat!(stringify!($name), "::waiting_child"));
+            }
+
+            #[test]
+            fn a_thousand_connections_leave_nothing_behind() {
+                processes::run_child(concat!(stringify!($name), "::leak_child"), 0).expect_success();
+            }
+
+            contract!(@children $fabric; echoing_child, waiting_child, leak_child,);
+        }
+    };
+    (@tests $fabric:expr; $module:ident: $($test:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $module::$test(&$fabric);
+            }
+        )*
+    };
+    (@children $fabric:expr; $($child:ident,)*) => {
+        $(
+            #[test]
+            #[ignore = "runs in a process of its own, started by another test"]
+            fn $child() {
+                processes::$child(&$fabric);
+            }
+        )*
+    };
+}
+
+contract!(shm, ShmFabric);
+contract!(faultless, FaultFabric::new(ShmFabric, FaultPlan::default()));

@@ -1,0 +1,193 @@
+//! Arming, events and wake-ups, and two threads at it.
+
+use std::time::Duration;
+
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
+use inet_rdma_stream::CONTROL_BYTES;
+
+use super::support::*;
+
+pub fn a_peer_that_polls_costs_no_wakeup(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    for number in 0..5_000 {
+        client.post_control(&numbered(number)).expect("room");
+        assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+    }
+    assert_eq!(client.wakeups_sent(), 0);
+    assert!(!readable_within(server.event_fd(), Duration::ZERO));
+}
+
+pub fn arming_fails_when_there_is_something_to_poll(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    client.post_control(&numbered(1)).expect("room");
+    eventually("arming finds the message", || !server.arm().expect("an honest peer"));
+    // Nothing is armed now.
+    server.drain_event();
+    let before = client.wakeups_sent();
+    client.post_control(&numbered(2)).expect("room");
+    assert_eq!(client.wakeups_sent(), before);
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(1)));
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(2)));
+}
+
+pub fn an_armed_queue_is_woken_once(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    for round in 1..=100 {
+        assert!(server.arm().expect("an honest peer"));
+        assert!(!readable_within(server.event_fd(), Duration::ZERO));
+        for number in 0..3 {
+            client.post_control(&numbered(number)).expect("room");
+        }
+        assert!(readable_within(server.event_fd(), BOUND));
+        assert_eq!(client.wakeups_sent(), round, "one system call for three messages");
+        server.drain_event();
+        assert!(!readable_within(server.event_fd(), Duration::ZERO));
+        for number in 0..3 {
+            assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+        }
+    }
+}
+
+/// Polls; asleep while there is nothing. Panics when an armed sleep is not woken.
+fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
+    loop {
+        match queue_pair.poll(out).expect("an honest peer") {
+            0 => sleep(queue_pair),
+            some => return some,
+        }
+    }
+}
+
+fn sleep(queue_pair: &dyn QueuePair) {
+    if queue_pair.arm().expect("an honest peer") {
+        assert!(readable_within(queue_pair.event_fd(), BOUND), "a wake-up was lost");
+        queue_pair.drain_event();
+    }
+}
+
+/// Posts; gives way while the peer's queue is full.
+fn send(queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) {
+    eventually("the peer takes something", || match post() {
+        Ok(()) => true,
+        Err(FabricError::QueueFull) => false,
+        Err(error) => panic!("{} fails to post: {error}", queue_pair.fabric()),
+    });
+}
+
+pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
+    const MESSAGES: u64 = 200_000;
+    let (client, server) = pair(fabric);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..MESSAGES {
+                send(&*client, || client.post_control(&numbered(number)));
+                // Now and then the consumer gets the time to fall asleep, at ever other points.
+                if number % 61 == 0 {
+                    (0..number % 2_003).for_each(|_| std::hint::spin_loop());
+                }
+            }
+        });
+        let mut out = [Completion::Notice(NOTICE); 7];
+        let mut got = 0;
+        while got < MESSAGES {
+            let some = receive(&*server, &mut out);
+            for completion in &out[..some] {
+                assert_eq!(*completion, Completion::Control(numbered(got)));
+                got += 1;
+            }
+        }
+    });
+    assert_eq!(
+        server.poll(&mut [Completion::Notice(NOTICE)]).expect("an honest peer"),
+        0
+    );
+}
+
+pub fn no_wakeup_is_lost_in_a_ping_pong(fabric: &dyn Fabric) {
+    const ROUNDS: u64 = 20_000;
+    let (client, server) = pair(fabric);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut out = [Completion::Notice(NOTICE)];
+            for _ in 0..ROUNDS {
+                receive(&*server, &mut out);
+                let Completion::Control(bytes) = out[0] else {
+                    panic!("{:?}", out[0])
+                };
+                server.post_control(&bytes).expect("room");
+            }
+        });
+        let mut out = [Completion::Notice(NOTICE)];
+        for number in 0..ROUNDS {
+            client.post_control(&numbered(number)).expect("room");
+            receive(&*client, &mut out);
+            assert_eq!(out[0], Completion::Control(numbered(number)));
+        }
+    });
+}
+
+pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
+    const WRITES: u64 = 50_000;
+    const BLOCK: usize = 640;
+    let (client, server) = pair(fabric);
+    // No more under way than the ring has blocks, so that none is overwritten before it was read.
+    let blocks = u64::from(client.remote_hello().receive_slots);
+    let offset = |number: u64| (number % blocks) as usize * BLOCK;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut free = blocks;
+            for number in 0..WRITES {
+                while free == 0 {
+                    free += poll_some(&*client, &mut [Completion::Notice(NOTICE); 8]) as u64;
+                }
+                free -= 1;
+                let block = [number as u8 ^ 0x5a; BLOCK];
+                let (head, tail) = block.split_at(123);
+                let target = server.memory().remote_address(offset(number));
+                client
+                    .post_write(&[head, tail], target, notice(1 + number as usize))
+                    .expect("room");
+            }
+        });
+        for number in 0..WRITES {
+            assert_eq!(poll_one(&*server), Completion::Notice(notice(1 + number as usize)));
+            assert_eq!(
+                read(server.memory(), offset(number), BLOCK),
+                [number as u8 ^ 0x5a; BLOCK]
+            );
+            send(&*server, || server.post_control(&[0; CONTROL_BYTES]));
+        }
+    });
+}
+
+pub fn threads_of_one_side_may_post_together(fabric: &dyn Fabric) {
+    const THREADS: u64 = 3;
+    const MESSAGES: u64 = 10_000;
+    let (client, server) = pair(fabric);
+    let client = &*client;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for number in 0..MESSAGES {
+                    send(client, || client.post_control(&numbered(thread << 32 | number)));
+                }
+            });
+        }
+        let mut next = [0; THREADS as usize];
+        for _ in 0..THREADS * MESSAGES {
+            let mut out = [Completion::Notice(NOTICE)];
+            receive(&*server, &mut out);
+            let Completion::Control(bytes) = out[0] else {
+                panic!("{:?}", out[0])
+            };
+            let number = number_of(&bytes);
+            let thread = (number >> 32) as usize;
+            assert_eq!(
+                (bytes, number as u32),
+                (numbered(number), next[thread]),
+                "thread {thread} is out of order"
+            );
+            next[thread] += 1;
+        }
+    });
+}

@@ -1,0 +1,167 @@
+//! How connections begin and end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, ListenOptions};
+
+use super::support::*;
+
+pub fn a_disconnect_is_seen_by_the_peer(fabric: &dyn Fabric) {
+    for by_client in [true, false] {
+        let (client, server) = pair(fabric);
+        let (here, there) = if by_client {
+            (&client, &server)
+        } else {
+            (&server, &client)
+        };
+        assert!(here.check_alive().is_ok() && there.check_alive().is_ok());
+        assert!(!readable_within(there.liveness_fd(), Duration::ZERO));
+        here.disconnect();
+        assert!(readable_within(there.liveness_fd(), BOUND));
+        assert!(matches!(there.check_alive(), Err(FabricError::PeerGone)));
+        assert!(here.check_alive().is_err());
+        assert!(here.post_control(&numbered(0)).is_err(), "it ended here");
+    }
+}
+
+pub fn disconnecting_twice_is_once(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    client.disconnect();
+    client.disconnect();
+    server.disconnect();
+    client.disconnect();
+    assert!(matches!(client.check_alive(), Err(FabricError::PeerGone)));
+    assert!(matches!(server.check_alive(), Err(FabricError::PeerGone)));
+}
+
+pub fn dropping_a_queue_pair_disconnects(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    drop(client);
+    assert!(readable_within(server.liveness_fd(), BOUND));
+    assert!(matches!(server.check_alive(), Err(FabricError::PeerGone)));
+}
+
+pub fn what_came_before_the_end_can_be_polled(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    client
+        .post_write(&[b"last words"], server.memory().remote_address(5), notice(10))
+        .expect("room");
+    client.post_control(&numbered(9)).expect("room");
+    drop(client);
+    eventually("the end is seen", || server.check_alive().is_err());
+    assert_eq!(poll_one(&*server), Completion::Notice(notice(10)));
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(9)));
+    assert_eq!(read(server.memory(), 5, 10), b"last words");
+}
+
+pub fn memory_outlives_its_queue_pair(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    client
+        .post_write(&[b"keep me"], server.memory().remote_address(0), notice(7))
+        .expect("room");
+    assert_eq!(poll_one(&*server), Completion::Notice(notice(7)));
+    let memory = Arc::clone(server.memory());
+    drop((client, server));
+    assert_eq!(read(&memory, 0, 7), b"keep me");
+}
+
+pub fn nobody_listens(fabric: &dyn Fabric) {
+    // Below the range that listeners without a wish are given, and not searched by any test.
+    let refused = fabric.connect(9, &parameters(), BOUND).map(|_| ());
+    assert!(matches!(refused, Err(FabricError::Refused(9))), "{refused:?}");
+}
+
+pub fn a_listener_that_never_answers_times_out(fabric: &dyn Fabric) {
+    let listener = listen(fabric, parameters());
+    let outcome = fabric
+        .connect(listener.port(), &parameters(), Duration::from_millis(50))
+        .map(|_| ());
+    assert!(matches!(outcome, Err(FabricError::TimedOut)), "{outcome:?}");
+}
+
+pub fn a_range_of_ports_is_searched(fabric: &dyn Fabric) {
+    // Three ports in a row that are free: found by trying, because other tests listen, too.
+    let mut first = 20_000 + (std::process::id() % 20_000) as u16;
+    let on = |first, last| {
+        fabric.listen(&ListenOptions {
+            ports: first..=last,
+            ..options(parameters())
+        })
+    };
+    let listeners = loop {
+        let all: Result<Vec<_>, _> = (first..first + 3).map(|port| on(port, port)).collect();
+        match all {
+            Ok(all) => break all,
+            Err(_) => first += 3,
+        }
+    };
+    let last = first + 2;
+    let taken = on(first, last).map(|_| ());
+    assert!(
+        matches!(taken, Err(FabricError::PortsTaken { first: a, last: z }) if (a, z) == (first, last)),
+        "{taken:?}"
+    );
+    assert_eq!(listeners[1].port(), first + 1);
+    drop(listeners);
+    assert_eq!(on(first, last).expect("all are free again").port(), first);
+}
+
+pub fn a_port_is_free_again_when_its_listener_is_gone(fabric: &dyn Fabric) {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // A range of its own, so that no other test takes the port in between.
+    let first = 1_024 + (std::process::id() % 1_000) as u16 * 16 + 2 * NEXT.fetch_add(1, Ordering::Relaxed);
+    let on = |ports| {
+        fabric.listen(&ListenOptions {
+            ports,
+            ..options(parameters())
+        })
+    };
+    let mut listener = on(first..=first + 1).expect("a free port");
+    let port = listener.port();
+    let ends = join(fabric, &mut *listener);
+    drop(listener);
+    drop(ends);
+    assert_eq!(on(port..=port).expect("the same port").port(), port);
+}
+
+pub fn connections_outlive_their_listener(fabric: &dyn Fabric) {
+    let mut listener = listen(fabric, parameters());
+    let (client, server) = join(fabric, &mut *listener);
+    drop(listener);
+    client.post_control(&numbered(3)).expect("room");
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(3)));
+    assert!(client.check_alive().is_ok() && server.check_alive().is_ok());
+}
+
+pub fn many_connect_at_once(fabric: &dyn Fabric) {
+    const CLIENTS: u64 = 40;
+    let mut ours = options(parameters());
+    ours.backlog = 64;
+    let mut listener = fabric.listen(&ours).expect("a free port");
+    let port = listener.port();
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut ours = parameters();
+                ours.connection_id = client;
+                let queue_pair = fabric.connect(port, &ours, BOUND).expect("a connection");
+                queue_pair.post_control(&numbered(client)).expect("room");
+                assert_eq!(poll_one(&*queue_pair), Completion::Control(numbered(client + 1)));
+            });
+        }
+        let mut ends = Vec::new();
+        let mut seen = Vec::new();
+        for _ in 0..CLIENTS {
+            let end = accept(&mut *listener).expect("a connection");
+            let client = end.remote_hello().connection_id;
+            assert_eq!(poll_one(&*end), Completion::Control(numbered(client)));
+            end.post_control(&numbered(client + 1)).expect("room");
+            seen.push(client);
+            ends.push(end);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..CLIENTS).collect::<Vec<_>>());
+    });
+}

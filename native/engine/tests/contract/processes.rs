@@ -1,0 +1,193 @@
+//! Two processes: this test binary, and itself again as a child that runs one ignored test.
+
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError};
+
+use super::support::*;
+
+const PORT: &str = "INET_RDMA_TEST_PORT";
+
+/// A child process; killed when dropped.
+pub struct Running(Child);
+
+/// Starts the ignored test `name` in a process of its own; it finds `port` by [`port_of_parent`].
+pub fn run_child(name: &str, port: u16) -> Running {
+    let this = std::env::current_exe().expect("a test binary");
+    let mut command = Command::new(this);
+    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command
+        .env(PORT, port.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Running(command.spawn().expect("a child process"))
+}
+
+impl Running {
+    fn wait(&mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a process");
+        assert!(readable_within(process.as_fd(), 3 * BOUND), "the child hangs");
+        self.0.wait().expect("an exit status")
+    }
+
+    /// Waits until it has ended by itself; it must be content.
+    pub fn expect_success(mut self) {
+        let status = self.wait();
+        assert!(status.success(), "the child says {status}; its complaint is above");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// In a child: the port of the test that started it. Asks the kernel to end this process with its parent.
+fn port_of_parent() -> u16 {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("a signal");
+    std::env::var(PORT)
+        .expect("started by another test")
+        .parse()
+        .expect("a port")
+}
+
+const ECHOES: u64 = 20_000;
+
+pub fn two_processes_talk(fabric: &dyn Fabric, child: &str) {
+    let mut listener = listen(fabric, parameters());
+    let child = run_child(child, listener.port());
+    let end = accept(&mut *listener).expect("the child");
+    let memory = end.memory();
+    for number in 0..ECHOES {
+        let offset = 8 * (number as usize % 100);
+        let target = end.remote_hello().ring;
+        let target = inet_rdma_stream::RemoteAddress {
+            address: target.address + offset as u64,
+            ..target
+        };
+        end.post_write(&[&number.to_le_bytes()], target, notice(8 + offset))
+            .expect("room");
+        assert_eq!(poll_one(&*end), Completion::Notice(notice(8 + offset)));
+        assert_eq!(read(memory, offset, 8), (!number).to_le_bytes());
+    }
+    drop(end);
+    child.expect_success();
+}
+
+/// Sends every number back to the same place, all bits turned round, until its parent hangs up.
+pub fn echoing_child(fabric: &dyn Fabric) {
+    let end = fabric
+        .connect(port_of_parent(), &parameters(), BOUND)
+        .expect("the parent");
+    let mut echoed = 0;
+    while end.check_alive().is_ok() {
+        let mut out = [Completion::Notice(NOTICE)];
+        if end.poll(&mut out).expect("an honest peer") == 0 {
+            continue;
+        }
+        let Completion::Notice(notice) = out[0] else {
+            panic!("{:?}", out[0])
+        };
+        let offset = notice.bytes as usize - 8;
+        let turned: Vec<u8> = read(end.memory(), offset, 8).iter().map(|byte| !byte).collect();
+        let target = end.remote_hello().ring;
+        let target = inet_rdma_stream::RemoteAddress {
+            address: target.address + offset as u64,
+            ..target
+        };
+        end.post_write(&[&turned], target, notice).expect("room");
+        echoed += 1;
+    }
+    assert_eq!(echoed, ECHOES);
+}
+
+pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
+    let mut listener = listen(fabric, parameters());
+    let mut child = run_child(child, listener.port());
+    let end = accept(&mut *listener).expect("the child");
+    // The child posts 20 messages and a write; its byte is here when all that is in the queue, and nothing was polled yet.
+    eventually("the child has posted all", || read(end.memory(), 0, 1) == b"!");
+    assert!(end.check_alive().is_ok());
+    let killed = Instant::now();
+    child.0.kill().expect("a living child");
+    assert!(readable_within(end.liveness_fd(), BOUND));
+    assert!(matches!(end.check_alive(), Err(FabricError::PeerGone)));
+    println!("seen after {:?}", killed.elapsed());
+    for number in 0..20 {
+        assert_eq!(poll_one(&*end), Completion::Control(numbered(number)));
+    }
+    assert_eq!(poll_one(&*end), Completion::Notice(NOTICE));
+    assert!(!child.wait().success());
+    // Nothing of the dead peer hinders the next one.
+    let (client, server) = join(fabric, &mut *listener);
+    client.post_control(&numbered(1)).expect("room");
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(1)));
+}
+
+pub fn waiting_child(fabric: &dyn Fabric) {
+    let end = fabric
+        .connect(port_of_parent(), &parameters(), BOUND)
+        .expect("the parent");
+    for number in 0..20 {
+        end.post_control(&numbered(number)).expect("room");
+    }
+    end.post_write(&[b"!"], end.remote_hello().ring, NOTICE).expect("room");
+    readable_within(end.liveness_fd(), 3 * BOUND);
+}
+
+/// Connects and disconnects a thousand times and compares what this process holds. In a process of its own, because
+/// other tests open and close things at the same time.
+pub fn leak_child(fabric: &dyn Fabric) {
+    let mut listener = listen(fabric, parameters());
+    let mut cycle = |times: u64| {
+        for number in 0..times {
+            let (client, server) = join(fabric, &mut *listener);
+            client.post_control(&numbered(number)).expect("room");
+            assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+            if number % 2 == 0 {
+                drop((client, server));
+            } else {
+                server.disconnect();
+                drop((server, client));
+            }
+        }
+    };
+    cycle(20);
+    let before = Held::count();
+    cycle(1_000);
+    let after = Held::count();
+    assert_eq!((after.descriptors, after.threads), (before.descriptors, before.threads));
+    // The allocator and thread stacks may take a mapping or two, but not one per connection.
+    assert!(
+        after.mappings <= before.mappings + 20,
+        "{} mappings were {}",
+        after.mappings,
+        before.mappings
+    );
+}
+
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+}
+
+impl Held {
+    fn count() -> Held {
+        let entries = |path| std::fs::read_dir(path).expect("procfs").count();
+        let mappings = std::fs::read_to_string("/proc/self/maps")
+            .expect("procfs")
+            .lines()
+            .count();
+        Held {
+            descriptors: entries("/proc/self/fd"),
+            threads: entries("/proc/self/task"),
+            mappings,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the modules of the contract share: a connected pair, bounded waiting, parameters.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::fabric::{
+    Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair,
+};
+use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Nothing that works takes as long as this; whatever takes longer hangs.
+pub const BOUND: Duration = Duration::from_secs(20);
+
+/// Small, and no number is like another.
+pub fn parameters() -> Parameters {
+    Parameters {
+        limits: Limits {
+            ring_bytes: 40_000,
+            receive_slots: 24,
+            adverts: 3,
+        },
+        landing_bytes: 10_000,
+        connection_id: 7,
+    }
+}
+
+pub fn options(parameters: Parameters) -> ListenOptions {
+    ListenOptions {
+        ports: 0..=0,
+        backlog: 8,
+        hello_timeout: BOUND,
+        parameters,
+    }
+}
+
+pub fn listen(fabric: &dyn Fabric, parameters: Parameters) -> Box<dyn Listener> {
+    fabric.listen(&options(parameters)).expect("a free port")
+}
+
+/// Waits until `fd` is readable; whether it became so within `bound`.
+pub fn readable_within(fd: BorrowedFd<'_>, bound: Duration) -> bool {
+    let timeout = Timespec::try_from(bound).expect("a small duration");
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(ready) => return ready > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => panic!("poll: {errno}"),
+        }
+    }
+}
+
+/// The next outcome of a listener.
+pub fn accept(listener: &mut dyn Listener) -> Result<Box<dyn QueuePair>, FabricError> {
+    let end = Instant::now() + BOUND;
+    loop {
+        if let Some(outcome) = listener.poll_accept() {
+            return outcome;
+        }
+        let now = Instant::now();
+        assert!(now < end, "nobody came");
+        let wake = listener.next_deadline().unwrap_or(end).min(end);
+        readable_within(listener.event_fd(), wake.saturating_duration_since(now));
+    }
+}
+
+/// Two connected ends: the one that connected, the one that accepted.
+pub fn pair_of(
+    fabric: &dyn Fabric,
+    client: Parameters,
+    server: Parameters,
+) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    join_as(fabric, &mut *listen(fabric, server), client)
+}
+
+/// One more connection to a listener.
+pub fn join(fabric: &dyn Fabric, listener: &mut dyn Listener) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    join_as(fabric, listener, parameters())
+}
+
+fn join_as(
+    fabric: &dyn Fabric,
+    listener: &mut dyn Listener,
+    client: Parameters,
+) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    let port = listener.port();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(move || fabric.connect(port, &client, BOUND));
+        let accepted = accept(listener).expect("an accepted connection");
+        (connecting.join().expect("no panic").expect("a connection"), accepted)
+    })
+}
+
+pub fn pair(fabric: &dyn Fabric) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    pair_of(fabric, parameters(), parameters())
+}
+
+/// Polls until something has come.
+pub fn poll_some(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
+    let end = Instant::now() + BOUND;
+    loop {
+        match queue_pair.poll(out).expect("an honest peer") {
+            0 => assert!(Instant::now() < end, "nothing came"),
+            some => return some,
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Polls until one completion has come.
+pub fn poll_one(queue_pair: &dyn QueuePair) -> Completion {
+    let mut out = [Completion::Notice(NOTICE)];
+    poll_some(queue_pair, &mut out);
+    out[0]
+}
+
+/// Waits on a condition that other threads or processes bring about.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !condition() {
+        assert!(Instant::now() < end, "still not so: {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub const NOTICE: Notice = Notice {
+    direct: false,
+    bytes: 1,
+};
+
+pub fn notice(bytes: usize) -> Notice {
+    Notice {
+        direct: false,
+        bytes: u32::try_from(bytes).expect("a small transfer"),
+    }
+}
+
+/// Copies from this side's memory.
+pub fn read(memory: &Arc<dyn Memory>, offset: usize, bytes: usize) -> Vec<u8> {
+    assert!(offset + bytes <= memory.landing_offset() + memory.landing_bytes());
+    let mut out = vec![0; bytes];
+    // SAFETY: the range is inside the memory by the assertion, and the memory lives as long as it is borrowed. The copy
+    // goes byte by byte through a raw pointer; the destination is fresh.
+    unsafe { std::ptr::copy_nonoverlapping(memory.base().add(offset), out.as_mut_ptr(), bytes) };
+    out
+}
+
+/// A control message that says its number, and shows when it is torn.
+pub fn numbered(number: u64) -> [u8; CONTROL_BYTES] {
+    let mut bytes = [number as u8; CONTROL_BYTES];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+pub fn number_of(bytes: &[u8; CONTROL_BYTES]) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|index| bytes[index]))
+}

@@ -1,0 +1,187 @@
+//! Writes, notices and control messages between two ends.
+
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError};
+use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
+
+use super::support::*;
+
+pub fn each_side_learns_the_others_hello(fabric: &dyn Fabric) {
+    let mut ours = parameters();
+    ours.limits.ring_bytes = 12_345;
+    ours.limits.receive_slots = 17;
+    ours.limits.adverts = 9;
+    ours.connection_id = 0x1122_3344_5566_7788;
+    let (client, server) = pair_of(fabric, ours, parameters());
+    let seen = server.remote_hello();
+    assert_eq!((seen.ring_bytes, seen.receive_slots, seen.adverts), (12_345, 17, 9));
+    assert_eq!(seen.connection_id, 0x1122_3344_5566_7788);
+    let seen = client.remote_hello();
+    assert_eq!((seen.ring_bytes, seen.receive_slots, seen.adverts), (40_000, 24, 3));
+    assert_eq!(seen.connection_id, 7);
+    assert_eq!(client.memory().ring_bytes(), 12_345);
+    assert!(client.memory().landing_bytes() >= 10_000);
+    assert!(client.memory().landing_offset() >= 12_345);
+}
+
+pub fn a_write_lands_where_it_was_sent(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        let target = RemoteAddress {
+            address: from.remote_hello().ring.address + 777,
+            ..from.remote_hello().ring
+        };
+        assert_eq!(target, to.memory().remote_address(777));
+        from.post_write(&[b"across"], target, notice(6)).expect("room");
+        assert_eq!(poll_one(&**to), Completion::Notice(notice(6)));
+        assert_eq!(read(to.memory(), 776, 8), b"\0across\0");
+    }
+}
+
+pub fn a_write_lands_in_the_landing_area(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let offset = server.memory().landing_offset() + 9_990;
+    let direct = Notice {
+        direct: true,
+        bytes: 10,
+    };
+    client
+        .post_write(&[b"0123456789"], server.memory().remote_address(offset), direct)
+        .expect("room");
+    assert_eq!(poll_one(&*server), Completion::Notice(direct));
+    assert_eq!(read(server.memory(), offset, 10), b"0123456789");
+}
+
+pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let pieces: [&[u8]; 5] = [b"one", b"", b"two", b"three", b""];
+    client
+        .post_write(&pieces, server.memory().remote_address(0), notice(11))
+        .expect("room");
+    assert_eq!(poll_one(&*server), Completion::Notice(notice(11)));
+    assert_eq!(read(server.memory(), 0, 11), b"onetwothree");
+}
+
+pub fn a_write_may_fill_the_ring(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
+    client
+        .post_write(&[&bytes], server.memory().remote_address(0), notice(40_000))
+        .expect("room");
+    assert_eq!(poll_one(&*server), Completion::Notice(notice(40_000)));
+    assert_eq!(read(server.memory(), 0, 40_000), bytes);
+}
+
+pub fn writes_outside_of_the_peers_memory_are_refused_here(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let memory = server.memory();
+    let end = memory.landing_offset() + memory.landing_bytes();
+    let right = memory.remote_address(0);
+    let wrong = [
+        (memory.remote_address(end - 9), "over the end"),
+        (memory.remote_address(end), "behind the end"),
+        (
+            RemoteAddress {
+                address: right.address.wrapping_sub(1),
+                ..right
+            },
+            "before the ring",
+        ),
+        (
+            RemoteAddress {
+                address: u64::MAX - 3,
+                ..right
+            },
+            "wrapping round the address space",
+        ),
+        (
+            RemoteAddress {
+                key: right.key.wrapping_add(1),
+                ..right
+            },
+            "in a region that does not exist",
+        ),
+        (memory.remote_address(39_995), "over the end of the ring"),
+    ];
+    for (target, what) in wrong {
+        let refused = client.post_write(&[&[b'x'; 10]], target, notice(10));
+        assert!(
+            matches!(refused, Err(FabricError::PeerMisbehaved(_))),
+            "{what}: {refused:?}"
+        );
+    }
+    // Nothing of it went out, and the connection still works.
+    client.post_control(&[9; CONTROL_BYTES]).expect("room");
+    assert_eq!(poll_one(&*server), Completion::Control([9; CONTROL_BYTES]));
+    assert!(read(memory, 0, 40_000).iter().all(|byte| *byte == 0));
+}
+
+pub fn order_is_kept_among_writes_and_controls(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let slots = u64::from(client.remote_hello().receive_slots);
+    let mut out = [Completion::Notice(NOTICE); 5];
+    let (mut sent, mut got) = (0u64, 0u64);
+    while got < 10_000 {
+        while sent < 10_000 && sent - got < slots {
+            if sent.is_multiple_of(3) {
+                client.post_control(&numbered(sent)).expect("a free slot");
+            } else {
+                let target = server.memory().remote_address((sent % slots) as usize * 8);
+                client
+                    .post_write(&[&sent.to_le_bytes()], target, notice(8 + sent as usize % 7))
+                    .expect("a free slot");
+            }
+            sent += 1;
+        }
+        let some = poll_some(&*server, &mut out);
+        for completion in &out[..some] {
+            match completion {
+                Completion::Control(bytes) => assert_eq!((*bytes, 0), (numbered(got), got % 3)),
+                Completion::Notice(seen) => {
+                    assert_eq!(*seen, notice(8 + got as usize % 7));
+                    assert_eq!(read(server.memory(), (got % slots) as usize * 8, 8), got.to_le_bytes());
+                }
+            }
+            got += 1;
+        }
+    }
+    assert_eq!(server.poll(&mut out).expect("an honest peer"), 0);
+}
+
+pub fn a_poll_takes_no_more_than_asked_for(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    for number in 0..5 {
+        client.post_control(&numbered(number)).expect("room");
+    }
+    let mut got = Vec::new();
+    let mut out = [Completion::Notice(NOTICE); 2];
+    while got.len() < 5 {
+        let some = poll_some(&*server, &mut out);
+        got.extend_from_slice(&out[..some]);
+    }
+    assert_eq!(server.poll(&mut []).expect("an honest peer"), 0);
+    assert_eq!(
+        got,
+        (0..5)
+            .map(|number| Completion::Control(numbered(number)))
+            .collect::<Vec<_>>()
+    );
+}
+
+pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let mut sent = 0u64;
+    let full = loop {
+        match client.post_control(&numbered(sent)) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent <= 1_000, "a queue without end");
+    };
+    assert!(matches!(full, FabricError::QueueFull), "{full}");
+    assert!(sent >= 24, "the peer promised 24 slots, {sent} could be used");
+    for number in 0..sent {
+        assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+    }
+    client.post_control(&numbered(sent)).expect("the slots are free again");
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(sent)));
+}

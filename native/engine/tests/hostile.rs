@@ -1,0 +1,13 @@
+//! The shm fabric against peers that do as they like. Whatever they do ends their own connection and nothing else.
+
+#[path = "hostile/answers.rs"]
+mod answers;
+#[path = "hostile/greetings.rs"]
+mod greetings;
+#[path = "hostile/raw.rs"]
+mod raw;
+#[path = "contract/support.rs"]
+#[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
+mod support;
+#[path = "hostile/words.rs"]
+mod words;

@@ -1,0 +1,142 @@
+//! A peer built by hand from the words of the wire: it can say what no honest end would.
+//!
+//! The numbers of the layout are written out here once more, on purpose: a change of the layout that is not a change of
+//! the protocol version must fail these tests.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use inet_rdma_stream::{Hello, RemoteAddress};
+use rustix::event::EventfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::support::readable_within;
+
+pub const SLOTS: u16 = 24;
+pub const RING_BYTES: u32 = 40_000;
+/// Queue header 256, 32 entries of 64: one page. The ring: ten pages. A landing area of three pages.
+pub const FILE_BYTES: u64 = (1 + 10 + 3) * 4_096;
+/// Offset of the consumer's head in the queue header.
+pub const HEAD: usize = 0;
+/// Offset of the first entry.
+pub const ENTRIES: usize = 256;
+
+pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+pub fn hello() -> Hello {
+    Hello {
+        ring: RemoteAddress { key: 1, address: 0 },
+        ring_bytes: RING_BYTES,
+        receive_slots: SLOTS,
+        adverts: 3,
+        connection_id: 1,
+    }
+}
+
+pub fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    rustix::fs::ftruncate(&fd, bytes).expect("its size");
+    rustix::fs::fcntl_add_seals(&fd, seals).expect("its seals");
+    fd
+}
+
+pub fn doorbell(flags: EventfdFlags) -> OwnedFd {
+    rustix::event::eventfd(0, flags | EventfdFlags::CLOEXEC).expect("an event")
+}
+
+pub fn address(port: u16) -> SocketAddrUnix {
+    SocketAddrUnix::new_abstract_name(format!("inet_rdma/{port}").as_bytes()).expect("a name")
+}
+
+pub fn socket() -> OwnedFd {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
+}
+
+pub fn call(port: u16) -> OwnedFd {
+    let socket = socket();
+    rustix::net::connect(&socket, &address(port)).expect("a listener");
+    socket
+}
+
+/// Sends one message with descriptors.
+pub fn say(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).expect("somebody listens");
+}
+
+/// The next message and its descriptors; empty: the end.
+pub fn hear(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
+    assert!(readable_within(socket.as_fd(), crate::support::BOUND), "no answer");
+    let mut bytes = [0; 200];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .expect("a message or the end");
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            descriptors.extend(came);
+        }
+    }
+    (bytes[..received.bytes].to_vec(), descriptors)
+}
+
+/// The memory of the other side, mapped by the hostile one; unmapped with the test's process.
+#[derive(Clone, Copy)]
+pub struct Words(*mut u8, usize);
+
+impl Words {
+    pub fn of(memory: &OwnedFd) -> Words {
+        let bytes = rustix::fs::fstat(memory).expect("its size").st_size as usize;
+        // SAFETY: the kernel picks a free range.
+        let base = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, memory, 0).expect("a mapping")
+        };
+        Words(base.cast(), bytes)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
+        // SAFETY: aligned and inside the mapping by the assertion; the mapping is never taken away.
+        unsafe { AtomicU64::from_ptr(self.0.add(offset).cast()) }
+    }
+
+    pub fn set(&self, offset: usize, value: u64) {
+        self.word(offset).store(value, Ordering::SeqCst);
+    }
+
+    /// Writes an entry: kind in the high half of the second word, notice in its low half.
+    pub fn entry(&self, index: usize, stamp: u64, kind: u64) {
+        self.set(ENTRIES + 64 * index + 8, kind);
+        self.set(ENTRIES + 64 * index, stamp);
+    }
+}
+
+impl Words {
+    /// To hand to another thread.
+    pub fn addresses(&self) -> (usize, usize) {
+        (self.0.expose_provenance(), self.1)
+    }
+
+    /// What [`Self::addresses`] gave.
+    pub fn again((base, bytes): (usize, usize)) -> Words {
+        Words(std::ptr::with_exposed_provenance_mut(base), bytes)
+    }
+}

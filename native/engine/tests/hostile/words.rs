@@ -1,0 +1,179 @@
+//! Peers that greet rightly and then write what they like into the memory that they share.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use inet_rdma_engine::fabric::{Completion, FabricError, QueuePair};
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
+use rustix::event::EventfdFlags;
+
+use crate::raw::*;
+use crate::support::{self, BOUND, NOTICE, accept, parameters, readable_within};
+
+/// A connection of which one end is hostile.
+struct Hostile {
+    socket: OwnedFd,
+    /// The hostile side's own memory, where the honest end's posts arrive.
+    own: Words,
+    /// The honest end's memory, where the hostile side's posts go.
+    peers: Words,
+    honest: Box<dyn QueuePair>,
+}
+
+fn hostile() -> Hostile {
+    let mut listener = support::listen(&ShmFabric, parameters());
+    let socket = call(listener.port());
+    let own = memory(FILE_BYTES, SEALS);
+    say(
+        &socket,
+        &hello().emit(),
+        &[own.as_fd(), doorbell(EventfdFlags::NONBLOCK).as_fd()],
+    );
+    let honest = accept(&mut *listener).expect("a right greeting");
+    let (_, came) = hear(&socket);
+    Hostile {
+        socket,
+        own: Words::of(&own),
+        peers: Words::of(&came[0]),
+        honest,
+    }
+}
+
+fn misbehaved<T>(outcome: Result<T, FabricError>, what: &str) {
+    match outcome {
+        Err(FabricError::PeerMisbehaved(_)) => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: not noticed"),
+    }
+}
+
+#[test]
+fn the_layout_is_the_documented_one() {
+    let hostile = hostile();
+    hostile.peers.entry(0, 1, 1 << 32 | 5);
+    let mut out = [Completion::Notice(NOTICE); 2];
+    assert_eq!(hostile.honest.poll(&mut out).expect("a right entry"), 1);
+    assert_eq!(out[0], Completion::Notice(support::notice(5)));
+}
+
+#[test]
+fn wild_stamps_are_noticed() {
+    for stamp in [2, 33, u64::MAX, 1 << 32, 1 << 63] {
+        let hostile = hostile();
+        hostile.peers.entry(0, stamp, 1 << 32 | 5);
+        misbehaved(hostile.honest.poll(&mut [Completion::Notice(NOTICE)]), "poll");
+        misbehaved(hostile.honest.arm(), "arm");
+    }
+}
+
+#[test]
+fn wild_kinds_are_noticed_after_what_came_before() {
+    for kind in [0, 5, 3 << 32, u64::MAX, 1 << 32, (1 << 32) + (1 << 31)] {
+        let hostile = hostile();
+        hostile.peers.entry(0, 1, 1 << 32 | 5);
+        hostile.peers.entry(1, 2, kind);
+        let mut out = [Completion::Notice(NOTICE); 4];
+        assert_eq!(hostile.honest.poll(&mut out).expect("one right entry"), 1);
+        for _ in 0..3 {
+            misbehaved(hostile.honest.poll(&mut out), "poll");
+        }
+    }
+}
+
+#[test]
+fn wild_heads_are_noticed() {
+    for head in [25, u64::MAX, 1 << 63, 1 << 40] {
+        let hostile = hostile();
+        hostile.own.set(HEAD, head);
+        for _ in 0..SLOTS {
+            hostile
+                .honest
+                .post_control(&[1; CONTROL_BYTES])
+                .expect("slots are free");
+        }
+        misbehaved(hostile.honest.post_control(&[1; CONTROL_BYTES]), "post");
+    }
+}
+
+#[test]
+fn a_head_that_goes_back_is_noticed() {
+    let hostile = hostile();
+    let post = || hostile.honest.post_control(&[1; CONTROL_BYTES]);
+    (0..SLOTS).for_each(|_| post().expect("slots are free"));
+    hostile.own.set(HEAD, 20);
+    (0..20).for_each(|_| post().expect("slots are free again"));
+    hostile.own.set(HEAD, 19);
+    misbehaved(post(), "post");
+}
+
+#[test]
+fn targets_outside_of_the_peers_file_are_refused() {
+    let hostile = hostile();
+    let landing_end = FILE_BYTES - 4_096;
+    for address in [
+        landing_end,
+        landing_end - 3,
+        u64::MAX - 3,
+        1 << 63,
+        0u64.wrapping_sub(4_096),
+    ] {
+        let target = RemoteAddress { key: 1, address };
+        misbehaved(hostile.honest.post_write(&[b"four"], target, NOTICE), "write");
+    }
+    let inside = RemoteAddress {
+        key: 1,
+        address: landing_end - 4,
+    };
+    hostile
+        .honest
+        .post_write(&[b"four"], inside, NOTICE)
+        .expect("the last four bytes");
+}
+
+#[test]
+fn a_peer_that_talks_on_the_socket_is_noticed() {
+    let hostile = hostile();
+    hostile.honest.check_alive().expect("silence");
+    say(&hostile.socket, b"hello again", &[]);
+    assert!(readable_within(hostile.honest.liveness_fd(), BOUND));
+    misbehaved(hostile.honest.check_alive(), "chatter");
+}
+
+/// All of the shared memory is noise that goes on changing, from another thread, while the honest end works on.
+#[test]
+fn noise_in_all_words_ends_in_errors_only() {
+    let seed = 0x9e37_79b9_7f4a_7c15;
+    for round in 0..50 {
+        let hostile = hostile();
+        let mut random = fastrand::Rng::with_seed(seed + round);
+        let (own, peers) = (hostile.own.addresses(), hostile.peers.addresses());
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (own, peers) = (Words::again(own), Words::again(peers));
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let offset = 8 * random.usize(0..(ENTRIES + 32 * 64) / 8);
+                    let value = if random.bool() {
+                        random.u64(0..40)
+                    } else {
+                        random.u64(..)
+                    };
+                    own.set(offset, value);
+                    peers.set(offset, value);
+                }
+            });
+            let honest = &*hostile.honest;
+            let mut faults = 0;
+            let mut out = [Completion::Notice(NOTICE); 8];
+            support::eventually("the noise is noticed a few times", || {
+                faults += u32::from(matches!(honest.poll(&mut out), Err(FabricError::PeerMisbehaved(_))));
+                let _ = honest.arm();
+                let _ = honest.post_control(&[3; CONTROL_BYTES]);
+                let _ = honest.post_write(&[b"x"], RemoteAddress { key: 1, address: 0 }, NOTICE);
+                honest.check_alive().expect("the socket is silent");
+                faults > 10
+            });
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,120 @@
+//! Two connections with each other, over any fabric.
+
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::assembly::Framing;
+use inet_rdma_engine::connection::{Connection, Settings};
+use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_stream::{Limits, Mode};
+
+/// Nothing that works takes as long as this; whatever takes longer hangs.
+pub const BOUND: Duration = Duration::from_secs(30);
+
+/// What the tests use.
+pub type Conn = Connection<Vec<u8>>;
+
+/// What one side brings, in the words of the options.
+#[derive(Debug, Clone, Copy)]
+pub struct Side {
+    pub mode: Mode,
+    pub ring_bytes: u32,
+    pub receive_slots: u16,
+    pub landing_buffers: u16,
+    pub landing_bytes: u32,
+    pub direct_bytes: usize,
+    pub packet_max_bytes: usize,
+    pub busy: bool,
+    pub framing: Framing,
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Dynamic,
+            ring_bytes: 262_144,
+            receive_slots: 256,
+            landing_buffers: 32,
+            landing_bytes: 69_632,
+            direct_bytes: 16_384,
+            packet_max_bytes: 1 << 30,
+            busy: false,
+            framing: Framing::Length4,
+        }
+    }
+}
+
+impl Side {
+    pub fn limits(&self) -> Limits {
+        Limits {
+            ring_bytes: self.ring_bytes,
+            receive_slots: self.receive_slots,
+            adverts: self.landing_buffers.max(1),
+        }
+    }
+
+    pub fn parameters(&self) -> Parameters {
+        Parameters {
+            limits: self.limits(),
+            landing_bytes: self.landing_bytes * u32::from(self.landing_buffers),
+            connection_id: 1,
+        }
+    }
+
+    pub fn connection(&self, qp: Box<dyn QueuePair>) -> Arc<Conn> {
+        let settings = Settings {
+            mode: self.mode,
+            landing_bytes: self.landing_bytes,
+            direct_bytes: self.direct_bytes,
+            packet_max_bytes: self.packet_max_bytes,
+            busy: self.busy,
+        };
+        Arc::new(Connection::new(qp, self.limits(), settings, self.framing).expect("a stream"))
+    }
+}
+
+/// A listener on any free port.
+pub fn listen(fabric: &dyn Fabric, server: &Side) -> Box<dyn Listener> {
+    let options = ListenOptions {
+        ports: 0..=0,
+        backlog: 128,
+        hello_timeout: BOUND,
+        parameters: server.parameters(),
+    };
+    fabric.listen(&options).expect("a free port")
+}
+
+/// Two connected queue pairs: the one that connected, the one that accepted.
+pub fn join(
+    fabric: &dyn Fabric,
+    listener: &mut dyn Listener,
+    client: &Side,
+) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    let port = listener.port();
+    let parameters = client.parameters();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(move || fabric.connect(port, &parameters, BOUND));
+        let end = Instant::now() + BOUND;
+        let accepted = loop {
+            match listener.poll_accept() {
+                Some(accepted) => break accepted.expect("an accepted connection"),
+                None => assert!(Instant::now() < end, "nobody came"),
+            }
+            std::thread::yield_now();
+        };
+        (connecting.join().expect("no panic").expect("a connection"), accepted)
+    })
+}
+
+/// Two connected queue pairs.
+pub fn queue_pairs(fabric: &dyn Fabric, client: &Side, server: &Side) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    join(fabric, &mut *listen(fabric, server), client)
+}
+
+/// Two connected connections.
+pub fn connect(fabric: &dyn Fabric, client: &Side, server: &Side) -> (Arc<Conn>, Arc<Conn>) {
+    let (connecting, accepting) = queue_pairs(fabric, client, server);
+    (client.connection(connecting), server.connection(accepting))
+}
