@@ -1,0 +1,110 @@
+//! What Erlang says about how to connect and listen. It has been validated there; ranges are checked again where a wrong
+//! value could do harm.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::endpoint::Engine;
+use inet_rdma_engine::fabric::{Fabric, FabricError, Parameters};
+use inet_rdma_engine::poller::Polling;
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_stream::{Limits, Mode};
+use parking_lot::Mutex;
+use rustler::{NifMap, NifUnitEnum};
+
+/// The option `mode`.
+#[derive(NifUnitEnum, Clone, Copy)]
+pub enum ModeOption {
+    Dynamic,
+    DirectOnly,
+    IndirectOnly,
+}
+
+/// The option `polling`.
+#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
+pub enum PollingOption {
+    Adaptive,
+    Event,
+    Busy,
+}
+
+/// All options, validated.
+#[derive(NifMap, Clone)]
+pub struct Config {
+    pub mode: ModeOption,
+    pub ring_bytes: u32,
+    pub receive_slots: u16,
+    pub landing_buffers: u16,
+    pub landing_bytes: u32,
+    pub direct_bytes: u32,
+    pub packet_max_bytes: u32,
+    pub polling: PollingOption,
+    pub spin_us: u32,
+    pub polling_threads: u16,
+    pub backlog: u16,
+    pub connect_timeout_ms: u32,
+}
+
+impl Config {
+    /// What this side brings into a connection.
+    pub fn parameters(&self, connection_id: u64) -> Parameters {
+        Parameters {
+            limits: self.limits(),
+            landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
+            connection_id,
+        }
+    }
+
+    /// What the peer may do.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            ring_bytes: self.ring_bytes,
+            receive_slots: self.receive_slots,
+            // Each takes a receive slot on its way: a quarter of them at most.
+            adverts: self.landing_buffers.min(self.receive_slots / 4).max(1),
+        }
+    }
+
+    /// How a connection behaves.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            mode: match self.mode {
+                ModeOption::Dynamic => Mode::Dynamic,
+                ModeOption::DirectOnly => Mode::DirectOnly,
+                ModeOption::IndirectOnly => Mode::IndirectOnly,
+            },
+            landing_bytes: self.landing_bytes,
+            direct_bytes: self.direct_bytes as usize,
+            packet_max_bytes: self.packet_max_bytes as usize,
+            busy: self.polling == PollingOption::Busy,
+        }
+    }
+
+    fn polling(&self) -> Polling {
+        match self.polling {
+            PollingOption::Adaptive => Polling::Adaptive {
+                spin: Duration::from_micros(self.spin_us.into()),
+            },
+            PollingOption::Event => Polling::Event,
+            PollingOption::Busy => Polling::Busy,
+        }
+    }
+}
+
+/// The fabric in use.
+pub fn fabric() -> &'static dyn Fabric {
+    &ShmFabric
+}
+
+/// The polling threads of this node, started by whoever needs them first, with that one's options.
+pub fn engine(config: &Config) -> Result<&'static Arc<Engine>, FabricError> {
+    static ENGINE: OnceLock<Arc<Engine>> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _one_starts = STARTING.lock();
+    if let Some(engine) = ENGINE.get() {
+        return Ok(engine);
+    }
+    let engine = Engine::start(config.polling_threads.into(), config.polling())?;
+    Ok(ENGINE.get_or_init(|| Arc::new(engine)))
+}

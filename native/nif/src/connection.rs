@@ -1,0 +1,309 @@
+//! A connection as a resource: its process's death closes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use inet_rdma_engine::assembly::Framing;
+use inet_rdma_engine::connection::{Closed, Connection, Wakes};
+use inet_rdma_engine::endpoint::Attachment;
+use inet_rdma_engine::fabric::{FabricError, QueuePair};
+use parking_lot::Mutex;
+use rustler::{Atom, Binary, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
+
+use crate::atoms;
+use crate::config::{Config, engine, fabric};
+use crate::packets::Block;
+use crate::pen::Pen;
+use crate::registry::{self, Registered};
+use crate::subscribers::{ConnectionWaker, Left, Subscribers};
+use crate::terms;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The next connection's name on this node.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What `Conn` is in Erlang.
+pub struct ConnectionResource {
+    id: u64,
+    /// None: closed, and everything that it held is given back, however long the VM keeps the term.
+    open: Mutex<Option<Arc<Registered>>>,
+    /// Who is in the middle of a send.
+    pub pen: Pen,
+    subscribers: Arc<Subscribers>,
+    attachment: Mutex<Option<Attachment>>,
+    owner: Mutex<Option<(LocalPid, Monitor)>>,
+}
+
+#[rustler::resource_impl]
+impl Resource for ConnectionResource {
+    fn down<'a>(&'a self, env: Env<'a>, _pid: LocalPid, monitor: Monitor) {
+        if self.owner.lock().take_if(|(_, of)| *of == monitor).is_some() {
+            self.close(env);
+        }
+    }
+}
+
+impl Drop for ConnectionResource {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.get_mut().take() {
+            // Nobody can wait any more: each waiter holds a reference.
+            let _ = open.connection().close();
+        }
+    }
+}
+
+impl ConnectionResource {
+    /// The connection; None: it is closed.
+    pub fn open(&self) -> Option<Arc<Registered>> {
+        self.open.lock().clone()
+    }
+
+    /// Who waits for it.
+    pub fn subscribers(&self) -> &Subscribers {
+        &self.subscribers
+    }
+
+    /// Tells those who wait that they can go on.
+    pub fn wake(&self, env: Env<'_>, wakes: Wakes) {
+        self.subscribers.wake_from_nif(env, self.id, wakes);
+    }
+
+    fn close(&self, env: Env<'_>) {
+        let Some(open) = self.open.lock().take() else { return };
+        let wakes = open.connection().close();
+        self.subscribers.set_active(None);
+        self.wake(env, wakes);
+        *self.attachment.lock() = None;
+    }
+
+    fn kick(&self) {
+        if let Some(attachment) = &*self.attachment.lock() {
+            attachment.kick();
+        }
+    }
+}
+
+/// A stream over a new queue pair, owned by the calling process.
+pub fn establish(
+    env: Env<'_>,
+    qp: Box<dyn QueuePair>,
+    id: u64,
+    config: &Config,
+) -> Result<ResourceArc<ConnectionResource>, FabricError> {
+    let connection = Connection::new(qp, config.limits(), config.settings(), Framing::Raw)?;
+    let connection = Arc::new(connection);
+    let subscribers = Arc::new(Subscribers::default());
+    let waker = ConnectionWaker {
+        id,
+        subscribers: Arc::clone(&subscribers),
+        connection: Arc::downgrade(&connection),
+    };
+    let attachment = engine(config)?.attach(Arc::clone(&connection), Box::new(waker))?;
+    subscribers.set_kicker(attachment.kicker());
+    let resource = ResourceArc::new(ConnectionResource {
+        id,
+        open: Mutex::new(Some(registry::add(id, connection))),
+        pen: Pen::default(),
+        subscribers,
+        attachment: Mutex::new(Some(attachment)),
+        owner: Mutex::new(None),
+    });
+    own(env, &resource, env.pid());
+    Ok(resource)
+}
+
+fn own(env: Env<'_>, resource: &ResourceArc<ConnectionResource>, pid: LocalPid) {
+    let mut owner = resource.owner.lock();
+    let monitor = env.monitor(resource, &pid);
+    let before = std::mem::replace(&mut *owner, monitor.map(|monitor| (pid, monitor)));
+    drop(owner);
+    if let Some((_, monitor)) = before {
+        env.demonitor(resource, &monitor);
+    }
+    if monitor.is_none() {
+        // The new owner is dead already.
+        resource.close(env);
+    }
+}
+
+/// `connect(Port, Config) -> {ok, Conn, Id} | {error, Reason}`
+#[rustler::nif(schedule = "DirtyIo")]
+fn connect<'a>(env: Env<'a>, port: u16, config: Config) -> Term<'a> {
+    let id = next_id();
+    let timeout = Duration::from_millis(config.connect_timeout_ms.into());
+    let connected = fabric()
+        .connect(port, &config.parameters(id), timeout)
+        .and_then(|qp| establish(env, qp, id, &config));
+    match connected {
+        Ok(resource) => (atoms::ok(), resource, id).encode(env),
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    }
+}
+
+/// What every call on a closed connection gives.
+pub fn closed_error(env: Env<'_>) -> Term<'_> {
+    (atoms::error(), atoms::closed()).encode(env)
+}
+
+/// `self_polling(Conn) -> ok`: the reader reads on by itself between a `readable` and the next `arm/1`.
+#[rustler::nif]
+fn self_polling(conn: ResourceArc<ConnectionResource>) -> Atom {
+    if let Some(open) = conn.open() {
+        open.connection().set_self_polling();
+    }
+    atoms::ok()
+}
+
+/// `framing(Conn, raw | length4 | distribution, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
+/// middle of a packet.
+#[rustler::nif]
+fn framing<'a>(
+    env: Env<'a>,
+    conn: ResourceArc<ConnectionResource>,
+    how: Atom,
+    packet_max_bytes: usize,
+) -> NifResult<Term<'a>> {
+    let framing = match how {
+        raw if raw == atoms::raw() => Framing::Raw,
+        length4 if length4 == atoms::length4() => Framing::Length4,
+        distribution if distribution == atoms::distribution() => Framing::Distribution,
+        _ => return Err(rustler::Error::BadArg),
+    };
+    let Some(open) = conn.open() else {
+        return Ok(closed_error(env));
+    };
+    match open.connection().reframe(framing, packet_max_bytes) {
+        true => Ok(atoms::ok().encode(env)),
+        false => Ok((atoms::error(), atoms::einval()).encode(env)),
+    }
+}
+
+/// `framing(Conn) -> raw | length4 | distribution`
+#[rustler::nif(name = "framing")]
+fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
+    match conn.open().map_or(Framing::Raw, |open| open.connection().framing()) {
+        Framing::Raw => atoms::raw(),
+        Framing::Length4 => atoms::length4(),
+        Framing::Distribution => atoms::distribution(),
+    }
+}
+
+/// `active(Conn, Socket, passive | once | infinity | Count) -> ok`: what arrives goes to the owner as messages that name
+/// `Socket`. Counts add up; 0 is passive.
+#[rustler::nif]
+fn active<'a>(conn: ResourceArc<ConnectionResource>, socket: Term<'a>, count: Term<'a>) -> NifResult<Atom> {
+    let left = match count.decode::<u32>() {
+        Ok(count) => (count > 0).then_some(Left::Count(count)),
+        Err(_) if atoms::infinity() == count => Some(Left::Infinity),
+        Err(_) if atoms::once() == count => Some(Left::Once),
+        Err(_) if atoms::passive() == count => None,
+        Err(error) => return Err(error),
+    };
+    let owner = conn.owner.lock().as_ref().map(|(pid, _)| *pid);
+    let active = owner.zip(left).map(|(owner, left)| (owner, socket, left));
+    let on = active.is_some();
+    conn.subscribers.set_active(active);
+    if let Some(open) = conn.open().filter(|_| on) {
+        open.connection().wake_reader();
+        conn.kick();
+    }
+    Ok(atoms::ok())
+}
+
+/// `active_left(Conn) -> passive | once | infinity | Count`
+#[rustler::nif]
+fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    match conn.subscribers.active() {
+        None => atoms::passive().encode(env),
+        Some(Left::Once) => atoms::once().encode(env),
+        Some(Left::Infinity) => atoms::infinity().encode(env),
+        Some(Left::Count(count)) => count.encode(env),
+    }
+}
+
+/// `stop_reading(Conn) -> ok`: from now on a read finds the end.
+#[rustler::nif]
+fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
+    if let Some(open) = conn.open() {
+        let wakes = open.connection().stop_reading();
+        conn.wake(env, wakes);
+    }
+    atoms::ok()
+}
+
+/// `label(Conn, Node) -> ok`: whose connection it is, for `inet_rdma:info/0`.
+#[rustler::nif]
+fn label(conn: ResourceArc<ConnectionResource>, node: Binary<'_>) -> Atom {
+    if let Some(open) = conn.open() {
+        open.label(String::from_utf8_lossy(node.as_slice()).into_owned());
+    }
+    atoms::ok()
+}
+
+/// `own(Conn, Pid) -> ok`: `Pid`'s death closes the connection from now on.
+#[rustler::nif(name = "own")]
+fn own_nif(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Atom {
+    own(env, &conn, pid);
+    atoms::ok()
+}
+
+/// `owner(Conn) -> Pid | closed`
+#[rustler::nif]
+fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    match &*conn.owner.lock() {
+        Some((pid, _)) => pid.encode(env),
+        None => atoms::closed().encode(env),
+    }
+}
+
+/// `tick(Conn) -> ok | {error, Reason}`: a keepalive, ahead of everything that waits.
+#[rustler::nif]
+fn tick<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    done(env, &conn, Connection::tick)
+}
+
+/// `finish(Conn) -> ok | {error, Reason}`: ends the outgoing stream.
+#[rustler::nif]
+fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    done(env, &conn, Connection::finish)
+}
+
+fn done<'a>(
+    env: Env<'a>,
+    conn: &ConnectionResource,
+    what: fn(&Connection<Block>) -> Result<Wakes, Closed>,
+) -> Term<'a> {
+    let Some(open) = conn.open() else {
+        return closed_error(env);
+    };
+    match what(open.connection()) {
+        Ok(wakes) => {
+            conn.wake(env, wakes);
+            atoms::ok().encode(env)
+        }
+        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
+    }
+}
+
+/// `close(Conn) -> ok`. Idempotent.
+#[rustler::nif]
+fn close(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
+    if let Some((_, monitor)) = conn.owner.lock().take() {
+        env.demonitor(&conn, &monitor);
+    }
+    conn.close(env);
+    atoms::ok()
+}
+
+/// `packets(Conn) -> {Received, Sent} | closed`, ticks included.
+#[rustler::nif]
+fn packets<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    match conn.open() {
+        Some(open) => open.connection().packets().encode(env),
+        None => atoms::closed().encode(env),
+    }
+}

@@ -1,0 +1,30 @@
+//! The native functions of inet_rdma for the BEAM: decode, call the engine, encode. No protocol, no policy.
+//!
+//! No function here blocks or runs longer than its byte cap allows, but `connect`, which runs on a dirty I/O scheduler.
+//! A panic becomes an exception of the caller (rustler's boundary), or ends the one connection (polling threads).
+
+mod config;
+mod connection;
+mod listener;
+mod packets;
+mod pen;
+mod registry;
+mod statistics;
+mod subscribers;
+mod terms;
+mod transfer;
+
+/// Every atom that goes either way.
+mod atoms {
+    #![allow(missing_docs, reason = "an atom's name is all there is to say")]
+    rustler::atoms! {
+        ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4, distribution,
+        event = "$inet_rdma", readable, writable, acceptable, refused,
+        inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
+        econnrefused,
+        einval, eaddrinuse, etimedout, enobufs,
+        peer_gone, peer_misbehaved, wrong_user, bad_hello, version_mismatch, fabric, no_memory, system,
+    }
+}
+
+rustler::init!("inet_rdma_nif");

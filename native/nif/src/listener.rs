@@ -1,0 +1,154 @@
+//! A listener as a resource.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor};
+use inet_rdma_engine::fabric::{FabricError, ListenOptions};
+use parking_lot::Mutex;
+use rustler::{Atom, Encoder, Env, LocalPid, Monitor, OwnedEnv, Resource, ResourceArc, Term};
+
+use crate::atoms;
+use crate::config::{Config, engine, fabric};
+use crate::connection::{establish, next_id};
+use crate::subscribers::add_once;
+use crate::terms;
+
+/// What `Listener` is in Erlang: its process's death closes the port.
+pub struct ListenerResource {
+    id: u64,
+    acceptor: Mutex<Option<Acceptor>>,
+    waiting: Arc<Waiting>,
+    owner: Mutex<Option<Monitor>>,
+}
+
+/// Who waits for a connection, and who hears of refused peers.
+struct Waiting {
+    id: u64,
+    acceptors: Mutex<Vec<LocalPid>>,
+    observer: Mutex<Option<LocalPid>>,
+}
+
+#[rustler::resource_impl]
+impl Resource for ListenerResource {
+    fn down<'a>(&'a self, env: Env<'a>, _pid: LocalPid, _monitor: Monitor) {
+        self.close(env);
+    }
+}
+
+impl ListenerResource {
+    fn close(&self, env: Env<'_>) {
+        *self.acceptor.lock() = None;
+        for pid in self.waiting.acceptors.lock().drain(..) {
+            let _ = env.send(&pid, (atoms::event(), self.id, atoms::acceptable()));
+        }
+    }
+}
+
+/// The waker of one listener, in the hands of a polling thread.
+struct ListenerWaker(Arc<Waiting>);
+
+impl AcceptWaker for ListenerWaker {
+    fn accepted(&self) {
+        let mut message = OwnedEnv::new();
+        for pid in self.0.acceptors.lock().drain(..) {
+            let _ = message.send_and_clear(&pid, |_| (atoms::event(), self.0.id, atoms::acceptable()));
+        }
+    }
+
+    fn refused(&self, error: &FabricError) {
+        let Some(observer) = *self.0.observer.lock() else {
+            return;
+        };
+        let mut message = OwnedEnv::new();
+        let _ = message.send_and_clear(&observer, |env| {
+            (
+                atoms::event(),
+                self.0.id,
+                (atoms::refused(), terms::fabric_error(env, error)),
+            )
+                .encode(env)
+        });
+    }
+}
+
+/// `listen(FirstPort, LastPort, Config) -> {ok, Listener, Id, Port} | {error, Reason}`
+///
+/// May try many ports and starts the polling threads: not for a normal scheduler.
+#[rustler::nif(schedule = "DirtyIo")]
+fn listen<'a>(env: Env<'a>, first: u16, last: u16, config: Config) -> Term<'a> {
+    let id = next_id();
+    match open(env, id, first..=last, &config) {
+        Ok((listener, port)) => (atoms::ok(), listener, id, port).encode(env),
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    }
+}
+
+fn open(
+    env: Env<'_>,
+    id: u64,
+    ports: std::ops::RangeInclusive<u16>,
+    config: &Config,
+) -> Result<(ResourceArc<ListenerResource>, u16), FabricError> {
+    let options = ListenOptions {
+        ports,
+        backlog: config.backlog,
+        hello_timeout: Duration::from_millis(config.connect_timeout_ms.into()),
+        parameters: config.parameters(id),
+    };
+    let listener = fabric().listen(&options)?;
+    let waiting = Arc::new(Waiting {
+        id,
+        acceptors: Mutex::new(Vec::new()),
+        observer: Mutex::new(None),
+    });
+    let waker = Box::new(ListenerWaker(Arc::clone(&waiting)));
+    let acceptor = engine(config)?.listen(listener, config.backlog.into(), waker)?;
+    let port = acceptor.port();
+    let resource = ResourceArc::new(ListenerResource {
+        id,
+        acceptor: Mutex::new(Some(acceptor)),
+        waiting,
+        owner: Mutex::new(None),
+    });
+    *resource.owner.lock() = env.monitor(&resource, &env.pid());
+    Ok((resource, port))
+}
+
+/// `accept(Listener, Config) -> {ok, Conn, Id} | empty | {error, Reason}`: after `empty` the caller gets one
+/// `acceptable`.
+#[rustler::nif]
+fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Config) -> Term<'a> {
+    let acceptor = listener.acceptor.lock();
+    let Some(acceptor) = acceptor.as_ref() else {
+        return (atoms::error(), atoms::closed()).encode(env);
+    };
+    // First the name on the list, then the look: nothing can come between them unseen.
+    add_once(&mut listener.waiting.acceptors.lock(), env.pid());
+    let Some(qp) = acceptor.accept() else {
+        return atoms::empty().encode(env);
+    };
+    listener.waiting.acceptors.lock().retain(|pid| *pid != env.pid());
+    let id = next_id();
+    match establish(env, qp, id, &config) {
+        Ok(resource) => (atoms::ok(), resource, id).encode(env),
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    }
+}
+
+/// `close_listener(Listener) -> ok`: the port is free; connections live on. Idempotent.
+#[rustler::nif]
+fn close_listener(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
+    if let Some(monitor) = listener.owner.lock().take() {
+        env.demonitor(&listener, &monitor);
+    }
+    listener.close(env);
+    atoms::ok()
+}
+
+/// `observe(Listener) -> ok`: the caller gets `{'$inet_rdma', Id, {refused, Reason}}` for each peer that is turned away.
+#[rustler::nif]
+fn observe(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
+    *listener.waiting.observer.lock() = Some(env.pid());
+    atoms::ok()
+}

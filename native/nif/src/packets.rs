@@ -1,0 +1,149 @@
+//! Packets between Erlang terms and the engine.
+
+use inet_rdma_engine::assembly::{Buffer, Framing, Received};
+use inet_rdma_engine::gather::Gather;
+use inet_rdma_engine::landing::LandingBuffer;
+use rustler::sys::{ErlNifBinary, enif_alloc_binary};
+use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary, Resource, ResourceArc, Term};
+
+/// Room for so many packets is made at first: what one run of a busy output handler collects.
+const PACKETS: usize = 32;
+
+/// A reference-counted binary in the making.
+pub struct Block(OwnedBinary);
+
+impl Buffer for Block {
+    fn allocate(bytes: usize) -> Option<Self> {
+        let mut binary = std::mem::MaybeUninit::<ErlNifBinary>::uninit();
+        // SAFETY: enif_alloc_binary may be called from any thread; it fills `binary` when it returns non-zero, and only
+        // then is `binary` taken as initialized, and owned from here on.
+        unsafe {
+            (enif_alloc_binary(bytes, binary.as_mut_ptr()) != 0)
+                .then(|| Block(OwnedBinary::from_raw(binary.assume_init())))
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
+
+/// A landing buffer that binaries refer to: it goes back to its pool when the last of them is collected.
+pub struct Landed(LandingBuffer);
+
+#[rustler::resource_impl]
+impl Resource for Landed {}
+
+/// The packets as binaries, in order, in front of `tail`. Packets of one batch are parts of one binary; a landed packet
+/// is the landing buffer itself.
+pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifResult<Term<'a>> {
+    let mut list = Term::list_new_empty(env);
+    for received in received.into_iter().rev() {
+        match received {
+            Received::Whole(block) => list = list.list_prepend(block.0.release(env).to_term(env)),
+            Received::Batch { bytes, packets } => {
+                let binary = bytes.0.release(env);
+                for range in packets.into_iter().rev() {
+                    list = list.list_prepend(binary.make_subbinary(range.start, range.len())?.to_term(env));
+                }
+            }
+            Received::Landed(buffer, range) => list = list.list_prepend(landed(env, buffer, range)),
+        }
+    }
+    Ok(list)
+}
+
+fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>) -> Term<'a> {
+    let resource = ResourceArc::new(Landed(buffer));
+    // SAFETY: the range lies inside the buffer (the engine made it so), and the buffer lives as long as the resource,
+    // which the binary keeps alive. The peer wrote these bytes and has been told of it; it writes here again only if it
+    // breaks the protocol, which a peer that has passed the cookie could use for nothing that it cannot do anyway.
+    let binary = unsafe {
+        resource.make_binary_unsafe(env, |landed| {
+            std::slice::from_raw_parts(landed.0.as_ptr().add(range.start), range.len())
+        })
+    };
+    binary.to_term(env)
+}
+
+/// Packets to send: the slices lie in the caller's binaries.
+pub struct Outgoing<'a> {
+    /// The list from each packet on, and last what was not decoded.
+    cells: Vec<Term<'a>>,
+    binaries: Vec<Binary<'a>>,
+    /// Where the binaries of each packet end.
+    ends: Vec<usize>,
+    headers: Vec<[u8; 4]>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// Decodes a list of packets (each a binary, a list of binaries, or `{Size, Binaries}`) until it has `max` bytes.
+    pub fn decode(list: Term<'a>, framing: Framing, max: usize) -> NifResult<Self> {
+        let mut out = Self {
+            cells: Vec::with_capacity(PACKETS),
+            binaries: Vec::with_capacity(4 * PACKETS),
+            ends: Vec::with_capacity(PACKETS),
+            headers: Vec::with_capacity(PACKETS),
+        };
+        let mut total = 0;
+        let mut rest = list;
+        while total < max && !rest.is_empty_list() {
+            let (head, tail) = rest.list_get_cell()?;
+            let bytes = out.decode_packet(head)?;
+            if framing != Framing::Raw {
+                out.headers
+                    .push(u32::try_from(bytes).map_err(|_| Error::BadArg)?.to_be_bytes());
+            }
+            out.cells.push(rest);
+            out.ends.push(out.binaries.len());
+            total += bytes;
+            rest = tail;
+        }
+        out.cells.push(rest);
+        Ok(out)
+    }
+
+    fn decode_packet(&mut self, packet: Term<'a>) -> NifResult<usize> {
+        if packet.is_tuple() {
+            let (_size, data): (Term<'a>, Term<'a>) = packet.decode()?;
+            return self.decode_packet(data);
+        }
+        let first = self.binaries.len();
+        if packet.is_binary() {
+            self.binaries.push(Binary::from_term(packet)?);
+        } else {
+            for binary in packet.decode::<ListIterator<'a>>()? {
+                self.binaries.push(Binary::from_term(binary)?);
+            }
+        }
+        Ok(self.binaries[first..].iter().map(|binary| binary.len()).sum())
+    }
+
+    /// As slices, with headers.
+    pub fn gather(&self) -> Gather<'_> {
+        let mut gather = Gather::with_capacity(self.binaries.len() + self.headers.len(), self.ends.len());
+        let mut start = 0;
+        for (index, &end) in self.ends.iter().enumerate() {
+            if let Some(header) = self.headers.get(index) {
+                gather.push(header);
+            }
+            self.binaries[start..end]
+                .iter()
+                .for_each(|binary| gather.push(binary.as_slice()));
+            gather.end_packet();
+            start = end;
+        }
+        gather
+    }
+
+    /// The list from the packet with this index on.
+    pub fn list_from(&self, index: usize) -> Term<'a> {
+        self.cells[index]
+    }
+}
+
+/// One packet as a binary.
+pub fn encode_packet<'a>(env: Env<'a>, received: Received<Block>) -> Option<Term<'a>> {
+    let (head, _) = encode_packets(env, vec![received]).ok()?.list_get_cell().ok()?;
+    Some(head.encode(env))
+}

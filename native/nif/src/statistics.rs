@@ -1,0 +1,103 @@
+//! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
+
+use rustler::{Encoder, Env, NifMap, ResourceArc, Term};
+
+use crate::atoms;
+use crate::connection::ConnectionResource;
+use crate::registry::{self, Registered};
+
+/// See `inet_rdma:info/1` for what each means.
+#[derive(NifMap)]
+struct StatisticsMap {
+    id: u64,
+    node: String,
+    state: String,
+    fabric: String,
+    peer: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    packets_sent: u64,
+    packets_received: u64,
+    direct_transfers_sent: u64,
+    indirect_transfers_sent: u64,
+    direct_bytes_sent: u64,
+    indirect_bytes_sent: u64,
+    direct_transfers_received: u64,
+    indirect_transfers_received: u64,
+    direct_bytes_received: u64,
+    indirect_bytes_received: u64,
+    phase_switches: u64,
+    credit_stalls: u64,
+    adverts_sent: u64,
+    adverts_received: u64,
+    adverts_stale: u64,
+    controls_sent: u64,
+    controls_received: u64,
+    wakeups_sent: u64,
+    wakeups_received: u64,
+    polls: u64,
+    ring_bytes: u32,
+    ring_used: u32,
+    landing_buffers: u16,
+    landing_used: u16,
+}
+
+impl From<&Registered> for StatisticsMap {
+    fn from(registered: &Registered) -> Self {
+        let connection = registered.connection();
+        let all = connection.statistics();
+        let stream = all.stream;
+        let qp = connection.queue_pair();
+        StatisticsMap {
+            id: registered.id(),
+            node: registered.node(),
+            state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
+            fabric: qp.fabric().to_owned(),
+            peer: qp.remote_hello().connection_id,
+            bytes_sent: stream.direct_bytes_sent + stream.indirect_bytes_sent,
+            bytes_received: stream.direct_bytes_received + stream.indirect_bytes_received,
+            packets_sent: all.packets_sent,
+            packets_received: all.packets_received,
+            direct_transfers_sent: stream.direct_transfers_sent,
+            indirect_transfers_sent: stream.indirect_transfers_sent,
+            direct_bytes_sent: stream.direct_bytes_sent,
+            indirect_bytes_sent: stream.indirect_bytes_sent,
+            direct_transfers_received: stream.direct_transfers_received,
+            indirect_transfers_received: stream.indirect_transfers_received,
+            direct_bytes_received: stream.direct_bytes_received,
+            indirect_bytes_received: stream.indirect_bytes_received,
+            phase_switches: stream.phase_switches_sent + stream.phase_switches_received,
+            credit_stalls: stream.credit_stalls,
+            adverts_sent: stream.adverts_sent,
+            adverts_received: stream.adverts_received,
+            adverts_stale: stream.adverts_stale,
+            controls_sent: stream.controls_sent,
+            controls_received: stream.controls_received,
+            wakeups_sent: all.wakeups_sent,
+            wakeups_received: all.wakeups_received,
+            polls: all.polls,
+            ring_bytes: all.ring_bytes,
+            ring_used: all.ring_used,
+            landing_buffers: all.landing_buffers,
+            landing_used: all.landing_used,
+        }
+    }
+}
+
+/// `statistics(Conn) -> Map | closed`
+#[rustler::nif]
+fn statistics<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    match conn.open() {
+        Some(open) => StatisticsMap::from(open.as_ref()).encode(env),
+        None => atoms::closed().encode(env),
+    }
+}
+
+/// `all_statistics() -> [Map]`, oldest connection first.
+#[rustler::nif]
+fn all_statistics() -> Vec<StatisticsMap> {
+    registry::all()
+        .iter()
+        .map(|registered| registered.as_ref().into())
+        .collect()
+}

@@ -1,0 +1,266 @@
+//! Who is told about a connection, and how: one small message per wake.
+//!
+//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call; in active mode `{inet_rdma, Socket, Data}`
+//! and its kin to the socket's owner, straight from the polling thread.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_engine::connection::{Closed, Connection, ReadEnd, Wakes};
+use inet_rdma_engine::endpoint::{Kicker, Waker};
+use parking_lot::Mutex;
+use rustler::env::{SavedTerm, SendError};
+use rustler::{Encoder, Env, LocalPid, OwnedEnv, Term};
+
+use crate::atoms;
+use crate::packets::{Block, encode_packet};
+use crate::terms;
+
+/// What becomes one message of active mode.
+const ONE_MESSAGE: ReadLimit = ReadLimit {
+    bytes: 64 * 1024,
+    packets: 1,
+    exact: 0,
+};
+/// Reads of one turn of active mode: then other connections get theirs.
+const ACTIVE_READS: usize = 64;
+
+/// The processes that wait, and the owner in active mode.
+#[derive(Default)]
+pub struct Subscribers {
+    waiting: Mutex<Waiting>,
+    active: Mutex<Option<Active>>,
+    kicker: OnceLock<Kicker>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    readers: Vec<LocalPid>,
+    writers: Vec<LocalPid>,
+}
+
+/// Active mode: to whom, and how often yet.
+struct Active {
+    owner: LocalPid,
+    socket_env: OwnedEnv,
+    socket: SavedTerm,
+    left: Left,
+}
+
+/// How many messages active mode has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// No end.
+    Infinity,
+    /// One, and no word when that is over.
+    Once,
+    /// So many.
+    Count(u32),
+}
+
+impl Subscribers {
+    /// How a polling thread is called back to the connection.
+    pub fn set_kicker(&self, kicker: Kicker) {
+        // Each connection is attached once.
+        let _ = self.kicker.set(kicker);
+    }
+
+    /// This process waits for something to read.
+    pub fn add_reader(&self, pid: LocalPid) {
+        add_once(&mut self.waiting.lock().readers, pid);
+    }
+
+    /// This process waits for room to write.
+    pub fn add_writer(&self, pid: LocalPid) {
+        add_once(&mut self.waiting.lock().writers, pid);
+    }
+
+    /// It waits no more.
+    pub fn remove(&self, pid: LocalPid) {
+        let mut waiting = self.waiting.lock();
+        waiting.readers.retain(|waiter| *waiter != pid);
+        waiting.writers.retain(|waiter| *waiter != pid);
+    }
+
+    /// Calls `send` for each process that `wakes` is for, with its message's last element.
+    fn each(&self, wakes: Wakes, mut send: impl FnMut(&LocalPid, rustler::Atom) -> Result<(), SendError>) {
+        let mut waiting = self.waiting.lock();
+        if wakes.reader {
+            waiting
+                .readers
+                .drain(..)
+                .for_each(|pid| dead_or_told(send(&pid, atoms::readable())));
+        }
+        if wakes.writer {
+            waiting
+                .writers
+                .drain(..)
+                .for_each(|pid| dead_or_told(send(&pid, atoms::writable())));
+        }
+    }
+
+    /// Tells them from a native function. A process that has died needs no message.
+    pub fn wake_from_nif(&self, env: Env<'_>, id: u64, wakes: Wakes) {
+        if !wakes.is_empty() {
+            self.each(wakes, |pid, what| env.send(pid, (atoms::event(), id, what)));
+        }
+    }
+
+    /// Tells them from a thread of our own.
+    fn wake_from_thread(&self, id: u64, wakes: Wakes) {
+        let mut message = OwnedEnv::new();
+        self.each(wakes, |pid, what| {
+            message.send_and_clear(pid, |_| (atoms::event(), id, what))
+        });
+    }
+
+    /// Switches active mode; `None`: passive.
+    pub fn set_active(&self, active: Option<(LocalPid, Term<'_>, Left)>) {
+        let mut slot = self.active.lock();
+        let before = match slot.as_ref().map(|active| active.left) {
+            Some(Left::Count(count)) => count,
+            _ => 0,
+        };
+        *slot = active.map(|(owner, socket, left)| {
+            let socket_env = OwnedEnv::new();
+            let socket = socket_env.save(socket);
+            let left = match left {
+                Left::Count(count) => Left::Count(count.saturating_add(before)),
+                other => other,
+            };
+            Active {
+                owner,
+                socket_env,
+                socket,
+                left,
+            }
+        });
+    }
+
+    /// How many messages are left; None: passive mode.
+    pub fn active(&self) -> Option<Left> {
+        self.active.lock().as_ref().map(|active| active.left)
+    }
+}
+
+/// Nobody misses a message to a process that has died.
+fn dead_or_told(_sent: Result<(), SendError>) {}
+
+/// Puts a process on a list, unless it is there.
+pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
+    if !pids.contains(&pid) {
+        pids.push(pid);
+    }
+}
+
+/// The waker of one connection, in the hands of a polling thread.
+pub struct ConnectionWaker {
+    /// Names the connection in messages.
+    pub id: u64,
+    /// Whom to tell.
+    pub subscribers: Arc<Subscribers>,
+    /// What to read from in active mode.
+    pub connection: Weak<Connection<Block>>,
+}
+
+impl Waker for ConnectionWaker {
+    fn wake(&self, wakes: Wakes) {
+        self.subscribers.wake_from_thread(self.id, wakes);
+        if wakes.reader {
+            self.deliver();
+        }
+    }
+}
+
+impl ConnectionWaker {
+    /// Reads and sends what there is to the owner, while active mode is on.
+    fn deliver(&self) {
+        let Some(connection) = self.connection.upgrade() else {
+            return;
+        };
+        let mut slot = self.subscribers.active.lock();
+        for _ in 0..ACTIVE_READS {
+            if !self.deliver_once(&connection, &mut slot) {
+                return;
+            }
+        }
+        // What has arrived before the end is not much more, and nobody calls again after it.
+        while connection.closed().is_some() {
+            if !self.deliver_once(&connection, &mut slot) {
+                return;
+            }
+        }
+        // There is more, but others wait for their turn.
+        connection.wake_reader();
+        if let Some(kicker) = self.subscribers.kicker.get() {
+            kicker.kick();
+        }
+    }
+
+    /// One message. False: no more for now.
+    fn deliver_once(&self, connection: &Connection<Block>, slot: &mut Option<Active>) -> bool {
+        let Some(active) = slot else { return false };
+        let mut packets = Vec::new();
+        let (end, wakes) = connection.read(ONE_MESSAGE, &mut packets);
+        self.subscribers
+            .wake_from_thread(self.id, Wakes { reader: false, ..wakes });
+        if !active.send_packets(packets) {
+            *slot = None;
+            return false;
+        }
+        match end {
+            ReadEnd::More => true,
+            ReadEnd::Empty => {
+                let (armed, wakes) = connection.arm();
+                self.subscribers
+                    .wake_from_thread(self.id, Wakes { reader: false, ..wakes });
+                !armed
+            }
+            ReadEnd::Closed(closed) => {
+                active.send_end(&closed);
+                *slot = None;
+                false
+            }
+        }
+    }
+}
+
+impl Active {
+    fn send(&self, build: impl for<'a> FnOnce(Env<'a>, Term<'a>) -> Term<'a>) {
+        let mut message = OwnedEnv::new();
+        // An owner that has died needs no message.
+        dead_or_told(message.send_and_clear(&self.owner, |env| {
+            let socket = self
+                .socket_env
+                .run(|socket_env| self.socket.load(socket_env).in_env(env));
+            build(env, socket)
+        }));
+    }
+
+    /// False: the socket has become passive.
+    fn send_packets(&mut self, packets: Vec<Received<Block>>) -> bool {
+        for packet in packets {
+            self.send(|env, socket| match encode_packet(env, packet) {
+                Some(data) => (atoms::inet_rdma(), socket, data).encode(env),
+                None => (atoms::inet_rdma_error(), socket, atoms::no_memory()).encode(env),
+            });
+            match &mut self.left {
+                Left::Infinity => {}
+                Left::Once => return false,
+                Left::Count(left) => *left = left.saturating_sub(1),
+            }
+        }
+        if self.left == Left::Count(0) {
+            self.send(|env, socket| (atoms::inet_rdma_passive(), socket).encode(env));
+            return false;
+        }
+        true
+    }
+
+    fn send_end(&self, closed: &Closed) {
+        if !matches!(closed, Closed::Here | Closed::ByPeer) {
+            self.send(|env, socket| (atoms::inet_rdma_error(), socket, terms::closed(env, closed)).encode(env));
+        }
+        self.send(|env, socket| (atoms::inet_rdma_closed(), socket).encode(env));
+    }
+}
