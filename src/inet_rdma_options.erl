@@ -1,0 +1,126 @@
+%% The options: one list, one place where they are checked.
+%%
+%% They come, the later winning, from the defaults here, the environment of the application inet_rdma, the command line
+%% (-inet_rdma key value) and the call (connect and listen options). An unknown key or a bad value is an error that
+%% names it. docs/OPTIONS.md has each option's meaning for its users.
+-module(inet_rdma_options).
+
+-export([node/0, merge/2, values/2, list/0, format_error/1]).
+-export_type([config/0, error/0]).
+
+-type config() :: #{atom() => term()}.
+-type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}.
+-type type() :: {integer, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
+
+%% key, type, default.
+-spec list() -> [{atom(), type(), term()}].
+list() ->
+    [{fabric,             {one_of, [auto, shm]},                                auto},
+     {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
+     {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   1024 * 1024},
+     {receive_slots,      {integer, 16, 32768, "messages"},                     256},
+     {landing_buffers,    {integer, 0, 4096, "buffers"},                        256},
+     {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
+     {direct_bytes,       {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
+     {dist_direct,        {one_of, [true, false]},                              false},
+     {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
+     {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
+     {spin_us,            {integer, 0, 500, "microseconds"},                    20},
+     {polling_threads,    {integer, 1, 64, "threads"},                          1},
+     {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   256 * 1024},
+     {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
+     {backlog,            {integer, 1, 4096, "connections"},                    128}].
+
+%% The options of this node: defaults, application environment, command line.
+-spec node() -> {ok, config()} | {error, error()}.
+node() ->
+    %% While the kernel boots the application is not loaded yet; without its .app file there is no environment either.
+    _ = application:load(inet_rdma),
+    Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- list()]),
+    Environment = [Pair || {Key, _} = Pair <- application:get_all_env(inet_rdma), Key =/= included_applications],
+    case merge(Environment, Defaults) of
+        {ok, Config} -> merge_flags(flags(), Config);
+        Error -> Error
+    end.
+
+%% Lays options over a config that was checked before.
+-spec merge([{atom(), term()}], config()) -> {ok, config()} | {error, error()}.
+merge([{Key, Value} | Rest], Config) ->
+    case check(Key, Value) of
+        ok -> merge(Rest, Config#{Key => Value});
+        Error -> Error
+    end;
+merge([Other | _], _Config) ->
+    {error, {unknown_option, Other}};
+merge([], #{mode := direct_only, landing_buffers := 0}) ->
+    {error, {bad_option, landing_buffers, 0, "at least 1 with mode direct_only"}};
+merge([], Config) ->
+    {ok, Config}.
+
+%% The values of these keys, in their order.
+-spec values(config(), [atom()]) -> {ok, [{atom(), term()}]} | {error, error()}.
+values(Config, Keys) ->
+    case [Key || Key <- Keys, not is_map_key(Key, Config)] of
+        [] -> {ok, [{Key, maps:get(Key, Config)} || Key <- Keys]};
+        [Unknown | _] -> {error, {unknown_option, Unknown}}
+    end.
+
+merge_flags([{Key, Text} | Rest], Config) ->
+    case lists:search(fun({Known, _, _}) -> atom_to_list(Known) =:= Key end, list()) of
+        {value, {Known, _, _}} ->
+            case merge([{Known, parse(Text)}], Config) of
+                {ok, More} -> merge_flags(Rest, More);
+                Error -> Error
+            end;
+        false ->
+            {error, {unknown_option, Key}}
+    end;
+merge_flags([], Config) ->
+    {ok, Config}.
+
+%% -inet_rdma k1 v1 k2 v2 -inet_rdma k3 v3
+flags() ->
+    case init:get_argument(inet_rdma) of
+        {ok, Groups} -> lists:append([pairs(Group) || Group <- Groups]);
+        error -> []
+    end.
+
+pairs([Key, Value | Rest]) -> [{Key, Value} | pairs(Rest)];
+pairs([Key]) -> [{Key, "(missing)"}];
+pairs([]) -> [].
+
+%% Values are integers and atoms: no parser is needed that early.
+parse(Text) ->
+    try list_to_integer(Text)
+    catch
+        error:badarg ->
+            try list_to_existing_atom(Text)
+            catch error:badarg -> Text
+            end
+    end.
+
+check(Key, Value) ->
+    case lists:keyfind(Key, 1, list()) of
+        {Key, Type, _} ->
+            case is_valid(Type, Value) of
+                true -> ok;
+                false -> {error, {bad_option, Key, Value, expected(Type)}}
+            end;
+        false ->
+            {error, {unknown_option, Key}}
+    end.
+
+is_valid({integer, Min, Max, _Unit}, Value) -> is_integer(Value) andalso Value >= Min andalso Value =< Max;
+is_valid({one_of, Atoms}, Value) -> lists:member(Value, Atoms).
+
+expected({integer, Min, Max, Unit}) ->
+    lists:flatten(io_lib:format("an integer from ~b to ~b (~s)", [Min, Max, Unit]));
+expected({one_of, Atoms}) ->
+    "one of " ++ lists:flatten(lists:join(", ", [atom_to_list(Atom) || Atom <- Atoms])).
+
+-spec format_error(error()) -> string().
+format_error({unknown_option, Key}) ->
+    Known = lists:join(", ", [atom_to_list(Known) || {Known, _, _} <- list()]),
+    lists:flatten(io_lib:format("inet_rdma: unknown option ~tp; known are ~s", [Key, Known]));
+format_error({bad_option, Key, Value, Expected}) ->
+    lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected])).
