@@ -1,0 +1,181 @@
+defmodule InetRdma do
+  @moduledoc """
+  Stream sockets over RDMA queue pairs, in the manner of `:gen_tcp`.
+
+      {:ok, listener} = InetRdma.listen(0)
+      {:ok, port} = InetRdma.port(listener)
+      {:ok, client} = InetRdma.connect("localhost", port)
+      {:ok, server} = InetRdma.accept(listener, 5_000)
+      :ok = InetRdma.send(client, "hello")
+      {:ok, "hello"} = InetRdma.recv(server, 5, 5_000)
+
+  This module only translates: the sockets are those of the Erlang module `:inet_rdma`, where every option and
+  every error reason is documented. To run Erlang distribution over RDMA nothing here is needed: start the node
+  with `-proto_dist inet_rdma`, then look at its links with `info/0`.
+
+  ## Active mode
+
+  An active socket sends its owner messages that carry the Erlang socket, `socket.handle`:
+
+      {:inet_rdma, handle, data}
+      {:inet_rdma_closed, handle}
+      {:inet_rdma_error, handle, reason}
+      {:inet_rdma_passive, handle}
+
+  `message/2` tells whether a message belongs to a socket, and what it says.
+  """
+
+  import Kernel, except: [send: 2]
+
+  alias InetRdma.{Info, Listener, Socket}
+
+  @typedoc "A host name, an IP address as a string, or a tuple as `:inet` has it."
+  @type host :: String.t() | charlist() | atom() | :inet.ip_address()
+
+  @typedoc "An option of `connect/4`, `listen/2` or `setopts/2`; docs/OPTIONS.md has them all."
+  @type option :: :inet_rdma.option()
+
+  @typedoc "`{fabric, port}`; the side that connected has port 0."
+  @type address :: :inet_rdma.address()
+
+  @typedoc "An atom, or a term that explains more; `:closed` and `:timeout` mean what they mean for `:gen_tcp`."
+  @type reason :: :inet_rdma.reason()
+
+  @doc """
+  Listens on `port`; 0 takes a free one, see `port/1`.
+
+  The caller owns the listener: its death closes the port, not the connections that came through it.
+  """
+  @spec listen(:inet.port_number(), [option()]) :: {:ok, Listener.t()} | {:error, reason()}
+  def listen(port, options \\ []) do
+    with {:ok, handle} <- :inet_rdma.listen(port, options), do: {:ok, %Listener{handle: handle}}
+  end
+
+  @doc """
+  Waits up to `timeout` milliseconds for a connection. The caller owns the new socket.
+  """
+  @spec accept(Listener.t(), timeout()) :: {:ok, Socket.t()} | {:error, reason()}
+  def accept(%Listener{handle: handle}, timeout \\ :infinity) do
+    with {:ok, socket} <- :inet_rdma.accept(handle, timeout), do: {:ok, %Socket{handle: socket}}
+  end
+
+  @doc """
+  Connects to `port` on `host`, within `timeout` or the option `connect_timeout_ms`, whichever is shorter.
+
+  The caller owns the new socket.
+  """
+  @spec connect(host(), :inet.port_number(), [option()], timeout()) :: {:ok, Socket.t()} | {:error, reason()}
+  def connect(host, port, options \\ [], timeout \\ :infinity) do
+    with {:ok, handle} <- :inet_rdma.connect(erlang_host(host), port, options, timeout),
+         do: {:ok, %Socket{handle: handle}}
+  end
+
+  @doc """
+  Gives the socket to another process. Only the owner may do so; its death closes the connection.
+  """
+  @spec controlling_process(Socket.t(), pid()) :: :ok | {:error, reason()}
+  def controlling_process(%Socket{handle: handle}, pid), do: :inet_rdma.controlling_process(handle, pid)
+
+  @doc """
+  Sends `data`. Waits while the peer has no room for it.
+  """
+  @spec send(Socket.t(), iodata()) :: :ok | {:error, reason()}
+  def send(%Socket{handle: handle}, data), do: :inet_rdma.send(handle, data)
+
+  @doc """
+  Receives `length` bytes, or whatever is there when `length` is 0, within `timeout` milliseconds.
+
+  With `packet: 4` it receives one packet, and `length` must be 0.
+  """
+  @spec recv(Socket.t(), non_neg_integer(), timeout()) :: {:ok, binary()} | {:error, reason()}
+  def recv(%Socket{handle: handle}, length, timeout \\ :infinity), do: :inet_rdma.recv(handle, length, timeout)
+
+  @doc """
+  Closes one direction, or both, in order: what was sent before still arrives.
+  """
+  @spec shutdown(Socket.t(), :read | :write | :read_write) :: :ok | {:error, reason()}
+  def shutdown(%Socket{handle: handle}, how), do: :inet_rdma.shutdown(handle, how)
+
+  @doc """
+  Closes a socket or a listener. Connections that a listener accepted stay open.
+  """
+  @spec close(Socket.t() | Listener.t()) :: :ok
+  def close(%module{handle: handle}) when module in [Socket, Listener], do: :inet_rdma.close(handle)
+
+  @doc """
+  The address and port of the other side.
+  """
+  @spec peername(Socket.t()) :: {:ok, address()} | {:error, reason()}
+  def peername(%Socket{handle: handle}), do: :inet_rdma.peername(handle)
+
+  @doc """
+  The address and port of this side.
+  """
+  @spec sockname(Socket.t() | Listener.t()) :: {:ok, address()} | {:error, reason()}
+  def sockname(%module{handle: handle}) when module in [Socket, Listener], do: :inet_rdma.sockname(handle)
+
+  @doc """
+  The port that a listener listens on.
+  """
+  @spec port(Listener.t()) :: {:ok, :inet.port_number()}
+  def port(%Listener{handle: handle}), do: :inet_rdma.port(handle)
+
+  @doc """
+  Sets options of an open socket.
+  """
+  @spec setopts(Socket.t(), [option()]) :: :ok | {:error, reason()}
+  def setopts(%Socket{handle: handle}, options), do: :inet_rdma.setopts(handle, options)
+
+  @doc """
+  Reads options of an open socket.
+  """
+  @spec getopts(Socket.t(), [atom()]) :: {:ok, [option()]} | {:error, reason()}
+  def getopts(%Socket{handle: handle}, names), do: :inet_rdma.getopts(handle, names)
+
+  @doc """
+  Counters of a socket under the names that `:inet.getstat/1` uses.
+  """
+  @spec getstat(Socket.t()) :: {:ok, [{atom(), non_neg_integer()}]} | {:error, reason()}
+  def getstat(%Socket{handle: handle}), do: :inet_rdma.getstat(handle)
+
+  @doc """
+  Every open connection of this node: the links to other nodes and the sockets.
+  """
+  @spec info() :: [Info.t()]
+  def info, do: Enum.map(:inet_rdma.info(), &Info.new/1)
+
+  @doc """
+  One connection: that of a socket, or the link to a node, `nil` when it is closed here or there is none.
+  """
+  @spec info(Socket.t() | node()) :: Info.t() | nil
+  def info(%Socket{handle: handle}), do: info_or_nil(handle)
+  def info(node) when is_atom(node), do: info_or_nil(node)
+
+  defp info_or_nil(of) do
+    case :inet_rdma.info(of) do
+      :undefined -> nil
+      info -> Info.new(info)
+    end
+  end
+
+  @doc """
+  What a message says about a socket in active mode; `:unknown` when it is not about this socket.
+
+      receive do
+        message ->
+          case InetRdma.message(socket, message) do
+            {:data, data} -> ...
+            :closed -> ...
+          end
+      end
+  """
+  @spec message(Socket.t(), term()) :: {:data, binary()} | :closed | {:error, reason()} | :passive | :unknown
+  def message(%Socket{handle: handle}, {:inet_rdma, handle, data}), do: {:data, data}
+  def message(%Socket{handle: handle}, {:inet_rdma_closed, handle}), do: :closed
+  def message(%Socket{handle: handle}, {:inet_rdma_error, handle, reason}), do: {:error, reason}
+  def message(%Socket{handle: handle}, {:inet_rdma_passive, handle}), do: :passive
+  def message(%Socket{}, _message), do: :unknown
+
+  defp erlang_host(host) when is_binary(host), do: String.to_charlist(host)
+  defp erlang_host(host), do: host
+end

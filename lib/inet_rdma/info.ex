@@ -1,0 +1,93 @@
+defmodule InetRdma.Info do
+  @moduledoc """
+  What one connection is and did, from `:inet_rdma.info/0,1`.
+
+  * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
+    for a plain socket; `fabric` - what carries it; `state` - `:up` or `:closed`
+  * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
+  * `direct_transfers_*`, `direct_bytes_*` - went straight into an advertised buffer;
+    `indirect_transfers_*`, `indirect_bytes_*` - went through the ring
+  * `percent_direct_sent`, `percent_direct_received` - share of the bytes that went direct
+  * `phase_switches` - changes between direct and indirect; `credit_stalls` - how often the sender had to wait for room
+  * `adverts_sent`, `adverts_received`, `adverts_stale` - buffers advertised, and those that came too late to be used;
+    `controls_sent`, `controls_received` - all control messages
+  * `wakeups_sent`, `wakeups_received`, `polls` - how the two sides noticed each other
+  * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
+    landing buffers there are, and how many are advertised or hold data
+  """
+
+  @counters [
+    :bytes_sent,
+    :bytes_received,
+    :packets_sent,
+    :packets_received,
+    :direct_transfers_sent,
+    :direct_transfers_received,
+    :indirect_transfers_sent,
+    :indirect_transfers_received,
+    :direct_bytes_sent,
+    :direct_bytes_received,
+    :indirect_bytes_sent,
+    :indirect_bytes_received,
+    :phase_switches,
+    :credit_stalls,
+    :adverts_sent,
+    :adverts_received,
+    :adverts_stale,
+    :controls_sent,
+    :controls_received,
+    :wakeups_sent,
+    :wakeups_received,
+    :polls,
+    :ring_bytes,
+    :ring_used,
+    :landing_buffers,
+    :landing_used
+  ]
+
+  defstruct [:id, :node, :fabric, :state, :peer, :percent_direct_sent, :percent_direct_received | @counters]
+
+  @type t :: %__MODULE__{
+          id: pos_integer(),
+          node: node() | nil,
+          fabric: atom(),
+          state: :up | :closed,
+          peer: non_neg_integer(),
+          bytes_sent: non_neg_integer(),
+          bytes_received: non_neg_integer(),
+          packets_sent: non_neg_integer(),
+          packets_received: non_neg_integer(),
+          direct_transfers_sent: non_neg_integer(),
+          direct_transfers_received: non_neg_integer(),
+          indirect_transfers_sent: non_neg_integer(),
+          indirect_transfers_received: non_neg_integer(),
+          direct_bytes_sent: non_neg_integer(),
+          direct_bytes_received: non_neg_integer(),
+          indirect_bytes_sent: non_neg_integer(),
+          indirect_bytes_received: non_neg_integer(),
+          percent_direct_sent: number(),
+          percent_direct_received: number(),
+          phase_switches: non_neg_integer(),
+          credit_stalls: non_neg_integer(),
+          adverts_sent: non_neg_integer(),
+          adverts_received: non_neg_integer(),
+          adverts_stale: non_neg_integer(),
+          controls_sent: non_neg_integer(),
+          controls_received: non_neg_integer(),
+          wakeups_sent: non_neg_integer(),
+          wakeups_received: non_neg_integer(),
+          polls: non_neg_integer(),
+          ring_bytes: non_neg_integer(),
+          ring_used: non_neg_integer(),
+          landing_buffers: non_neg_integer(),
+          landing_used: non_neg_integer()
+        }
+
+  @doc """
+  Makes the struct from the Erlang map. Erlang says `undefined` where Elixir says `nil`.
+  """
+  @spec new(map()) :: t()
+  def new(info) when is_map(info) do
+    struct(__MODULE__, Map.new(info, fn {key, value} -> {key, if(value == :undefined, do: nil, else: value)} end))
+  end
+end

@@ -1,0 +1,10 @@
+defmodule InetRdma.Socket do
+  @moduledoc """
+  One connection. `handle` is the Erlang socket: what `:inet_rdma` takes and what active messages carry.
+  """
+
+  @enforce_keys [:handle]
+  defstruct [:handle]
+
+  @type t :: %__MODULE__{handle: :inet_rdma.socket()}
+end

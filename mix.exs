@@ -1,0 +1,36 @@
+Code.require_file("lib/mix/tasks/compile.inet_rdma_native.exs", __DIR__)
+
+defmodule InetRdma.MixProject do
+  use Mix.Project
+
+  # src/inet_rdma.app.src is the one description of the application: rebar3 reads it, and so do we.
+  @external_resource app_src = Path.join(__DIR__, "src/inet_rdma.app.src")
+  {:ok, [{:application, :inet_rdma, app}]} = :file.consult(app_src)
+  @app app
+
+  def project do
+    [
+      app: :inet_rdma,
+      version: List.to_string(@app[:vsn]),
+      description: List.to_string(@app[:description]),
+      elixir: "~> 1.14",
+      compilers: Mix.compilers() ++ [:inet_rdma_native],
+      elixirc_paths: elixirc_paths(Mix.env()),
+      erlc_options: erlc_options(Mix.env()),
+      deps: []
+    ]
+  end
+
+  def application do
+    @app
+    |> Keyword.take([:mod, :env, :registered])
+    |> Keyword.put(:extra_applications, @app[:applications] -- [:kernel, :stdlib])
+  end
+
+  defp elixirc_paths(:test), do: ["lib", "test/elixir/support"]
+  defp elixirc_paths(_env), do: ["lib"]
+
+  # Dependencies are compiled in :prod. There a warning that a later OTP adds must not stop the build.
+  defp erlc_options(:prod), do: [:debug_info]
+  defp erlc_options(_env), do: [:debug_info, :warnings_as_errors]
+end
