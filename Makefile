@@ -1,0 +1,84 @@
+# Targets for people and for CI; `make help` lists them.
+SHELL := /bin/sh
+MIX_ENV ?= dev
+export MIX_ENV
+export LANG ?= C.UTF-8
+
+ebin := $(CURDIR)/_build/$(MIX_ENV)/lib/inet_rdma/ebin
+check_ebin := $(CURDIR)/_build/check/lib/inet_rdma/ebin
+
+# loom replaces the atomics of everything, so its objects are kept apart.
+loom_target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/native/target)/loom
+
+# Words for bench/run.py: make bench ARGS="--nodes 2 --seconds 5"
+ARGS ?=
+# The system's python, whose matplotlib is Debian's.
+PYTHON ?= /usr/bin/python3
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps build erl-flags demo bench test test-native test-erlang test-elixir test-bench check check-native \
+        check-beam dialyzer clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+	  printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+deps: ## install what is missing from Debian, check the Rust toolchain
+	@scripts/deps
+
+# One Mix at a time: Elixir before 1.18 does not lock its build directory.
+build: ## build the native library and the beams
+	@mkdir -p _build
+	flock _build/make.lock mix compile
+
+erl-flags: ## print the flags that make erl a node: erl $(make -s erl-flags) -sname a
+	@echo "-pa $(ebin) -proto_dist inet_rdma"
+
+demo: deps build ## start real nodes, ping, compare RPC over TCP and over RDMA
+	$(PYTHON) bench/run.py demo $(ARGS)
+
+bench: deps build ## measure all carriers (ARGS="..." for bench/run.py, see ARGS=--help)
+	$(PYTHON) bench/run.py $(ARGS)
+
+test: deps build test-native test-erlang test-elixir test-bench ## run all tests
+
+# Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
+test-native: ## run the Rust tests
+	cd native && cargo test --workspace --exclude inet_rdma_nif
+	@echo "loom: every interleaving of the shared-memory queue"
+	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_engine --lib --target-dir $(loom_target) loom
+
+test-erlang: build ## run the Common Test suites (SUITE=name for one)
+	epmd -daemon
+	@mkdir -p _build/ct
+	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -dir test/ct $(if $(SUITE),-suite $(SUITE)) \
+	  -logdir _build/ct -ct_hooks cth_surefire
+
+test-elixir: build ## run the ExUnit tests
+	epmd -daemon
+	MIX_ENV=test mix test
+
+test-bench: build ## run the tests of the benchmark harness
+	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
+
+check: deps check-native check-beam dialyzer ## run all lints: the same as CI
+
+check-native: ## rustfmt and clippy, and that Cargo.lock is up to date
+	cd native && cargo metadata --locked --format-version 1 >/dev/null
+	cd native && cargo fmt --all --check
+	cd native && cargo clippy --workspace --all-targets -- -D warnings
+
+# In directories of their own and from scratch, as compilers show a warning only when they compile.
+check-beam: ## mix format, and every Elixir and Erlang warning an error
+	mix format --check-formatted
+	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
+	@mkdir -p _build/check/ct
+	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl)
+	rebar3 compile
+
+dialyzer: ## run Dialyzer over the Erlang and Elixir modules
+	scripts/dialyzer $(check_ebin)
+
+clean: ## remove what was built
+	rm -rf _build native/target priv/inet_rdma_nif.so bench/out test/ct/*.beam test/projects/*/_build
