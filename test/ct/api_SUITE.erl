@@ -1,0 +1,415 @@
+%% inet_rdma as a library: two nodes without distribution, a socket between them, in the manner of gen_tcp.
+-module(api_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([sizes_with_exact_lengths/1, whatever_is_there/1, random_splits/1, packets_of_length_4/1]).
+-export([receive_times_out_and_loses_nothing/1, accept_times_out/1, active_true/1, active_once/1, active_count/1]).
+-export([active_refuses_recv/1, closed_message/1, controlling_process/1, death_of_the_owner/1]).
+-export([half_close_reads_to_the_end/1, close_reads_to_the_end/1, close_of_the_listener_keeps_sockets/1]).
+-export([death_of_the_listener_keeps_sockets/1, death_of_the_peer_process/1, names_of_both_ends/1]).
+-export([options_can_be_read_and_set/1, counters/1, info_of_a_socket/1, own_options/1, bad_options/1]).
+-export([nobody_listens/1, port_is_taken/1, peer_does_not_read/1, both_ways_at_once/1, use_after_close/1]).
+-export([many_sockets/1, within_one_node/1]).
+
+-define(MB, 1048576).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        sizes_with_exact_lengths, whatever_is_there, random_splits, packets_of_length_4,
+        receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once, active_count,
+        active_refuses_recv, closed_message, controlling_process, death_of_the_owner, half_close_reads_to_the_end,
+        close_reads_to_the_end, close_of_the_listener_keeps_sockets, death_of_the_listener_keeps_sockets,
+        death_of_the_peer_process, names_of_both_ends, options_can_be_read_and_set, counters, info_of_a_socket,
+        own_options, bad_options, nobody_listens, port_is_taken, peer_does_not_read, both_ways_at_once,
+        use_after_close, many_sockets, within_one_node
+    ].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+%% Two nodes that are not distributed; each end of a socket is a process in one of them, which does what the case
+%% tells it.
+init_per_testcase(_Case, Config) ->
+    [A, B] = inet_rdma_test_node:start_all([{"a", #{name => none}}, {"b", #{name => none}}]),
+    [{a, A}, {b, B} | Config].
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+sizes_with_exact_lengths(Config) ->
+    {X, Y} = ends(Config),
+    [
+        begin
+            Data = inet_rdma_test_data:make(Size),
+            %% More than the ring holds is sent only while the other end reads.
+            Sending = start(X, send, [Data]),
+            ?assertEqual({Size, {ok, Data}}, {Size, do(Y, recv, [Size, 20000])}),
+            ok = result(Sending)
+        end
+     || Size <- [1, 2, 63, 64, 65, 4095, 4096, 4097, 16383, 16384, 65535, 65536, 65537, 262143, 262144, 262145, ?MB]
+    ],
+    %% Too large for the control channel: made and compared in the nodes.
+    [?assertEqual(ok, transfer(X, Y, Size)) || Size <- [?MB + 1, 16 * ?MB, 64 * ?MB]].
+
+whatever_is_there(Config) ->
+    {X, Y} = ends(Config),
+    Data = inet_rdma_test_data:make(3000),
+    ok = do(X, send, [Data]),
+    ?assertEqual(Data, do(Y, collect, [3000])),
+    %% A part of what is there, then the rest.
+    ok = do(X, send, [Data]),
+    ?assertEqual({ok, binary:part(Data, 0, 1000)}, do(Y, recv, [1000, 20000])),
+    ?assertEqual(binary:part(Data, 1000, 2000), do(Y, collect, [2000])).
+
+%% The same bytes, written and read in parts of random sizes.
+random_splits(Config) ->
+    {X, Y} = ends(Config),
+    [
+        begin
+            Seed = rand:uniform(1 bsl 32),
+            ct:log("seed ~b", [Seed]),
+            ?assertEqual({Seed, ok}, {Seed, split_transfer(X, Y, Seed)})
+        end
+     || _ <- lists:seq(1, 20)
+    ].
+
+packets_of_length_4(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    Packets = [inet_rdma_test_data:make(Size) || Size <- [0, 1, 2, 3, 4, 5, 1000, 16384, 70000, 300000]],
+    [
+        begin
+            Sending = start(X, send, [Packet]),
+            ?assertEqual({ok, Packet}, do(Y, recv, [0, 20000])),
+            ok = result(Sending)
+        end
+     || Packet <- Packets
+    ],
+    %% Several wait to be read.
+    Small = [integer_to_binary(I) || I <- lists:seq(1, 100)],
+    [ok = do(X, send, [Packet]) || Packet <- Small],
+    [?assertEqual({ok, Packet}, do(Y, recv, [0, 20000])) || Packet <- Small],
+    %% Iolists are one packet.
+    ok = do(X, send, [["he", <<"l">>, [[$l], <<"o">>]]]),
+    ?assertEqual({ok, <<"hello">>}, do(Y, recv, [0, 20000])).
+
+receive_times_out_and_loses_nothing(Config) ->
+    {X, Y} = ends(Config),
+    ?assertEqual({error, timeout}, do(Y, recv, [0, 50])),
+    ?assertEqual({error, timeout}, do(Y, recv, [0, 0])),
+    ok = do(X, send, [<<"123456">>]),
+    %% Six of ten have come.
+    ?assertEqual({error, timeout}, do(Y, recv, [10, 200])),
+    ok = do(X, send, [<<"7890">>]),
+    ?assertEqual({ok, <<"1234567890">>}, do(Y, recv, [10, 20000])).
+
+accept_times_out(Config) ->
+    {_, End} = listener(Config, []),
+    ?assertEqual({error, timeout}, do(End, accept, [0])),
+    ?assertEqual({error, timeout}, do(End, accept, [100])).
+
+active_true(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    ok = do(Y, setopts, [[{active, true}]]),
+    [ok = do(X, send, [integer_to_binary(I)]) || I <- lists:seq(1, 100)],
+    ?assertEqual([{data, integer_to_binary(I)} || I <- lists:seq(1, 100)], do(Y, messages, [100])).
+
+active_once(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    [ok = do(X, send, [integer_to_binary(I)]) || I <- lists:seq(1, 5)],
+    [
+        begin
+            ok = do(Y, setopts, [[{active, once}]]),
+            ?assertEqual([{data, integer_to_binary(I)}], do(Y, messages, [1])),
+            ?assertEqual({ok, [{active, false}]}, do(Y, getopts, [[active]]))
+        end
+     || I <- lists:seq(1, 4)
+    ],
+    ?assertEqual({ok, <<"5">>}, do(Y, recv, [0, 20000])).
+
+active_count(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    ok = do(Y, setopts, [[{active, 3}]]),
+    [ok = do(X, send, [integer_to_binary(I)]) || I <- lists:seq(1, 5)],
+    ?assertEqual([{data, <<"1">>}, {data, <<"2">>}, {data, <<"3">>}, passive], do(Y, messages, [4])),
+    ?assertEqual({ok, <<"4">>}, do(Y, recv, [0, 20000])),
+    %% Counts add up.
+    ok = do(Y, setopts, [[{active, 1}]]),
+    ?assertEqual([{data, <<"5">>}, passive], do(Y, messages, [2])),
+    ok = do(Y, setopts, [[{active, 2}]]),
+    ok = do(Y, setopts, [[{active, 2}]]),
+    ?assertEqual({ok, [{active, 4}]}, do(Y, getopts, [[active]])),
+    ok = do(Y, setopts, [[{active, -4}]]),
+    ?assertEqual([passive], do(Y, messages, [1])).
+
+active_refuses_recv(Config) ->
+    {_, Y} = ends(Config),
+    ok = do(Y, setopts, [[{active, true}]]),
+    ?assertEqual({error, einval}, do(Y, recv, [0, 1000])).
+
+closed_message(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    ok = do(Y, setopts, [[{active, true}]]),
+    ok = do(X, send, [<<"last words">>]),
+    ok = do(X, close, []),
+    ?assertEqual([{data, <<"last words">>}, closed], do(Y, messages, [2])).
+
+%% The old owner's death does nothing any more, the new one's does.
+controlling_process(Config) ->
+    {X, Y} = ends(Config),
+    Heir = do(Y, hand_over, []),
+    ok = do(Y, stop, []),
+    ok = do(X, send, [<<"still here">>]),
+    ?assertEqual({ok, <<"still here">>}, do(Heir, recv, [10, 20000])),
+    ?assertEqual({error, not_owner}, do(Heir, hand_over_as_stranger, [])),
+    ok = do(Heir, stop, []),
+    ?assertEqual({error, closed}, end_of(X)).
+
+death_of_the_owner(Config) ->
+    {X, Y} = ends(Config),
+    ok = do(Y, stop, []),
+    ?assertEqual({error, closed}, end_of(X)).
+
+half_close_reads_to_the_end(Config) ->
+    {X, Y} = ends(Config),
+    Data = inet_rdma_test_data:make(500000),
+    Sending = start(X, send, [Data]),
+    ?assertEqual(Data, do(Y, collect, [500000])),
+    ok = result(Sending),
+    ok = do(X, shutdown, [write]),
+    ?assertEqual({error, closed}, do(Y, recv, [0, 20000])),
+    %% The other direction goes on.
+    ok = do(Y, send, [<<"answer">>]),
+    ?assertEqual({ok, <<"answer">>}, do(X, recv, [6, 20000])),
+    ?assertMatch({error, _}, do(X, send, [<<"more">>])),
+    ok = do(Y, close, []),
+    ?assertEqual({error, closed}, do(X, recv, [0, 20000])).
+
+close_reads_to_the_end(Config) ->
+    {X, Y} = ends(Config),
+    Data = inet_rdma_test_data:make(100000),
+    ok = do(X, send, [Data]),
+    ok = do(X, close, []),
+    ?assertEqual({ok, Data}, do(Y, recv, [100000, 20000])),
+    ?assertEqual({error, closed}, do(Y, recv, [0, 20000])).
+
+close_of_the_listener_keeps_sockets(Config) ->
+    {Port, Listening} = listener(Config, []),
+    {X, Y} = join(Config, Port, Listening, []),
+    ok = do(Listening, close, []),
+    ?assertEqual(ok, transfer(X, Y, 100000)),
+    ?assertEqual({error, econnrefused}, connect(Config, Port, [])).
+
+death_of_the_listener_keeps_sockets(Config) ->
+    {Port, Listening} = listener(Config, []),
+    {X, Y} = join(Config, Port, Listening, []),
+    ok = do(Listening, stop, []),
+    ?assertEqual(ok, transfer(X, Y, 100000)),
+    inet_rdma_test_wait:until(port_is_free, 10000, fun() -> connect(Config, Port, []) =:= {error, econnrefused} end).
+
+death_of_the_peer_process(Config) ->
+    {X, _} = ends(Config),
+    inet_rdma_test_node:kill(proplists:get_value(b, Config)),
+    {error, Reason} = end_of(X),
+    ?assert(lists:member(Reason, [closed, peer_gone])),
+    ?assertMatch({error, _}, do(X, send, [<<"anybody?">>])).
+
+names_of_both_ends(Config) ->
+    {Port, Listening} = listener(Config, []),
+    {X, Y} = join(Config, Port, Listening, []),
+    ?assertEqual({ok, {shm, Port}}, do(X, peername, [])),
+    ?assertEqual({ok, {shm, Port}}, do(Y, sockname, [])),
+    ?assertEqual({ok, {shm, Port}}, do(Listening, sockname, [])),
+    ok = do(X, close, []),
+    ?assertEqual({error, closed}, do(X, peername, [])).
+
+options_can_be_read_and_set(Config) ->
+    {X, _} = ends(Config, [{packet, 4}, {ring_bytes, 8192}]),
+    ?assertEqual(
+        {ok, [{active, false}, {packet, 4}, {ring_bytes, 8192}]}, do(X, getopts, [[active, packet, ring_bytes]])
+    ),
+    ok = do(X, setopts, [[{packet, raw}, {active, once}]]),
+    ?assertEqual({ok, [{packet, raw}, {active, once}]}, do(X, getopts, [[packet, active]])),
+    ?assertEqual({error, {unknown_option, nodelay}}, do(X, getopts, [[nodelay]])),
+    ?assertMatch({error, {unknown_option, _}}, do(X, setopts, [[{nodelay, true}]])),
+    ?assertMatch({error, {bad_option, active, sometimes, _}}, do(X, setopts, [[{active, sometimes}]])).
+
+counters(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    [ok = do(X, send, [<<"1234567890">>]) || _ <- lists:seq(1, 10)],
+    [{ok, _} = do(Y, recv, [0, 20000]) || _ <- lists:seq(1, 10)],
+    {ok, Sent} = do(X, getstat, []),
+    {ok, Received} = do(Y, getstat, []),
+    ?assertEqual({10, 140}, {proplists:get_value(send_cnt, Sent), proplists:get_value(send_oct, Sent)}),
+    ?assertEqual({10, 140}, {proplists:get_value(recv_cnt, Received), proplists:get_value(recv_oct, Received)}).
+
+info_of_a_socket(Config) ->
+    {X, Y} = ends(Config),
+    ?assertEqual(ok, transfer(X, Y, ?MB)),
+    #{bytes_sent := ?MB, state := up, fabric := shm, node := undefined, id := Id} = do(X, info, []),
+    #{bytes_received := ?MB, peer := Id} = do(Y, info, []),
+    ?assertMatch([#{id := Id}], call(proplists:get_value(a, Config), inet_rdma, info, [])),
+    ok = do(X, close, []),
+    %% Everything is given back at once, though X still has the term.
+    ?assertEqual(undefined, do(X, info, [])),
+    ?assertEqual({error, closed}, do(X, getstat, [])),
+    inet_rdma_test_wait:until(info_forgets, 10000, fun() ->
+        call(proplists:get_value(a, Config), inet_rdma, info, []) =:= []
+    end).
+
+%% Each end has its own.
+own_options(Config) ->
+    {Port, Listening} = listener(Config, [{ring_bytes, 4096}, {landing_buffers, 0}, {polling, event}]),
+    {X, Y} = join(Config, Port, Listening, [{ring_bytes, ?MB}, {mode, indirect_only}]),
+    ?assertEqual(ok, transfer(X, Y, 2 * ?MB)),
+    ?assertEqual(ok, transfer(Y, X, 2 * ?MB)).
+
+bad_options(Config) ->
+    [
+        begin
+            ?assertEqual({Option, Expected}, {Option, reason(connect(Config, 1, [Option]))}),
+            ?assertEqual({Option, Expected}, {Option, reason(listen(Config, 0, [Option]))})
+        end
+     || {Option, Expected} <- [
+            {{no_such_option, 1}, unknown_option},
+            {just_an_atom, unknown_option},
+            {{ring_bytes, 0}, bad_option},
+            {{mode, sometimes}, bad_option},
+            {{active, sometimes}, bad_option},
+            {{packet, 3}, bad_option}
+        ]
+    ].
+
+reason({error, Reason}) -> element(1, Reason).
+
+nobody_listens(Config) ->
+    {Port, Listening} = listener(Config, []),
+    ok = do(Listening, close, []),
+    ?assertEqual({error, econnrefused}, connect(Config, Port, [])),
+    ?assertEqual({error, {not_local, {192, 0, 2, 1}}}, connect(Config, {192, 0, 2, 1}, Port, [])),
+    ?assertMatch({error, _}, connect(Config, "no-such-host.invalid", Port, [])).
+
+port_is_taken(Config) ->
+    {Port, _} = listener(Config, []),
+    ?assertEqual({error, eaddrinuse}, listen(Config, Port, [])).
+
+%% A sender waits when the peer does not read; its node's memory does not grow; all arrives when the peer reads.
+peer_does_not_read(Config) ->
+    {X, Y} = ends(Config),
+    Before = inet_rdma_test_os:rss_bytes(maps:get(os_pid, proplists:get_value(b, Config))),
+    Sending = start(X, send_made, [64 * ?MB]),
+    ok = inet_rdma_test_wait:holds(bounded, 1000, fun() ->
+        inet_rdma_test_os:rss_bytes(maps:get(os_pid, proplists:get_value(b, Config))) - Before < 16 * ?MB
+    end),
+    ?assertEqual(running, state(Sending)),
+    {Size, Hash} = do(Y, collect_hash, [64 * ?MB]),
+    ?assertEqual({ok, Size, Hash}, result(Sending)).
+
+both_ways_at_once(Config) ->
+    {X, Y} = ends(Config),
+    [ok, ok] = [do(End, start_sending, [16 * ?MB]) || End <- [X, Y]],
+    Readings = [start(End, collect_hash, [16 * ?MB]) || End <- [X, Y]],
+    [ReadByX, ReadByY] = [result(Reading) || Reading <- Readings],
+    [{ok, SizeX, HashX}, {ok, SizeY, HashY}] = [do(End, sent, []) || End <- [X, Y]],
+    ?assertEqual({{SizeY, HashY}, {SizeX, HashX}}, {ReadByX, ReadByY}).
+
+use_after_close(Config) ->
+    {X, _} = ends(Config),
+    ok = do(X, close, []),
+    ok = do(X, close, []),
+    ?assertEqual({error, closed}, do(X, send, [<<"x">>])),
+    ?assertEqual({error, closed}, do(X, recv, [0, 1000])),
+    ?assertEqual({error, closed}, do(X, setopts, [[{active, true}]])),
+    ?assertEqual({error, closed}, do(X, getopts, [[active]])).
+
+many_sockets(Config) ->
+    {Port, Listening} = listener(Config, []),
+    Pairs = [join(Config, Port, Listening, []) || _ <- lists:seq(1, 50)],
+    Transfers = [start_transfer(X, Y, 100000) || {X, Y} <- Pairs],
+    [?assertEqual(ok, await_transfer(Transfer)) || Transfer <- Transfers].
+
+within_one_node(Config) ->
+    A = proplists:get_value(a, Config),
+    Loop = [{a, A}, {b, A} | Config],
+    {Port, Listening} = listener(Loop, []),
+    {X, Y} = join(Loop, Port, Listening, []),
+    ?assertEqual(ok, transfer(X, Y, 3 * ?MB)),
+    ?assertEqual(ok, transfer(Y, X, 3 * ?MB)).
+
+%% A connected pair: the first end in node a, the second, which accepted, in node b.
+ends(Config) -> ends(Config, []).
+
+ends(Config, Options) ->
+    {Port, Listening} = listener(Config, Options),
+    join(Config, Port, Listening, Options).
+
+join(Config, Port, {B, _} = Listening, Options) ->
+    {ok, Connected} = connect(Config, Port, Options),
+    {ok, Accepted} = do(Listening, accept_end, []),
+    {{proplists:get_value(a, Config), Connected}, {B, Accepted}}.
+
+listener(Config, Options) ->
+    {ok, Port, Pid} = listen(Config, 0, Options),
+    {Port, {proplists:get_value(b, Config), Pid}}.
+
+listen(Config, Port, Options) ->
+    call(proplists:get_value(b, Config), inet_rdma_test_end, listen, [Port, Options]).
+
+connect(Config, Port, Options) -> connect(Config, "localhost", Port, Options).
+
+connect(Config, Host, Port, Options) ->
+    call(proplists:get_value(a, Config), inet_rdma_test_end, connect, [Host, Port, Options]).
+
+%% Lets the end do something; the result.
+do({Node, Pid}, Function, Args) ->
+    case call(Node, inet_rdma_test_end, do, [Pid, Function, Args]) of
+        {heir, Heir} -> {Node, Heir};
+        Result -> Result
+    end.
+
+%% The same without waiting for it.
+start(End, Function, Args) ->
+    spawn_monitor(fun() -> exit({result, do(End, Function, Args)}) end).
+
+result({Pid, Ref}) ->
+    receive {'DOWN', Ref, process, Pid, Reason} -> {result, Result} = Reason, Result end.
+
+state({Pid, _}) ->
+    case is_process_alive(Pid) of
+        true -> running;
+        false -> ended
+    end.
+
+end_of(End) -> do(End, recv, [0, 20000]).
+
+transfer(X, Y, Size) -> await_transfer(start_transfer(X, Y, Size)).
+
+start_transfer(X, Y, Size) -> {start(X, send_made, [Size]), start(Y, collect_hash, [Size])}.
+
+await_transfer({Sending, Reading}) ->
+    {ok, Size, Hash} = result(Sending),
+    case result(Reading) of
+        {Size, Hash} -> ok;
+        Other -> {different, {Size, Hash}, Other}
+    end.
+
+split_transfer(X, Y, Seed) ->
+    Sending = start(X, send_split, [Seed]),
+    Reading = start(Y, collect_split, [Seed]),
+    {ok, Size, Hash} = result(Sending),
+    case result(Reading) of
+        {Size, Hash} -> ok;
+        Other -> {different, {Size, Hash}, Other}
+    end.
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).

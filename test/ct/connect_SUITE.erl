@@ -1,0 +1,294 @@
+%% How nodes come together: names, hidden nodes, cookies, ports, the automatic connect, both at once.
+-module(connect_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, end_per_testcase/2]).
+-export([hidden_node/1, node_that_does_not_listen/1, dynamic_name/1, long_names/1, short_name_with_host/1]).
+-export([long_and_short_names_do_not_mix/1, wrong_cookie/1, cookie_per_node/1, node_that_is_not_there/1]).
+-export([listens_in_the_given_range/1, full_range_is_an_error/1, listens_on_the_given_interface/1]).
+-export([auto_connect_never/1, auto_connect_once/1, simultaneous_connects/1]).
+-export([message_right_behind_the_handshake/1, message_from_the_accepting_side/1, many_callers_one_connection/1]).
+-export([distribution_started_by_hand/1, distribution_stopped_and_started/1]).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [
+        hidden_node, node_that_does_not_listen, dynamic_name, long_names, short_name_with_host,
+        long_and_short_names_do_not_mix, wrong_cookie, cookie_per_node, node_that_is_not_there,
+        listens_in_the_given_range, full_range_is_an_error, listens_on_the_given_interface,
+        auto_connect_never, auto_connect_once, simultaneous_connects, message_right_behind_the_handshake,
+        message_from_the_accepting_side, many_callers_one_connection, distribution_started_by_hand,
+        distribution_stopped_and_started
+    ].
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+hidden_node(_Config) ->
+    [A, B, Hidden] = start_all([{"a", #{}}, {"b", #{}}, {"hidden", #{args => ["-hidden"]}}]),
+    connect(A, B),
+    connect(Hidden, A),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])),
+    ?assertEqual([name(Hidden)], call(A, erlang, nodes, [hidden])),
+    ?assertEqual([], call(B, erlang, nodes, [hidden])),
+    ?assertEqual(name(Hidden), call(A, rpc, call, [name(Hidden), erlang, node, []])),
+    %% global does not mesh it.
+    _ = call(A, global, sync, []),
+    ?assertEqual([], call(B, erlang, nodes, [hidden])).
+
+node_that_does_not_listen(_Config) ->
+    Options = #{args => ["-dist_listen", "false"]},
+    [A, Deaf] = start_all([{"a", #{}}, {"deaf", Options}]),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(Deaf)])),
+    ?assertEqual(pong, call(Deaf, net_adm, ping, [name(A)])),
+    await_hidden(A, [name(Deaf)]),
+    %% Once connected, both may talk.
+    ?assertEqual(name(Deaf), call(A, rpc, call, [name(Deaf), erlang, node, []])),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(Deaf), [0, 1000, 1000000]]).
+
+dynamic_name(_Config) ->
+    [A, B, Nameless] = start_all([{"a", #{}}, {"b", #{}}, {"n", #{name => "undefined"}}]),
+    ?assertEqual(nonode@nohost, call(Nameless, erlang, node, [])),
+    ?assertEqual(true, call(Nameless, net_kernel, connect_node, [name(A)])),
+    Given = call(Nameless, erlang, node, []),
+    ?assertNotEqual(nonode@nohost, Given),
+    await_hidden(A, [Given]),
+    ?assertEqual(Given, call(A, rpc, call, [Given, erlang, node, []])),
+    %% The name stays for the next peer as long as one connection lives.
+    ?assertEqual(pong, call(Nameless, net_adm, ping, [name(B)])),
+    await_hidden(B, [Given]),
+    ?assertEqual(Given, call(B, erpc, call, [Given, erlang, node, []])).
+
+long_names(_Config) ->
+    Options = fun(Prefix) -> #{name => unique(Prefix) ++ "@127.0.0.1", long => true} end,
+    [A, B, C] = Nodes = start_all([{"a", Options("a")}, {"b", Options("b")}, {"c", Options("c")}]),
+    ?assertMatch([_, "127.0.0.1"], string:lexemes(atom_to_list(name(A)), "@")),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    ?assertEqual(name(B), call(C, rpc, call, [name(B), erlang, node, []])).
+
+short_name_with_host(_Config) ->
+    [A, B] = start_all([{"a", #{name => unique("a") ++ "@localhost"}}, {"b", #{name => unique("b") ++ "@localhost"}}]),
+    connect(A, B),
+    connect(B, A).
+
+long_and_short_names_do_not_mix(_Config) ->
+    [Short, Long] = start_all([{"s", #{}}, {"l", #{name => unique("l") ++ "@127.0.0.1", long => true}}]),
+    ?assertEqual(pang, call(Short, net_adm, ping, [name(Long)])),
+    ?assertEqual(pang, call(Long, net_adm, ping, [name(Short)])).
+
+wrong_cookie(_Config) ->
+    [A, B, Stranger] = start_all([{"a", #{}}, {"b", #{}}, {"s", #{cookie => "another"}}]),
+    connect(A, B),
+    ok = call(A, inet_rdma_test_log, install, []),
+    ?assertEqual(pang, call(Stranger, net_adm, ping, [name(A)])),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(Stranger)])),
+    inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
+        call(A, inet_rdma_test_log, contains, [atom_to_list(name(Stranger))])
+    end),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [connected])),
+    ?assertEqual([], call(Stranger, erlang, nodes, [connected])),
+    ?assertEqual(name(B), call(A, rpc, call, [name(B), erlang, node, []])).
+
+cookie_per_node(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{cookie => "another"}}]),
+    true = call(A, erlang, set_cookie, [name(B), another]),
+    connect(A, B).
+
+node_that_is_not_there(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    [_, Host] = string:lexemes(atom_to_list(name(A)), "@"),
+    Missing = list_to_atom(unique("missing") ++ "@" ++ Host),
+    ?assertEqual(pang, call(A, net_adm, ping, [Missing])),
+    ?assertEqual({badrpc, nodedown}, call(A, rpc, call, [Missing, erlang, node, []])),
+    %% epmd may still name the port of a node that has just died.
+    inet_rdma_test_node:kill(B),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(B)])),
+    ?assertEqual([], call(A, erlang, nodes, [connected])).
+
+listens_in_the_given_range(_Config) ->
+    {First, Last} = Range = free_ports(3),
+    Nodes = start_all([{Prefix, #{args => range(Range)}} || Prefix <- ["a", "b", "c"]]),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    Ports = [port_of(Node) || Node <- Nodes],
+    ?assertEqual(lists:seq(First, Last), lists:sort(Ports)).
+
+%% The third node finds both ports taken; it says so and does not start, or starts without distribution.
+full_range_is_an_error(_Config) ->
+    Range = free_ports(2),
+    [A, B] = start_all([{Prefix, #{args => range(Range)}} || Prefix <- ["a", "b"]]),
+    {Status, Output} = inet_rdma_test_node:run("c", #{args => range(Range)}, "true"),
+    ct:pal("exit status ~p~n~ts", [Status, Output]),
+    ?assertNotEqual(0, Status),
+    connect(A, B).
+
+listens_on_the_given_interface(_Config) ->
+    Options = #{args => ["-kernel", "inet_dist_use_interface", "{127,0,0,1}"]},
+    [A, B] = start_all([{"a", Options#{name => unique("a") ++ "@localhost"}},
+                        {"b", Options#{name => unique("b") ++ "@localhost"}}]),
+    connect(A, B),
+    connect(B, A).
+
+auto_connect_never(_Config) ->
+    Options = #{args => ["-kernel", "dist_auto_connect", "never"]},
+    [A, B] = start_all([{"a", Options}, {"b", Options}]),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(B)])),
+    ?assertEqual({badrpc, nodedown}, call(A, rpc, call, [name(B), erlang, node, []])),
+    ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])),
+    ?assertEqual(name(B), call(A, rpc, call, [name(B), erlang, node, []])).
+
+auto_connect_once(_Config) ->
+    Options = #{args => ["-kernel", "dist_auto_connect", "once"]},
+    [A, B] = start_all([{"a", Options}, {"b", Options}]),
+    connect(A, B),
+    [ok, ok] = [call(X, inet_rdma_test_remote, disconnect_and_wait, [name(Y)]) || {X, Y} <- [{A, B}, {B, A}]],
+    ?assertEqual(pang, call(A, net_adm, ping, [name(B)])),
+    ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])),
+    connect(B, A).
+
+%% Both connect at the same moment of the host's clock, 1,000 times. Every attempt of either side must end with
+%% one live connection.
+simultaneous_connects(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    connect(A, B),
+    {Counter, ok} = call(A, inet_rdma_test_watch, collisions, []),
+    [collide(A, B) || _ <- lists:seq(1, 1000)],
+    Collisions = length(call(A, inet_rdma_test_watch, seen, [Counter])),
+    ct:pal("~b of 1,000 rounds had two attempts under way at once", [Collisions]),
+    ?assert(Collisions > 0),
+    ?assertEqual(pong, call(A, net_adm, ping, [name(B)])).
+
+collide(A, B) ->
+    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    AtMicros = os:system_time(microsecond) + 2000,
+    ?assertEqual([true, true], both(A, B, connect_at, [AtMicros])).
+
+%% The connect is caused by the message, which thus comes right behind the last handshake packet.
+message_right_behind_the_handshake(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    [
+        begin
+            ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [Size]]),
+            [ok, ok] = both(A, B, disconnect_and_wait, [])
+        end
+     || Size <- lists:flatten(lists:duplicate(25, [0, 100, 10000, 300000]))
+    ].
+
+%% The accepting side sends at once when it sees the other come up.
+message_from_the_accepting_side(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    {Greeter, ok} = call(B, inet_rdma_test_watch, greet, [name(A)]),
+    Greeted = fun(Count) ->
+        {Greeting, ok} = call(A, inet_rdma_test_watch, greetings, []),
+        true = call(A, net_kernel, connect_node, [name(B)]),
+        inet_rdma_test_wait:until({greeted, Count}, 10000, fun() ->
+            case call(A, inet_rdma_test_watch, seen, [Greeting]) of
+                [{hello, Greeter}] -> true;
+                Other -> {Other, call(B, inet_rdma_test_watch, seen, [Greeter])}
+            end
+        end),
+        true = call(A, inet_rdma_test_watch, stop, [Greeting]),
+        [ok, ok] = both(A, B, disconnect_and_wait, [])
+    end,
+    [Greeted(Count) || Count <- lists:seq(1, 100)].
+
+%% Many processes of both nodes want the connection at once; there is one, and all get their answer.
+many_callers_one_connection(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    [
+        begin
+            [ok, ok] = both(A, B, many_calls, [100]),
+            [ok, ok] = both(A, B, disconnect_and_wait, [])
+        end
+     || _ <- lists:seq(1, 20)
+    ].
+
+distribution_started_by_hand(_Config) ->
+    [A, Late] = start_all([{"a", #{}}, {"late", #{name => none}}]),
+    ?assertEqual(nonode@nohost, call(Late, erlang, node, [])),
+    {ok, _} = call(Late, net_kernel, start, [[list_to_atom(unique("late")), shortnames]]),
+    true = call(Late, erlang, set_cookie, [inet_rdma_test]),
+    Named = Late#{node := call(Late, erlang, node, [])},
+    connect(Named, A),
+    connect(A, Named).
+
+distribution_stopped_and_started(_Config) ->
+    [A, Late] = start_all([{"a", #{}}, {"late", #{name => none}}]),
+    Name = list_to_atom(unique("late")),
+    [
+        begin
+            {ok, _} = call(Late, net_kernel, start, [[Name, shortnames]]),
+            true = call(Late, erlang, set_cookie, [inet_rdma_test]),
+            Named = Late#{node := call(Late, erlang, node, [])},
+            connect(A, Named),
+            ok = call(Late, net_kernel, stop, []),
+            inet_rdma_test_node:await_nodes(A, [])
+        end
+     || _ <- lists:seq(1, 5)
+    ].
+
+both(A, B, Function, Args) ->
+    Parent = self(),
+    [{PidA, RefA}, {PidB, RefB}] = [
+        spawn_monitor(fun() ->
+            Parent ! {self(), call(X, inet_rdma_test_remote, Function, [name(Y) | Args])}
+        end)
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
+    [answer(PidA, RefA), answer(PidB, RefB)].
+
+answer(Pid, Ref) ->
+    receive
+        {Pid, Answer} ->
+            demonitor(Ref, [flush]),
+            Answer;
+        {'DOWN', Ref, process, Pid, Reason} ->
+            error(Reason)
+    end.
+
+await_hidden(Node, Expected) ->
+    inet_rdma_test_wait:until({hidden_nodes, Expected}, 10000, fun() ->
+        call(Node, erlang, nodes, [hidden]) =:= Expected
+    end).
+
+range({First, Last}) ->
+    [
+        "-kernel", "inet_dist_listen_min", integer_to_list(First),
+        "-kernel", "inet_dist_listen_max", integer_to_list(Last)
+    ].
+
+%% So many ports in a row that nobody uses at the moment, below the range the kernel hands out.
+free_ports(Count) ->
+    First = 20000 + rand:uniform(10000),
+    Last = First + Count - 1,
+    Taken = [P || P <- lists:seq(First, Last), tcp_port_taken(P) orelse inet_rdma_test_os:rendezvous_sockets(P) =/= []],
+    case Taken of
+        [] -> {First, Last};
+        _ -> free_ports(Count)
+    end.
+
+tcp_port_taken(Port) ->
+    case gen_tcp:listen(Port, []) of
+        {ok, Socket} ->
+            gen_tcp:close(Socket),
+            false;
+        {error, _} ->
+            true
+    end.
+
+port_of(#{node := Node}) ->
+    [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
+    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
+    Port.
+
+start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
+
+connect(A, B) -> ok = inet_rdma_test_node:connect(A, B).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
+
+unique(Prefix) -> inet_rdma_test_node:unique(Prefix).

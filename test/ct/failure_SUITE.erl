@@ -1,0 +1,250 @@
+%% Nodes that die, stop and come back.
+-module(failure_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([kill_is_seen_at_once/1, kill_with_a_full_send_queue/1, halt_with_a_full_send_queue/1]).
+-export([stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1]).
+-export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
+-export([stopped_for_longer_than_the_tick_time/1, connect_to_a_stopped_node/1, killed_while_others_connect/1]).
+-export([death_of_the_controller/1]).
+
+%% The bound for "at once"; the case prints what it measured.
+-define(AT_ONCE_MS, 5000).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        kill_is_seen_at_once, kill_with_a_full_send_queue, halt_with_a_full_send_queue,
+        stop_with_a_full_send_queue, back_under_the_same_name, killed_peers_leave_nothing_behind,
+        halted_and_stopped_peers_leave_nothing_behind, stopped_for_less_than_the_tick_time,
+        stopped_for_longer_than_the_tick_time, connect_to_a_stopped_node, killed_while_others_connect,
+        death_of_the_controller
+    ].
+
+init_per_testcase(Case, Config) when Case =:= halt_with_a_full_send_queue; Case =:= stop_with_a_full_send_queue ->
+    %% A halting node lets its ports write all they have, and a TCP port waits for the stopped peer to read it.
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end;
+init_per_testcase(_Case, Config) ->
+    Config.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+kill_is_seen_at_once(_Config) ->
+    [A, B, C, D] = Nodes = inet_rdma_test_node:start_all(4, #{}),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    Watchers = [{Node, watch(Node, D)} || Node <- [A, B, C]],
+    StartMs = erlang:monotonic_time(millisecond),
+    inet_rdma_test_node:kill(D),
+    [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
+    %% The others did not lose each other.
+    ok = inet_rdma_test_node:mesh([A, B, C]).
+
+kill_with_a_full_send_queue(_Config) ->
+    [A, B] = pair(),
+    Senders = fill(A, B),
+    Watcher = watch(A, B),
+    StartMs = erlang:monotonic_time(millisecond),
+    inet_rdma_test_node:kill(B),
+    await_nodedown(A, Watcher, StartMs),
+    %% Nobody stays suspended on the dead connection.
+    inet_rdma_test_wait:until(senders_run_again, 20000, fun() ->
+        [S || S <- Senders, call(A, erlang, process_info, [S, status]) =:= {status, suspended}] =:= []
+    end).
+
+halt_with_a_full_send_queue(_Config) ->
+    [A, B] = pair(),
+    _ = fill(A, B),
+    ok = cast(A, erlang, halt, [0]),
+    inet_rdma_test_node:await_exit(A, 20000).
+
+stop_with_a_full_send_queue(_Config) ->
+    [A, B] = pair(),
+    _ = fill(A, B),
+    ok = cast(A, init, stop, []),
+    inet_rdma_test_node:await_exit(A, 20000).
+
+back_under_the_same_name(_Config) ->
+    [A, B] = pair(),
+    [back_again(A, maps:get(name, B)) || _ <- lists:seq(1, 3)].
+
+back_again(A, Name) ->
+    [Old] = call(A, erlang, nodes, []),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [Old, [1000000]]),
+    {_, OsPid, _} = call(A, erpc, call, [Old, inet_rdma_test_remote, whoami, []]),
+    inet_rdma_test_node:kill(#{os_pid => OsPid}),
+    inet_rdma_test_node:await_nodes(A, []),
+    B = inet_rdma_test_node:start("b", #{name => Name}),
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [1000000]]).
+
+killed_peers_leave_nothing_behind(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    Kill = fun(B) -> inet_rdma_test_node:kill(B) end,
+    %% The first connection may load code and start what serves all connections.
+    end_peer(A, Kill),
+    Before = footprint(A),
+    [end_peer(A, Kill) || _ <- lists:seq(1, 3)],
+    ok = await_footprint(A, Before).
+
+halted_and_stopped_peers_leave_nothing_behind(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    Halt = fun(B) -> cast(B, erlang, halt, []) end,
+    Stop = fun(B) -> cast(B, init, stop, []) end,
+    end_peer(A, Halt),
+    Before = footprint(A),
+    [end_peer(A, End) || End <- [Halt, Stop, Halt, Stop]],
+    ok = await_footprint(A, Before).
+
+%% A peer connects, both send, it ends with a send queue that is not empty, and its own things are gone, too.
+end_peer(A, End) ->
+    B = inet_rdma_test_node:start("b"),
+    ok = inet_rdma_test_node:connect(A, B),
+    Port = port_of(B),
+    Name = receiver(A, 4, 100000),
+    _ = call(B, inet_rdma_test_stream, senders, [name(A), Name, mixed, 4, 100000]),
+    inet_rdma_test_wait:until(stream_runs, 20000, fun() ->
+        case call(A, inet_rdma_test_stream, progress, [Name]) of
+            {running, Next} when map_size(Next) > 0 -> true;
+            Other -> Other
+        end
+    end),
+    End(B),
+    inet_rdma_test_node:await_exit(B, 20000),
+    inet_rdma_test_node:await_nodes(A, []),
+    inet_rdma_test_wait:until({nobody_listens, Port}, ?AT_ONCE_MS, fun() ->
+        inet_rdma_test_os:rendezvous_sockets(Port) =:= []
+    end),
+    true = call(A, erlang, exit, [call(A, erlang, whereis, [Name]), kill]).
+
+stopped_for_less_than_the_tick_time(_Config) ->
+    [A, B] = pair(#{args => ["-kernel", "net_ticktime", "10"]}),
+    Name = receiver(B, 4, 5000),
+    Back = receiver(A, 4, 5000),
+    %% Both directions are in full flow when the one side stops.
+    _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 4, 5000]),
+    _ = call(B, inet_rdma_test_stream, senders, [name(A), Back, mixed, 4, 5000]),
+    inet_rdma_test_node:suspend(B),
+    ok = inet_rdma_test_wait:holds(still_connected, 4000, fun() ->
+        call(A, erlang, nodes, []) =:= [name(B)]
+    end),
+    inet_rdma_test_node:resume(B),
+    _ = call(B, inet_rdma_test_stream, await, [Name, 50000]),
+    _ = call(A, inet_rdma_test_stream, await, [Back, 50000]),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
+
+stopped_for_longer_than_the_tick_time(_Config) ->
+    [A, B] = pair(#{args => ["-kernel", "net_ticktime", "4"]}),
+    Watcher = watch(A, B),
+    AtB = watch(B, A),
+    StartMs = erlang:monotonic_time(millisecond),
+    inet_rdma_test_node:suspend(B),
+    await_nodedown(A, Watcher, StartMs, 30000),
+    inet_rdma_test_node:resume(B),
+    %% The one that slept learns it as well, and both find each other again.
+    await_nodedown(B, AtB, StartMs, 30000),
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = inet_rdma_test_node:connect(B, A),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, 1000000]]).
+
+connect_to_a_stopped_node(_Config) ->
+    [A, B, C] = inet_rdma_test_node:start_all(3, #{args => ["-kernel", "net_setuptime", "2"]}),
+    inet_rdma_test_node:suspend(B),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(B)])),
+    ok = inet_rdma_test_node:connect(A, C),
+    inet_rdma_test_node:resume(B),
+    inet_rdma_test_wait:until(connects_after_all, 20000, fun() ->
+        call(A, net_adm, ping, [name(B)]) =:= pong
+    end).
+
+%% A node dies again and again while two others connect to it; they stay sound.
+killed_while_others_connect(_Config) ->
+    [A, C] = pair(),
+    [
+        begin
+            B = inet_rdma_test_node:start("b"),
+            [ok = cast(X, net_kernel, connect_node, [name(B)]) || X <- [A, C]],
+            inet_rdma_test_node:kill(B),
+            inet_rdma_test_node:await_nodes(A, [name(C)]),
+            inet_rdma_test_node:await_nodes(C, [name(A)])
+        end
+     || _ <- lists:seq(1, 10)
+    ],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(C), [0, 1000, 1000000]]).
+
+%% The controller is a process or a port, killed from outside; both nodes see the end, and connect again.
+death_of_the_controller(_Config) ->
+    [A, B] = pair(),
+    [
+        begin
+            [{_, Controller}] = call(X, erlang, system_info, [dist_ctrl]),
+            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            StartMs = erlang:monotonic_time(millisecond),
+            true = call(X, erlang, exit, [Controller, kill]),
+            [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
+            ok = inet_rdma_test_node:connect(A, B)
+        end
+     || X <- [A, B, A, B]
+    ],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
+
+%% Stops the peer and sends until the senders are suspended.
+fill(A, B) ->
+    {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
+    Name = receiver(B, 10, 10000),
+    inet_rdma_test_node:suspend(B),
+    Senders = call(A, inet_rdma_test_stream, senders, [name(B), Name, bulk, 10, 10000]),
+    inet_rdma_test_wait:until(all_senders_suspended, 20000, fun() ->
+        Seen = lists:usort(call(A, inet_rdma_test_watch, seen, [Busy])),
+        Senders -- Seen =:= []
+    end),
+    Senders.
+
+watch(Node, Peer) ->
+    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
+    Watcher.
+
+await_nodedown(Node, Watcher, StartMs) ->
+    await_nodedown(Node, Watcher, StartMs, ?AT_ONCE_MS).
+
+await_nodedown(Node, Watcher, StartMs, TimeoutMs) ->
+    inet_rdma_test_wait:until({nodedown_at, name(Node)}, TimeoutMs, fun() ->
+        call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []
+    end),
+    ct:pal("~p: nodedown after ~b ms", [name(Node), erlang:monotonic_time(millisecond) - StartMs]).
+
+footprint(#{os_pid := OsPid}) ->
+    inet_rdma_test_os:footprint(OsPid).
+
+await_footprint(#{os_pid := OsPid}, Before) ->
+    inet_rdma_test_os:await_footprint(OsPid, Before).
+
+port_of(#{node := Node}) ->
+    [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
+    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
+    Port.
+
+receiver(Node, Senders, Count) ->
+    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
+    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
+    Name.
+
+pair() -> pair(#{}).
+
+pair(Options) ->
+    [A, B] = inet_rdma_test_node:start_all(2, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    [A, B].
+
+cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.

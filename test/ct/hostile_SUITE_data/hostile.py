@@ -1,0 +1,267 @@
+"""A peer of the shm fabric that breaks its rules: `hostile.py PORT ATTACK`.
+
+Prints `ended: REASON` when the other side ends the connection, `refused: ERRNO` when it cannot even connect, and
+`open` when the connection is still there after the deadline. `silence N` holds N silent connections until its standard
+input ends.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import random
+import select
+import socket
+import struct
+import sys
+
+DEADLINE_S = 20
+PAGE = 4096
+MAGIC = b"inetrdma"
+# Of fcntl(2); Python names them only since 3.12.
+F_ADD_SEALS = 1033
+SEALS = 1 | 2 | 4
+HEADER_BYTES = 256
+ENTRY_BYTES = 64
+KIND_NOTICE, KIND_CONTROL = 1, 2
+DIRECT = 1 << 31
+RING_BYTES = 65536
+SLOTS = 64
+
+
+def connect(port):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(f"\0inet_rdma/{port}")
+    return sock
+
+
+def hello(magic=MAGIC, version=1, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(16)):
+    return struct.pack("<8sHHIIHHQQ", magic, version, slots, ring, key, adverts, pad, address, 7) + tail
+
+
+def pages(size):
+    return -(-size // PAGE) * PAGE
+
+
+def ring_offset(slots):
+    entries = 1 << (slots - 1).bit_length()
+    return pages(HEADER_BYTES + entries * ENTRY_BYTES)
+
+
+def memory(size=None, seals=SEALS):
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, pages(ring_offset(SLOTS) + RING_BYTES) if size is None else size)
+    if seals:
+        fcntl.fcntl(fd, F_ADD_SEALS, seals)
+    return fd
+
+
+def doorbell(flags=os.EFD_NONBLOCK):
+    return os.eventfd(0, flags)
+
+
+# Before the greeting: name -> bytes and descriptors of the only message.
+GREETINGS = {
+    "nothing_but_zeros": lambda: (bytes(56), [memory(), doorbell()]),
+    "random_bytes": lambda: (random.randbytes(random.randrange(1, 300)), []),
+    "random_bytes_with_descriptors": lambda: (random.randbytes(56), [memory(), doorbell()]),
+    "truncated_hello": lambda: (hello()[:40], [memory(), doorbell()]),
+    "one_byte": lambda: (b"\x00", []),
+    "long_hello": lambda: (hello() + b"x", [memory(), doorbell()]),
+    "huge_hello": lambda: (hello() + bytes(100000), [memory(), doorbell()]),
+    "wrong_magic": lambda: (hello(magic=b"inetrdmb"), [memory(), doorbell()]),
+    "other_version": lambda: (hello(version=999), [memory(), doorbell()]),
+    "pad_not_zero": lambda: (hello(pad=1), [memory(), doorbell()]),
+    "reserved_not_zero": lambda: (hello(tail=b"\x01" * 16), [memory(), doorbell()]),
+    "no_descriptors": lambda: (hello(), []),
+    "one_descriptor": lambda: (hello(), [memory()]),
+    "three_descriptors": lambda: (hello(), [memory(), doorbell(), doorbell()]),
+    "swapped_descriptors": lambda: (hello(), [doorbell(), memory()]),
+    "directory_as_memory": lambda: (hello(), [os.open("/", os.O_RDONLY), doorbell()]),
+    "device_as_memory": lambda: (hello(), [os.open("/dev/zero", os.O_RDWR), doorbell()]),
+    "pipe_as_doorbell": lambda: (hello(), [memory(), os.pipe()[1]]),
+    "blocking_doorbell": lambda: (hello(), [memory(), doorbell(flags=0)]),
+    "memory_without_seals": lambda: (hello(), [memory(seals=0), doorbell()]),
+    "memory_that_may_shrink": lambda: (hello(), [memory(seals=1 | 4), doorbell()]),
+    "memory_too_small": lambda: (hello(), [memory(size=PAGE), doorbell()]),
+    "empty_memory": lambda: (hello(), [memory(size=0), doorbell()]),
+    "memory_of_a_terabyte": lambda: (hello(), [memory(size=1 << 40), doorbell()]),
+    "ring_of_no_bytes": lambda: (hello(ring=0), [memory(), doorbell()]),
+    "ring_of_4_gigabytes": lambda: (hello(ring=0xFFFFFFFF), [memory(), doorbell()]),
+    "no_slots": lambda: (hello(slots=0), [memory(), doorbell()]),
+    "all_slots": lambda: (hello(slots=0xFFFF), [memory(), doorbell()]),
+    "no_adverts": lambda: (hello(adverts=0), [memory(), doorbell()]),
+    "wrong_key": lambda: (hello(key=2), [memory(), doorbell()]),
+    "wild_ring_address": lambda: (hello(address=0xFFFFFFFFFFFFF000), [memory(), doorbell()]),
+}
+
+
+class Peer:
+    """A connection that has greeted as it should; its memory and that of the other side are mapped."""
+
+    def __init__(self, port):
+        self.sock = connect(port)
+        own = memory()
+        self.own = mmap.mmap(own, 0)
+        socket.send_fds(self.sock, [hello()], [own, doorbell()])
+        theirs, descriptors, _, _ = socket.recv_fds(self.sock, 57, 2)
+        if len(descriptors) != 2:
+            raise SystemExit(f"no greeting: {theirs!r}")
+        (self.slots, self.ring_bytes) = struct.unpack_from("<HI", theirs, 10)
+        self.memory_fd, self.bell = descriptors
+        self.theirs = mmap.mmap(self.memory_fd, 0)
+        self.ring = ring_offset(self.slots)
+        self.next = 0
+
+    def entry(self, kind, word=0, body=bytes(40), stamp=None):
+        """Puts an entry at the end of the other side's receive queue, the stamp last."""
+        at = HEADER_BYTES + (self.next % (1 << (self.slots - 1).bit_length())) * ENTRY_BYTES
+        self.theirs[at + 8 : at + 16] = struct.pack("<II", word, kind)
+        self.theirs[at + 16 : at + 56] = body
+        self.next += 1
+        self.theirs[at : at + 8] = struct.pack("<Q", self.next if stamp is None else stamp)
+
+    def notice(self, count, direct=False):
+        self.entry(KIND_NOTICE, count | (DIRECT if direct else 0))
+
+    def control(self, kind, flags=0, credit=0, key=0, address=0, seq=0, phase=0, count=0, pad=0):
+        body = struct.pack("<BBHIQQQII", kind, flags, credit, key, address, seq, phase, count, pad)
+        self.entry(KIND_CONTROL, body=body)
+
+    def advertise(self, key, address):
+        """A buffer for what comes when this side's ring is full, so that it is used."""
+        self.control(ADVERT, key=key, address=address, seq=RING_BYTES, phase=2, count=65536)
+
+    def write(self, data):
+        self.theirs[self.ring : self.ring + len(data)] = data
+        self.notice(len(data))
+
+    def finish_then_write(self, data):
+        """Both are there when the finish becomes visible, so that its reader cannot take it for an orderly end."""
+        self.next = 1
+        self.write(data)
+        self.next = 0
+        self.control(FINISH)
+
+    def flood(self):
+        for _ in range(self.slots):
+            self.entry(random.getrandbits(32), random.getrandbits(32), random.randbytes(40))
+
+    def overrun(self):
+        """More honest entries than there are slots; the first comes last, so that no reader can keep up."""
+        self.next = 1
+        for _ in range(2 * self.slots):
+            self.control(CREDIT)
+        self.next = 0
+        self.control(CREDIT)
+
+    def scribble(self):
+        """Random bytes over the whole receive queue."""
+        self.theirs[: self.ring] = random.randbytes(self.ring)
+
+
+CREDIT, ADVERT, ACK, TICK, FINISH = 1, 2, 3, 4, 5
+
+# After the greeting: name -> what to do.
+ATTACKS = {
+    "stamp_out_of_turn": lambda p: p.entry(KIND_CONTROL, stamp=12345),
+    "stamp_of_all_ones": lambda p: p.entry(KIND_CONTROL, stamp=0xFFFFFFFFFFFFFFFF),
+    "entry_of_unknown_kind": lambda p: p.entry(77),
+    "notice_of_no_bytes": lambda p: p.notice(0),
+    "notice_beyond_the_ring": lambda p: p.notice(p.ring_bytes + 1),
+    "notice_of_2_gigabytes": lambda p: p.notice(DIRECT - 1),
+    "direct_without_advertisement": lambda p: p.notice(100, direct=True),
+    "unknown_control": lambda p: p.control(99),
+    "control_with_wild_flags": lambda p: p.control(TICK, flags=0xFF),
+    "tick_with_a_body": lambda p: p.control(TICK, key=5),
+    "too_many_credits": lambda p: p.control(CREDIT, credit=0xFFFF),
+    "advertisement_of_a_wild_address": lambda p: p.advertise(key=1, address=1 << 60),
+    "advertisement_of_a_wild_key": lambda p: p.advertise(key=0xDEAD, address=0),
+    "advertisement_of_no_bytes": lambda p: p.control(ADVERT, key=1, address=RING_BYTES, count=0),
+    "advertisement_of_4_gigabytes": lambda p: p.control(ADVERT, key=1, address=RING_BYTES, count=0xFFFFFFFF),
+    "advertisement_that_wraps": lambda p: p.control(ADVERT, key=1, address=0xFFFFFFFFFFFFFFF0, count=65536),
+    "advertisement_in_an_indirect_phase": lambda p: p.control(ADVERT, key=1, count=4096, phase=1),
+    "acknowledged_but_never_sent": lambda p: p.control(ACK, seq=1 << 40),
+    "finish_before_what_came": lambda p: (p.write(b"\0\0\0\1x"), p.control(FINISH, seq=2)),
+    "bytes_after_the_finish": lambda p: p.finish_then_write(b"\0\0\0\1x"),
+    "packet_of_4_gigabytes": lambda p: p.write(b"\xff\xff\xff\xff" + bytes(100)),
+    "packet_of_2_gigabytes": lambda p: p.write(b"\x7f\xff\xff\xff" + bytes(100)),
+    "flood_of_random_entries": lambda p: p.flood(),
+    "more_entries_than_slots": lambda p: p.overrun(),
+    "scribble_over_the_queue": lambda p: p.scribble(),
+    "word_on_the_silent_socket": lambda p: p.sock.send(b"hello?"),
+}
+
+# What a connection must survive; the handshake above decides about it.
+HARMLESS = {
+    "shrink_the_other_side": lambda p: denied(lambda: os.ftruncate(p.memory_fd, 0)),
+    "grow_the_other_side": lambda p: denied(lambda: os.ftruncate(p.memory_fd, 1 << 30)),
+}
+
+
+def denied(action):
+    try:
+        action()
+    except PermissionError:
+        print("denied", flush=True)
+    else:
+        print("allowed", flush=True)
+
+
+def verdict(sock):
+    """Waits for the other side to end the connection."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while poll.poll(DEADLINE_S * 1000):
+        try:
+            answer = sock.recv(100)
+        except ConnectionResetError:
+            return "ended: reset"
+        if answer == b"":
+            return "ended: closed"
+        # A refusal comes before the end.
+    return "open"
+
+
+def silence(port, count):
+    socks = []
+    for _ in range(count):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)
+        try:
+            sock.connect(f"\0inet_rdma/{port}")
+        except BlockingIOError:
+            # The kernel's backlog is full: the scanner has what it wanted.
+            break
+        socks.append(sock)
+    print(f"holding {len(socks)}", flush=True)
+    sys.stdin.read()
+
+
+def main(port, attack, *rest):
+    if attack == "silence":
+        return silence(port, int(rest[0]))
+    try:
+        if attack in GREETINGS:
+            sock = connect(port)
+            message, descriptors = GREETINGS[attack]()
+            socket.send_fds(sock, [message], descriptors)
+        elif attack == "whoever":
+            sock = connect(port)
+            socket.send_fds(sock, [hello()], [memory(), doorbell()])
+        else:
+            peer = Peer(port)
+            sock = peer.sock
+            {**ATTACKS, **HARMLESS}[attack](peer)
+            os.write(peer.bell, struct.pack("=Q", 1))
+            if attack in HARMLESS:
+                return None
+    except OSError as error:
+        return print(f"refused: {errno.errorcode.get(error.errno)}", flush=True)
+    return print(verdict(sock), flush=True)
+
+
+if sys.argv[1:] == ["names"]:
+    print(" ".join(GREETINGS), " ".join(ATTACKS), sep="\n")
+else:
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,305 @@
+%% A node under test: an OS process of its own, controlled over its standard input and output, so that
+%% the control channel does not depend on the carrier under test. The node that runs the tests is not
+%% distributed at all.
+-module(inet_rdma_test_node).
+
+-export([carrier/0, is_rdma/0, only_rdma/0, flags/0, erl/0, unique/1]).
+-export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
+-export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
+-export([connect/2, mesh/1, await_nodes/2]).
+-export_type([t/0, options/0]).
+
+-type t() :: #{peer := pid(), node := node(), os_pid := pos_integer(), name := string()}.
+
+-type options() :: #{
+    %% As after -sname or -name; none: not distributed; a unique one when it is missing.
+    name => string() | none,
+    %% Long names (-name).
+    long => boolean(),
+    cookie => string(),
+    %% Another one than the carrier under test.
+    carrier => string(),
+    %% Options of the carrier, as after `-inet_rdma'; left out with another carrier.
+    rdma => [{atom(), term()}],
+    %% More arguments for erl.
+    args => [string()]
+}.
+
+-define(BOOT_TIMEOUT_MS, 60000).
+-define(CALL_TIMEOUT_MS, 60000).
+-define(EXIT_TIMEOUT_MS, 20000).
+-define(REAPER, inet_rdma_test_reaper).
+
+%% The carrier under test: what `-proto_dist' gets.
+-spec carrier() -> string().
+carrier() ->
+    os:getenv("INET_RDMA_TEST_CARRIER", "inet_rdma").
+
+-spec is_rdma() -> boolean().
+is_rdma() ->
+    carrier() =:= "inet_rdma".
+
+%% For `init_per_suite' and cases of what other carriers do not have.
+-spec only_rdma() -> ok | {skip, string()}.
+only_rdma() ->
+    case is_rdma() of
+        true -> ok;
+        false -> {skip, "only inet_rdma has this; the carrier under test is " ++ carrier()}
+    end.
+
+%% The flags of erl that every node under test gets.
+-spec flags() -> [string()].
+flags() ->
+    flags(carrier()).
+
+flags(Carrier) ->
+    ["-pa", ebin(), "-pa", filename:dirname(code:which(?MODULE)), "-proto_dist", Carrier].
+
+-spec erl() -> file:filename().
+erl() ->
+    filename:join([code:root_dir(), "bin", "erl"]).
+
+%% A node name that no other run on this host uses.
+-spec unique(string()) -> string().
+unique(Prefix) ->
+    Number = integer_to_list(erlang:unique_integer([positive])),
+    Prefix ++ "_" ++ Number ++ "_" ++ os:getpid().
+
+%% Where the runner's -pa found the carrier; without one, where `make build' puts it.
+ebin() ->
+    case code:where_is_file("inet_rdma_dist.beam") of
+        non_existing ->
+            Root = filename:join([filename:dirname(code:which(?MODULE)), "..", ".."]),
+            filename:absname(filename:join([Root, "_build", "dev", "lib", "inet_rdma", "ebin"]));
+        Beam ->
+            filename:absname(filename:dirname(Beam))
+    end.
+
+-spec start(string()) -> t().
+start(Prefix) ->
+    start(Prefix, #{}).
+
+-spec start(string(), options()) -> t().
+start(Prefix, Options) ->
+    [Node] = start_all([{Prefix, Options}]),
+    Node.
+
+-spec start_all(pos_integer(), options()) -> [t()].
+start_all(Count, Options) ->
+    start_all([{[$a + I], Options} || I <- lists:seq(0, Count - 1)]).
+
+%% Starts nodes side by side and returns when all have booted.
+-spec start_all([{string(), options()}]) -> [t()].
+start_all(Wanted) ->
+    [await_boot(Booting) || Booting <- [launch(Prefix, Options) || {Prefix, Options} <- Wanted]].
+
+launch(Prefix, Options) ->
+    Name = maps:get(name, Options, unique(Prefix)),
+    Args = args(Name, Options),
+    Tag = make_ref(),
+    {ok, Peer} = peer:start(#{
+        connection => standard_io,
+        exec => erl(),
+        args => Args,
+        wait_boot => {self(), Tag},
+        peer_down => continue
+    }),
+    {links, Links} = process_info(Peer, links),
+    %% The erl script becomes erlexec, then beam.smp, by exec: one process all the way.
+    [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
+    remember(Peer, OsPid),
+    {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name}}.
+
+args(Name, Options) ->
+    name_flags(Name, maps:get(long, Options, false)) ++
+        ["-setcookie", maps:get(cookie, Options, "inet_rdma_test")] ++
+        flags(maps:get(carrier, Options, carrier())) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []).
+
+name_flags(none, _Long) -> [];
+name_flags(Name, true) -> ["-name", Name];
+name_flags(Name, false) -> ["-sname", Name].
+
+rdma_flags(Options) ->
+    case is_rdma() of
+        true -> lists:append([["-inet_rdma", format(Key), format(Value)] || {Key, Value} <- Options]);
+        false -> []
+    end.
+
+format(Term) when is_atom(Term) -> atom_to_list(Term);
+format(Term) -> lists:flatten(io_lib:format("~0p", [Term])).
+
+await_boot({Tag, #{peer := Peer} = Node}) ->
+    receive
+        {Tag, {started, Name, Peer}} -> Node#{node := Name};
+        {Tag, {boot_failed, Reason, Peer}} -> error({boot_failed, Reason, Node})
+    after ?BOOT_TIMEOUT_MS -> error({boot_timed_out, Node})
+    end.
+
+%% Runs a node that evaluates `Expression' and halts; its exit status and all that it wrote. For nodes that
+%% are not expected to boot. 137: it did neither in time and was killed.
+-spec run(string(), options(), string()) -> {non_neg_integer(), string()}.
+run(Prefix, Options, Expression) ->
+    Node = args(maps:get(name, Options, unique(Prefix)), Options),
+    Args = Node ++ ["-noinput", "-eval", Expression ++ ", halt(0)."],
+    Port = open_port({spawn_executable, erl()}, [
+        {args, Args}, {env, [{"ERL_CRASH_DUMP", "/dev/null"}]}, exit_status, stderr_to_stdout, hide
+    ]),
+    {os_pid, OsPid} = erlang:port_info(Port, os_pid),
+    Timer = erlang:send_after(?BOOT_TIMEOUT_MS, self(), {took_too_long, Port}),
+    Result = collect(Port, OsPid, []),
+    _ = erlang:cancel_timer(Timer),
+    Result.
+
+collect(Port, OsPid, Output) ->
+    receive
+        {Port, {data, Data}} ->
+            collect(Port, OsPid, [Output | Data]);
+        {Port, {exit_status, Status}} ->
+            {Status, lists:flatten(Output)};
+        {took_too_long, Port} ->
+            signal("KILL", OsPid),
+            collect(Port, OsPid, Output)
+    end.
+
+%% Ends a node the hard way and waits for the end of its process.
+-spec stop(t()) -> ok.
+stop(#{peer := Peer} = Node) ->
+    kill(Node),
+    await_exit(Node, ?EXIT_TIMEOUT_MS),
+    exit(Peer, kill),
+    ok.
+
+%% Ends every node that has been started and is still there, also those of a case that failed.
+-spec stop_all() -> ok.
+stop_all() ->
+    Left = remembered(),
+    [signal("KILL", OsPid) || {_Peer, OsPid} <- Left],
+    [await_os_exit(OsPid, ?EXIT_TIMEOUT_MS) || {_Peer, OsPid} <- Left],
+    [exit(Peer, kill) || {Peer, _OsPid} <- Left],
+    ok.
+
+-spec call(t(), module(), atom(), [term()]) -> term().
+call(Node, Module, Function, Args) ->
+    call(Node, Module, Function, Args, ?CALL_TIMEOUT_MS).
+
+-spec call(t(), module(), atom(), [term()], timeout()) -> term().
+call(#{peer := Peer}, Module, Function, Args, TimeoutMs) ->
+    peer:call(Peer, Module, Function, Args, TimeoutMs).
+
+%% The same call in each of the nodes, at the same time; the answers in the order of the nodes.
+-spec call_all([t()], module(), atom(), [term()]) -> [term()].
+call_all(Nodes, Module, Function, Args) ->
+    Parent = self(),
+    Calls = [
+        spawn_monitor(fun() ->
+            Parent ! {self(), call(Node, Module, Function, Args)},
+            ok
+        end)
+     || Node <- Nodes
+    ],
+    [
+        receive
+            {Pid, Answer} ->
+                erlang:demonitor(Ref, [flush]),
+                Answer;
+            {'DOWN', Ref, process, Pid, Reason} ->
+                error({call_failed, Module, Function, Reason})
+        end
+     || {Pid, Ref} <- Calls
+    ].
+
+-spec kill(t()) -> ok.
+kill(#{os_pid := OsPid}) -> signal("KILL", OsPid).
+
+-spec suspend(t()) -> ok.
+suspend(#{os_pid := OsPid}) ->
+    signal("STOP", OsPid),
+    %% The signal is on its way until the kernel shows the process as stopped.
+    inet_rdma_test_wait:until({stopped, OsPid}, 5000, fun() ->
+        inet_rdma_test_os:state(OsPid) =:= "T"
+    end),
+    ok.
+
+-spec resume(t()) -> ok.
+resume(#{os_pid := OsPid}) -> signal("CONT", OsPid).
+
+signal(Name, OsPid) ->
+    _ = os:cmd("kill -" ++ Name ++ " " ++ integer_to_list(OsPid)),
+    ok.
+
+-spec await_exit(t(), timeout()) -> ok.
+await_exit(#{os_pid := OsPid}, TimeoutMs) -> await_os_exit(OsPid, TimeoutMs).
+
+await_os_exit(OsPid, TimeoutMs) ->
+    inet_rdma_test_wait:until({end_of_process, OsPid}, TimeoutMs, fun() ->
+        not inet_rdma_test_os:is_alive(OsPid)
+    end),
+    ok.
+
+%% Connects the first node to the second and waits until both show it.
+-spec connect(t(), t()) -> ok.
+connect(#{node := NameA} = A, #{node := NameB} = B) ->
+    pong = call(A, net_adm, ping, [NameB]),
+    inet_rdma_test_wait:until({connected, NameA, NameB}, 10000, fun() ->
+        lists:member(NameA, call(B, erlang, nodes, [connected])) andalso
+            lists:member(NameB, call(A, erlang, nodes, [connected]))
+    end),
+    ok.
+
+%% Connects all nodes through the first; global builds the rest of the mesh. Global names are in step after it.
+-spec mesh([t()]) -> ok.
+mesh([First | Others] = Nodes) ->
+    [pong = call(First, net_adm, ping, [Name]) || #{node := Name} <- Others],
+    [await_nodes(Node, [Name || #{node := Name} = Other <- Nodes, Other =/= Node]) || Node <- Nodes],
+    _ = call_all(Nodes, global, sync, []),
+    ok.
+
+%% Waits until the node's `nodes()' are these.
+-spec await_nodes(t(), [node()]) -> ok.
+await_nodes(#{node := Name} = Node, Expected) ->
+    Sorted = lists:sort(Expected),
+    inet_rdma_test_wait:until({nodes_of, Name, Sorted}, 20000, fun() ->
+        case lists:sort(call(Node, erlang, nodes, [])) of
+            Sorted -> true;
+            Other -> Other
+        end
+    end),
+    ok.
+
+%% The reaper remembers the processes apart from the case that started them, which may be dead by the
+%% time of the cleaning up.
+remember(Peer, OsPid) ->
+    _ = reaper(),
+    ?REAPER ! {remember, Peer, OsPid},
+    ok.
+
+remembered() ->
+    Reaper = reaper(),
+    Ref = monitor(process, Reaper),
+    Reaper ! {take, self(), Ref},
+    receive
+        {Ref, Taken} ->
+            demonitor(Ref, [flush]),
+            Taken;
+        {'DOWN', Ref, process, Reaper, Reason} ->
+            error({reaper_is_dead, Reason})
+    end.
+
+reaper() ->
+    case whereis(?REAPER) of
+        undefined ->
+            Reaper = spawn(fun() -> reaper_loop([]) end),
+            true = register(?REAPER, Reaper),
+            Reaper;
+        Reaper ->
+            Reaper
+    end.
+
+reaper_loop(Known) ->
+    receive
+        {remember, Peer, OsPid} ->
+            reaper_loop([{Peer, OsPid} | Known]);
+        {take, Asker, Ref} ->
+            Asker ! {Ref, Known},
+            reaper_loop([])
+    end.

@@ -1,0 +1,55 @@
+%% The options of inet_rdma as the tests know them, apart from the carrier's own list: values that work, extremes, and
+%% values that must be refused.
+-module(inet_rdma_test_options).
+
+-export([keys/0, smallest/1, good/1, bad/1]).
+
+-spec keys() -> [atom()].
+keys() ->
+    [
+        fabric, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes, direct_bytes, dist_direct,
+        packet_max_bytes,
+        polling, spin_us, polling_threads, call_bytes, connect_timeout_ms, backlog
+    ].
+
+%% The smallest value that is accepted.
+-spec smallest(atom()) -> integer().
+smallest(ring_bytes) -> 4096;
+smallest(receive_slots) -> 16;
+smallest(landing_buffers) -> 0;
+smallest(landing_bytes) -> 4096;
+smallest(direct_bytes) -> 8192;
+smallest(packet_max_bytes) -> 65536;
+smallest(spin_us) -> 0;
+smallest(polling_threads) -> 1;
+smallest(call_bytes) -> 4096;
+smallest(connect_timeout_ms) -> 1;
+smallest(backlog) -> 1.
+
+%% Values that a pair of nodes works with: the one node has the first, the other the last.
+-spec good(atom()) -> [term(), ...].
+good(fabric) -> [auto, shm];
+%% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
+good(mode) -> [dynamic, indirect_only];
+good(ring_bytes) -> [4096, 10000, 1 bsl 24];
+good(receive_slots) -> [16, 100, 32768];
+good(landing_buffers) -> [0, 1, 256];
+good(landing_bytes) -> [4096, 70000, 1 bsl 20];
+good(direct_bytes) -> [8192, 16384, 1 bsl 30];
+good(dist_direct) -> [false, true];
+good(packet_max_bytes) -> [1 bsl 20, 2147483647];
+good(polling) -> [adaptive, event, busy];
+good(spin_us) -> [0, 50, 500];
+good(polling_threads) -> [1, 4];
+good(call_bytes) -> [4096, 1 bsl 20];
+good(connect_timeout_ms) -> [1000, 60000];
+good(backlog) -> [1, 4096].
+
+%% Values that are refused, as text of the command line.
+-spec bad(atom()) -> [string(), ...].
+bad(fabric) -> ["tcp", "7"];
+bad(mode) -> ["sometimes"];
+bad(polling) -> ["never"];
+bad(dist_direct) -> ["perhaps", "1"];
+%% erl would take a negative number for a flag of its own.
+bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].

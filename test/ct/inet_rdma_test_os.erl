@@ -1,0 +1,99 @@
+%% What the kernel says of a process: the tests believe it rather than the node.
+-module(inet_rdma_test_os).
+
+-export([is_alive/1, state/1, footprint/1, await_footprint/2, rss_bytes/1, cpu_ticks/1]).
+-export([rendezvous_sockets/0, rendezvous_sockets/1]).
+-export_type([footprint/0]).
+
+-type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
+
+%% False also for a zombie: it holds nothing any more.
+-spec is_alive(pos_integer()) -> boolean().
+is_alive(OsPid) ->
+    not lists:member(state(OsPid), ["", "Z", "X"]).
+
+%% The letter of /proc/PID/stat: "R", "S", "T" (stopped)...; "" when there is no such process.
+-spec state(pos_integer()) -> string().
+state(OsPid) ->
+    case stat_fields(OsPid) of
+        [State | _] -> State;
+        [] -> ""
+    end.
+
+%% User and system time used so far, in clock ticks (1/100 s on Linux).
+-spec cpu_ticks(pos_integer()) -> non_neg_integer().
+cpu_ticks(OsPid) ->
+    Fields = stat_fields(OsPid),
+    list_to_integer(lists:nth(12, Fields)) + list_to_integer(lists:nth(13, Fields)).
+
+%% The fields behind the command's name, which is in parentheses and may contain anything.
+stat_fields(OsPid) ->
+    case file:read_file(proc(OsPid, "stat")) of
+        {ok, Stat} ->
+            [_, Rest] = string:split(binary_to_list(Stat), ")", trailing),
+            string:lexemes(Rest, " \n");
+        {error, _} ->
+            []
+    end.
+
+%% All that a connection could leave behind in a process.
+-spec footprint(pos_integer()) -> footprint().
+footprint(OsPid) ->
+    #{
+        fds => length(entries(proc(OsPid, "fd"))),
+        threads => length(entries(proc(OsPid, "task"))),
+        memfd_maps => memfd_maps(OsPid),
+        sockets => length(named_sockets(OsPid))
+    }.
+
+entries(Directory) ->
+    {ok, Names} = file:list_dir(Directory),
+    Names.
+
+memfd_maps(OsPid) ->
+    {ok, Maps} = file:read_file(proc(OsPid, "maps")),
+    length(binary:matches(Maps, <<"memfd:">>)).
+
+%% The process's sockets with a rendezvous name: its listener, and one for each accepted connection.
+named_sockets(OsPid) ->
+    Directory = proc(OsPid, "fd"),
+    Links = [file:read_link(filename:join(Directory, Fd)) || Fd <- entries(Directory)],
+    Open = [list_to_binary(Link) || {ok, Link} <- Links],
+    [Line || Line <- rendezvous_sockets(), lists:member(<<"socket:[", (inode(Line))/binary, "]">>, Open)].
+
+inode(Line) ->
+    lists:nth(7, binary:split(Line, <<" ">>, [global, trim_all])).
+
+%% The rendezvous sockets of all nodes of this host, with the connections made through them.
+-spec rendezvous_sockets() -> [binary()].
+rendezvous_sockets() ->
+    {ok, Table} = file:read_file("/proc/net/unix"),
+    Lines = binary:split(Table, <<"\n">>, [global]),
+    [Line || Line <- Lines, binary:match(Line, <<"@inet_rdma/">>) =/= nomatch].
+
+%% Those of one port.
+-spec rendezvous_sockets(inet:port_number()) -> [binary()].
+rendezvous_sockets(Port) ->
+    Name = <<"@inet_rdma/", (integer_to_binary(Port))/binary>>,
+    [Line || Line <- rendezvous_sockets(), lists:last(binary:split(Line, <<" ">>, [global])) =:= Name].
+
+-spec rss_bytes(pos_integer()) -> non_neg_integer().
+rss_bytes(OsPid) ->
+    {ok, Status} = file:read_file(proc(OsPid, "status")),
+    {match, [Kilobytes]} = re:run(Status, "VmRSS:\\s+(\\d+) kB", [{capture, all_but_first, binary}]),
+    binary_to_integer(Kilobytes) * 1024.
+
+%% Waits until the process is back to at most this footprint.
+-spec await_footprint(pos_integer(), footprint()) -> ok.
+await_footprint(OsPid, Before) ->
+    inet_rdma_test_wait:until({footprint_of, OsPid, Before}, 15000, fun() ->
+        Now = footprint(OsPid),
+        case [Key || Key <- maps:keys(Before), map_get(Key, Now) > map_get(Key, Before)] of
+            [] -> true;
+            Grown -> maps:with(Grown, Now)
+        end
+    end),
+    ok.
+
+proc(OsPid, File) ->
+    filename:join(["/proc", integer_to_list(OsPid), File]).

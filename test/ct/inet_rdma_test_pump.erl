@@ -1,0 +1,57 @@
+%% Sends large messages without a pause, and pings beside them. Runs in the nodes under test.
+-module(inet_rdma_test_pump).
+
+-export([start/3, stop/1, pings/2]).
+
+-define(TIMEOUT_MS, 60000).
+
+%% Keeps so many messages of so many bytes under way to the other node.
+-spec start(node(), pos_integer(), pos_integer()) -> pid().
+start(Node, Bytes, UnderWay) ->
+    spawn(fun() ->
+        Sink = spawn_link(Node, inet_rdma_test_data, sink, [self()]),
+        Payload = inet_rdma_test_data:make(Bytes),
+        Wanted = {Bytes, erlang:md5(Payload)},
+        [send(Sink, Payload) || _ <- lists:seq(1, UnderWay)],
+        loop(Sink, Payload, Wanted, 0)
+    end).
+
+send(Sink, Payload) ->
+    Sink ! {self(), make_ref(), Payload}.
+
+loop(Sink, Payload, Wanted, Arrived) ->
+    receive
+        {stop, From, Ref} ->
+            From ! {Ref, Arrived};
+        {Answer, Result} when is_reference(Answer) ->
+            Wanted = Result,
+            send(Sink, Payload),
+            loop(Sink, Payload, Wanted, Arrived + 1)
+    end.
+
+%% Stops; how many have arrived whole.
+-spec stop(pid()) -> non_neg_integer().
+stop(Pump) ->
+    Ref = monitor(process, Pump),
+    Pump ! {stop, self(), Ref},
+    receive
+        {Ref, Arrived} ->
+            demonitor(Ref, [flush]),
+            Arrived;
+        {'DOWN', Ref, process, Pump, Reason} ->
+            error({pump_broke, Reason})
+    after ?TIMEOUT_MS -> error(pump_does_not_answer)
+    end.
+
+%% Pings the node, one after the other, for so long; what each took in milliseconds.
+-spec pings(node(), non_neg_integer()) -> [non_neg_integer()].
+pings(Node, DurationMs) ->
+    pings(Node, erlang:monotonic_time(millisecond) + DurationMs, []).
+
+pings(Node, DeadlineMs, Took) ->
+    StartMs = erlang:monotonic_time(millisecond),
+    pong = net_adm:ping(Node),
+    case erlang:monotonic_time(millisecond) of
+        NowMs when NowMs >= DeadlineMs -> [NowMs - StartMs | Took];
+        NowMs -> pings(Node, DeadlineMs, [NowMs - StartMs | Took])
+    end.

@@ -1,0 +1,159 @@
+%% What the cluster cases do inside the nodes: each function runs in a node and talks to others by name.
+-module(inet_rdma_test_remote).
+
+-export([spawn_answers/1, spawn_request_answers/1, link_breaks/1, monitor_fires/1, large_exit_by_monitor/2]).
+-export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
+-export([write_to_table/2, fill_table/3, hash_of_table/1]).
+-export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0]).
+
+-define(TIMEOUT_MS, 60000).
+
+-spec spawn_answers(node()) -> ok.
+spawn_answers(Node) ->
+    Ref = make_ref(),
+    Pid = spawn(Node, ?MODULE, answer, [self(), Ref]),
+    Node = node(Pid),
+    receive {Ref, Node} -> ok after ?TIMEOUT_MS -> error({no_answer_from, Node}) end.
+
+answer(To, Ref) ->
+    To ! {Ref, node()}.
+
+-spec spawn_request_answers(node()) -> ok.
+spawn_request_answers(Node) ->
+    process_flag(trap_exit, true),
+    Request = erlang:spawn_request(Node, ?MODULE, answer, [self(), Ref = make_ref()], [monitor]),
+    Pid = receive {spawn_reply, Request, ok, P} -> P after ?TIMEOUT_MS -> error(no_spawn_reply) end,
+    receive {Ref, Node} -> ok after ?TIMEOUT_MS -> error({no_answer_from, Node}) end,
+    receive {'DOWN', Request, process, Pid, normal} -> ok after ?TIMEOUT_MS -> error(no_down) end,
+    Undefined = erlang:spawn_request(Node, ?MODULE, no_such_function, [], [link, monitor, {reply, no}]),
+    receive {'DOWN', Undefined, process, _, {undef, _}} -> ok after ?TIMEOUT_MS -> error(no_down) end.
+
+-spec link_breaks(node()) -> ok.
+link_breaks(Node) ->
+    process_flag(trap_exit, true),
+    Pid = spawn_link(Node, ?MODULE, park, []),
+    Pid ! {finish, some_reason},
+    receive {'EXIT', Pid, some_reason} -> ok after ?TIMEOUT_MS -> error(no_exit_signal) end,
+    Other = spawn_link(Node, ?MODULE, park, []),
+    unlink(Other),
+    Monitor = monitor(process, Other),
+    exit(Other, killed_from_afar),
+    receive {'DOWN', Monitor, process, Other, killed_from_afar} -> ok after ?TIMEOUT_MS -> error(no_down) end,
+    receive {'EXIT', Other, _} -> error(unlinked_but_exit_signal) after 0 -> ok end.
+
+-spec monitor_fires(node()) -> ok.
+monitor_fires(Node) ->
+    {Pid, Monitor} = spawn_monitor(Node, ?MODULE, park, []),
+    Pid ! {finish, {done, Node}},
+    receive {'DOWN', Monitor, process, Pid, {done, Node}} -> ok after ?TIMEOUT_MS -> error(no_down) end,
+    Late = monitor(process, Pid),
+    receive {'DOWN', Late, process, Pid, noproc} -> ok after ?TIMEOUT_MS -> error(no_noproc) end,
+    ByName = monitor(process, {no_such_name, Node}),
+    receive
+        {'DOWN', ByName, process, {no_such_name, Node}, noproc} -> ok
+    after ?TIMEOUT_MS -> error(no_noproc)
+    end.
+
+park() ->
+    receive {finish, Reason} -> exit(Reason) end.
+
+-spec large_exit_by_monitor(node(), pos_integer()) -> ok.
+large_exit_by_monitor(Node, Bytes) ->
+    {Pid, Monitor} = spawn_monitor(Node, inet_rdma_test_data, exit_with, [Bytes]),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> check_large(Reason, Bytes)
+    after ?TIMEOUT_MS -> error(no_down)
+    end.
+
+-spec large_exit_by_link(node(), pos_integer()) -> ok.
+large_exit_by_link(Node, Bytes) ->
+    process_flag(trap_exit, true),
+    Pid = spawn_link(Node, inet_rdma_test_data, exit_with, [Bytes]),
+    receive {'EXIT', Pid, Reason} -> check_large(Reason, Bytes) after ?TIMEOUT_MS -> error(no_exit_signal) end.
+
+check_large({large, Hash, Binary}, Bytes) when byte_size(Binary) =:= Bytes ->
+    Hash = erlang:md5(Binary),
+    ok.
+
+%% Starts a process that has this node's part of something and stays.
+register_global(Name) ->
+    started(Name, fun() -> global:register_name(Name, self()) end).
+
+join_group(Group) ->
+    case whereis(pg) of
+        undefined -> {ok, _} = pg:start(pg);
+        _ -> ok
+    end,
+    started(Group, fun() -> pg:join(Group, self()) end).
+
+%% Runs the function in a new process that stays; {Pid, what the function returned}.
+started(What, Fun) ->
+    Caller = self(),
+    Pid = spawn(fun() ->
+        Caller ! {self(), Fun()},
+        receive stop -> ok end
+    end),
+    receive {Pid, Result} -> {Pid, Result} after ?TIMEOUT_MS -> error({never_started, What}) end.
+
+%% Connects at a moment of the host's clock: two nodes told the same moment connect at once.
+-spec connect_at(node(), integer()) -> boolean().
+connect_at(Node, AtMicros) ->
+    case os:system_time(microsecond) >= AtMicros of
+        true -> net_kernel:connect_node(Node);
+        false -> connect_at(Node, AtMicros)
+    end.
+
+-spec disconnect_and_wait(node()) -> ok.
+disconnect_and_wait(Node) ->
+    _ = erlang:disconnect_node(Node),
+    await_down(Node, 10000).
+
+-spec await_down(node(), non_neg_integer()) -> ok.
+await_down(Node, TimeoutMs) ->
+    ok = net_kernel:monitor_nodes(true, [{node_type, all}]),
+    Down =
+        case lists:member(Node, nodes(connected)) of
+            false -> ok;
+            true -> receive {nodedown, Node, _} -> ok after TimeoutMs -> error({still_connected, Node}) end
+        end,
+    ok = net_kernel:monitor_nodes(false, [{node_type, all}]),
+    Down.
+
+%% So many processes at once call the other node; all must get the answer.
+-spec many_calls(node(), pos_integer()) -> ok.
+many_calls(Node, Count) ->
+    Callers = [spawn_monitor(fun() -> Node = rpc:call(Node, erlang, node, []) end) || _ <- lists:seq(1, Count)],
+    [
+        receive {'DOWN', Ref, process, Pid, Reason} -> normal = Reason after ?TIMEOUT_MS -> error(no_answer) end
+     || {Pid, Ref} <- Callers
+    ],
+    ok.
+
+-spec whoami() -> {node(), OsPid :: pos_integer(), pid()}.
+whoami() ->
+    {node(), list_to_integer(os:getpid()), self()}.
+
+%% The process that accepts for net_kernel. Its state is a record of its own; of `#listen{}' in it the
+%% acceptor is the third field.
+-spec acceptor() -> pid().
+acceptor() ->
+    [Acceptor] = [
+        element(3, Listen)
+     || Field <- tuple_to_list(sys:get_state(net_kernel)),
+        is_list(Field),
+        Listen <- Field,
+        element(1, Listen) =:= listen
+    ],
+    Acceptor.
+
+%% A transaction that is over when it is done on all nodes that have a copy.
+write_to_table(Table, Key) ->
+    mnesia:sync_transaction(fun() -> mnesia:write({Table, Key, node()}) end).
+
+fill_table(Table, Keys, Bytes) ->
+    [ok = mnesia:dirty_write({Table, Key, rand:bytes(Bytes)}) || Key <- Keys],
+    ok.
+
+%% Of this node's own copy.
+hash_of_table(Table) ->
+    erlang:md5(term_to_binary(lists:sort(ets:tab2list(Table)))).

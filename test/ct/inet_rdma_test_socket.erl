@@ -1,0 +1,66 @@
+%% What the socket cases do inside a node. Runs in the nodes under test.
+-module(inet_rdma_test_socket).
+
+-export([serve_reasons/1, last_reason/0, say_and_wait/2]).
+
+-define(TIMEOUT_MS, 20000).
+
+%% Listens and reads each connection to its end; the port.
+-spec serve_reasons([term()]) -> inet:port_number().
+serve_reasons(Options) ->
+    Caller = self(),
+    Server = spawn(fun() ->
+        true = register(?MODULE, self()),
+        {ok, Listener} = inet_rdma:listen(0, Options),
+        {ok, Port} = inet_rdma:port(Listener),
+        Caller ! {self(), Port},
+        Self = self(),
+        spawn_link(fun() -> accept_loop(Self, Listener) end),
+        answer_loop(none)
+    end),
+    receive {Server, Port} -> Port after ?TIMEOUT_MS -> error(no_listener) end.
+
+%% Any process may accept, though another owns the listener. More is sent than the peer's ring takes, so that its
+%% advertisements are used.
+accept_loop(Server, Listener) ->
+    {ok, Socket} = inet_rdma:accept(Listener),
+    _ = spawn(fun() -> inet_rdma:send(Socket, binary:copy(<<7>>, 300000)) end),
+    Server ! {reason, read_to_the_end(Socket)},
+    ok = inet_rdma:close(Socket),
+    accept_loop(Server, Listener).
+
+read_to_the_end(Socket) ->
+    case inet_rdma:recv(Socket, 0, ?TIMEOUT_MS) of
+        {ok, _} -> read_to_the_end(Socket);
+        {error, Reason} -> Reason
+    end.
+
+answer_loop(Last) ->
+    receive
+        {reason, Reason} ->
+            answer_loop(Reason);
+        {last_reason, From, Ref} ->
+            From ! {Ref, Last},
+            answer_loop(none)
+    end.
+
+%% Why the connection before ended; `none' when it has not or has been told.
+-spec last_reason() -> term().
+last_reason() ->
+    Ref = make_ref(),
+    ?MODULE ! {last_reason, self(), Ref},
+    receive {Ref, Reason} -> Reason after ?TIMEOUT_MS -> error(no_server) end.
+
+%% Connects to a node as if to begin the handshake, says this and waits for the other side to end it.
+-spec say_and_wait(inet:port_number(), binary()) -> {closed, term()} | still_open.
+say_and_wait(Port, Words) ->
+    {ok, Socket} = inet_rdma:connect("localhost", Port, [{packet, 4}]),
+    case inet_rdma:send(Socket, Words) of
+        ok ->
+            case read_to_the_end(Socket) of
+                timeout -> still_open;
+                Reason -> {closed, Reason}
+            end;
+        {error, Reason} ->
+            {closed, Reason}
+    end.

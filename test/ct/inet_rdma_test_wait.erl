@@ -1,0 +1,53 @@
+%% Bounded waits on conditions: the only way in which these tests let time pass.
+-module(inet_rdma_test_wait).
+
+-export([until/3, holds/3]).
+
+-define(INTERVAL_MS, 10).
+
+%% Asks `Condition' until it answers `true' or `{ok, Value}'; returns `true' or `Value'.
+%% Fails, with what it waited for and the last answer, when that has not come true after `TimeoutMs'.
+-spec until(What :: term(), TimeoutMs :: non_neg_integer(), Condition :: fun(() -> term())) -> term().
+until(What, TimeoutMs, Condition) ->
+    until_deadline(What, TimeoutMs, now_ms() + TimeoutMs, Condition).
+
+until_deadline(What, TimeoutMs, Deadline, Condition) ->
+    case Condition() of
+        true ->
+            true;
+        {ok, Value} ->
+            Value;
+        Other ->
+            case now_ms() >= Deadline of
+                true ->
+                    error({never_came_true, What, {waited_ms, TimeoutMs}, {last, Other}});
+                false ->
+                    pause(),
+                    until_deadline(What, TimeoutMs, Deadline, Condition)
+            end
+    end.
+
+%% Asks `Condition' again and again for `DurationMs'; fails as soon as it does not answer `true'.
+-spec holds(What :: term(), DurationMs :: non_neg_integer(), Condition :: fun(() -> term())) -> ok.
+holds(What, DurationMs, Condition) ->
+    holds_until(What, now_ms(), DurationMs, Condition).
+
+holds_until(What, StartMs, DurationMs, Condition) ->
+    case Condition() of
+        true ->
+            case now_ms() >= StartMs + DurationMs of
+                true ->
+                    ok;
+                false ->
+                    pause(),
+                    holds_until(What, StartMs, DurationMs, Condition)
+            end;
+        Other ->
+            error({did_not_hold, What, {after_ms, now_ms() - StartMs}, {answer, Other}})
+    end.
+
+pause() ->
+    receive after ?INTERVAL_MS -> ok end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

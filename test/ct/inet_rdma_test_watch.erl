@@ -1,0 +1,114 @@
+%% Processes that note what the runtime system tells them. Runs in the node under test.
+-module(inet_rdma_test_watch).
+
+-export([nodes_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, seen/1, stop/1]).
+
+%% Notes each way in which the end of the connection to this node is told.
+-spec nodes_of(node()) -> {pid(), ok}.
+nodes_of(Node) ->
+    noting(
+        fun() ->
+            true = monitor_node(Node, true),
+            net_kernel:monitor_nodes(true, [{node_type, all}])
+        end,
+        fun
+            ({nodedown, N}) when N =:= Node -> {note, monitor_node};
+            ({nodedown, N, _}) when N =:= Node -> {note, monitor_nodes};
+            (_) -> ignore
+        end
+    ).
+
+%% Notes processes that were suspended for a busy connection.
+-spec busy_ports() -> {pid(), ok}.
+busy_ports() ->
+    noting(
+        fun() ->
+            _ = erlang:system_monitor(self(), [busy_dist_port]),
+            ok
+        end,
+        fun
+            ({monitor, Pid, busy_dist_port, _}) -> {note, Pid};
+            (_) -> ignore
+        end
+    ).
+
+%% Notes connects of a peer that found an attempt of this node under way: net_kernel tells the process
+%% that serves the peer which of the two goes on.
+-spec collisions() -> {pid(), ok}.
+collisions() ->
+    noting(
+        fun() ->
+            1 = erlang:trace(whereis(net_kernel), true, [send]),
+            ok
+        end,
+        fun
+            ({trace, _, send, {_, {accept_pending, nok_pending}}, _}) -> {note, nok_pending};
+            ({trace, _, send, {_, {accept_pending, ok_pending}}, _}) -> {note, ok_pending};
+            (_) -> ignore
+        end
+    ).
+
+%% Sends {hello, self()} to the process `greetings' of the node whenever it comes up.
+-spec greet(node()) -> {pid(), ok}.
+greet(Node) ->
+    noting(
+        fun() -> net_kernel:monitor_nodes(true) end,
+        fun
+            ({nodeup, N}) when N =:= Node ->
+                {greetings, Node} ! {hello, self()},
+                {note, greeted};
+            (_) ->
+                ignore
+        end
+    ).
+
+%% Notes what comes to the name `greetings'.
+-spec greetings() -> {pid(), ok}.
+greetings() ->
+    noting(
+        fun() ->
+            true = register(greetings, self()),
+            ok
+        end,
+        fun(Message) -> {note, Message} end
+    ).
+
+%% Ends the process and waits for the end.
+-spec stop(pid()) -> true.
+stop(Watcher) ->
+    Ref = monitor(process, Watcher),
+    exit(Watcher, kill),
+    receive {'DOWN', Ref, process, Watcher, _} -> true end.
+
+%% What has been noted so far, oldest first.
+-spec seen(pid()) -> [term()].
+seen(Watcher) ->
+    Ref = monitor(process, Watcher),
+    Watcher ! {seen, self(), Ref},
+    receive
+        {Ref, Noted} ->
+            demonitor(Ref, [flush]),
+            lists:reverse(Noted);
+        {'DOWN', Ref, process, Watcher, Reason} ->
+            error({watcher_is_dead, Reason})
+    end.
+
+noting(Start, Judge) ->
+    Caller = self(),
+    Pid = spawn(fun() ->
+        Caller ! {self(), Start()},
+        loop(Judge, [])
+    end),
+    receive {Pid, Result} -> {Pid, Result} end.
+
+loop(Judge, Noted) ->
+    receive
+        {seen, From, Ref} ->
+            From ! {Ref, Noted},
+            loop(Judge, Noted);
+        Message ->
+            case Judge(Message) of
+                {note, Note} -> loop(Judge, [Note | Noted]);
+                ignore -> loop(Judge, Noted)
+            end
+    end.

@@ -1,0 +1,264 @@
+%% A connection from its start to its end: nothing is left behind, and what the node says of it is true.
+-module(lifecycle_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([thousand_connects_leak_nothing/1, death_of_the_acceptor_keeps_live_links/1]).
+-export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_of_several_connections/1]).
+-export([purge_of_the_native_module_is_harmless/1, reload_of_the_native_module_is_harmless/1]).
+-export([delete_of_the_native_module_costs_links_only/1]).
+
+-define(MB, 1048576).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [
+        thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, node_info_is_sane,
+        socket_options_of_a_connection, info_counts, info_of_several_connections,
+        purge_of_the_native_module_is_harmless, reload_of_the_native_module_is_harmless,
+        delete_of_the_native_module_costs_links_only
+    ].
+
+init_per_testcase(Case, Config) ->
+    OnlyRdma = [
+        info_counts, info_of_several_connections, purge_of_the_native_module_is_harmless,
+        reload_of_the_native_module_is_harmless, delete_of_the_native_module_costs_links_only
+    ],
+    case lists:member(Case, OnlyRdma) andalso inet_rdma_test_node:only_rdma() of
+        {skip, _} = Skip -> Skip;
+        _ -> Config
+    end.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+thousand_connects_leak_nothing(_Config) ->
+    [A, B] = pair(#{}),
+    %% The first ones load code and let allocators and tables grow to their working size.
+    cycles(A, B, 100),
+    Before = [{Node, usage(Node), footprint(Node), rss(Node)} || Node <- [A, B]],
+    cycles(A, B, 1000),
+    [
+        begin
+            ok = inet_rdma_test_os:await_footprint(maps:get(os_pid, Node), Footprint),
+            await_usage(Node, Usage),
+            ct:pal("~p: ~p, resident memory grew by ~b KB", [name(Node), Footprint, (rss(Node) - Rss) div 1024]),
+            %% One leaked connection would be more than 2 MB of it.
+            ?assert(rss(Node) - Rss < 64 * ?MB)
+        end
+     || {Node, Usage, Footprint, Rss} <- Before
+    ].
+
+%% Each side closes in turn; the other's connect comes with a message, small or large.
+cycles(A, B, Count) ->
+    [
+        begin
+            {X, Y} = case I rem 2 of 0 -> {A, B}; 1 -> {B, A} end,
+            Size = case I rem 10 of 0 -> 200000; _ -> 100 end,
+            ok = call(X, inet_rdma_test_data, send_and_compare, [name(Y), [Size]]),
+            ok = call(X, inet_rdma_test_remote, disconnect_and_wait, [name(Y)]),
+            ok = call(Y, inet_rdma_test_remote, disconnect_and_wait, [name(X)])
+        end
+     || I <- lists:seq(1, Count)
+    ].
+
+usage(Node) ->
+    [_ = call(Node, erlang, garbage_collect, [Pid]) || Pid <- call(Node, erlang, processes, [])],
+    #{
+        processes => call(Node, erlang, system_info, [process_count]),
+        ports => call(Node, erlang, system_info, [port_count]),
+        tables => length(call(Node, ets, all, [])),
+        memory => call(Node, erlang, memory, [total])
+    }.
+
+await_usage(Node, Before) ->
+    %% The runtime system keeps an entry for each connection it ever had until it sweeps them: allow 3 KB each.
+    Allowed = Before#{memory := maps:get(memory, Before) + 3 * ?MB},
+    inet_rdma_test_wait:until({usage_of, name(Node), Before}, 20000, fun() ->
+        Now = usage(Node),
+        case [Key || Key <- maps:keys(Allowed), map_get(Key, Now) > map_get(Key, Allowed)] of
+            [] -> true;
+            Grown -> maps:with(Grown, Now)
+        end
+    end).
+
+%% net_kernel starts a new acceptor; who is connected does not notice, who is not can connect.
+death_of_the_acceptor_keeps_live_links(_Config) ->
+    [A, B] = pair(#{}),
+    Watcher = watch(A, B),
+    Acceptor = call(A, inet_rdma_test_remote, acceptor, []),
+    true = call(A, erlang, exit, [Acceptor, kill]),
+    inet_rdma_test_wait:until(new_acceptor, 10000, fun() ->
+        New = call(A, inet_rdma_test_remote, acceptor, []),
+        New =/= Acceptor andalso call(A, erlang, is_process_alive, [New])
+    end),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, ?MB]]),
+    C = inet_rdma_test_node:start("c"),
+    ok = inet_rdma_test_node:connect(C, A),
+    ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
+
+node_info_is_sane(_Config) ->
+    [A, B] = pair(#{}),
+    Info = node_info(A, B),
+    ?assertEqual(up, proplists:get_value(state, Info)),
+    ?assertEqual(normal, proplists:get_value(type, Info)),
+    ct:pal("address: ~p", [proplists:get_value(address, Info)]),
+    [begin
+        InBefore = proplists:get_value(in, node_info(Node, Peer)),
+        OutBefore = proplists:get_value(out, node_info(Node, Peer)),
+        %% A hundred messages each way are at least that many packets, and do not count as millions.
+        ok = call(Node, inet_rdma_test_data, echo_and_compare, [name(Peer), lists:duplicate(100, 10)]),
+        inet_rdma_test_wait:until({packets_counted, name(Node)}, 5000, fun() ->
+            Now = node_info(Node, Peer),
+            In = proplists:get_value(in, Now) - InBefore,
+            Out = proplists:get_value(out, Now) - OutBefore,
+            (In >= 100 andalso In < 10000 andalso Out >= 100 andalso Out < 10000) orelse {In, Out}
+        end)
+     end || {Node, Peer} <- [{A, B}, {B, A}]],
+    {ok, Infos} = call(A, net_kernel, nodes_info, []),
+    ?assertEqual([name(B)], [Node || {Node, _} <- Infos]),
+    ?assertMatch({error, _}, call(A, net_kernel, node_info, ['nobody@nowhere'])).
+
+%% What a carrier does not have is an error or left out, and nothing happens to the connection.
+socket_options_of_a_connection(_Config) ->
+    [A, B] = pair(#{}),
+    Watcher = watch(A, B),
+    Asked = [
+        call(A, net_kernel, getopts, [name(B), [nodelay]]),
+        call(A, net_kernel, setopts, [name(B), [{nodelay, true}]]),
+        call(A, net_kernel, setopts, [new, [{nodelay, true}]]),
+        call(A, net_kernel, getopts, [name(B), [no_such_option]]),
+        call(A, net_kernel, setopts, [name(B), [{no_such_option, 1}]])
+    ],
+    ct:pal("~p", [Asked]),
+    [?assert(Answer =:= ok orelse lists:member(element(1, Answer), [ok, error])) || Answer <- Asked],
+    ?assertMatch({error, _}, lists:last(Asked)),
+    ?assertMatch({error, _}, call(A, net_kernel, getopts, ['nobody@nowhere', [nodelay]])),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, ?MB]]),
+    ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
+
+info_counts(_Config) ->
+    [A, B] = pair(#{rdma => [{dist_direct, true}]}),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(1000, 100)]),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(20, ?MB)]),
+    Mine = settled_info(A, B),
+    Theirs = settled_info(B, A),
+    ct:pal("~p~n~p", [Mine, Theirs]),
+    Keys = [
+        id, node, fabric, state, peer, bytes_sent, bytes_received, packets_sent, packets_received,
+        direct_transfers_sent, indirect_transfers_sent, direct_bytes_sent, indirect_bytes_sent,
+        direct_transfers_received, indirect_transfers_received, direct_bytes_received, indirect_bytes_received,
+        percent_direct_sent, percent_direct_received, phase_switches, credit_stalls, wakeups_sent,
+        wakeups_received, polls, ring_bytes, ring_used, landing_buffers, landing_used
+    ],
+    ?assertEqual([], Keys -- maps:keys(Mine)),
+    %% What the one has sent the other has received.
+    [
+        ?assertEqual({Sent, map_get(Sent, Mine)}, {Sent, map_get(Received, Theirs)})
+     || {Sent, Received} <- [
+            {bytes_sent, bytes_received}, {direct_transfers_sent, direct_transfers_received},
+            {indirect_transfers_sent, indirect_transfers_received}, {direct_bytes_sent, direct_bytes_received},
+            {indirect_bytes_sent, indirect_bytes_received}, {packets_sent, packets_received}
+        ]
+    ],
+    #{bytes_sent := Sent, direct_bytes_sent := Direct, indirect_bytes_sent := Indirect} = Mine,
+    ?assertEqual(Sent, Direct + Indirect),
+    ?assert(Sent > 20 * ?MB),
+    #{percent_direct_sent := Percent, landing_buffers := Buffers, landing_used := Used} = Mine,
+    ?assert(abs(Percent - 100 * Direct / Sent) =< 1.0),
+    ?assert(Used =< Buffers),
+    ?assertEqual(0, maps:get(ring_used, Theirs)),
+    ?assert(Direct > 0),
+    ?assert(Indirect > 0).
+
+info_of_several_connections(_Config) ->
+    Nodes = inet_rdma_test_node:start_all(4, #{}),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [await_info(Node, Nodes) || Node <- Nodes],
+    [A, B | Others] = Nodes,
+    inet_rdma_test_node:kill(B),
+    await_info(A, [A | Others]).
+
+%% The one that lost of two simultaneous connects is not up, but may still be listed.
+await_info(Node, Nodes) ->
+    Expected = lists:sort([name(Peer) || Peer <- Nodes, Peer =/= Node]),
+    inet_rdma_test_wait:until({info_of, name(Node)}, 10000, fun() ->
+        case lists:sort([Name || #{node := Name, state := up} <- call(Node, inet_rdma, info, [])]) of
+            Expected -> true;
+            Other -> Other
+        end
+    end).
+
+purge_of_the_native_module_is_harmless(_Config) ->
+    survives(fun(A) ->
+        [call(A, code, Function, [inet_rdma_nif]) || Function <- [purge, soft_purge, purge]]
+    end).
+
+%% Nobody who deletes the module can expect its links to live. The node does, and makes new ones.
+delete_of_the_native_module_costs_links_only(_Config) ->
+    [A, B] = pair(#{}),
+    Answers = [call(A, code, Function, [inet_rdma_nif]) || Function <- [delete, purge]],
+    ct:pal("~p", [Answers]),
+    inet_rdma_test_wait:until(connected_again, 10000, fun() ->
+        call(A, net_adm, ping, [name(B)]) =:= pong andalso call(B, net_adm, ping, [name(A)]) =:= pong
+    end),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
+
+reload_of_the_native_module_is_harmless(_Config) ->
+    survives(fun(A) ->
+        [call(A, code, Function, [inet_rdma_nif]) || Function <- [load_file, purge, load_file, purge]]
+    end).
+
+%% The connection lives through it, and new ones can be made after it.
+survives(Tamper) ->
+    [A, B] = pair(#{}),
+    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Pump = call(A, inet_rdma_test_pump, start, [name(B), 100000, 4]),
+    Answers = Tamper(A),
+    ct:pal("~p", [Answers]),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]),
+    Arrived = call(A, inet_rdma_test_pump, stop, [Pump]),
+    ?assert(Arrived > 0),
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+    C = inet_rdma_test_node:start("c"),
+    ok = inet_rdma_test_node:connect(C, A),
+    ok = inet_rdma_test_node:connect(A, C).
+
+node_info(Node, Peer) ->
+    {ok, Info} = call(Node, net_kernel, node_info, [name(Peer)]),
+    Info.
+
+%% The counters, once two looks show the same.
+settled_info(Node, Peer) ->
+    Look = fun() ->
+        [Info] = [I || #{node := N} = I <- call(Node, inet_rdma, info, []), N =:= name(Peer)],
+        maps:without([polls], Info)
+    end,
+    inet_rdma_test_wait:until(counters_settle, 10000, fun() ->
+        First = Look(),
+        ok = inet_rdma_test_wait:holds(pause, 100, fun() -> true end),
+        case Look() of
+            First -> {ok, First#{polls => 0}};
+            Other -> Other
+        end
+    end).
+
+watch(Node, Peer) ->
+    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
+    Watcher.
+
+footprint(#{os_pid := OsPid}) -> inet_rdma_test_os:footprint(OsPid).
+
+rss(#{os_pid := OsPid}) -> inet_rdma_test_os:rss_bytes(OsPid).
+
+pair(Options) ->
+    [A, B] = inet_rdma_test_node:start_all(2, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    [A, B].
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.

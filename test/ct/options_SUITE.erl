@@ -1,0 +1,130 @@
+%% Every option: good values work from end to end, a bad one is an error at the start that names key and value.
+-module(options_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
+-export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
+-export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
+-export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    Singles = [
+        list_is_complete, unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
+        command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
+        flags_that_make_prints_work
+    ],
+    Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
+
+%% A group for each option, named like it.
+groups() ->
+    [{Key, [], [good_values_work, bad_values_are_named]} || Key <- inet_rdma_test_options:keys()].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Key, Config) ->
+    [{key, Key} | Config].
+
+end_per_group(_Key, _Config) ->
+    ok.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+good_values_work(Config) ->
+    Key = proplists:get_value(key, Config),
+    Values = inet_rdma_test_options:good(Key),
+    Nodes = inet_rdma_test_node:start_all([{"n", #{rdma => [{Key, Value}]}} || Value <- Values]),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [
+        ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1, 1000, 70000, 500000]])
+     || A <- Nodes, B <- Nodes, A =/= B
+    ],
+    %% The node has what was asked for.
+    [
+        ?assertMatch({ok, #{Key := Value}}, call(Node, inet_rdma_options, node, []))
+     || {Node, Value} <- lists:zip(Nodes, Values)
+    ].
+
+bad_values_are_named(Config) ->
+    Key = proplists:get_value(key, Config),
+    [
+        refused_with(["-inet_rdma", atom_to_list(Key), Value], [atom_to_list(Key), Value])
+     || Value <- inet_rdma_test_options:bad(Key)
+    ].
+
+%% The tests know every option that the carrier has.
+list_is_complete(_Config) ->
+    Node = inet_rdma_test_node:start("n", #{name => none}),
+    Known = [Key || {Key, _, _} <- call(Node, inet_rdma_options, list, [])],
+    ?assertEqual(lists:sort(Known), lists:sort(inet_rdma_test_options:keys())).
+
+unknown_key_is_named(_Config) ->
+    refused_with(["-inet_rdma", "ring_byte", "8192"], ["ring_byte", "unknown"]).
+
+key_without_a_value(_Config) ->
+    refused_with(["-inet_rdma", "ring_bytes"], ["ring_bytes"]).
+
+several_flags(_Config) ->
+    Args = ["-inet_rdma", "ring_bytes", "8192", "polling", "event", "-inet_rdma", "backlog", "9"],
+    [A, B] = inet_rdma_test_node:start_all([{"a", #{args => Args}}, {"b", #{}}]),
+    ok = inet_rdma_test_node:connect(A, B),
+    ?assertMatch(
+        {ok, #{ring_bytes := 8192, polling := event, backlog := 9}}, call(A, inet_rdma_options, node, [])
+    ).
+
+environment_of_the_application(Config) ->
+    Args = ["-config", sys_config(Config, [{ring_bytes, 8192}, {polling, busy}])],
+    [A, B] = inet_rdma_test_node:start_all([{"a", #{args => Args}}, {"b", #{}}]),
+    ok = inet_rdma_test_node:connect(A, B),
+    ?assertMatch({ok, #{ring_bytes := 8192, polling := busy}}, call(A, inet_rdma_options, node, [])).
+
+command_line_wins(Config) ->
+    Args = ["-config", sys_config(Config, [{ring_bytes, 8192}, {backlog, 7}]), "-inet_rdma", "ring_bytes", "16384"],
+    Node = inet_rdma_test_node:start("a", #{args => Args}),
+    ?assertMatch({ok, #{ring_bytes := 16384, backlog := 7}}, call(Node, inet_rdma_options, node, [])).
+
+bad_environment_is_named(Config) ->
+    refused_with(["-config", sys_config(Config, [{ring_bytes, small}])], ["ring_bytes", "small"]),
+    refused_with(["-config", sys_config(Config, [{no_such_thing, 1}])], ["no_such_thing"]).
+
+%% A node of another carrier does not mind the flags.
+flags_of_other_carriers_are_left_alone(_Config) ->
+    {Status, Output} = inet_rdma_test_node:run(
+        "n", #{carrier => "inet_tcp", args => ["-inet_rdma", "no_such_key", "1"]}, "true"
+    ),
+    ?assertEqual({0, ""}, {Status, Output}).
+
+%% `make -s erl-flags' prints what a node needs: no more than these here.
+flags_that_make_prints_work(_Config) ->
+    {Status, Output} = inet_rdma_test_node:run("n", #{}, "io:put_chars(atom_to_list(node()))"),
+    ?assertEqual(0, Status),
+    ?assertMatch([_, _], string:lexemes(Output, "@")).
+
+%% The node does not start, and what it writes has all these words.
+refused_with(Args, Words) ->
+    {Status, Output} = inet_rdma_test_node:run("n", #{args => Args}, "true"),
+    ct:pal("exit status ~p~n~ts", [Status, Output]),
+    ?assertNotEqual(0, Status),
+    ?assertNotEqual(137, Status),
+    [?assertNotEqual({nomatch, Word}, {string:find(Output, Word), Word}) || Word <- Words].
+
+sys_config(Config, Environment) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), inet_rdma_test_node:unique("sys") ++ ".config"),
+    ok = file:write_file(File, io_lib:format("~p.~n", [[{inet_rdma, Environment}]])),
+    File.
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.

@@ -1,0 +1,217 @@
+%% What goes over a connection arrives: every size whole, each pair's messages in order, whatever the buffers,
+%% the mode and the polling.
+-module(transfer_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
+-export([sizes_around_boundaries/1, sizes_both_ways/1, binary_of_16_mb/1, binary_of_256_mb/1]).
+-export([order_of_one_sender/1, order_of_many_senders_both_ways/1, order_across_kinds_and_new_atoms/1]).
+-export([exit_reasons_while_streaming/1, iolists_and_shared_binaries/1]).
+-export([different_buffers/1, smallest_buffers/1, largest_buffers/1, only_direct/1, only_indirect/1]).
+-export([unequal_modes/1, polling_event/1, polling_busy/1, several_polling_threads/1, bytes_per_call/1]).
+
+-define(MB, 1048576).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, default_options}, {group, landing}, {group, own_options}].
+
+groups() ->
+    Cases = [
+        sizes_around_boundaries, sizes_both_ways, binary_of_16_mb, binary_of_256_mb, order_of_one_sender,
+        order_of_many_senders_both_ways, exit_reasons_while_streaming, iolists_and_shared_binaries
+    ],
+    [
+        {default_options, [], Cases},
+        %% Bulk goes straight into landing buffers.
+        {landing, [], [order_across_kinds_and_new_atoms | Cases]},
+        {own_options, [], [
+            different_buffers, smallest_buffers, largest_buffers, only_direct, only_indirect, unequal_modes,
+            polling_event, polling_busy, several_polling_threads, bytes_per_call
+        ]}
+    ].
+
+init_per_group(default_options, Config) ->
+    [A, B] = inet_rdma_test_node:start_all(2, #{}),
+    ok = inet_rdma_test_node:connect(A, B),
+    [{pair, {A, B}} | Config];
+init_per_group(landing, Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok ->
+            Options = #{rdma => [{dist_direct, true}]},
+            [A, B] = inet_rdma_test_node:start_all([{"a", Options}, {"b", Options}]),
+            ok = inet_rdma_test_node:connect(A, B),
+            [{pair, {A, B}} | Config];
+        Skip ->
+            Skip
+    end;
+init_per_group(own_options, Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_group(_Group, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+init_per_testcase(_Case, Config) ->
+    Config.
+
+%% The pair of the group of default options serves all its cases.
+end_per_testcase(_Case, Config) ->
+    case proplists:is_defined(pair, Config) of
+        true -> ok;
+        false -> inet_rdma_test_node:stop_all()
+    end.
+
+sizes_around_boundaries(Config) ->
+    {A, B} = pair(Config),
+    send_sizes(A, B, [0, 1, 63, 64, 65, 4095, 4096, 4097, 65535, 65536, 65537, ?MB - 1, ?MB, ?MB + 1]).
+
+sizes_both_ways(Config) ->
+    {A, B} = pair(Config),
+    Sizes = [0, 1, 63, 64, 65, 16383, 16384, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 3 * ?MB],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), Sizes]),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), Sizes]).
+
+binary_of_16_mb(Config) ->
+    {A, B} = pair(Config),
+    send_sizes(A, B, [16 * ?MB]),
+    send_sizes(B, A, [16 * ?MB]).
+
+binary_of_256_mb(Config) ->
+    {A, B} = pair(Config),
+    send_sizes(A, B, [256 * ?MB]).
+
+order_of_one_sender(Config) ->
+    {A, B} = pair(Config),
+    stream(A, B, small, 1, 50000),
+    stream(A, B, mixed, 1, 5000).
+
+order_of_many_senders_both_ways(Config) ->
+    {A, B} = pair(Config),
+    both_ways(A, B, mixed, 8, 1000).
+
+order_across_kinds_and_new_atoms(Config) ->
+    {A, B} = pair(Config),
+    Before = transfers(A, B),
+    stream(A, B, mixed, 4, 3000),
+    check_both_kinds(Before, transfers(A, B)).
+
+exit_reasons_while_streaming(Config) ->
+    {A, B} = pair(Config),
+    Name = receiver(B, 4, 1000),
+    _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 4, 1000]),
+    ok = call(A, inet_rdma_test_remote, large_exit_by_monitor, [name(B), 10 * ?MB]),
+    ok = call(A, inet_rdma_test_remote, large_exit_by_link, [name(B), 10 * ?MB]),
+    _ = await(B, Name).
+
+iolists_and_shared_binaries(Config) ->
+    {A, B} = pair(Config),
+    ok = call(A, inet_rdma_test_data, echo_terms, [name(B)]).
+
+%% Ring and landing buffers of the two sides differ: each obeys the other's limits.
+different_buffers(_Config) ->
+    Small = [{ring_bytes, 8192}, {landing_buffers, 2}, {landing_bytes, 65536}, {receive_slots, 16}],
+    Large = [{ring_bytes, ?MB}, {landing_buffers, 64}, {landing_bytes, 262144}, {receive_slots, 1024}],
+    exercise(Small, Large).
+
+smallest_buffers(_Config) ->
+    Smallest = [{Key, inet_rdma_test_options:smallest(Key)} || Key <- buffers()],
+    exercise(Smallest, Smallest).
+
+largest_buffers(_Config) ->
+    %% Not the largest values at all, which only memory bounds, but far above what anybody would choose.
+    Large = [{ring_bytes, 32 * ?MB}, {landing_buffers, 128}, {landing_bytes, ?MB}, {receive_slots, 4096}],
+    exercise(Large, Large).
+
+only_direct(_Config) ->
+    {A, B} = exercise([{mode, direct_only}], [{mode, direct_only}]),
+    Info = info(A, B),
+    ?assertEqual(0, maps:get(indirect_transfers_sent, Info)),
+    ?assert(maps:get(direct_transfers_sent, Info) > 0).
+
+only_indirect(_Config) ->
+    {A, B} = exercise([{mode, indirect_only}], [{mode, indirect_only}]),
+    Info = info(A, B),
+    ?assertEqual(0, maps:get(direct_transfers_sent, Info)),
+    ?assert(maps:get(indirect_transfers_sent, Info) > 0).
+
+unequal_modes(_Config) ->
+    exercise([{mode, indirect_only}], [{mode, dynamic}]).
+
+polling_event(_Config) ->
+    exercise([{polling, event}], [{polling, event}]).
+
+polling_busy(_Config) ->
+    exercise([{polling, busy}], [{polling, adaptive}]).
+
+several_polling_threads(_Config) ->
+    exercise([{polling_threads, 2}], [{polling_threads, 3}]).
+
+bytes_per_call(_Config) ->
+    exercise([{call_bytes, inet_rdma_test_options:smallest(call_bytes)}], [{call_bytes, ?MB}]).
+
+buffers() ->
+    [ring_bytes, landing_buffers, landing_bytes, receive_slots].
+
+%% Connects two nodes with these options and sends them sizes and streams both ways.
+exercise(OptionsA, OptionsB) ->
+    Landing = {dist_direct, true},
+    [A, B] = inet_rdma_test_node:start_all([{"a", #{rdma => [Landing | OptionsA]}}, {"b", #{rdma => [Landing | OptionsB]}}]),
+    ok = inet_rdma_test_node:connect(A, B),
+    Sizes = [0, 1, 64, 4096, 65535, 65536, 65537, ?MB + 1],
+    send_sizes(A, B, Sizes),
+    send_sizes(B, A, Sizes),
+    both_ways(A, B, mixed, 4, 300),
+    {A, B}.
+
+send_sizes(A, B, Sizes) ->
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), Sizes]).
+
+stream(A, B, Kind, Senders, Count) ->
+    Name = receiver(B, Senders, Count),
+    _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, Kind, Senders, Count]),
+    await(B, Name).
+
+both_ways(A, B, Kind, Senders, Count) ->
+    AtA = receiver(A, Senders, Count),
+    AtB = receiver(B, Senders, Count),
+    _ = call(A, inet_rdma_test_stream, senders, [name(B), AtB, Kind, Senders, Count]),
+    _ = call(B, inet_rdma_test_stream, senders, [name(A), AtA, Kind, Senders, Count]),
+    _ = await(A, AtA),
+    _ = await(B, AtB),
+    ok.
+
+receiver(Node, Senders, Count) ->
+    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
+    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
+    Name.
+
+await(Node, Name) ->
+    call(Node, inet_rdma_test_stream, await, [Name, 90000]).
+
+%% Direct and indirect transfers of the connection so far, as its sender counts them.
+transfers(A, B) ->
+    #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} = info(A, B),
+    {Direct, Indirect}.
+
+check_both_kinds({Direct, Indirect}, {DirectAfter, IndirectAfter}) ->
+    ct:pal("~b direct and ~b indirect transfers", [DirectAfter - Direct, IndirectAfter - Indirect]),
+    ?assert(DirectAfter > Direct),
+    ?assert(IndirectAfter > Indirect).
+
+info(Node, Peer) ->
+    [Info] = [I || #{node := N} = I <- call(Node, inet_rdma, info, []), N =:= name(Peer)],
+    Info.
+
+call(Node, Module, Function, Args) ->
+    inet_rdma_test_node:call(Node, Module, Function, Args, 120000).
+
+name(#{node := Name}) -> Name.
+
+pair(Config) ->
+    proplists:get_value(pair, Config).

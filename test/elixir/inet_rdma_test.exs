@@ -1,0 +1,184 @@
+defmodule InetRdmaTest do
+  use ExUnit.Case, async: true
+
+  alias InetRdma.{Info, Listener, Socket}
+
+  @timeout_ms 10_000
+
+  # Both ends of a new connection, in this process.
+  defp pair(options \\ []) do
+    {:ok, listener} = InetRdma.listen(0, options)
+    {:ok, port} = InetRdma.port(listener)
+    {:ok, client} = InetRdma.connect("localhost", port, options, @timeout_ms)
+    {:ok, server} = InetRdma.accept(listener, @timeout_ms)
+    :ok = InetRdma.close(listener)
+    {client, server}
+  end
+
+  defp next_message(socket) do
+    receive do
+      message ->
+        case InetRdma.message(socket, message) do
+          :unknown -> next_message(socket)
+          meaning -> meaning
+        end
+    after
+      @timeout_ms -> flunk("no message for the socket")
+    end
+  end
+
+  describe "in one VM" do
+    test "bytes go both ways" do
+      {client, server} = pair()
+      assert %Socket{} = client
+      assert :ok = InetRdma.send(client, ["to ", [?t, "he"], " server"])
+      assert {:ok, "to the server"} = InetRdma.recv(server, 13, @timeout_ms)
+      assert :ok = InetRdma.send(server, "and back")
+      assert {:ok, "and "} = InetRdma.recv(client, 4, @timeout_ms)
+      assert {:ok, "back"} = InetRdma.recv(client, 0, @timeout_ms)
+    end
+
+    test "sockets survive their listener" do
+      {:ok, listener} = InetRdma.listen(0)
+      assert %Listener{} = listener
+      {:ok, port} = InetRdma.port(listener)
+      assert {:ok, {:shm, ^port}} = InetRdma.sockname(listener)
+      {:ok, client} = InetRdma.connect({127, 0, 0, 1}, port, [], @timeout_ms)
+      {:ok, server} = InetRdma.accept(listener, @timeout_ms)
+      assert :ok = InetRdma.close(listener)
+      assert :ok = InetRdma.send(client, "still here")
+      assert {:ok, "still here"} = InetRdma.recv(server, 10, @timeout_ms)
+      assert {:error, :econnrefused} = InetRdma.connect("localhost", port, [], @timeout_ms)
+    end
+
+    test "a receive and an accept give up after their time" do
+      {:ok, listener} = InetRdma.listen(0)
+      assert {:error, :timeout} = InetRdma.accept(listener, 10)
+      {client, _server} = pair()
+      assert {:error, :timeout} = InetRdma.recv(client, 1, 10)
+    end
+
+    test "packet: 4 keeps packets whole" do
+      {client, server} = pair(packet: 4)
+      packets = ["one", "", String.duplicate("three", 100_000)]
+      # More than fits on the way: the sender waits for the reader.
+      sender = Task.async(fn -> for packet <- packets, do: :ok = InetRdma.send(client, packet) end)
+      assert {:ok, "one"} = InetRdma.recv(server, 0, @timeout_ms)
+      assert {:ok, ""} = InetRdma.recv(server, 0, @timeout_ms)
+      assert {:ok, three} = InetRdma.recv(server, 0, @timeout_ms)
+      assert three == String.duplicate("three", 100_000)
+      assert [:ok, :ok, :ok] = Task.await(sender)
+    end
+
+    test "an active socket sends messages, which message/2 explains" do
+      {client, server} = pair(packet: 4)
+      :ok = InetRdma.setopts(server, active: 2)
+      for packet <- ~w(a b c), do: :ok = InetRdma.send(client, packet)
+      assert {:data, "a"} = next_message(server)
+      assert {:data, "b"} = next_message(server)
+      assert :passive = next_message(server)
+      assert {:ok, [active: false]} = InetRdma.getopts(server, [:active])
+
+      :ok = InetRdma.setopts(server, active: :once)
+      assert {:data, "c"} = next_message(server)
+      :ok = InetRdma.setopts(server, active: true)
+      :ok = InetRdma.close(client)
+      assert :closed = next_message(server)
+    end
+
+    test "a message about another socket is unknown" do
+      {client, server} = pair()
+      assert :unknown = InetRdma.message(client, {:inet_rdma, server.handle, "data"})
+      assert :unknown = InetRdma.message(client, {:inet_rdma_closed, server.handle})
+      assert :unknown = InetRdma.message(client, :anything)
+      assert {:error, :why} = InetRdma.message(client, {:inet_rdma_error, client.handle, :why})
+    end
+
+    test "one direction can be closed, and the other still works" do
+      {client, server} = pair()
+      :ok = InetRdma.send(client, "last words")
+      :ok = InetRdma.shutdown(client, :write)
+      assert {:ok, "last words"} = InetRdma.recv(server, 10, @timeout_ms)
+      assert {:error, :closed} = InetRdma.recv(server, 1, @timeout_ms)
+      :ok = InetRdma.send(server, "understood")
+      assert {:ok, "understood"} = InetRdma.recv(client, 10, @timeout_ms)
+    end
+
+    test "a socket belongs to its owner, who can give it away and whose death closes it" do
+      {client, server} = pair()
+      test = self()
+
+      owner =
+        spawn(fn ->
+          receive do
+            :yours -> send(test, {:received, InetRdma.recv(server, 3, @timeout_ms)})
+          end
+        end)
+
+      :ok = InetRdma.controlling_process(server, owner)
+      :ok = InetRdma.send(client, "hey")
+      send(owner, :yours)
+      assert_receive {:received, {:ok, "hey"}}, @timeout_ms
+      assert {:error, :closed} = InetRdma.recv(client, 1, @timeout_ms)
+    end
+
+    test "info/1 and getstat/1 count what was sent, and info/0 lists the socket" do
+      {client, server} = pair()
+      :ok = InetRdma.send(client, String.duplicate("x", 1000))
+      {:ok, _data} = InetRdma.recv(server, 1000, @timeout_ms)
+
+      assert %Info{fabric: :shm, node: nil, bytes_sent: 1000, bytes_received: 0} = info = InetRdma.info(client)
+      assert info.direct_bytes_sent + info.indirect_bytes_sent == 1000
+      assert %Info{bytes_received: 1000} = InetRdma.info(server)
+      assert {:ok, stat} = InetRdma.getstat(client)
+      assert stat[:send_oct] == 1000
+      assert info.id in Enum.map(InetRdma.info(), & &1.id)
+    end
+
+    test "the struct of info/1 has the keys of the Erlang map, no more and no less" do
+      {client, _server} = pair()
+      map = :inet_rdma.info(client.handle)
+      assert Enum.sort(Map.keys(map)) == %Info{} |> Map.from_struct() |> Map.keys() |> Enum.sort()
+    end
+
+    test "the side that connected knows the port, the other has it" do
+      {client, server} = pair()
+      assert {:ok, {:shm, port}} = InetRdma.peername(client)
+      assert {:ok, {:shm, ^port}} = InetRdma.sockname(server)
+      assert InetRdma.peername(server) == InetRdma.sockname(client)
+    end
+
+    test "there is no connection to a node that was never met" do
+      assert nil == InetRdma.info(:never_met@nowhere)
+    end
+
+    test "an unknown option is refused by name" do
+      assert {:error, reason} = InetRdma.listen(0, no_such_option: 1)
+      assert inspect(reason) =~ "no_such_option"
+    end
+  end
+
+  describe "between two processes of the operating system" do
+    setup do
+      paths = Enum.flat_map(:code.get_path(), &[~c"-pa", &1])
+      {:ok, peer, _node} = :peer.start_link(%{connection: :standard_io, args: paths})
+      %{peer: peer}
+    end
+
+    test "bytes go both ways, and the end of the other process closes the connection", %{peer: peer} do
+      {:ok, listener} = InetRdma.listen(0)
+      {:ok, port} = InetRdma.port(listener)
+      :peer.cast(peer, __MODULE__.Echo, :run, [port])
+      {:ok, server} = InetRdma.accept(listener, @timeout_ms)
+
+      for size <- [1, 1_000, 1_000_000] do
+        data = :rand.bytes(size)
+        :ok = InetRdma.send(server, data)
+        assert {:ok, ^data} = InetRdma.recv(server, size, @timeout_ms)
+      end
+
+      :ok = :peer.stop(peer)
+      assert {:error, :peer_gone} = InetRdma.recv(server, 1, @timeout_ms)
+    end
+  end
+end
