@@ -1,0 +1,84 @@
+"""The carriers that are compared: what `erl` needs for each, and whether it is there."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import paths
+from .errors import BenchError
+
+BASELINE = "inet_tcp"
+
+
+@dataclass(frozen=True)
+class Carrier:
+    name: str
+    flags: tuple[str, ...]
+    # What erlang:system_info(dist_ctrl) must show of its links: proof that the right carrier was measured.
+    link: str = "process"
+
+    @property
+    def is_rdma(self) -> bool:
+        return "inet_rdma" in self.flags
+
+
+class Missing(BenchError):
+    """This carrier cannot run here; the message says why."""
+
+
+def inet_tcp() -> Carrier:
+    return Carrier("inet_tcp", ("-proto_dist", "inet_tcp"), link="port")
+
+
+def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
+    """With the flags of `make -s erl-flags`, unless `extra` names a build of its own by -pa."""
+    flags = ["-proto_dist", "inet_rdma", *extra]
+    if "-pa" not in extra:
+        ebin = paths.REPO / "_build" / "dev" / "lib" / "inet_rdma" / "ebin"
+        if not (ebin / "inet_rdma_dist.beam").exists():
+            raise Missing("inet_rdma is not built yet: run `make build` first")
+        if not (ebin.parent / "priv" / "inet_rdma_nif.so").exists():
+            raise Missing("the native library priv/inet_rdma_nif.so is missing: run `make build` first")
+        flags = ["-pa", str(ebin), *flags]
+    return Carrier(name, tuple(flags))
+
+
+def gen_tcp() -> Carrier:
+    """OTP's example of a carrier made of processes, compiled from the kernel application's examples."""
+    query = 'io:format("~ts", [code:lib_dir(kernel)]), halt().'
+    command = [paths.tool("erl"), "-noinput", "-eval", query]
+    kernel = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    source = Path(kernel) / "examples" / "gen_tcp_dist" / "src" / "gen_tcp_dist.erl"
+    if not source.exists():
+        raise Missing("OTP's example carrier is not installed (on Debian: apt install erlang-examples)")
+    target = paths.OUT / "gen_tcp"
+    paths.compile_erlang([source], target)
+    return Carrier("gen_tcp", ("-pa", str(target), "-proto_dist", "gen_tcp"))
+
+
+def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str]]) -> tuple[list[Carrier], list[str]]:
+    """The carriers in the order given, then the variants of inet_rdma; and why the others are left out.
+
+    Only OTP's example may be left out: a missing carrier of our own, or a wrong name, is an error.
+    """
+    chosen: list[Carrier] = []
+    skipped: list[str] = []
+    for name in names:
+        if name == "inet_tcp":
+            chosen.append(inet_tcp())
+        elif name == "inet_rdma":
+            chosen.append(inet_rdma(rdma_flags))
+        elif name == "gen_tcp":
+            try:
+                chosen.append(gen_tcp())
+            except Missing as reason:
+                skipped.append(f"gen_tcp skipped: {reason}")
+        else:
+            raise BenchError(f"unknown carrier {name!r}: known are inet_tcp, inet_rdma, gen_tcp")
+    chosen += [inet_rdma(rdma_flags + flags, name) for name, flags in variants.items()]
+    taken = [carrier.name for carrier in chosen]
+    if len(set(taken)) != len(taken):
+        raise BenchError(f"a carrier is named twice: {', '.join(taken)}")
+    return chosen, skipped

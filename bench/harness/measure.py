@@ -1,0 +1,144 @@
+"""One measurement: a fresh cluster, one workload, two samples, a clean end."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from .carriers import Carrier
+from .cases import Case
+from .cluster import Cluster, Node
+from .control import Atom
+from .cpu import cpu_seconds, machine_cpu_seconds
+from .errors import MeasurementError
+
+# The nodes give their workers 60 s to end; the answer may come that late.
+STOP_TIMEOUT_S = 90.0
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    warmup_s: float
+    seconds: float
+    # Of the idle case, whose CPU use is too small to be seen in less.
+    idle_seconds: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counts and clocks of all nodes at one moment; times are each node's own, taken with its counts."""
+
+    answers: dict[Node, dict[str, Any]]
+    cpu_s: float
+    machine_cpu_s: float
+    taken_s: float
+
+    @classmethod
+    def take(cls, cluster: Cluster, order: str) -> Sample:
+        answers = cluster.ask_all({node: Atom(order) for node in cluster.nodes})
+        cpu = sum(cpu_seconds(node.pid) for node in cluster.nodes)
+        sample = cls(answers, cpu, machine_cpu_seconds(), time.monotonic())
+        for node, answer in answers.items():
+            if answer["failed"]:
+                raise MeasurementError(f"{node.name}: {'; '.join(answer['failed'])}")
+        return sample
+
+    def rate_since(self, earlier: Sample, counter: str) -> float:
+        """Events per second of all nodes together."""
+        return math.fsum(
+            (now[counter] - earlier.answers[node][counter]) / (now["time_ns"] - earlier.answers[node]["time_ns"]) * 1e9
+            for node, now in self.answers.items()
+        )
+
+    def cores_since(self, earlier: Sample) -> float:
+        return (self.cpu_s - earlier.cpu_s) / (self.taken_s - earlier.taken_s)
+
+    def foreign_cores_since(self, earlier: Sample) -> float:
+        """Cores that were busy with anything but the nodes: what disturbed the measurement."""
+        machine = (self.machine_cpu_s - earlier.machine_cpu_s) / (self.taken_s - earlier.taken_s)
+        return max(0.0, machine - self.cores_since(earlier))
+
+
+def measure(
+    case: Case, carrier: Carrier, timing: Timing, erl_flags: list[str], info: bool = False,
+) -> tuple[Values, dict[str, Any]]:
+    """The metrics of `case` over `carrier`, and the facts that the first node reports of itself.
+
+    With `info` its inet_rdma:info() is among the facts, taken right after the measured time.
+
+    Raises MeasurementError when a node or a worker fails, or nothing was completed.
+    """
+    with Cluster(carrier, case.nodes, [*erl_flags, *case.erl_flags]) as cluster:
+        cluster.ask_all({node: start_order(case, cluster, index) for index, node in enumerate(cluster.nodes)})
+        time.sleep(timing.warmup_s)
+        first = Sample.take(cluster, "measure")
+        time.sleep(timing.idle_seconds if case.workload == "idle" else timing.seconds)
+        last = Sample.take(cluster, "sample")
+        facts = dict(cluster.nodes[0].facts)
+        if info:
+            facts["info"] = info_text(cluster, cluster.nodes[0])
+        ends = cluster.ask_all({node: Atom("stop") for node in cluster.nodes}, STOP_TIMEOUT_S)
+        for node, end in ends.items():
+            if end["failed"]:
+                raise MeasurementError(f"{node.name}: {'; '.join(end['failed'])}")
+        measured = values(case, first, last, ends[cluster.nodes[0]])
+        measured["foreign_cores"] = last.foreign_cores_since(first)
+        return measured, facts
+
+
+def info_text(cluster: Cluster, node: Node) -> str:
+    """inet_rdma:info() of that node: a line per key of each connection, who and how first."""
+    lines = []
+    for connection in cluster.ask(node, Atom("info"))["connections"]:
+        lead = [key for key in ("node", "fabric", "state") if key in connection]
+        width = max(map(len, connection))
+        lines += [f"    {key:<{width}}  {connection[key]}" for key in [*lead, *sorted(set(connection) - set(lead))]]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, dict[str, Any]]:
+    """What node `index` starts. One-way cases have their senders on the first node, their sinks on the second."""
+    node = cluster.nodes[index]
+    arguments: dict[str, Any] = {"nodes": cluster.names(but=node), "procs": case.procs, "size": case.size}
+    if case.workload == "pingpong":
+        arguments["procs"] = case.procs // case.nodes + (index < case.procs % case.nodes)
+    elif case.workload in ("latency", "rate", "throughput", "hol"):
+        first = index == 0
+        arguments |= {
+            "nodes": [Atom(cluster.nodes[1 - index].name)],
+            "procs": case.procs if first else 0,
+            "senders": case.senders if first else 0,
+            "bulk": case.bulk,
+        }
+    workload = "oneway" if case.workload in ("rate", "throughput") else case.workload
+    return Atom("start"), Atom(workload), arguments
+
+
+def values(case: Case, first: Sample, last: Sample, end: dict[str, Any]) -> Values:
+    if case.workload == "idle":
+        return {"cpu_share": 100 * last.cores_since(first)}
+    result: Values = {}
+    delivered = last.rate_since(first, "delivered")
+    completed = delivered if case.workload in ("rate", "throughput") else last.rate_since(first, "ops")
+    if completed <= 0:
+        raise MeasurementError("nothing was completed in the measured time: the traffic stands still")
+    if case.workload in ("latency", "hol"):
+        if not end.get("samples"):
+            raise MeasurementError("no round trip fell into the measured time")
+        result |= {name: end[key] / 1000 for name, key in PERCENTILES.items()} | {"samples": end["samples"]}
+    if case.workload == "hol":
+        return result | {"bulk": delivered * case.bulk / 1e6}
+    result["cpu"] = last.cores_since(first) / completed * 1e6
+    if case.workload == "throughput":
+        result["bandwidth"] = completed * case.size / 1e6
+    else:
+        result["rate"] = completed
+    return result
+
+
+PERCENTILES = {"min": "min_ns", "p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns"}

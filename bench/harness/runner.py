@@ -1,0 +1,78 @@
+"""Runs the cases: rounds outermost, the carriers of a case one right after the other, their order rotated."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from .carriers import BASELINE, Carrier
+from .cases import METRICS, Case
+from .errors import MeasurementError
+from .measure import Timing, Values, measure
+from .stats import Round
+
+
+@dataclass
+class Results:
+    """Everything measured in one run."""
+
+    carriers: list[str]
+    baseline: str
+    cases: list[Case]
+    rounds: dict[Case, list[Round]]
+    failures: list[str] = field(default_factory=list)
+    node_facts: dict[str, Any] = field(default_factory=dict)
+
+
+def run(
+    cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], info: bool = False,
+) -> Results:
+    """A measurement that fails is reported and left out; the others go on.
+
+    With `info`, what inet_rdma says of its connections is printed after each run over it.
+    """
+    names = [carrier.name for carrier in carriers]
+    baseline = BASELINE if BASELINE in names else names[0]
+    results = Results(names, baseline, cases, {case: [{} for _ in range(rounds)] for case in cases})
+    for number in range(rounds):
+        turned = carriers[number % len(carriers):] + carriers[: number % len(carriers)]
+        for case in cases:
+            for carrier in turned:
+                label = f"round {number + 1}/{rounds}  {case.title}  {carrier.name}"
+                try:
+                    values, facts = measure(case, carrier, timing, erl_flags, info and carrier.is_rdma)
+                except MeasurementError as error:
+                    results.failures.append(f"{label}: {error}")
+                    say(f"{label}: FAILED: {error}")
+                    continue
+                results.rounds[case][number][carrier.name] = values
+                results.node_facts = results.node_facts or facts
+                say(f"{label}: {brief(case, values)}")
+                if "info" in facts:
+                    say(facts["info"])
+    return results
+
+
+def disturbance(results: Results) -> str | None:
+    """A sentence when other processes had more than a twentieth of the machine during many measurements."""
+    shares = [
+        values["foreign_cores"] / (os.cpu_count() or 1)
+        for rounds in results.rounds.values() for each in rounds for values in each.values()
+    ]
+    disturbed = [share for share in shares if share > 0.05]
+    if len(disturbed) <= len(shares) / 10:
+        return None
+    return (f"other processes used more than 5 % of the machine during {len(disturbed)} of {len(shares)} measurements "
+            f"(median {statistics.median(shares):.0%}): take the figures with care")
+
+
+def brief(case: Case, values: Values) -> str:
+    return ", ".join(f"{m.name} {values[m.name]:,.6g} {m.unit}" for m in METRICS[case.workload] if m.shown)
+
+
+def say(line: str) -> None:
+    """Progress goes to stderr: stdout holds the table alone."""
+    print(line, file=sys.stderr, flush=True)

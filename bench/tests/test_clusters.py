@@ -1,0 +1,94 @@
+"""Real nodes over TCP: what is counted, what makes a measurement void, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from harness import carriers, paths
+from harness.cases import METRICS, Case
+from harness.cluster import Cluster
+from harness.control import Atom
+from harness.errors import MeasurementError
+from harness.measure import Timing, measure
+
+SHORT = Timing(warmup_s=0.2, seconds=0.4, idle_seconds=0.4)
+EVERY_KIND = [
+    Case("rpc", nodes=3, procs=4),
+    Case("rpc", nodes=2, procs=2, size=100),
+    Case("pingpong", nodes=3, procs=7, size=16),
+    Case("latency", procs=1, size=16),
+    Case("rate", size=64, senders=2),
+    Case("throughput", size=1 << 20, senders=1),
+    Case("hol", procs=1, size=16, senders=2, bulk=1 << 20),
+    Case("idle", nodes=3),
+]
+
+
+class Clusters(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        paths.compile_workers()
+
+    def test_every_workload_yields_every_metric(self) -> None:
+        for case in EVERY_KIND:
+            with self.subTest(case.title):
+                values, facts = measure(case, carriers.inet_tcp(), SHORT, [])
+                self.assertEqual(set(values), {metric.name for metric in METRICS[case.workload]})
+                self.assertTrue(all(value >= 0 for value in values.values()), values)
+                self.assertTrue(facts["otp"].isdigit())
+
+    def test_percentiles_are_in_order(self) -> None:
+        values, _ = measure(Case("latency", procs=1, size=16), carriers.inet_tcp(), SHORT, [])
+        ordered = [values[name] for name in ("min", "p50", "p90", "p99", "p99.9", "max")]
+        self.assertEqual(ordered, sorted(ordered))
+
+    def test_a_node_that_dies_makes_the_measurement_void(self) -> None:
+        with self.assertRaises(MeasurementError):
+            with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+                first, second = cluster.nodes
+                order = (Atom("start"), Atom("rpc"), {"nodes": [Atom(second.name)], "procs": 2, "size": 0})
+                cluster.ask(first, order)
+                os.kill(second.pid, signal.SIGKILL)
+                cluster.ask(second, Atom("sample"))
+
+    def test_a_worker_that_crashes_is_reported(self) -> None:
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            first, second = cluster.nodes
+            cluster.ask(first, (Atom("start"), Atom("rpc"), {"nodes": [Atom(second.name)], "procs": 2, "size": 0}))
+            os.kill(second.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while not (failed := cluster.ask(first, Atom("sample"))["failed"]) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertTrue(any("badmatch" in reason or "nodedown" in reason for reason in failed), failed)
+
+    def test_a_carrier_that_is_not_what_it_says_is_refused(self) -> None:
+        wrong = carriers.Carrier("wrong", carriers.inet_tcp().flags, link="process")
+        with self.assertRaisesRegex(MeasurementError, "does not run over wrong"):
+            with Cluster(wrong, 2, []):
+                pass
+
+    def test_a_node_that_cannot_start_says_why(self) -> None:
+        with self.assertRaisesRegex(MeasurementError, "no_such_carrier"):
+            with Cluster(carriers.Carrier("none", ("-proto_dist", "no_such_carrier")), 2, []):
+                pass
+
+    def test_nodes_end_when_their_controller_is_gone(self) -> None:
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            pids = [node.pid for node in cluster.nodes]
+            reapers = [threading.Thread(target=os.waitpid, args=(pid, 0)) for pid in pids]
+            for reaper in reapers:
+                reaper.start()
+            for node in cluster.nodes:
+                node.dismiss()
+            for reaper in reapers:
+                reaper.join(30)
+            self.assertFalse(any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+"""What the harness computes from what it measured."""
+
+from __future__ import annotations
+
+import argparse
+import unittest
+
+from harness.cases import METRICS, Case, bytes_text, suite
+from harness.cli import parser, size, variant
+from harness.control import Atom, term
+from harness.stats import Spread, absolute, ratio
+from harness.table import number
+
+
+ROUNDS = [
+    {"inet_tcp": {"rate": 100.0}, "other": {"rate": 150.0}},
+    {"inet_tcp": {"rate": 10.0}, "other": {"rate": 30.0}},
+    {"inet_tcp": {"rate": 200.0}, "other": {"rate": 400.0}},
+]
+
+
+class Ratios(unittest.TestCase):
+    def test_are_taken_within_a_round_and_not_between_medians(self) -> None:
+        self.assertEqual(ratio(ROUNDS, "other", "inet_tcp", "rate"), Spread(median=2.0, low=1.5, high=3.0, rounds=3))
+        # Between the medians it would be 150 / 100.
+        self.assertEqual(absolute(ROUNDS, "other", "rate"), Spread(median=150.0, low=30.0, high=400.0, rounds=3))
+
+    def test_leave_out_rounds_in_which_one_side_failed(self) -> None:
+        rounds = [*ROUNDS, {"other": {"rate": 1e9}}, {"inet_tcp": {"rate": 1e-9}}]
+        self.assertEqual(ratio(rounds, "other", "inet_tcp", "rate"), ratio(ROUNDS, "other", "inet_tcp", "rate"))
+
+    def test_are_absent_when_every_round_failed(self) -> None:
+        self.assertIsNone(ratio([{}, {}], "other", "inet_tcp", "rate"))
+
+
+class Orders(unittest.TestCase):
+    def test_are_erlang_terms(self) -> None:
+        order = (7, (Atom("start"), Atom("rpc"), {"nodes": [Atom("a@b")], "procs": 3}))
+        self.assertEqual(term(order), "{7,{'start','rpc',#{'nodes' => ['a@b'],'procs' => 3}}}")
+
+    def test_quote_what_would_end_an_atom_or_text(self) -> None:
+        self.assertEqual(term([Atom("it's"), 'say "no"\\']), """['it\\'s',<<"say \\"no\\"\\\\">>]""")
+
+
+class CommandLine(unittest.TestCase):
+    def test_reads_sizes_with_units(self) -> None:
+        self.assertEqual([size("16"), size("64K"), size("1m")], [16, 65536, 1048576])
+
+    def test_refuses_a_negative_size(self) -> None:
+        with self.assertRaises(argparse.ArgumentTypeError):
+            size("-1")
+
+    def test_makes_a_case_of_every_combination(self) -> None:
+        options = parser().parse_args(["rpc", "--nodes", "2,4", "--procs", "10,100"])
+        cases = {(case.nodes, case.procs) for case in options.cases(options)}
+        self.assertEqual(cases, {(2, 10), (2, 100), (4, 10), (4, 100)})
+
+    def test_reads_a_variant(self) -> None:
+        self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
+
+
+class Suite(unittest.TestCase):
+    def test_has_every_workload_once_or_more_and_no_title_twice(self) -> None:
+        for quick in (True, False):
+            cases = suite(quick)
+            self.assertEqual({case.workload for case in cases}, set(METRICS))
+            self.assertEqual(len({case.title for case in cases}), len(cases))
+
+    def test_titles_are_words(self) -> None:
+        self.assertEqual(Case("rpc", nodes=2, procs=1).title, "rpc, 2 nodes, 1 process")
+        texts = [bytes_text(size) for size in (16, 1024, 65536, 1 << 24, 1500)]
+        self.assertEqual(texts, ["16 B", "1 KB", "64 KB", "16 MB", "1500 B"])
+
+    def test_numbers_keep_three_digits(self) -> None:
+        self.assertEqual([number(n) for n in (54321.4, 45.31, 7.256, 0.0412)], ["54,321", "45.3", "7.26", "0.041"])
+
+
+if __name__ == "__main__":
+    unittest.main()
