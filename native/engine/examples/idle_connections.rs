@@ -1,8 +1,9 @@
 //! What idle connections cost a busy one: `cargo run --release --example idle_connections [idle [rounds]]`.
 //!
-//! One connection with an engine of its own for either end carries packets of 64 bytes and answers to them, first alone,
-//! then beside idle connections (default 1,000) in the same two engines, in turn, for some rounds (default 5). Prints
-//! round trips per second of both and the median ratio.
+//! One connection with an engine of its own for either end carries packets of 64 bytes and answers to them: alone, and
+//! beside idle connections (default 1,000) in the same two engines, in each of some rounds (default 7). Which of both
+//! comes first changes from round to round. Prints the rates, their ratios within the rounds and the memory that an
+//! idle connection touched; the same as a line of JSON on standard output, where three numbers are median, least, most.
 
 #[path = "../tests/support_connection/attached.rs"]
 mod attached;
@@ -10,6 +11,8 @@ mod attached;
 mod message;
 #[path = "../tests/support_connection/pair.rs"]
 mod pair;
+#[path = "../tests/support_connection/process.rs"]
+mod process;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +25,17 @@ use inet_rdma_engine::shm::ShmFabric;
 use message::Messages;
 use pair::Side;
 
-const ROUND: Duration = Duration::from_secs(1);
+const MEASURED: Duration = Duration::from_secs(1);
 
 fn main() {
     let mut arguments = std::env::args()
         .skip(1)
         .map(|argument| argument.parse().expect("a number"));
     let idle: usize = arguments.next().unwrap_or(1_000);
-    let rounds: usize = arguments.next().unwrap_or(5);
+    let rounds: usize = arguments.next().unwrap_or(7);
+    assert!(rounds > 0, "at least one round");
+    // Three of either end, and the engines' own.
+    process::allow_descriptors(6 * idle as u64 + 200);
     let spin = Duration::from_micros(50);
     let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
     let side = Side::default();
@@ -42,17 +48,50 @@ fn main() {
         ]
     };
     let busy = connected();
-    let mut ratios = Vec::new();
-    for _ in 0..rounds {
-        let alone = round_trips_per_second(&busy);
-        let others: Vec<_> = (0..idle).map(|_| connected()).collect();
+    round_trips_per_second(&busy);
+    let (mut all_alone, mut all_beside, mut ratios, mut touched) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
+    for round in 0..rounds {
+        let before = (round % 2 == 0).then(|| round_trips_per_second(&busy));
+        let bytes = process::proportional_bytes();
+        let others: Vec<_> = (0..idle).map(|_| once_used(connected())).collect();
+        let bytes = process::proportional_bytes().saturating_sub(bytes);
         let beside = round_trips_per_second(&busy);
         close(&others);
+        drop(others);
+        let alone = before.unwrap_or_else(|| round_trips_per_second(&busy));
+        eprintln!("alone {alone:.0}/s, beside {idle} idle connections {beside:.0}/s");
+        all_alone.push(alone);
+        all_beside.push(beside);
         ratios.push(beside / alone);
-        println!("alone {alone:.0}/s, beside {idle} idle connections {beside:.0}/s");
+        // The heap keeps what the first round has freed, so a later one finds some of it touched already.
+        touched = f64::max(touched, bytes as f64 / idle.max(1) as f64);
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.3} of {rounds} rounds", ratios[rounds / 2]);
+    let [alone, beside, ratio] = [all_alone, all_beside, ratios].map(spread);
+    eprintln!(
+        "ratio {:.3} ({:.3} .. {:.3}), median of {rounds} rounds; an idle connection touched {:.1} KiB, both ends",
+        ratio[0],
+        ratio[1],
+        ratio[2],
+        touched / 1024.0
+    );
+    print!(r#"{{"idle":{idle},"rounds":{rounds},"touched_bytes":{touched:.0},"ratio":{ratio:.3?},"#);
+    println!(r#""per_second":{{"alone":{alone:.0?},"beside":{beside:.0?}}}}}"#);
+}
+
+/// Median, least, most.
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [values[values.len() / 2], values[0], values[values.len() - 1]]
+}
+
+/// As idle as the connections of a cluster are: a handshake once, then nothing.
+fn once_used([left, right]: [Attached; 2]) -> [Attached; 2] {
+    let packet = Messages::new(1, &[200]);
+    for (from, to) in [(&left, &right), (&right, &left)] {
+        send(from, &packet);
+        to.read(ReadLimit::bytes(4_096)).expect("it is up");
+    }
+    [left, right]
 }
 
 fn close(connections: &[[Attached; 2]]) {
@@ -62,13 +101,14 @@ fn close(connections: &[[Attached; 2]]) {
     }
 }
 
+fn send(end: &Attached, messages: &Messages) {
+    let framed = end.connection.framing() == Framing::Length4;
+    end.write(&messages.gather(framed), usize::MAX).expect("it is up");
+}
+
 fn round_trips_per_second([left, right]: &[Attached; 2]) -> f64 {
     let packet = Messages::new(1, &[64]);
     let last = Messages::new(1, &[0]);
-    let send = |end: &Attached, messages: &Messages| {
-        let framed = end.connection.framing() == Framing::Length4;
-        end.write(&messages.gather(framed), usize::MAX).expect("it is up");
-    };
     let receive = |end: &Attached| {
         let received = end.read(ReadLimit::bytes(4_096)).expect("it is up");
         received
@@ -83,7 +123,7 @@ fn round_trips_per_second([left, right]: &[Attached; 2]) -> f64 {
         });
         let start = Instant::now();
         let mut trips = 0u32;
-        while start.elapsed() < ROUND {
+        while start.elapsed() < MEASURED {
             send(left, &packet);
             receive(left);
             trips += 1;

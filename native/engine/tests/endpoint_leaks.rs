@@ -6,6 +6,8 @@ mod attached;
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
+#[path = "support_connection/process.rs"]
+mod process;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use inet_rdma_engine::poller::Polling;
 use inet_rdma_engine::shm::ShmFabric;
 use message::Messages;
 use pair::{BOUND, Side};
+use process::{allow_descriptors, proportional_bytes};
 
 /// Both tests count what the whole process has.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
@@ -107,19 +110,6 @@ fn a_thousand_connections_leave_nothing_behind() {
     settled(Some(&before));
 }
 
-/// Memory of this process in bytes, shared pages counted once however often they are mapped.
-fn proportional_bytes() -> u64 {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("procfs");
-    let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a sum");
-    let kilobytes: u64 = line
-        .split_whitespace()
-        .nth(1)
-        .expect("a number")
-        .parse()
-        .expect("a number");
-    kilobytes * 1024
-}
-
 #[test]
 fn an_idle_connection_touches_little_memory() {
     const IDLE: u64 = 1_000;
@@ -146,17 +136,4 @@ fn an_idle_connection_touches_little_memory() {
     println!("{per_side} bytes per side of an idle connection");
     assert!(per_side < 64 * 1024, "{per_side} bytes per side of an idle connection");
     drop(idle);
-}
-
-/// The process may need more than the usual number of descriptors.
-fn allow_descriptors(wanted: u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let raised = Rlimit {
-            current: Some(wanted),
-            ..limit
-        };
-        setrlimit(Resource::Nofile, raised).expect("a hard limit of open files that allows the test");
-    }
 }

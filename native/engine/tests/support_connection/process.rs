@@ -1,0 +1,27 @@
+//! What this process has and may have.
+
+/// Memory of this process in bytes, shared pages counted once however often they are mapped.
+pub fn proportional_bytes() -> u64 {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("procfs");
+    let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a sum");
+    let kilobytes: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    kilobytes * 1024
+}
+
+/// The process may need more than the usual number of descriptors.
+pub fn allow_descriptors(wanted: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, raised).expect("a hard limit of open files that allows it");
+    }
+}
