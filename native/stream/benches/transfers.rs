@@ -1,0 +1,18 @@
+//! What the protocol's bookkeeping costs per small transfer, both sides together: `cargo bench -p inet_rdma_stream`.
+
+mod rounds;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+fn bookkeeping(bench: &mut Criterion) {
+    let mut group = bench.benchmark_group("bookkeeping of a transfer, both sides");
+    group.throughput(Throughput::Elements(1));
+    for (name, round) in [("indirect", rounds::indirect as fn(&mut _)), ("direct", rounds::direct)] {
+        let mut pair = rounds::pair();
+        group.bench_function(name, |run| run.iter(|| round(&mut pair)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bookkeeping);
+criterion_main!(benches);
