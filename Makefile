@@ -12,12 +12,14 @@ loom_target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/native/target)/loom
 
 # Words for bench/run.py: make bench ARGS="--nodes 2 --seconds 5"
 ARGS ?=
+# How long `make soak` lasts.
+MINUTES ?= 30
 # The system's python, whose matplotlib is Debian's.
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build erl-flags demo bench test test-native test-erlang test-elixir test-bench check check-native \
+.PHONY: help deps build erl-flags demo bench test test-native test-erlang test-elixir test-bench soak check check-native \
         check-beam dialyzer clean
 
 help: ## list the targets
@@ -54,6 +56,9 @@ test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	@mkdir -p _build/ct
 	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -dir test/ct $(if $(SUITE),-suite $(SUITE)) \
 	  -logdir _build/ct -ct_hooks cth_surefire
+
+soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
+	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
 
 test-elixir: build ## run the ExUnit tests
 	epmd -daemon
