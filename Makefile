@@ -19,12 +19,12 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build erl-flags demo bench test test-native test-erlang test-elixir test-bench soak check check-native \
-        check-beam dialyzer clean
+.PHONY: help deps build erl-flags demo bench bench-native bench-instructions test test-native test-erlang test-elixir \
+        test-bench soak check check-native check-beam dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
-	  printf '  make %-12s %s\n' "$$name" "$$what"; done
+	  printf '  make %-19s %s\n' "$$name" "$$what"; done
 
 deps: ## install what is missing from Debian, check the Rust toolchain
 	@scripts/deps
@@ -43,7 +43,15 @@ demo: deps build ## start real nodes, ping, compare RPC over TCP and over RDMA
 bench: deps build ## measure all carriers (ARGS="..." for bench/run.py, see ARGS=--help)
 	$(PYTHON) bench/run.py $(ARGS)
 
-test: deps build test-native test-erlang test-elixir test-bench ## run all tests
+bench-native: deps ## measure the native side alone: protocol, fabric, idle connections
+	cd native && cargo bench -p inet_rdma_stream --bench transfers
+	cd native && cargo bench -p inet_rdma_engine --bench fabric
+	cd native && cargo run --release -p inet_rdma_engine --example idle_connections
+
+bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
+	$(PYTHON) bench/instructions.py $(ARGS)
+
+test: deps build test-native bench-instructions test-erlang test-elixir test-bench ## run all tests
 
 # Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
 test-native: ## run the Rust tests

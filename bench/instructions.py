@@ -1,0 +1,111 @@
+#!/usr/bin/python3
+"""Counts the instructions of the native data path with Valgrind and compares them with the committed figures.
+
+The same build gives the same figures on every run and under any load, unlike times: so CI can compare them. It fails
+where a case takes over a tenth more instructions than its figure says. The cases are in
+native/engine/benches/instructions.rs.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "bench" / "results" / "instructions.json"
+TOLERANCE = 0.10
+
+# Valgrind counts a string instruction ("rep movs") once per byte, and the C library picks its memcpy by processor:
+# without these the figures of large packets would be those of the machine.
+TUNABLES = "glibc.cpu.hwcaps=-AVX512F,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM"
+
+# Debian has no Valgrind for these.
+WITHOUT_VALGRIND = ("riscv", "loongarch")
+
+
+def build():
+    """The benchmark program."""
+    command = ["cargo", "bench", "--no-run", "-p", "inet_rdma_engine", "--bench", "instructions"]
+    command += ["--message-format", "json-render-diagnostics"]
+    done = subprocess.run(command, cwd=ROOT / "native", stdout=subprocess.PIPE, text=True, check=True)
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    [program] = [message["executable"] for message in messages if message.get("executable")]
+    return program
+
+
+def count(program, case):
+    """All instructions of one case."""
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    command += ["--toggle-collect=instructions::measured*", program, case]
+    environment = os.environ | {"GLIBC_TUNABLES": TUNABLES}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    collected = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode != 0 or not collected or collected[1] == "0":
+        sys.exit(f"{done.stderr}\ninstructions: valgrind counted nothing for {case!r}, status {done.returncode}")
+    return int(collected[1])
+
+
+def measure(program):
+    """Instructions per operation, by case."""
+    listed = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    cases = [line.split("\t") for line in listed.splitlines()]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        totals = list(pool.map(lambda case: count(program, case[1]), cases))
+    return {name: round(total / int(operations), 1) for (operations, name), total in zip(cases, totals)}
+
+
+def compare(committed, found):
+    """Lines of the table, and whether all is well."""
+    lines = [f"{'instructions':32} {'committed':>10} {'now':>10}"]
+    well = True
+    for name in committed | found:
+        old, new = committed.get(name), found.get(name)
+        if old is None or new is None:
+            change, well = "NO FIGURE" if old is None else "NO SUCH CASE", False
+        else:
+            change = f"{new / old - 1:+.1%}"
+            if new > old * (1 + TOLERANCE):
+                change, well = f"{change}  WORSE", False
+            elif new < old * (1 - TOLERANCE):
+                change = f"{change}  better: commit it with make bench-instructions ARGS=--update"
+        lines.append(f"{name:32} {old or '-':>10} {new or '-':>10}  {change}")
+    return lines, well
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="write what is counted into the committed figures")
+    update = parser.parse_args().update
+    machine = platform.machine()
+    if not shutil.which("valgrind"):
+        if machine.startswith(WITHOUT_VALGRIND):
+            print(f"instructions: SKIPPED, there is no valgrind for {machine}")
+            return 0
+        print("instructions: valgrind is not in PATH; install it with: scripts/deps", file=sys.stderr)
+        return 69
+    figures = json.loads(FIGURES.read_text())
+    found = measure(build())
+    if update:
+        rustc = subprocess.check_output(["rustc", "--version"], text=True, cwd=ROOT / "native").split()[1]
+        figures[machine] = {"rustc": rustc, "libc": platform.libc_ver()[1], "instructions": found}
+        FIGURES.write_text(json.dumps(figures, indent=2) + "\n")
+    if machine not in figures:
+        print(*(f"{name:32} {value:>10}" for name, value in found.items()), sep="\n")
+        print(f"instructions: not compared, there are no figures of {machine}; make bench-instructions ARGS=--update")
+        return 0
+    committed = figures[machine]
+    lines, well = compare(committed["instructions"], found)
+    print(*lines, sep="\n")
+    print(f"instructions: {'as committed' if well else 'NOT as committed'} within {TOLERANCE:.0%}", end=" ")
+    print(f"(by rustc {committed['rustc']}, glibc {committed['libc']})")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+//! One case of the data path, a thousand times: `bench/instructions.py` runs it under Valgrind and divides what was
+//! counted inside of [`measured`]. Without the name of a case it lists them.
+//!
+//! One thread does both ends in turn, as their owners would who look by themselves: no clock, no other thread and no
+//! system call is part of it, so the figures are the same on every run.
+
+#[path = "../tests/support_connection/message.rs"]
+mod message;
+#[path = "../tests/support_connection/pair.rs"]
+mod pair;
+#[path = "../../stream/benches/rounds/mod.rs"]
+mod rounds;
+
+use std::hint::black_box;
+
+use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_stream::{Advert, Control, ControlBody, Mode, Phase, RemoteAddress, Seq};
+use message::Messages;
+use pair::Side;
+
+const ROUNDS: usize = 1_000;
+
+/// Before the counting starts: whatever happens only once has happened.
+const WARM_UP: usize = 100;
+
+/// A read takes at most about so many bytes, as those of the distribution.
+const READ_BYTES: usize = 262_144;
+
+/// Name, packets (or operations) in a round, and the rounds.
+type Case = (&'static str, usize, fn());
+
+const CASES: [Case; 12] = [
+    ("write 64 B", 1, || write(Mode::Dynamic, &[64])),
+    ("read 64 B", 1, || read(Mode::Dynamic, &[64])),
+    ("write 64 B, of 32 at once", 32, || write(Mode::Dynamic, &[64; 32])),
+    ("read 64 B, of 32 at once", 32, || read(Mode::Dynamic, &[64; 32])),
+    ("write 64 KiB, ring", 1, || write(Mode::IndirectOnly, &[65_536])),
+    ("read 64 KiB, ring", 1, || read(Mode::IndirectOnly, &[65_536])),
+    ("write 64 KiB, direct", 1, || write(Mode::Dynamic, &[65_536])),
+    ("read 64 KiB, direct", 1, || read(Mode::Dynamic, &[65_536])),
+    ("stream, indirect transfer", 1, || stream(rounds::indirect)),
+    ("stream, direct transfer", 1, || stream(rounds::direct)),
+    ("control message, encode", 1, encode),
+    ("control message, decode", 1, decode),
+];
+
+fn main() {
+    // `cargo bench` adds a flag.
+    let name = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    for (case, operations, run) in CASES {
+        match &name {
+            None => println!("{}\t{case}", ROUNDS * operations),
+            Some(name) if name == case => run(),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Valgrind counts from when this is entered until it is left.
+#[inline(never)]
+fn measured(work: &mut dyn FnMut()) {
+    work();
+}
+
+fn repeat(mut round: impl FnMut(bool)) {
+    (0..WARM_UP).for_each(|_| round(false));
+    (0..ROUNDS).for_each(|_| round(true));
+}
+
+fn count(counted: bool, mut work: impl FnMut()) {
+    if counted { measured(&mut work) } else { work() }
+}
+
+fn write(mode: Mode, sizes: &[usize]) {
+    to_and_fro(mode, sizes, true);
+}
+
+fn read(mode: Mode, sizes: &[usize]) {
+    to_and_fro(mode, sizes, false);
+}
+
+/// Packets in one write, then read; one of both is counted.
+fn to_and_fro(mode: Mode, sizes: &[usize], count_writes: bool) {
+    let side = Side {
+        mode,
+        ring_bytes: 1 << 20,
+        ..Side::default()
+    };
+    let (writer, reader) = pair::connect(&ShmFabric, &side, &side);
+    // As the handlers of a distribution link: nobody is armed, so nobody makes a system call.
+    writer.set_self_polling();
+    reader.set_self_polling();
+    let messages = Messages::new(1, sizes);
+    let receive = || {
+        let mut received = Vec::new();
+        let _ = reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
+        received.iter().map(Received::packets).sum::<usize>()
+    };
+    repeat(|counted| {
+        count(counted && count_writes, || {
+            let gather = messages.gather(true);
+            let written = writer.write(&gather, 0, usize::MAX).expect("it is up");
+            assert!(!written.blocked, "no room");
+        });
+        count(counted && !count_writes, || assert_eq!(receive(), sizes.len()));
+    });
+    // The first large packet finds nothing advertised yet.
+    let direct = mode == Mode::Dynamic && sizes[0] >= side.direct_bytes;
+    let sent = writer.statistics().stream;
+    let expected = if direct {
+        sent.direct_transfers_sent
+    } else {
+        sent.indirect_transfers_sent
+    };
+    assert!(
+        expected as usize >= WARM_UP / 2 + ROUNDS,
+        "another way than was meant: {sent:?}"
+    );
+}
+
+fn stream(round: fn(&mut [inet_rdma_stream::Stream; 2])) {
+    let mut pair = rounds::pair();
+    repeat(|counted| count(counted, || round(&mut pair)));
+}
+
+/// The message with the most fields.
+fn advert() -> Control {
+    Control {
+        credits: 3,
+        body: ControlBody::Advert(Advert {
+            target: RemoteAddress { key: 1, address: 4_096 },
+            bytes: 69_632,
+            fill: false,
+            seq: Seq(1_000_000),
+            phase: Phase(2),
+        }),
+    }
+}
+
+fn encode() {
+    let control = advert();
+    repeat(|counted| {
+        count(counted, || {
+            black_box(black_box(&control).emit());
+        });
+    });
+}
+
+fn decode() {
+    let bytes = advert().emit();
+    repeat(|counted| {
+        count(counted, || {
+            black_box(Control::parse(black_box(&bytes))).expect("well-formed");
+        });
+    });
+}
