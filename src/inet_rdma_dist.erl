@@ -1,7 +1,7 @@
 %% The distribution carrier: `erl -proto_dist inet_rdma`.
 %%
 %% Callbacks as OTP's guide "How to Implement an Alternative Carrier for the Erlang Distribution" wants them. What the
-%% processes of a connection do is described in inet_rdma_controller.
+%% process of a connection does is described in inet_rdma_controller.
 -module(inet_rdma_dist).
 
 -export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
@@ -317,7 +317,7 @@ send(Conn, Id, Packets, Offset) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% One handshake packet, as a list. What came with it stays where it is, for the input handler.
+%% One handshake packet, as a list. What came with it stays where it is, for the controller.
 recv(Conn, Id, Timeout) ->
     case inet_rdma_nif:recv(Conn, ?HANDSHAKE_PACKET_MAX, 1, 0) of
         {error, Reason, []} -> {error, Reason};

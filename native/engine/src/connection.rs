@@ -6,7 +6,6 @@
 
 mod closed;
 mod core;
-mod patience;
 mod polling;
 mod reading;
 mod statistics;
@@ -20,7 +19,6 @@ use parking_lot::Mutex;
 
 pub use self::closed::Closed;
 use self::core::Core;
-use self::patience::Patience;
 pub use self::reading::ReadEnd;
 pub use self::statistics::Statistics;
 use self::statistics::Tally;
@@ -76,7 +74,6 @@ pub struct Connection<B> {
     writer: Mutex<()>,
     reader: Mutex<Assembly<B>>,
     core: Mutex<Core>,
-    patience: Mutex<Patience>,
     tally: Tally,
 }
 
@@ -106,7 +103,6 @@ impl<B: Buffer> Connection<B> {
             writer: Mutex::new(()),
             reader: Mutex::new(Assembly::new(framing, settings.packet_max_bytes)),
             core: Mutex::new(core),
-            patience: Mutex::new(Patience::new()),
             tally: Tally::default(),
             qp,
         })

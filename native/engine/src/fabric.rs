@@ -68,6 +68,8 @@ pub trait QueuePair: Send + Sync {
     /// Asks for an event at the next completion. False: there is one already, poll again (nothing is armed then, yet an
     /// event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
+    /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
+    fn disarm(&self);
     /// Readable after an armed queue got a completion.
     fn event_fd(&self) -> BorrowedFd<'_>;
     /// Takes what made `event_fd` readable. After an event: drain, then poll, then arm; draining later could take the

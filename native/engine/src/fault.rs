@@ -249,6 +249,10 @@ impl QueuePair for FaultQueuePair {
         self.inbound().poll(&*self.inner, &self.plan, out)
     }
 
+    fn disarm(&self) {
+        self.inner.disarm();
+    }
+
     fn arm(&self) -> Result<bool, FabricError> {
         // The end of the stall is an event of its own; what has come by then is found by the poll that follows it.
         if self.stall.is_on() {

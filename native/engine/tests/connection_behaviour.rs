@@ -208,6 +208,23 @@ fn a_waiting_reader_is_woken_once() {
     assert_eq!(contents::packets(&read(&right).0), messages.bodies());
 }
 
+#[test]
+fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
+    let (left, right) = connected(Side::default());
+    right.set_self_polling();
+    assert!(right.arm().0);
+    let sent = left.queue_pair().wakeups_sent();
+    assert_eq!(read(&right).1, ReadEnd::Empty);
+    let messages = Messages::new(9, &[1, 2]);
+    write(&left, &messages, 0);
+    assert_eq!(left.queue_pair().wakeups_sent(), sent, "nobody sleeps");
+    assert_eq!(look(&right), (false, false), "nobody waits");
+    assert_eq!(contents::packets(&read(&right).0), messages.bodies());
+    assert!(right.arm().0);
+    write(&left, &messages, 0);
+    assert_eq!(look(&right), (true, false), "it waits again");
+}
+
 /// A keepalive may be the one message that gives back the credits that a writer waits for.
 #[test]
 fn credits_that_come_with_a_keepalive_wake_the_writer() {

@@ -35,6 +35,7 @@ macro_rules! contract {
                 a_peer_that_polls_costs_no_wakeup,
                 arming_fails_when_there_is_something_to_poll,
                 an_armed_queue_is_woken_once,
+                what_comes_after_a_disarm_is_there_and_can_be_armed_for,
                 no_wakeup_is_lost_in_a_flood,
                 no_wakeup_is_lost_in_a_ping_pong,
                 bytes_are_there_before_their_notice,

@@ -42,6 +42,7 @@ impl<B: Buffer> Connection<B> {
         }
         let mut core = self.core.lock();
         core.reader_called = false;
+        self.resume_reader(&mut core);
         wakes.merge(self.progress(&mut core));
         let end = loop {
             if core.reading_stopped {
@@ -128,6 +129,14 @@ impl<B: Buffer> Connection<B> {
         self.settings.direct_bytes
     }
 
+    /// A reader that polls by itself looks again before it was woken: no wake for it, and no event.
+    fn resume_reader(&self, core: &mut Core) {
+        if core.self_polling && std::mem::take(&mut core.reader_waits) {
+            core.polled_by.reader = true;
+            self.qp.disarm();
+        }
+    }
+
     fn nothing_more(&self, core: &Core) -> ReadEnd {
         match &core.closed {
             Some(closed) => ReadEnd::Closed(closed.clone()),
@@ -188,19 +197,9 @@ impl<B: Buffer> Connection<B> {
         core.polled_by.reader = core.self_polling;
     }
 
-    /// Looks for something to read for a while, at most for `max`; whether there is. For a reader that polls by itself and
-    /// has nothing better to do. How long depends on how well it paid lately. Lets other threads have the processor: on
-    /// few cores the peer may need just this one.
-    pub fn spin(&self, max: Duration) -> (bool, Wakes) {
-        let Some(duration) = self.patience.lock().next(max) else {
-            return (false, Wakes::default());
-        };
-        let (found, wakes) = self.spin_for(duration);
-        self.patience.lock().learn(found, max);
-        (found, wakes)
-    }
-
-    fn spin_for(&self, duration: Duration) -> (bool, Wakes) {
+    /// Looks for something to read for a while; whether there is. For a reader that polls by itself and has nothing better
+    /// to do. Lets other threads have the processor: on few cores the peer may need just this one.
+    pub fn spin(&self, duration: Duration) -> (bool, Wakes) {
         let start = Instant::now();
         let mut wakes = Wakes::default();
         loop {

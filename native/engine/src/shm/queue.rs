@@ -216,9 +216,14 @@ impl Consumer {
         fence(Ordering::SeqCst);
         let ready = self.is_ready(queue);
         if ready != Ok(false) {
-            queue.header.armed.0.store(0, Ordering::Relaxed);
+            Self::disarm(queue);
         }
         ready.map(|ready| !ready)
+    }
+
+    /// Asks no more to be rung. The producer may have been about to.
+    pub(crate) fn disarm(queue: Queue<'_>) {
+        queue.header.armed.0.store(0, Ordering::Relaxed);
     }
 
     fn is_ready(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {

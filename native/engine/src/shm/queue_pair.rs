@@ -184,6 +184,10 @@ impl QueuePair for ShmQueuePair {
             .map_err(misbehaved_entry)
     }
 
+    fn disarm(&self) {
+        Consumer::disarm(self.own_memory.queue());
+    }
+
     fn event_fd(&self) -> BorrowedFd<'_> {
         self.own_doorbell.as_fd()
     }

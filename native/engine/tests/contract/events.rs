@@ -48,6 +48,23 @@ pub fn an_armed_queue_is_woken_once(fabric: &dyn Fabric) {
     }
 }
 
+pub fn what_comes_after_a_disarm_is_there_and_can_be_armed_for(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    for number in 0..100 {
+        assert!(server.arm().expect("an honest peer"));
+        server.disarm();
+        client.post_control(&numbered(number)).expect("room");
+        assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+        // An event may have come all the same.
+        server.drain_event();
+        assert!(server.arm().expect("an honest peer"));
+        client.post_control(&numbered(number)).expect("room");
+        assert!(readable_within(server.event_fd(), BOUND));
+        server.drain_event();
+        assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+    }
+}
+
 /// Polls; asleep while there is nothing. Panics when an armed sleep is not woken.
 fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
     loop {
