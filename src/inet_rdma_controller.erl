@@ -37,8 +37,9 @@
 %% landing buffers come back only when the binary is collected. There is next to nothing else to collect.
 -define(SPAWN_OPTIONS, [{message_queue_data, off_heap}, {fullsweep_after, 0}]).
 
-%% As many packets in one turn are few.
--define(FEW_PACKETS, 2).
+%% Packets given to the VM in a turn at most, with a single link and with several.
+-define(TURN_PACKETS, 16).
+-define(ALL, 16#FFFFFFFF).
 
 %% So long the native side looks for something before the VM is asked again.
 -define(SLICE_US, 2).
@@ -89,7 +90,7 @@ loop(Link) ->
 
 %% Takes turns while there is something to do. Packets: how many the turn before had.
 loop(Link, Packets) ->
-    Taken = take(Link),
+    Taken = take(Link, max_packets()),
     case pull(Link) of
         {0, Next} when Taken =:= 0 ->
             idle(Next, Packets);
@@ -98,9 +99,19 @@ loop(Link, Packets) ->
             loop(Next, Taken + Pulled)
     end.
 
-%% Many packets at a time: the peer is busy, and goes on while this process sleeps; the wake-up is shared by all that has
-%% come until then. A few: somebody is likely to wait for them, and for the answer's answer.
-idle(#link{spin_us = Spin, patience_us = Patience} = Link, Packets) when 0 < Packets, Packets =< ?FEW_PACKETS, 0 < Spin ->
+%% The answers to what was taken first go out while the rest is taken, so that both nodes have work at the same time. With
+%% several links that would cut what goes out over all of them into small pieces, and each could wake a peer.
+max_packets() ->
+    case inet_rdma_nif:connections() of
+        1 -> ?TURN_PACKETS;
+        _ -> ?ALL
+    end.
+
+%% A full turn: the peer is busy, and goes on while this process sleeps; the wake-up is shared by all that has come until
+%% then. A few packets: somebody is likely to wait for them, and for the answer's answer.
+idle(#link{spin_us = Spin, patience_us = Patience} = Link, Packets) when
+    0 < Packets, Packets < ?TURN_PACKETS, 0 < Spin
+->
     spin(Link, erlang:monotonic_time(microsecond) + Patience);
 idle(Link, _Packets) ->
     sleep(Link).
@@ -194,8 +205,8 @@ push(#link{conn = Conn, call_bytes = Bytes} = Link, Packets, Offset) ->
     end.
 
 %% Gives the VM what has arrived, about call_bytes at most; how many packets.
-take(#link{handle = Handle, conn = Conn, call_bytes = Bytes} = Link) ->
-    case inet_rdma_nif:recv(Conn, Bytes, 16#FFFFFFFF, 0) of
+take(#link{handle = Handle, conn = Conn, call_bytes = Bytes} = Link, Max) ->
+    case inet_rdma_nif:recv(Conn, Bytes, Max, 0) of
         empty ->
             0;
         {error, Reason, Packets} ->
