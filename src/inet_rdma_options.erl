@@ -25,7 +25,7 @@ list() ->
      {dist_direct,        {one_of, [true, false]},                              false},
      {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
      {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
-     {spin_us,            {integer, 0, 500, "microseconds"},                    20},
+     {spin_us,            {integer, 0, 500, "microseconds"},                    100},
      {polling_threads,    {integer, 1, 64, "threads"},                          1},
      {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   256 * 1024},
      {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},

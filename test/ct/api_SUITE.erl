@@ -11,7 +11,7 @@
 -export([death_of_the_listener_keeps_sockets/1, death_of_the_peer_process/1, names_of_both_ends/1]).
 -export([options_can_be_read_and_set/1, counters/1, info_of_a_socket/1, own_options/1, bad_options/1]).
 -export([nobody_listens/1, port_is_taken/1, peer_does_not_read/1, both_ways_at_once/1, use_after_close/1]).
--export([many_sockets/1, within_one_node/1]).
+-export([many_sockets/1, within_one_node/1, active_once_past_the_close/1, active_while_sending/1]).
 
 -define(MB, 1048576).
 
@@ -22,7 +22,7 @@ all() ->
     [
         sizes_with_exact_lengths, whatever_is_there, random_splits, packets_of_length_4,
         receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once, active_count,
-        active_refuses_recv, closed_message, controlling_process, death_of_the_owner, half_close_reads_to_the_end,
+        active_once_past_the_close, active_while_sending, active_refuses_recv, closed_message, controlling_process, death_of_the_owner, half_close_reads_to_the_end,
         close_reads_to_the_end, close_of_the_listener_keeps_sockets, death_of_the_listener_keeps_sockets,
         death_of_the_peer_process, names_of_both_ends, options_can_be_read_and_set, counters, info_of_a_socket,
         own_options, bad_options, nobody_listens, port_is_taken, peer_does_not_read, both_ways_at_once,
@@ -163,6 +163,56 @@ closed_message(Config) ->
     ok = do(X, send, [<<"last words">>]),
     ok = do(X, close, []),
     ?assertEqual([{data, <<"last words">>}, closed], do(Y, messages, [2])).
+
+%% What came before the peer's close is delivered after it, and then the end.
+active_once_past_the_close(Config) ->
+    {X, Y} = ends(Config, [{packet, 4}]),
+    [ok = do(X, send, [integer_to_binary(I)]) || I <- lists:seq(1, 5)],
+    ok = do(X, close, []),
+    [
+        begin
+            ok = do(Y, setopts, [[{active, once}]]),
+            ?assertEqual([Message], do(Y, messages, [1]))
+        end
+     || Message <- [{data, integer_to_binary(I)} || I <- lists:seq(1, 5)] ++ [closed]
+    ].
+
+%% A send looks at what has come, too: that must not keep it from the owner.
+active_while_sending(_Config) ->
+    {ok, Listener} = inet_rdma:listen(0, [{packet, 4}]),
+    {ok, Port} = inet_rdma:port(Listener),
+    Server = spawn_link(fun() ->
+        {ok, Socket} = inet_rdma:accept(Listener, 20000),
+        echo(Socket)
+    end),
+    {ok, Socket} = inet_rdma:connect("localhost", Port, [{packet, 4}, {active, true}]),
+    _ = rand:seed(exsss, 1),
+    ok = converse(Socket, 0, 0, 3000),
+    ok = inet_rdma:close(Socket),
+    ok = inet_rdma:close(Listener),
+    unlink(Server).
+
+echo(Socket) ->
+    case inet_rdma:recv(Socket, 0, 20000) of
+        {ok, <<Number:64, _/binary>>} ->
+            ok = inet_rdma:send(Socket, <<Number:64>>),
+            echo(Socket);
+        {error, closed} ->
+            ok
+    end.
+
+%% Eight packets are under way at a time.
+converse(_Socket, Count, Count, Count) ->
+    ok;
+converse(Socket, Sent, Got, Count) when Sent < Count, Sent - Got < 8 ->
+    Bytes = rand:uniform(case Sent rem 10 of 0 -> 300000; _ -> 5000 end),
+    ok = inet_rdma:send(Socket, <<Sent:64, 0:(8 * Bytes)>>),
+    converse(Socket, Sent + 1, Got, Count);
+converse(Socket, Sent, Got, Count) ->
+    receive
+        {inet_rdma, Socket, <<Got:64>>} -> converse(Socket, Sent, Got + 1, Count)
+    after 20000 -> error({no_answer, Got, inet_rdma:info(Socket)})
+    end.
 
 %% The old owner's death does nothing any more, the new one's does.
 controlling_process(Config) ->

@@ -9,10 +9,10 @@
 -define(CONNECT_MS, 5000).
 %% Longer than any stop of a node.
 -define(TIMEOUT_MS, 90000).
--define(FRAMINGS, [packet, raw]).
+-define(FRAMINGS, [packet, active, once, raw]).
 
 %% `{packet, 4}' and a length written by hand are the same on the wire; each end chooses its own way.
--type framing() :: packet | raw.
+-type framing() :: packet | active | once | raw.
 -type id() :: {node(), integer()}.
 
 %% A process that listens, and others that serve.
@@ -68,6 +68,7 @@ answers(Framing, Socket, Due) ->
 -spec work(node(), file:filename_all()) -> no_return().
 work(Peer, File) ->
     ok = inet_rdma_soak_node:wait_turn(),
+    ok = forget_messages(),
     case rpc:call(Peer, ?MODULE, port, [], ?TIMEOUT_MS) of
         Port when is_integer(Port) -> client(Peer, Port, any_framing());
         _NotThereYet -> receive after 100 -> ok end
@@ -144,8 +145,10 @@ close_one() ->
         [] ->
             none;
         Streams ->
-            {_, Socket, Peer, Id} = lists:nth(rand:uniform(length(Streams)), Streams),
+            {{stream, Owner}, Socket, Peer, Id} = lists:nth(rand:uniform(length(Streams)), Streams),
             ok = inet_rdma:close(Socket),
+            %% In active mode nobody tells the owner of a close on its own side.
+            Owner ! {inet_rdma_closed, Socket},
             {Peer, Id}
     end.
 
@@ -153,6 +156,7 @@ close_one() ->
 any_framing() -> lists:nth(rand:uniform(length(?FRAMINGS)), ?FRAMINGS).
 
 options(raw) -> [{packet, raw}];
+options(active) -> [{packet, 4}, {active, true}];
 options(_) -> [{packet, 4}].
 
 framed(raw, Data) -> [<<(iolist_size(Data)):32>>, Data];
@@ -164,7 +168,23 @@ recv(raw, Socket) ->
     case within(inet_rdma:recv(Socket, 4, ?TIMEOUT_MS)) of
         {ok, <<Size:32>>} -> within(inet_rdma:recv(Socket, Size, ?TIMEOUT_MS));
         Error -> Error
+    end;
+recv(once, Socket) ->
+    case inet_rdma:setopts(Socket, [{active, once}]) of
+        ok -> recv(active, Socket);
+        Error -> Error
+    end;
+recv(active, Socket) ->
+    receive
+        {inet_rdma, Socket, Data} -> {ok, Data};
+        {inet_rdma_error, Socket, Reason} -> receive {inet_rdma_closed, Socket} -> {error, Reason} end;
+        {inet_rdma_closed, Socket} -> {error, closed}
+    after ?TIMEOUT_MS -> error(stream_stalled)
     end.
 
 within({error, timeout}) -> error(stream_stalled);
 within(Other) -> Other.
+
+%% Those to a stream that has been closed.
+forget_messages() ->
+    receive _ -> forget_messages() after 0 -> ok end.

@@ -173,7 +173,7 @@ impl<B: Buffer + Send> Polled for Link<B> {
         }
         let (alive, wakes) = self.connection.handle_liveness();
         self.deliver(wakes);
-        if alive { Next::Wait } else { Next::Remove }
+        if alive { Next::Wait } else { Next::Over }
     }
 
     fn handle_kick(&self, spin: bool) -> Next {

@@ -61,8 +61,8 @@ pub enum Next {
     Quiet,
     /// Wait for an event.
     Wait,
-    /// It is over.
-    Remove,
+    /// It is over: no event and no deadline any more. Kicks are served until it is removed.
+    Over,
 }
 
 /// Names something that a polling thread looks after.
@@ -186,12 +186,16 @@ impl Shared {
         let Some(polled) = self.polled.lock().remove(&id) else {
             return false;
         };
+        self.stop_waiting_for(id, &*polled);
+        true
+    }
+
+    fn stop_waiting_for(&self, id: u64, polled: &dyn Polled) {
         self.timed.lock().retain(|(timed, _)| *timed != id);
         for fd in polled.event_fds() {
-            // An fd that was never added, or is closed, is not in the set.
+            // An fd that was never added, was deleted before, or is closed, is not in the set.
             let _ = epoll::delete(&self.epoll, fd);
         }
-        true
     }
 
     fn find(&self, id: u64) -> Option<Arc<dyn Polled>> {
@@ -317,8 +321,8 @@ impl Loop {
                 }
             }
             Next::Wait => {}
-            Next::Remove => {
-                self.shared.forget(id);
+            Next::Over => {
+                self.shared.stop_waiting_for(id, &*polled);
                 self.hot.retain(|hot| hot.id != id);
             }
         }
@@ -344,8 +348,8 @@ impl Loop {
                     }
                     Next::Quiet => true,
                     Next::Wait => false,
-                    Next::Remove => {
-                        shared.forget(hot.id);
+                    Next::Over => {
+                        shared.stop_waiting_for(hot.id, &*hot.polled);
                         false
                     }
                 }
@@ -365,6 +369,6 @@ fn put_to_sleep(polled: &dyn Polled) -> Next {
 fn guarded(polled: &dyn Polled, handle: impl Fn(&dyn Polled) -> Next) -> Next {
     catch_unwind(AssertUnwindSafe(|| handle(polled))).unwrap_or_else(|_| {
         let _ = catch_unwind(AssertUnwindSafe(|| polled.fail()));
-        Next::Remove
+        Next::Over
     })
 }

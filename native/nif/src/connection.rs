@@ -70,6 +70,17 @@ impl ConnectionResource {
     /// Tells those who wait that they can go on.
     pub fn wake(&self, env: Env<'_>, wakes: Wakes) {
         self.subscribers.wake_from_nif(env, self.id, wakes);
+        if wakes.reader && self.subscribers.active().is_some() {
+            self.deliver_soon();
+        }
+    }
+
+    /// In active mode a polling thread reads: it shall look, also behind the end of the connection.
+    fn deliver_soon(&self) {
+        if let Some(open) = self.open() {
+            open.connection().wake_reader();
+        }
+        self.kick();
     }
 
     fn close(&self, env: Env<'_>) {
@@ -207,9 +218,8 @@ fn active<'a>(conn: ResourceArc<ConnectionResource>, socket: Term<'a>, count: Te
     let active = owner.zip(left).map(|(owner, left)| (owner, socket, left));
     let on = active.is_some();
     conn.subscribers.set_active(active);
-    if let Some(open) = conn.open().filter(|_| on) {
-        open.connection().wake_reader();
-        conn.kick();
+    if on {
+        conn.deliver_soon();
     }
     Ok(atoms::ok())
 }

@@ -184,7 +184,7 @@ impl ConnectionWaker {
                 return;
             }
         }
-        // What has arrived before the end is not much more, and nobody calls again after it.
+        // What has arrived before the end is not much more.
         while connection.closed().is_some() {
             if !self.deliver_once(&connection, &mut slot) {
                 return;
