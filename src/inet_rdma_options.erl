@@ -17,7 +17,7 @@
 list() ->
     [{fabric,             {one_of, [auto, shm]},                                auto},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
-     {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   1024 * 1024},
+     {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
      {receive_slots,      {integer, 16, 32768, "messages"},                     256},
      {landing_buffers,    {integer, 0, 4096, "buffers"},                        256},
      {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
@@ -27,7 +27,7 @@ list() ->
      {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
      {spin_us,            {integer, 0, 500, "microseconds"},                    100},
      {polling_threads,    {integer, 1, 64, "threads"},                          1},
-     {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   256 * 1024},
+     {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   128 * 1024},
      {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
      {backlog,            {integer, 1, 4096, "connections"},                    128}].
 
