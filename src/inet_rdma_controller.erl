@@ -102,7 +102,7 @@ loop(Link, Packets) ->
 %% The answers to what was taken first go out while the rest is taken, so that both nodes have work at the same time. With
 %% several links that would cut what goes out over all of them into small pieces, and each could wake a peer.
 max_packets() ->
-    case inet_rdma_nif:connections() of
+    case inet_rdma_nif:links() of
         1 -> ?TURN_PACKETS;
         _ -> ?ALL
     end.
@@ -154,7 +154,7 @@ sleep(Link) ->
 %% With several links what the senders have to say is spread among them: a turn of theirs makes one batch out of what would
 %% be several. With a single link it would only delay the peer.
 gather() ->
-    _ = inet_rdma_nif:connections() > 1 andalso erlang:yield(),
+    _ = inet_rdma_nif:links() > 1 andalso erlang:yield(),
     ok.
 
 %% The VM says once that it has something to send.

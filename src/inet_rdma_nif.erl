@@ -6,13 +6,13 @@
 -export([listen/3, accept/2, observe/1, close_listener/1, connect/2]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
--export([statistics/1, all_statistics/0, connections/0]).
+-export([statistics/1, all_statistics/0, links/0]).
 -export_type([conn/0, listener/0, packets/0]).
 
 -nifs([listen/3, accept/2, observe/1, close_listener/1, connect/2]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
--nifs([statistics/1, all_statistics/0, connections/0]).
+-nifs([statistics/1, all_statistics/0, links/0]).
 
 -on_load(on_load/0).
 
@@ -154,8 +154,8 @@ statistics(_Conn) -> not_loaded().
 -spec all_statistics() -> [map()].
 all_statistics() -> not_loaded().
 
--spec connections() -> non_neg_integer().
-connections() -> not_loaded().
+-spec links() -> non_neg_integer().
+links() -> not_loaded().
 
 not_loaded() ->
     erlang:nif_error({not_loaded, ?MODULE}).

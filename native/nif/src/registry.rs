@@ -1,7 +1,8 @@
 //! All connections of this node, for `inet_rdma:info/0`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_engine::connection::Connection;
 use parking_lot::Mutex;
@@ -9,12 +10,15 @@ use parking_lot::Mutex;
 use crate::packets::Block;
 
 static ALL: Mutex<BTreeMap<u64, Weak<Registered>>> = Mutex::new(BTreeMap::new());
+/// How many of them are distribution connections: asked for in every turn of a controller, so no lock.
+static LINKS: AtomicUsize = AtomicUsize::new(0);
 
 /// A connection, and what it is for.
 pub struct Registered {
     id: u64,
     connection: Arc<Connection<Block>>,
-    node: Mutex<String>,
+    /// Set: the distribution connection to this node.
+    node: OnceLock<String>,
 }
 
 impl Registered {
@@ -28,20 +32,25 @@ impl Registered {
         &self.connection
     }
 
-    /// It is the distribution connection to this node.
+    /// It is the distribution connection to this node, for good.
     pub fn label(&self, node: String) {
-        *self.node.lock() = node;
+        if self.node.set(node).is_ok() {
+            LINKS.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The node at the other end, or nothing.
-    pub fn node(&self) -> String {
-        self.node.lock().clone()
+    pub fn node(&self) -> &str {
+        self.node.get().map_or("", String::as_str)
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         ALL.lock().remove(&self.id);
+        if self.node.get().is_some() {
+            LINKS.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -50,16 +59,16 @@ pub fn add(id: u64, connection: Arc<Connection<Block>>) -> Arc<Registered> {
     let registered = Arc::new(Registered {
         id,
         connection,
-        node: Mutex::new(String::new()),
+        node: OnceLock::new(),
     });
     ALL.lock().insert(id, Arc::downgrade(&registered));
     registered
 }
 
-/// `connections() -> Count`: of this node, whatever for.
+/// `links() -> Count`: distribution connections of this node.
 #[rustler::nif]
-fn connections() -> usize {
-    ALL.lock().len()
+fn links() -> usize {
+    LINKS.load(Ordering::Relaxed)
 }
 
 /// All that are left, oldest first.

@@ -50,7 +50,7 @@ impl From<&Registered> for StatisticsMap {
         let qp = connection.queue_pair();
         StatisticsMap {
             id: registered.id(),
-            node: registered.node(),
+            node: registered.node().to_owned(),
             state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
             fabric: qp.fabric().to_owned(),
             peer: qp.remote_hello().connection_id,
