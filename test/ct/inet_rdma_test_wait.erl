@@ -4,14 +4,17 @@
 -export([until/3, holds/3]).
 
 -define(INTERVAL_MS, 10).
+%% A machine that does much else at the same time needs longer; where all goes well nobody waits to the end.
+-define(SLOWNESS, 3).
 
 %% Asks `Condition' until it answers `true' or `{ok, Value}'; returns `true' or `Value'.
-%% Fails, with what it waited for and the last answer, when that has not come true after `TimeoutMs'.
+%% Fails, with what it waited for and the last answer, when that has not come true after three times `TimeoutMs'.
 -spec until(What :: term(), TimeoutMs :: non_neg_integer(), Condition :: fun(() -> term())) -> term().
 until(What, TimeoutMs, Condition) ->
-    until_deadline(What, TimeoutMs, now_ms() + TimeoutMs, Condition).
+    WaitMs = ?SLOWNESS * TimeoutMs,
+    until_deadline(What, WaitMs, now_ms() + WaitMs, Condition).
 
-until_deadline(What, TimeoutMs, Deadline, Condition) ->
+until_deadline(What, WaitMs, Deadline, Condition) ->
     case Condition() of
         true ->
             true;
@@ -20,10 +23,10 @@ until_deadline(What, TimeoutMs, Deadline, Condition) ->
         Other ->
             case now_ms() >= Deadline of
                 true ->
-                    error({never_came_true, What, {waited_ms, TimeoutMs}, {last, Other}});
+                    error({never_came_true, What, {waited_ms, WaitMs}, {last, Other}});
                 false ->
                     pause(),
-                    until_deadline(What, TimeoutMs, Deadline, Condition)
+                    until_deadline(What, WaitMs, Deadline, Condition)
             end
     end.
 
