@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import paths
 from .errors import BenchError
-
-BASELINE = "inet_tcp"
 
 
 @dataclass(frozen=True)
@@ -18,10 +16,20 @@ class Carrier:
     flags: tuple[str, ...]
     # What erlang:system_info(dist_ctrl) must show of its links: proof that the right carrier was measured.
     link: str = "process"
+    # On the hosts of a cluster: the network that its nodes have their addresses on.
+    network: str | None = None
 
     @property
     def is_rdma(self) -> bool:
         return "inet_rdma" in self.flags
+
+    @property
+    def needs_build(self) -> bool:
+        """Whether a host must say where its build is."""
+        return self.is_rdma and "-pa" not in self.flags
+
+    def on(self, network: str) -> Carrier:
+        return replace(self, name=f"{self.name} {network}", network=network)
 
 
 class Missing(BenchError):
@@ -36,13 +44,13 @@ def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
     """With the flags of `make -s erl-flags`, unless `extra` names a build of its own by -pa."""
     flags = ["-proto_dist", "inet_rdma", *extra]
     if "-pa" not in extra:
-        ebin = paths.REPO / "_build" / "dev" / "lib" / "inet_rdma" / "ebin"
-        if not (ebin / "inet_rdma_dist.beam").exists():
-            raise Missing("inet_rdma is not built yet: run `make build` first")
-        if not (ebin.parent / "priv" / "inet_rdma_nif.so").exists():
-            raise Missing("the native library priv/inet_rdma_nif.so is missing: run `make build` first")
-        flags = ["-pa", str(ebin), *flags]
+        flags = ["-pa", str(paths.local_build() / "ebin"), *flags]
     return Carrier(name, tuple(flags))
+
+
+def baseline(chosen: list[Carrier]) -> str:
+    """What ratios are to: the first that is the VM's own, or else the first."""
+    return next((carrier.name for carrier in chosen if carrier.link == "port"), chosen[0].name)
 
 
 def gen_tcp() -> Carrier:
@@ -56,6 +64,23 @@ def gen_tcp() -> Carrier:
     target = paths.OUT / "gen_tcp"
     paths.compile_erlang([source], target)
     return Carrier("gen_tcp", ("-pa", str(target), "-proto_dist", "gen_tcp"))
+
+
+def on_hosts(
+    names: list[str], rdma_flags: list[str], variants: dict[str, list[str]], networks: list[str], rdma: list[str],
+) -> list[Carrier]:
+    """The series of a cluster across machines: inet_tcp on each network, then inet_rdma and its variants on RDMA's."""
+    wrong = [name for name in names if name not in ("inet_tcp", "inet_rdma")]
+    if wrong:
+        raise BenchError(f"unknown carrier {wrong[0]!r}: across machines these are inet_tcp and inet_rdma")
+    kinds = {"inet_rdma": rdma_flags} if "inet_rdma" in names else {}
+    kinds |= {name: [*rdma_flags, *flags] for name, flags in variants.items()}
+    tcp = [inet_tcp().on(network) for network in networks if "inet_tcp" in names]
+    # Without -pa: each host says where its build is.
+    return tcp + [
+        Carrier(name, ("-proto_dist", "inet_rdma", *flags)).on(network)
+        for name, flags in kinds.items() for network in rdma
+    ]
 
 
 def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str]]) -> tuple[list[Carrier], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from .table import number
 
 # Told apart by people with any colour vision, and in grey.
 COLOURS = {"inet_tcp": "#9aa5b1", "inet_rdma": "#0b5cad", "gen_tcp": "#e0a030"}
+SHADES = {"inet_tcp": "#5b6875", "inet_rdma": "#6fa8dc"}
 VARIANT_COLOURS = ["#2a9d8f", "#8e5ea2", "#c8553d", "#6b8e23"]
 INK, FAINT = "#1f2933", "#d5dbe1"
 BAR_INCHES, CASE_GAP_INCHES, HEAD_INCHES, FOOT_INCHES = 0.21, 0.16, 0.80, 0.75
@@ -130,8 +132,14 @@ def bar_text(axes: Axes, y: float, metric: Metric, value: Spread, relative: Spre
 
 
 def colour(results: Results, carrier: str) -> str:
-    variants = [name for name in results.carriers if name not in COLOURS]
-    return COLOURS.get(carrier) or VARIANT_COLOURS[variants.index(carrier) % len(VARIANT_COLOURS)]
+    """On several networks the first series of a carrier has the carrier's colour, the second its shade."""
+    taken: dict[str, str] = {}
+    spare = itertools.cycle(VARIANT_COLOURS)
+    for name in results.carriers:
+        kind = name.partition(" ")[0]
+        free = [each for each in (COLOURS.get(kind), SHADES.get(kind)) if each and each not in taken.values()]
+        taken[name] = free[0] if free else next(spare)
+    return taken[carrier]
 
 
 def pitch(results: Results) -> float:

@@ -2,97 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from . import paths
 from .carriers import Carrier
-from .control import Atom, Channel, Listener
+from .control import Atom
 from .errors import MeasurementError
+from .hosts import Node, Place, ThisHost, close_all, open_all
 
-START_TIMEOUT_S = 30.0
-ORDER_TIMEOUT_S = 30.0
-HALT_TIMEOUT_S = 5.0
-LINK_TIMEOUT_S = 5.0
-# Whatever the user's shell adds to every `erl` would be measured too.
-DROPPED_VARIABLES = ("ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS", "ERL_LIBS", "ERL_COMPILER_OPTIONS")
-
-
-class Node:
-    """One node: its process, its log and, once it has reported, its control channel."""
-
-    def __init__(self, name: str, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self.name = name
-        self.log = log
-        self.channel: Channel | None = None
-        self.facts: dict[str, Any] = {}
-        with open(log, "wb") as output:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=environment, start_new_session=True, cwd=log.parent,
-            )
-
-    @property
-    def pid(self) -> int:
-        """`erl` becomes the emulator by exec, so this is the process whose CPU time counts."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def last_words(self) -> str:
-        """Start and end of what the node wrote: the cause is mostly in the first lines."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        if len(lines) > 16:
-            lines = [*lines[:8], "...", *lines[-8:]]
-        return "\n".join(f"    {line}" for line in lines)
-
-    def post(self, order: Any) -> int:
-        return self._reported().post(order)
-
-    def answer(self, order_id: int, timeout_s: float) -> dict[str, Any]:
-        return self._reported().answer(order_id, timeout_s)
-
-    def _reported(self) -> Channel:
-        if self.channel is None:
-            raise MeasurementError("the node has not reported yet")
-        return self.channel
-
-    def dismiss(self) -> None:
-        """The node halts by itself when its control connection closes."""
-        if self.channel is not None:
-            self.channel.close()
-
-    def end(self) -> None:
-        """Waits for the node to halt; one that does not is killed with whatever it started."""
-        try:
-            self._process.wait(HALT_TIMEOUT_S if self.channel is not None else 0)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
+# Far more than it takes, also on a slow machine: a node that ends during its start is seen at once.
+START_TIMEOUT_S = 120.0
+ORDER_TIMEOUT_S = 60.0
+LINK_TIMEOUT_S = 15.0
 
 
 class Cluster:
     """`with Cluster(...) as cluster:` starts the nodes, joins them, checks the links, and ends them after all."""
 
-    def __init__(self, carrier: Carrier, size: int, erl_flags: list[str]) -> None:
+    def __init__(self, carrier: Carrier, size: int, erl_flags: list[str], places: list[Place] | None = None) -> None:
+        """One node at each of the first `size` places; without any, all on this machine."""
         self.carrier = carrier
-        self._size = size
         self._erl_flags = erl_flags
-        self._listener = Listener()
-        self._logs = tempfile.TemporaryDirectory(prefix="inet_rdma_bench_")
+        self._places = (places or [Place(ThisHost())] * size)[:size]
+        self.hosts = list({id(place.host): place.host for place in self._places}.values())
+        # The hosts given belong to others, who use them again.
+        self._own_hosts = [] if places else self.hosts
         self.nodes: list[Node] = []
 
     def __enter__(self) -> Cluster:
@@ -111,12 +47,10 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        for node in self.nodes:
-            node.dismiss()
-        for node in self.nodes:
-            node.end()
-        self._listener.close()
-        self._logs.cleanup()
+        names = [node.name for node in self.nodes]
+        for host in self.hosts:
+            host.end(names)
+        close_all(self._own_hosts)
 
     def names(self, but: Node | None = None) -> list[Atom]:
         return [Atom(node.name) for node in self.nodes if node is not but]
@@ -140,33 +74,22 @@ class Cluster:
             raise MeasurementError("\n".join([f"{current.name if current else '?'}: {error}", *logs])) from error
 
     def _start(self) -> None:
-        run = secrets.token_hex(4)
-        environment = {key: value for key, value in os.environ.items() if key not in DROPPED_VARIABLES}
-        environment |= {"INET_RDMA_BENCH": self._listener.address, "ERL_CRASH_DUMP_SECONDS": "0"}
-        for number in range(1, self._size + 1):
-            name = f"bench_{run}_{number}@localhost"
-            command = [
-                paths.tool("erl"), "-noinput", "-sname", name, "-setcookie", run, "-pa", str(paths.WORKER_EBIN),
-                *self.carrier.flags, *self._erl_flags, "-s", "inet_rdma_bench",
-            ]
-            log = Path(self._logs.name) / f"{number}.log"
-            self.nodes.append(Node(name, command, environment, log))
-        self._await_reports()
-
-    def _await_reports(self) -> None:
-        missing = {node.name: node for node in self.nodes}
+        open_all(self.hosts)
+        run, cookie = secrets.token_hex(4), secrets.token_hex(16)
+        for number, place in enumerate(self._places, 1):
+            name = f"bench_{run}_{number}"
+            flags = [*place.flags(name, self.carrier.needs_build), *self.carrier.flags, *self._erl_flags]
+            self.nodes.append(place.host.start(place.name(name), cookie, flags))
         deadline = time.monotonic() + START_TIMEOUT_S
-        while missing:
-            dead = [node for node in missing.values() if not node.alive]
-            if dead or time.monotonic() > deadline:
-                node = (dead or list(missing.values()))[0]
-                what = "ended during its start" if dead else f"did not start within {START_TIMEOUT_S:.0f} s"
-                raise MeasurementError(f"a node over {self.carrier.name} {what}; its last words:\n{node.last_words()}")
-            report = self._listener.accept(0.25)
-            if report is not None:
-                channel, facts = report
-                node = missing.pop(facts["node"])
-                node.channel, node.facts = channel, facts
+        for node in self.nodes:
+            try:
+                node.await_report(max(0.001, deadline - time.monotonic()))
+            except MeasurementError as error:
+                where = f" at {node.host.name}" if node.host not in self._own_hosts else ""
+                words = node.last_words()
+                told = f"; its last words:\n{words}" if words else ""
+                raise MeasurementError(
+                    f"a node over {self.carrier.name}{where} did not start: {error}{told}") from error
 
     def _join(self) -> None:
         for index, node in enumerate(self.nodes[:-1]):

@@ -1,14 +1,15 @@
-"""The control channel: orders to a node as Erlang terms, answers as JSON, one line each, on a loopback socket."""
+"""The control channel of a node: orders as Erlang terms, answers as JSON, one line each, on a loopback socket."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import socket
-import time
 from typing import Any
 
 from .errors import MeasurementError
+
+REPORT_TIMEOUT_S = 10.0
 
 
 class Atom(str):
@@ -33,53 +34,48 @@ def term(value: Any) -> str:
 
 
 class Channel:
-    """One node's end. Answers come in the order of the orders, so several nodes can work at the same time."""
+    """The agent's end of a node's socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._input = b""
-        self._last_id = 0
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def post(self, order: Any) -> int:
-        self._last_id += 1
+    def send(self, line: str) -> None:
         try:
-            self._connection.sendall(f"{term((self._last_id, order))}.\n".encode())
+            self._connection.sendall(f"{line}\n".encode())
         except OSError as error:
             raise MeasurementError(f"the node is gone ({error})") from error
-        return self._last_id
 
-    def answer(self, order_id: int, timeout_s: float) -> dict[str, Any]:
-        reply = self.line(timeout_s)
-        if "error" in reply:
-            raise MeasurementError(f"a node refused an order: {reply['error']}")
-        if reply.get("id") != order_id:
-            raise MeasurementError(f"answer {reply.get('id')} to order {order_id}")
-        return reply
-
-    def line(self, timeout_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
+    def line(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """The next line. A timeout is of each read: it only keeps out those who connect and say nothing."""
         while b"\n" not in self._input:
-            self._connection.settimeout(max(0.001, deadline - time.monotonic()))
             try:
+                self._connection.settimeout(timeout_s)
                 chunk = self._connection.recv(65536)
-            except TimeoutError as error:
-                raise MeasurementError(f"a node did not answer within {timeout_s:.0f} s") from error
             except OSError as error:
                 raise MeasurementError(f"the node is gone ({error})") from error
             if not chunk:
                 raise MeasurementError("the node is gone (it closed its control connection)")
             self._input += chunk
         line, self._input = self._input.split(b"\n", 1)
-        reply: dict[str, Any] = json.loads(line)
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise MeasurementError(f"not an answer: {line[:80]!r}") from error
         return reply
 
     def close(self) -> None:
+        try:
+            # Wakes the thread that reads it; close alone would not.
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self._connection.close()
 
 
 class Listener:
-    """Where the nodes of a cluster report. A secret keeps strangers out."""
+    """Where the nodes of one host report. A secret keeps strangers out."""
 
     def __init__(self) -> None:
         self._token = secrets.token_hex(16)
@@ -90,19 +86,15 @@ class Listener:
         """For the environment variable INET_RDMA_BENCH of a node."""
         return f"{self._socket.getsockname()[1]}:{self._token}"
 
-    def accept(self, timeout_s: float) -> tuple[Channel, dict[str, Any]] | None:
-        """A node's channel and the facts that it reports of itself, or None when none came in time."""
-        self._socket.settimeout(timeout_s)
-        try:
-            connection, _ = self._socket.accept()
-        except TimeoutError:
-            return None
+    def accept(self) -> tuple[Channel, dict[str, Any]] | None:
+        """Waits for a node: its channel and the facts that it reports of itself, or None for a stranger."""
+        connection, _ = self._socket.accept()
         channel = Channel(connection)
-        facts = channel.line(10.0)
-        if facts.get("token") != self._token:
+        try:
+            facts = channel.line(REPORT_TIMEOUT_S)
+        except MeasurementError:
+            facts = {}
+        if facts.pop("token", None) != self._token:
             channel.close()
             return None
         return channel, facts
-
-    def close(self) -> None:
-        self._socket.close()

@@ -6,9 +6,10 @@ import argparse
 
 from . import carriers, paths, report
 from .cases import Case
-from .cluster import Cluster, Node
+from .cluster import Cluster
 from .control import Atom
 from .errors import MeasurementError
+from .hosts import Node
 from .measure import Timing, info_text
 
 ROUNDS = 3

@@ -23,19 +23,24 @@ def environment(node_facts: dict[str, Any]) -> dict[str, Any]:
         "erts": node_facts.get("erts"),
         "emulator": node_facts.get("emulator"),
         "schedulers": node_facts.get("schedulers"),
-        # Without the local suffix, which says nothing about the kernel.
-        "kernel": f"{platform.system()} {re.split('[-+_]', platform.release())[0]}",
-        "architecture": platform.machine(),
-        "cpu": cpu_model(),
-        "cores": os.cpu_count(),
-        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000,
+        **machine(),
         "memcpy_mb_s": {"1 MB": memcpy_mb_s(1 << 20), "16 MB": memcpy_mb_s(16 << 20)},
         "cpu_time_source": SOURCE,
     }
 
 
-def load_warning() -> str | None:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+def machine() -> dict[str, Any]:
+    return {
+        # Without the local suffix, which says nothing about the kernel.
+        "kernel": f"{platform.system()} {re.split('[-+_]', platform.release())[0]}",
+        "architecture": platform.machine(),
+        "cpu": cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000,
+    }
+
+
+def load_warning(load: float, cores: int) -> str | None:
     if load > cores / 4:
         return f"the machine is busy (load {load:.1f} on {cores} cores): figures will be noisy, ratios less so"
     return None

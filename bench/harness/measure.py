@@ -9,10 +9,10 @@ from typing import Any
 
 from .carriers import Carrier
 from .cases import Case
-from .cluster import Cluster, Node
+from .cluster import Cluster
 from .control import Atom
-from .cpu import cpu_seconds, machine_cpu_seconds
 from .errors import MeasurementError
+from .hosts import Host, Node, Place
 
 # The nodes give their workers 60 s to end; the answer may come that late.
 STOP_TIMEOUT_S = 90.0
@@ -30,19 +30,18 @@ class Timing:
 
 @dataclass(frozen=True)
 class Sample:
-    """Counts and clocks of all nodes at one moment; times are each node's own, taken with its counts."""
+    """Counts and clocks of all nodes at one moment.
+
+    Times are each node's own, taken with its counts; CPU times, with the clock of the same host beside them, come from
+    its host, taken when the answer arrived there. So no clock is compared with that of another host.
+    """
 
     answers: dict[Node, dict[str, Any]]
-    cpu_s: float
-    machine_cpu_s: float
-    taken_s: float
 
     @classmethod
     def take(cls, cluster: Cluster, order: str) -> Sample:
-        answers = cluster.ask_all({node: Atom(order) for node in cluster.nodes})
-        cpu = sum(cpu_seconds(node.pid) for node in cluster.nodes)
-        sample = cls(answers, cpu, machine_cpu_seconds(), time.monotonic())
-        for node, answer in answers.items():
+        sample = cls(cluster.ask_all({node: Atom(order) for node in cluster.nodes}))
+        for node, answer in sample.answers.items():
             if answer["failed"]:
                 raise MeasurementError(f"{node.name}: {'; '.join(answer['failed'])}")
         return sample
@@ -55,16 +54,28 @@ class Sample:
         )
 
     def cores_since(self, earlier: Sample) -> float:
-        return (self.cpu_s - earlier.cpu_s) / (self.taken_s - earlier.taken_s)
+        """Cores that all nodes together kept busy."""
+        return math.fsum(self._busy(node, earlier, "cpu_s") for node in self.answers)
 
     def foreign_cores_since(self, earlier: Sample) -> float:
-        """Cores that were busy with anything but the nodes: what disturbed the measurement."""
-        machine = (self.machine_cpu_s - earlier.machine_cpu_s) / (self.taken_s - earlier.taken_s)
-        return max(0.0, machine - self.cores_since(earlier))
+        """Cores of all hosts that were busy with anything but the nodes: what disturbed the measurement."""
+        nodes: dict[Host, list[Node]] = {}
+        for node in self.answers:
+            nodes.setdefault(node.host, []).append(node)
+        return math.fsum(
+            max(0.0, self._busy(own[-1], earlier, "machine_cpu_s")
+                - math.fsum(self._busy(node, earlier, "cpu_s") for node in own))
+            for own in nodes.values()
+        )
+
+    def _busy(self, node: Node, earlier: Sample, clock: str) -> float:
+        now, then = self.answers[node]["clocks"], earlier.answers[node]["clocks"]
+        return float((now[clock] - then[clock]) / (now["taken_s"] - then["taken_s"]))
 
 
 def measure(
     case: Case, carrier: Carrier, timing: Timing, erl_flags: list[str], info: bool = False,
+    places: list[Place] | None = None,
 ) -> tuple[Values, dict[str, Any]]:
     """The metrics of `case` over `carrier`, and the facts that the first node reports of itself.
 
@@ -72,7 +83,7 @@ def measure(
 
     Raises MeasurementError when a node or a worker fails, or nothing was completed.
     """
-    with Cluster(carrier, case.nodes, [*erl_flags, *case.erl_flags]) as cluster:
+    with Cluster(carrier, case.nodes, [*erl_flags, *case.erl_flags], places) as cluster:
         cluster.ask_all({node: start_order(case, cluster, index) for index, node in enumerate(cluster.nodes)})
         time.sleep(timing.warmup_s)
         first = Sample.take(cluster, "measure")

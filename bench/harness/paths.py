@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,11 +15,31 @@ OUT = BENCH / "out"
 WORKER_EBIN = OUT / "ebin"
 
 
+def local_build() -> Path:
+    """The application directory of what `make build` made here."""
+    application = REPO / "_build" / "dev" / "lib" / "inet_rdma"
+    if not (application / "ebin" / "inet_rdma_dist.beam").exists():
+        raise BenchError("inet_rdma is not built yet: run `make build` first")
+    if not (application / "priv" / "inet_rdma_nif.so").exists():
+        raise BenchError("the native library priv/inet_rdma_nif.so is missing: run `make build` first")
+    return application
+
+
 def tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise BenchError(f"{name} is not installed or not in PATH (on Debian: run `make deps`, or apt install erlang)")
     return path
+
+
+@functools.cache
+def erl_program() -> str:
+    """The `erl` of the OTP that the one in PATH belongs to: what is in PATH may be a script that needs the user's HOME."""
+    query = 'io:format("~ts", [code:root_dir()]), halt().'
+    command = [tool("erl"), "-noinput", "-boot", "start_clean", "-eval", query]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    real = Path(done.stdout) / "bin" / "erl"
+    return str(real) if done.returncode == 0 and real.exists() else tool("erl")
 
 
 def compile_erlang(sources: list[Path], target: Path, *options: str) -> None:

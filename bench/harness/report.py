@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from .environment import environment, load_warning
 from .errors import BenchError
 from .measure import Timing
 from .runner import Results, disturbance, run, say
+from .site import Site
 from .stats import absolute, ratio
 
 SCHEMA = 1
@@ -23,21 +25,23 @@ SCHEMA = 1
 def measure_and_report(
     title: str, cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], *,
     out: Path | None, json_file: Path | None = None, chart: bool = True, info: bool = False,
-    notes: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (), site: Site | None = None,
 ) -> int:
-    """Returns the exit status: 1 when any measurement failed."""
-    for note in [*notes, *filter(None, [load_warning()])]:
+    """Returns the exit status: 1 when any measurement failed. Without a site the nodes are on this machine."""
+    busy = site.load_warnings() if site else [load_warning(os.getloadavg()[0], os.cpu_count() or 1)]
+    for note in [*notes, *filter(None, busy)]:
         say(f"note: {note}")
     target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()
     target.mkdir(parents=True, exist_ok=True)
-    results = run(cases, carriers, rounds, timing, erl_flags, info)
+    results = run(cases, carriers, rounds, timing, erl_flags, info, site)
     options = {
         "command": command_line(), "rounds": rounds, "seconds": timing.seconds, "warmup_s": timing.warmup_s,
         "idle_seconds": timing.idle_seconds, "erl_flags": erl_flags,
         "carriers": {carrier.name: shown_flags(carrier) for carrier in carriers},
     }
     remarks = [*notes, *filter(None, [disturbance(results)])]
-    document = as_document(results, environment(results.node_facts), options, remarks)
+    facts = environment(results.node_facts) | (site.environment() if site else {})
+    document = as_document(results, facts, options, remarks)
     text = f"{summary(document)}\n\n{table.table(results)}\n"
     text += "".join(f"\nnote: {note}" for note in remarks) + "\n" * bool(remarks)
     print(f"\n{text}")
@@ -65,11 +69,18 @@ def draw(results: Results, document: dict[str, Any], target: Path) -> list[Path]
 def summary(document: dict[str, Any]) -> str:
     """One line that says where the figures come from."""
     facts, options = document["environment"], document["options"]
+    hosts = facts.get("hosts", [])
+    # A host per clause only where they differ.
+    machines = ", or ".join(sorted({machine_text(host) for host in hosts or [facts]}))
     return (
-        f"OTP {facts['otp']}, {facts['cores']} cores ({facts['cpu']}), {facts['kernel']}, commit {facts['commit']}; "
+        f"OTP {facts['otp']}, {f'{len(hosts)} hosts: ' if hosts else ''}{machines}, commit {facts['commit']}; "
         f"median of {options['rounds']} interleaved rounds of {options['seconds']:g} s; "
         f"ratios to {document['baseline']}, taken within each round"
     )
+
+
+def machine_text(facts: dict[str, Any]) -> str:
+    return f"{facts['cores']} cores ({facts['cpu']}), {facts['kernel']}"
 
 
 def as_document(results: Results, facts: dict[str, Any], options: dict[str, Any], notes: list[str]) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from .carriers import BASELINE, Carrier
+from .carriers import Carrier, baseline
 from .cases import METRICS, Case
 from .errors import MeasurementError
 from .measure import Timing, Values, measure
+from .site import Site
 from .stats import Round
 
 
@@ -25,25 +26,31 @@ class Results:
     rounds: dict[Case, list[Round]]
     failures: list[str] = field(default_factory=list)
     node_facts: dict[str, Any] = field(default_factory=dict)
+    # Of all hosts together.
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
 
 
 def run(
     cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], info: bool = False,
+    site: Site | None = None,
 ) -> Results:
     """A measurement that fails is reported and left out; the others go on.
 
-    With `info`, what inet_rdma says of its connections is printed after each run over it.
+    With `info`, what inet_rdma says of its connections is printed after each run over it. Without a site the nodes are
+    on this machine.
     """
     names = [carrier.name for carrier in carriers]
-    baseline = BASELINE if BASELINE in names else names[0]
-    results = Results(names, baseline, cases, {case: [{} for _ in range(rounds)] for case in cases})
+    results = Results(names, baseline(carriers), cases, {case: [{} for _ in range(rounds)] for case in cases})
+    if site:
+        results.cores = site.cores
     for number in range(rounds):
         turned = carriers[number % len(carriers):] + carriers[: number % len(carriers)]
         for case in cases:
             for carrier in turned:
                 label = f"round {number + 1}/{rounds}  {case.title}  {carrier.name}"
                 try:
-                    values, facts = measure(case, carrier, timing, erl_flags, info and carrier.is_rdma)
+                    places = site.places(carrier) if site else None
+                    values, facts = measure(case, carrier, timing, erl_flags, info and carrier.is_rdma, places)
                 except MeasurementError as error:
                     results.failures.append(f"{label}: {error}")
                     say(f"{label}: FAILED: {error}")
@@ -59,7 +66,7 @@ def run(
 def disturbance(results: Results) -> str | None:
     """A sentence when other processes had more than a twentieth of the machine during many measurements."""
     shares = [
-        values["foreign_cores"] / (os.cpu_count() or 1)
+        values["foreign_cores"] / results.cores
         for rounds in results.rounds.values() for each in rounds for values in each.values()
     ]
     disturbed = [share for share in shares if share > 0.05]

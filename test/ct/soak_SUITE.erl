@@ -99,8 +99,16 @@ nothing_left(#{nodes := Nodes} = State) ->
     end),
     case filelib:wildcard("*.dump", maps:get(dir, State)) of
         [] -> ok;
-        Dumps -> inet_rdma_soak_cluster:violation({crash_dumps, Dumps}, State)
+        Dumps -> inet_rdma_soak_cluster:violation({crash_dumps, [crashed(filename:join(maps:get(dir, State), Dump))
+                                                                 || Dump <- Dumps]}, State)
     end.
+
+%% Why a runtime system gave up: the dump begins with it. And what the node logged last.
+crashed(Dump) ->
+    {ok, Text} = file:read_file(Dump),
+    {ok, Log} = file:read_file(filename:rootname(Dump) ++ ".log"),
+    {filename:basename(Dump), lists:sublist(binary:split(Text, <<"\n">>, [global]), 8),
+     binary:part(Log, byte_size(Log), -min(2000, byte_size(Log)))}.
 
 %% Of distribution and of streams.
 ports(#{name := Name} = Node) ->
