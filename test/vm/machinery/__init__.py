@@ -1,0 +1,1 @@
+"""Virtual machines with the kernel's software RDMA devices, for tests."""
