@@ -8,11 +8,16 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-from . import carriers, demo, paths, report
+from . import carriers, demo, paths, report, site
+from .arguments import (
+    count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, words,
+)
 from .cases import WORKLOADS, Case, suite
 from .errors import BenchError
 from .measure import Timing
+from .reach import Ssh
 
 ROUNDS, SECONDS = 5, 3.0
 QUICK_ROUNDS, QUICK_SECONDS = 2, 1.5
@@ -46,6 +51,48 @@ def run_cases(options: argparse.Namespace) -> int:
         options.title, cases, chosen, options.rounds or rounds, timing, options.erl_flags,
         info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
     )
+
+
+def run_cluster(options: argparse.Namespace) -> int:
+    hosts, series = cluster_site(options)
+    sizes_of_cluster = options.nodes or [len(hosts.hosts)]
+    if max(sizes_of_cluster) > len(hosts.hosts) or min(sizes_of_cluster) < 2:
+        raise BenchError(f"there are {len(hosts.hosts)} hosts: --nodes is from 2 to that")
+    cases = [
+        Case("rpc", nodes=n, procs=p, size=s) for s in options.size for p in options.procs for n in sizes_of_cluster
+    ]
+    timing = Timing(options.warmup, options.seconds or SECONDS, options.idle_seconds)
+    with hosts:
+        return report.measure_and_report(
+            options.title, cases, series, options.rounds or ROUNDS, timing, [*options.erl_flags, *options.dist_ports],
+            info=options.info, out=options.out, json_file=options.json, chart=options.chart, site=hosts,
+        )
+
+
+def cluster_site(options: argparse.Namespace) -> tuple[site.Site, list[carriers.Carrier]]:
+    """The hosts, not connected yet, and what is measured between them."""
+    if bool(options.cluster) == bool(options.hosts):
+        raise BenchError("say which hosts: --hosts A,B,... with --network, or --cluster FILE")
+    if options.cluster and options.network:
+        raise BenchError("--network goes with --hosts; in a file each host has its addresses")
+    if options.sync and options.build:
+        raise BenchError("--sync copies the build of this machine, --build names one of the hosts: not both")
+    if options.cluster:
+        plans, rdma = site.read_file(options.cluster)
+    else:
+        plans, rdma = site.from_options(options.hosts, options.network), []
+    networks, variants = site.networks_of(plans), dict(options.variant)
+    if "inet_rdma" in options.carriers or variants:
+        rdma = site.rdma_networks(networks, options.rdma or rdma)
+    series = carriers.on_hosts(options.carriers, options.rdma_flags, variants, networks, rdma)
+    return site.Site(
+        plans, ssh_of(options), erl=options.erl, build=options.build, sync=options.sync,
+        needs_build=any(carrier.needs_build for carrier in series), directory=options.remote_tmp,
+    ), series
+
+
+def ssh_of(options: argparse.Namespace) -> Ssh:
+    return Ssh(options.ssh, options.user, options.port, options.identity, tuple(options.ssh_option))
 
 
 def show(options: argparse.Namespace) -> int:
@@ -118,6 +165,8 @@ def parser() -> argparse.ArgumentParser:
     numbers(own, "--nodes", "4", "nodes of the cluster")
     own.set_defaults(cases=lambda o: [Case("idle", nodes=n) for n in o.nodes])
 
+    add_cluster(tests)
+
     own = tests.add_parser("show", help="table and chart of an earlier run again, from its results.json")
     own.add_argument("file", type=Path)
     own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart beside it")
@@ -129,6 +178,41 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
+def add_cluster(tests: Any) -> None:
+    title = "rpc across machines reached by ssh, a node on each: TCP on every network, inet_rdma on those that are RDMA"
+    own = tests.add_parser("cluster", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=run_cluster, title="cluster")
+    own.add_argument("--hosts", type=words, metavar="HOST,...",
+                     help="as ssh knows them: names, addresses, USER@HOST; `local` is this machine, without ssh")
+    own.add_argument("--network", type=network, action="append", default=[], metavar="NAME=ADDRESS,...",
+                     help="a network and each host's address on it, in the order of the hosts; or one ending that the "
+                          "hosts' names get there, as in ib=-ib; repeatable, the first is what ratios are to [the "
+                          "addresses that ssh came to]")
+    own.add_argument("--rdma", type=words, metavar="NAME,...", help="the networks that inet_rdma runs on")
+    own.add_argument("--cluster", type=Path, metavar="FILE",
+                     help="hosts, networks and rdma from a TOML file, as bench/cluster.example.toml")
+    numbers(own, "--procs", "100", "calling processes per node")
+    sizes(own, "0", "bytes sent with the call and back; 0: rpc:call(Node, erlang, node, [])")
+    own.add_argument("--nodes", type=whole_numbers, metavar="N,...", help="only the first N hosts [all]")
+    reach = own.add_argument_group("the hosts")
+    reach.add_argument("--build", metavar="DIR",
+                       help="a checkout with its build, or an installed build, on the hosts [where this checkout is]")
+    reach.add_argument("--sync", action="store_true",
+                       help="copy the build of this machine to each host; it is removed at the end")
+    reach.add_argument("--erl", default="erl", metavar="PATH", help="erl on the hosts")
+    reach.add_argument("--remote-tmp", metavar="DIR",
+                       help="where the directory of a run is made on the hosts [their temporary directory]")
+    reach.add_argument("--dist-ports", type=port_range, default="", metavar="MIN-MAX",
+                       help="the ports that nodes listen on, for a firewall [any]")
+    reach.add_argument("--user", help="user on the hosts [what ssh says]")
+    reach.add_argument("--port", type=count, help="ssh's port [what ssh says]")
+    reach.add_argument("--identity", metavar="FILE", help="ssh's key [what ssh says]")
+    reach.add_argument("--ssh-option", "-o", action="append", default=[], metavar="OPTION",
+                       help="as for ssh -o; repeatable")
+    reach.add_argument("--ssh", default="ssh", metavar="COMMAND", help="another ssh")
+    common(own, "inet_tcp,inet_rdma")
+
+
 class Help(argparse.ArgumentDefaultsHelpFormatter):
     """Shows a default where there is one to show."""
 
@@ -137,15 +221,15 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action) if shown else action.help
 
 
-def common(own: argparse.ArgumentParser) -> None:
+def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,inet_rdma,gen_tcp") -> None:
     own.add_argument("--seconds", type=positive,
                      help=f"measured seconds of each run [{SECONDS:g}; quick: {QUICK_SECONDS:g}]")
     own.add_argument("--warmup", type=positive, default=1.0, help="seconds of traffic before that")
     own.add_argument("--idle-seconds", type=positive, default=10.0, help="measured seconds of the idle test")
     own.add_argument("--rounds", type=count,
                      help=f"times that every case is run over every carrier [{ROUNDS}; quick: {QUICK_ROUNDS}]")
-    own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma,gen_tcp",
-                     help="comma-separated, of inet_tcp, inet_rdma, gen_tcp (OTP's example, left out if not installed)")
+    own.add_argument("--carriers", type=words, default=carriers_known,
+                     help="comma-separated; gen_tcp is OTP's example, of this machine only, left out if not installed")
     own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for inet_rdma nodes, as in --rdma-flags='-inet_rdma polling busy'")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
@@ -167,52 +251,3 @@ def whole_suite(options: argparse.Namespace) -> list[Case]:
     if not cases:
         raise BenchError(f"nothing in the set matches; its tests are {', '.join(WORKLOADS)}")
     return cases
-
-
-def words(text: str) -> list[str]:
-    return text.split(",")
-
-
-def whole_numbers(text: str) -> list[int]:
-    return [count(part) for part in text.split(",")]
-
-
-def numbers(own: argparse.ArgumentParser, flag: str, default: str, what: str) -> None:
-    own.add_argument(flag, type=whole_numbers, default=default,
-                     help=f"{what}; comma-separated")
-
-
-def sizes(own: argparse.ArgumentParser, default: str, what: str) -> None:
-    own.add_argument("--size", type=whole_sizes, default=default,
-                     help=f"{what}; K and M are 1024 and 1024 * 1024; comma-separated")
-
-
-def whole_sizes(text: str) -> list[int]:
-    return [size(part) for part in text.split(",")]
-
-
-def size(text: str) -> int:
-    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 1)
-    value = int(text[:-1] if factor > 1 else text) * factor
-    if value < 0:
-        raise argparse.ArgumentTypeError("a size cannot be negative")
-    return value
-
-
-def count(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return int(text)
-
-
-def positive(text: str) -> float:
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return float(text)
-
-
-def variant(text: str) -> tuple[str, list[str]]:
-    name, found, flags = text.partition("=")
-    if not found or not name.isidentifier():
-        raise argparse.ArgumentTypeError("expected NAME=FLAGS, as in busy='-inet_rdma polling busy'")
-    return name, shlex.split(flags)

@@ -10,7 +10,8 @@ from typing import Any
 from .carriers import Carrier
 from .control import Atom
 from .errors import MeasurementError
-from .hosts import Node, Place, ThisHost, close_all, open_all
+from .hosts import Node, ThisHost, close_all, open_all
+from .place import Place
 
 # Far more than it takes, also on a slow machine: a node that ends during its start is seen at once.
 START_TIMEOUT_S = 120.0

@@ -12,7 +12,8 @@ from .cases import Case
 from .cluster import Cluster
 from .control import Atom
 from .errors import MeasurementError
-from .hosts import Host, Node, Place
+from .hosts import Host, Node
+from .place import Place
 
 # The nodes give their workers 60 s to end; the answer may come that late.
 STOP_TIMEOUT_S = 90.0

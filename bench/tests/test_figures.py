@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import unittest
 
+from harness.arguments import network, port_range, size, variant
 from harness.cases import METRICS, Case, bytes_text, suite
-from harness.cli import parser, size, variant
+from harness.cli import parser
 from harness.control import Atom, term
 from harness.stats import Spread, absolute, ratio
 from harness.table import number
@@ -57,6 +58,19 @@ class CommandLine(unittest.TestCase):
 
     def test_reads_a_variant(self) -> None:
         self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
+
+
+    def test_reads_networks(self) -> None:
+        self.assertEqual(network("ib=10.0.0.1,b"), ("ib", ["10.0.0.1", "b"]))
+        for wrong in ("ib", "ib=", "ib=a,", "=a"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                network(wrong)
+
+    def test_reads_a_range_of_ports(self) -> None:
+        flags = ["-kernel", "inet_dist_listen_min", "9100", "inet_dist_listen_max", "9110"]
+        self.assertEqual(port_range("9100-9110"), flags)
+        with self.assertRaises(argparse.ArgumentTypeError):
+            port_range("9110-9100")
 
 
 class Suite(unittest.TestCase):
