@@ -19,8 +19,8 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build erl-flags demo bench bench-native bench-instructions test test-native test-erlang test-elixir \
-        test-bench soak check check-native check-beam dialyzer clean
+.PHONY: help deps build erl-flags demo bench bench-cluster bench-native bench-instructions test test-native \
+        test-erlang test-elixir test-bench soak check check-native check-beam dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -42,6 +42,9 @@ demo: deps build ## start real nodes, ping, compare RPC over TCP and over RDMA
 
 bench: deps build ## measure all carriers (ARGS="..." for bench/run.py, see ARGS=--help)
 	$(PYTHON) bench/run.py $(ARGS)
+
+bench-cluster: deps build ## measure rpc across machines (ARGS="--cluster FILE", see bench/README.md)
+	$(PYTHON) bench/run.py cluster $(ARGS)
 
 bench-native: deps ## measure the native side alone: protocol, fabric, idle connections
 	cd native && cargo bench -p inet_rdma_stream --bench transfers

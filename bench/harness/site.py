@@ -156,7 +156,9 @@ class Site:
             for index, host in enumerate(self.hosts)
         ]
         build = self.hosts[0].facts.get("build")
-        known = {"hosts": hosts, "cores": self.cores}
+        # Of this machine, which may be none of them, nothing is said.
+        known = {key: hosts[0][key] for key in ("kernel", "architecture", "cpu", "memory_mb")}
+        known |= {"hosts": hosts, "cores": self.cores, "memcpy_mb_s": None}
         return known if build in (None, local_fingerprint()) else known | {"commit": f"unknown, build {build}"}
 
     def _addresses_on(self, network: str) -> list[str]:
