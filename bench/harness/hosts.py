@@ -196,8 +196,8 @@ class Host:
 
 
 class ThisHost(Host):
-    def __init__(self) -> None:
-        super().__init__("this machine", HERE, archive())
+    def __init__(self, directory: str | None = None) -> None:
+        super().__init__("this machine", HERE, archive(), directory)
 
 
 class ClusterHost(Host):

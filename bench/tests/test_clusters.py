@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -13,7 +14,9 @@ from harness.cases import METRICS, Case
 from harness.cluster import Cluster
 from harness.control import Atom
 from harness.errors import MeasurementError
+from harness.hosts import ThisHost
 from harness.measure import Timing, measure
+from harness.place import Place
 
 SHORT = Timing(warmup_s=0.2, seconds=0.4, idle_seconds=0.4)
 EVERY_KIND = [
@@ -77,8 +80,13 @@ class Clusters(unittest.TestCase):
                 pass
 
     def test_nodes_end_when_their_agent_is_gone(self) -> None:
-        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
-            cluster.hosts[0].cut()
+        # An agent that is killed removes nothing: the test does.
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        host = ThisHost(directory.name)
+        self.addCleanup(host.close)
+        with Cluster(carriers.inet_tcp(), 2, [], [Place(host)] * 2) as cluster:
+            host.cut()
             deadline = time.monotonic() + 30
             while any(running(node.pid) for node in cluster.nodes) and time.monotonic() < deadline:
                 time.sleep(0.05)
