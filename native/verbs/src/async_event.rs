@@ -1,0 +1,68 @@
+//! What a device has to tell that belongs to no work request.
+
+use std::ffi::CStr;
+
+use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_event_type_str, ibv_get_async_event, ibv_qp};
+
+use crate::device::Device;
+
+/// What an asynchronous event is about. See `ibv_get_async_event(3)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concerns {
+    /// The queue pair of this address has come to its end.
+    QueuePair(usize),
+    /// The whole device has come to its end.
+    Device,
+    /// Something that ends nothing: a port went up or down, an address changed, a first message came early.
+    News,
+}
+
+/// An asynchronous event, taken and acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What it is about.
+    pub concerns: Concerns,
+    /// The event in words.
+    pub what: String,
+}
+
+/// The next one of this device; None: no more for now. The descriptor must not block
+/// ([`crate::cm::CmId::watch_device`] sees to it).
+pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
+    // SAFETY: all zeros are a value: a null pointer and the first kind of event.
+    let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
+    // SAFETY: an open context, and a struct to be filled.
+    if unsafe { ibv_get_async_event(device.context().as_ptr(), &raw mut event) } != 0 {
+        return None;
+    }
+    // A kernel newer than the binding may tell of events that its enum does not know: never read as the enum.
+    // SAFETY: the field is initialised, and of the size and alignment of a C enum.
+    let kind = unsafe { (&raw const event.event_type).cast::<u32>().read() };
+    let is = |one: ibv_event_type| kind == one as u32;
+    let concerns = if is(ibv_event_type::IBV_EVENT_QP_FATAL)
+        || is(ibv_event_type::IBV_EVENT_QP_REQ_ERR)
+        || is(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
+    {
+        // SAFETY: with these events the element is a queue pair. Only its address is taken: it may be gone.
+        Concerns::QueuePair(unsafe { event.element.qp } as *const ibv_qp as usize)
+    } else if is(ibv_event_type::IBV_EVENT_DEVICE_FATAL) || is(ibv_event_type::IBV_EVENT_CQ_ERR) {
+        Concerns::Device
+    } else {
+        Concerns::News
+    };
+    let what = if kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
+        // SAFETY: the kind is one that the enum has.
+        let text = unsafe { ibv_event_type_str(event.event_type) };
+        if text.is_null() {
+            format!("event {kind}")
+        } else {
+            // SAFETY: not null, and a C string that lives for ever.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        }
+    } else {
+        format!("event {kind}")
+    };
+    // SAFETY: an event of `ibv_get_async_event`, acknowledged once.
+    unsafe { ibv_ack_async_event(&raw mut event) };
+    Some(AsyncEvent { concerns, what })
+}

@@ -1,0 +1,505 @@
+//! The connection manager: ids, which are to queue pairs what sockets are to TCP, and the channels of their events.
+
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rdma_sys::{
+    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
+    rdma_connect, rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id,
+    rdma_disconnect, rdma_event_channel, rdma_event_str, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr,
+    rdma_listen, rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+};
+
+use crate::VerbsError;
+use crate::device::Device;
+use crate::error::check;
+
+/// Where ids tell what happens to them. Never blocks.
+///
+/// # Invariants
+///
+/// `raw` is a channel until drop.
+pub struct EventChannel {
+    raw: NonNull<rdma_event_channel>,
+}
+
+// SAFETY: librdmacm may be called from any thread.
+unsafe impl Send for EventChannel {}
+// SAFETY: as above.
+unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    /// Opens `/dev/infiniband/rdma_cm`.
+    pub fn create() -> Result<EventChannel, VerbsError> {
+        // SAFETY: no arguments.
+        let raw = unsafe { rdma_create_event_channel() };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbsError::last("opening the connection manager"))?;
+        let channel = EventChannel { raw };
+        set_nonblocking(channel.as_fd())?;
+        Ok(channel)
+    }
+
+    /// The next event; None: no more for now.
+    pub fn next_event(self: &Arc<Self>) -> Result<Option<Event>, VerbsError> {
+        const DOING: &str = "asking the connection manager for an event";
+        let mut raw: *mut rdma_cm_event = std::ptr::null_mut();
+        // SAFETY: a channel that lives, and a place to be filled.
+        let result = unsafe { rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) };
+        if result != 0 {
+            let failed = VerbsError::last(DOING);
+            return match failed.errno() {
+                libc::EAGAIN | libc::EINTR => Ok(None),
+                _ => Err(failed),
+            };
+        }
+        // SAFETY: success means an event, which lives until it is acknowledged.
+        let event = unsafe { &*raw };
+        let kind = Kind::of(event.event);
+        let private_data = if kind.has_private_data() {
+            // SAFETY: these events carry connection parameters; their private data lives as long as the event.
+            unsafe {
+                let conn = &event.param.conn;
+                if conn.private_data.is_null() {
+                    Vec::new()
+                } else {
+                    std::slice::from_raw_parts(conn.private_data.cast::<u8>(), conn.private_data_len.into()).to_vec()
+                }
+            }
+        } else {
+            Vec::new()
+        };
+        let request = match NonNull::new(event.id) {
+            Some(id) if kind == Kind::ConnectRequest => Some(CmId {
+                raw: id,
+                channel: Mutex::new(Arc::clone(self)),
+            }),
+            _ => None,
+        };
+        let taken = Event {
+            kind,
+            status: event.status,
+            id: event.id as usize,
+            request,
+            private_data,
+        };
+        // SAFETY: an event of `rdma_get_cm_event`, acknowledged once; all that is kept of it was copied.
+        unsafe { rdma_ack_cm_event(raw) };
+        Ok(Some(taken))
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel owns the descriptor and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: created in `create`, destroyed once; ids hold a reference to their channel, so none is left.
+        unsafe { rdma_destroy_event_channel(self.raw.as_ptr()) };
+    }
+}
+
+/// What happened to an id. See `rdma_get_cm_event(3)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// [`CmId::resolve_address`] is done.
+    AddressResolved,
+    /// It failed.
+    AddressError,
+    /// [`CmId::resolve_route`] is done.
+    RouteResolved,
+    /// It failed.
+    RouteError,
+    /// A peer wants to connect: [`Event::request`].
+    ConnectRequest,
+    /// The connection could not be made.
+    ConnectError,
+    /// Nobody answered.
+    Unreachable,
+    /// The peer said no.
+    Rejected,
+    /// The connection is up.
+    Established,
+    /// It is down.
+    Disconnected,
+    /// The device is going away.
+    DeviceRemoval,
+    /// The address has moved to other hardware.
+    AddressChange,
+    /// The queue pair's number may be used again.
+    TimewaitExit,
+    /// Something else, by its number.
+    Other(u32),
+}
+
+impl Kind {
+    fn of(event: rdma_cm_event_type::Type) -> Kind {
+        match event {
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Kind::AddressResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => Kind::AddressError,
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => Kind::RouteResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => Kind::RouteError,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST => Kind::ConnectRequest,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => Kind::ConnectError,
+            rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => Kind::Unreachable,
+            rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => Kind::Rejected,
+            rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => Kind::Established,
+            rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => Kind::Disconnected,
+            rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Kind::DeviceRemoval,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => Kind::AddressChange,
+            rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => Kind::TimewaitExit,
+            other => Kind::Other(other),
+        }
+    }
+
+    fn has_private_data(self) -> bool {
+        matches!(self, Kind::ConnectRequest | Kind::Established | Kind::Rejected)
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Something that happened to an id, taken and acknowledged.
+#[derive(Debug)]
+pub struct Event {
+    /// What.
+    pub kind: Kind,
+    /// Why: an error's number, negative, or the reason of a rejection; 0 for good news.
+    pub status: i32,
+    /// To which id: see [`CmId::token`].
+    pub id: usize,
+    /// With [`Kind::ConnectRequest`]: the new id.
+    pub request: Option<CmId>,
+    /// What the peer said. May be longer than what it sent: padded with zeros.
+    pub private_data: Vec<u8>,
+}
+
+/// How a connection is to behave. The same on both sides.
+#[derive(Debug, Clone, Copy)]
+pub struct Conduct<'a> {
+    /// For the peer; at most 56 bytes from the connecting side over InfiniBand.
+    pub private_data: &'a [u8],
+    /// How often a message is sent again before the connection fails, 0..=7.
+    pub retries: u8,
+    /// The same where the peer was not ready to receive; 7: for ever.
+    pub rnr_retries: u8,
+}
+
+impl Conduct<'_> {
+    fn raw(&self) -> Result<rdma_conn_param, VerbsError> {
+        Ok(rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: u8::try_from(self.private_data.len())
+                .map_err(|_| VerbsError::of("connecting", libc::EINVAL))?,
+            // Reads are not used; some devices want one for the first message of a connection.
+            responder_resources: 1,
+            initiator_depth: 1,
+            flow_control: 0,
+            retry_count: self.retries,
+            rnr_retry_count: self.rnr_retries,
+            srq: 0,
+            qp_num: 0,
+        })
+    }
+}
+
+/// A connection's identity, or a listener's.
+///
+/// # Invariants
+///
+/// `raw` lives until drop. Its channel is `channel`.
+#[derive(Debug)]
+pub struct CmId {
+    raw: NonNull<rdma_cm_id>,
+    channel: Mutex<Arc<EventChannel>>,
+}
+
+// SAFETY: librdmacm may be called from any thread; the fields that are read here change only in calls that make a connection,
+// which its one owner makes.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
+impl std::fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EventChannel")
+    }
+}
+
+/// Level and names of options: rdma_cma.h.
+const OPTION_ID: i32 = 0;
+const OPTION_ID_REUSE: i32 = 1;
+const OPTION_ID_AFONLY: i32 = 2;
+
+impl CmId {
+    /// A new id for reliable connections, whose events go to `channel`.
+    pub fn create(channel: &Arc<EventChannel>) -> Result<CmId, VerbsError> {
+        const DOING: &str = "creating a connection id";
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a channel that lives, and a place to be filled.
+        let result = unsafe {
+            rdma_create_id(
+                channel.raw.as_ptr(),
+                &raw mut raw,
+                std::ptr::null_mut(),
+                rdma_port_space::RDMA_PS_TCP,
+            )
+        };
+        check(DOING, result)?;
+        Ok(CmId {
+            raw: NonNull::new(raw).ok_or(VerbsError::of(DOING, libc::ENOMEM))?,
+            channel: Mutex::new(Arc::clone(channel)),
+        })
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<rdma_cm_id> {
+        self.raw
+    }
+
+    /// Names it in [`Event::id`].
+    pub fn token(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// The device, once the address is resolved or bound to one; it stays open as long as the id.
+    pub fn device(&self) -> Option<Device<'_>> {
+        // SAFETY: the id lives; librdmacm keeps the device of an id open as long as the id.
+        unsafe { NonNull::new(self.raw.as_ref().verbs).map(|context| Device::of(context)) }
+    }
+
+    /// Makes asking the device for asynchronous events never block.
+    pub fn watch_device(&self) -> Result<(), VerbsError> {
+        match self.device() {
+            Some(device) => set_nonblocking(device.async_fd()),
+            None => Err(VerbsError::of("watching a device", libc::ENODEV)),
+        }
+    }
+
+    fn set_flag(&self, option: i32) -> Result<(), VerbsError> {
+        let mut on: i32 = 1;
+        // SAFETY: an id that lives; both options take an int.
+        let result = unsafe {
+            rdma_set_option(
+                self.raw.as_ptr(),
+                OPTION_ID,
+                option,
+                (&raw mut on).cast(),
+                size_of::<i32>(),
+            )
+        };
+        check("setting an option of a connection id", result)
+    }
+
+    /// The port may be bound again at once after its last listener, as with SO_REUSEADDR.
+    pub fn reuse_address(&self) -> Result<(), VerbsError> {
+        self.set_flag(OPTION_ID_REUSE)
+    }
+
+    /// An IPv6 address stands for IPv6 only.
+    pub fn one_family(&self) -> Result<(), VerbsError> {
+        self.set_flag(OPTION_ID_AFONLY)
+    }
+
+    /// Binds it to an address of this machine. See `rdma_bind_addr(3)`.
+    pub fn bind(&self, address: SocketAddr) -> Result<(), VerbsError> {
+        let mut address = RawAddress::of(address);
+        // SAFETY: an id that lives, and an address of its family's length.
+        let result = unsafe { rdma_bind_addr(self.raw.as_ptr(), address.as_mut_ptr()) };
+        check("binding an address", result)
+    }
+
+    /// Listens; requests come as events.
+    pub fn listen(&self, backlog: u16) -> Result<(), VerbsError> {
+        // SAFETY: an id that lives.
+        let result = unsafe { rdma_listen(self.raw.as_ptr(), backlog.into()) };
+        check("listening", result)
+    }
+
+    /// The port it is bound to; 0: none yet.
+    pub fn port(&self) -> u16 {
+        self.local_address().map_or(0, |address| address.port())
+    }
+
+    /// Begins to look for the device and the hardware address of a peer: [`Kind::AddressResolved`].
+    pub fn resolve_address(&self, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
+        let mut to = RawAddress::of(to);
+        // SAFETY: an id that lives; no source address; a destination of its family's length.
+        let result = unsafe {
+            rdma_resolve_addr(
+                self.raw.as_ptr(),
+                std::ptr::null_mut(),
+                to.as_mut_ptr(),
+                milliseconds(timeout),
+            )
+        };
+        check("resolving the address", result)
+    }
+
+    /// Begins to look for the way to it: [`Kind::RouteResolved`].
+    pub fn resolve_route(&self, timeout: Duration) -> Result<(), VerbsError> {
+        // SAFETY: an id that lives.
+        let result = unsafe { rdma_resolve_route(self.raw.as_ptr(), milliseconds(timeout)) };
+        check("resolving the route", result)
+    }
+
+    /// Begins to connect: [`Kind::Established`], or one of the refusals. It must have a queue pair.
+    pub fn connect(&self, conduct: &Conduct<'_>) -> Result<(), VerbsError> {
+        let mut parameters = conduct.raw()?;
+        // SAFETY: an id that lives; the private data is copied before the call returns.
+        let result = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut parameters) };
+        check("connecting", result)
+    }
+
+    /// Says yes to a request: [`Kind::Established`]. It must have a queue pair.
+    pub fn accept(&self, conduct: &Conduct<'_>) -> Result<(), VerbsError> {
+        let mut parameters = conduct.raw()?;
+        // SAFETY: as in `connect`.
+        let result = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut parameters) };
+        check("accepting", result)
+    }
+
+    /// Says no to a request, and why.
+    pub fn reject(&self, why: &[u8]) -> Result<(), VerbsError> {
+        let bytes = u8::try_from(why.len()).map_err(|_| VerbsError::of("rejecting", libc::EINVAL))?;
+        // SAFETY: an id that lives; the private data is copied before the call returns.
+        let result = unsafe { rdma_reject(self.raw.as_ptr(), why.as_ptr().cast(), bytes) };
+        check("rejecting", result)
+    }
+
+    /// Ends the connection; what was posted and is not done yet is thrown out.
+    pub fn disconnect(&self) -> Result<(), VerbsError> {
+        // SAFETY: an id that lives.
+        let result = unsafe { rdma_disconnect(self.raw.as_ptr()) };
+        check("disconnecting", result)
+    }
+
+    /// From now on its events go to `channel`. All events of it that were taken must have been acknowledged, which
+    /// [`EventChannel::next_event`] does.
+    pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), VerbsError> {
+        let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: an id and a channel that live.
+        let result = unsafe { rdma_migrate_id(self.raw.as_ptr(), channel.raw.as_ptr()) };
+        check("moving a connection id", result)?;
+        *current = Arc::clone(channel);
+        Ok(())
+    }
+
+    /// Its own address, where it has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        // SAFETY: an id that lives has both addresses in place, of family 0 until they are known; the union that they are
+        // part of has room for the longest.
+        unsafe { socket_address(rdma_get_local_addr(self.raw.as_ref())) }
+    }
+
+    /// The peer's address, where it has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        // SAFETY: as in `local_address`.
+        unsafe { socket_address(rdma_get_peer_addr(self.raw.as_ref())) }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: created by `create` or with a request, destroyed once; queue pairs, protection domains and channels of its
+        // device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
+        let _ = unsafe { rdma_destroy_id(self.raw.as_ptr()) };
+    }
+}
+
+/// The name of an event in librdmacm's words.
+pub fn event_name(event: u32) -> String {
+    // SAFETY: any number is answered with a string that lives for ever, or null without the library.
+    let text = unsafe { rdma_event_str(event) };
+    if text.is_null() {
+        return format!("event {event}");
+    }
+    // SAFETY: not null, and a C string.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+fn milliseconds(timeout: Duration) -> i32 {
+    i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1)
+}
+
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), VerbsError> {
+    let set = || {
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
+    };
+    set().map_err(|errno: rustix::io::Errno| VerbsError::of("making a descriptor non-blocking", errno.raw_os_error()))
+}
+
+/// An address as C wants it.
+enum RawAddress {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl RawAddress {
+    fn of(address: SocketAddr) -> RawAddress {
+        match address {
+            SocketAddr::V4(v4) => RawAddress::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => RawAddress::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            }),
+        }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
+        match self {
+            RawAddress::V4(v4) => (&raw mut *v4).cast(),
+            RawAddress::V6(v6) => (&raw mut *v6).cast(),
+        }
+    }
+}
+
+/// # Safety
+///
+/// `address` must be the start of an address of the length that its family says.
+unsafe fn socket_address(address: &libc::sockaddr) -> Option<SocketAddr> {
+    let raw: *const libc::sockaddr = address;
+    match i32::from(address.sa_family) {
+        libc::AF_INET => {
+            // SAFETY: the caller's word.
+            let v4 = unsafe { &*raw.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the caller's word.
+            let v6 = unsafe { &*raw.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                ip,
+                u16::from_be(v6.sin6_port),
+                v6.sin6_flowinfo,
+                v6.sin6_scope_id,
+            )))
+        }
+        _ => None,
+    }
+}

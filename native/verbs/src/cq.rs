@@ -1,0 +1,218 @@
+//! Completion queues and the channels of their events.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_get_cq_event, ibv_poll_cq, ibv_req_notify_cq, ibv_wc, ibv_wc_opcode, ibv_wc_status,
+    ibv_wc_status_str,
+};
+
+use crate::VerbsError;
+use crate::cm::CmId;
+use crate::error::check_errno;
+
+/// Where completion queues tell that something came. Never blocks.
+///
+/// # Invariants
+///
+/// `raw` is a channel on `id`'s device until drop.
+pub struct CompletionChannel {
+    raw: NonNull<ibv_comp_channel>,
+    id: Arc<CmId>,
+}
+
+// SAFETY: libibverbs may be called from any thread.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    /// A channel on the device of `id`.
+    pub fn create(id: &Arc<CmId>) -> Result<CompletionChannel, VerbsError> {
+        const DOING: &str = "creating a completion channel";
+        let device = id.device().ok_or(VerbsError::of(DOING, libc::ENODEV))?;
+        // SAFETY: an open context.
+        let raw = unsafe { ibv_create_comp_channel(device.context().as_ptr()) };
+        let channel = CompletionChannel {
+            raw: NonNull::new(raw).ok_or_else(|| VerbsError::last(DOING))?,
+            id: Arc::clone(id),
+        };
+        crate::cm::set_nonblocking(channel.as_fd())?;
+        Ok(channel)
+    }
+
+    /// Takes all events that are there.
+    pub fn drain(&self) {
+        loop {
+            let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: a channel that lives, and two places to be filled.
+            if unsafe { ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut context) } != 0 {
+                return;
+            }
+            // SAFETY: the queue of an event lives until that event is acknowledged: ibv_destroy_cq(3) waits for it.
+            unsafe { ibv_ack_cq_events(cq, 1) };
+        }
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel owns the descriptor and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: created in `create`, destroyed once; queues of it hold a reference to `self`, so none is left.
+        let _ = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion queue.
+///
+/// # Invariants
+///
+/// `raw` lives until drop, on the device of `channel`'s id.
+pub struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    _channel: Arc<CompletionChannel>,
+}
+
+// SAFETY: libibverbs may be called from any thread: providers lock what they share.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue of at least so many entries, whose events go to `channel`. See `ibv_create_cq(3)`.
+    pub fn create(channel: &Arc<CompletionChannel>, entries: u32) -> Result<CompletionQueue, VerbsError> {
+        const DOING: &str = "creating a completion queue";
+        let device = channel.id.device().ok_or(VerbsError::of(DOING, libc::ENODEV))?;
+        let entries = i32::try_from(entries).map_err(|_| VerbsError::of(DOING, libc::EINVAL))?;
+        // SAFETY: an open context and a channel of the same device.
+        let raw = unsafe {
+            ibv_create_cq(
+                device.context().as_ptr(),
+                entries,
+                std::ptr::null_mut(),
+                channel.raw.as_ptr(),
+                0,
+            )
+        };
+        Ok(CompletionQueue {
+            raw: NonNull::new(raw).ok_or_else(|| VerbsError::last(DOING))?,
+            _channel: Arc::clone(channel),
+        })
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<ibv_cq> {
+        self.raw
+    }
+
+    /// Asks for one event at the next completion. What came before may or may not count: poll again afterwards.
+    pub fn request_event(&self) -> Result<(), VerbsError> {
+        // SAFETY: a queue that lives.
+        let result = unsafe { ibv_req_notify_cq(self.raw.as_ptr(), 0) };
+        check_errno("asking for a completion event", result)
+    }
+
+    /// Takes completions, oldest first; how many.
+    pub fn poll(&self, out: &mut [Completion]) -> Result<usize, VerbsError> {
+        let room = i32::try_from(out.len()).unwrap_or(i32::MAX);
+        // SAFETY: a queue that lives; `Completion` is an `ibv_wc` with another name, and there is room for as many as said.
+        let taken = unsafe { ibv_poll_cq(self.raw.as_ptr(), room, out.as_mut_ptr().cast()) };
+        usize::try_from(taken).map_err(|_| VerbsError::last("polling a completion queue"))
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: created in `create`, destroyed once; queue pairs hold a reference to `self`, so none uses it. Events of it
+        // were acknowledged as they were taken.
+        let _ = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+    }
+}
+
+/// What became of a work request.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Completion(ibv_wc);
+
+/// Why a work request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    status: ibv_wc_status::Type,
+    vendor: u32,
+}
+
+impl Default for Completion {
+    fn default() -> Self {
+        // SAFETY: all zeros are a value of this C struct of numbers.
+        Completion(unsafe { std::mem::zeroed() })
+    }
+}
+
+impl Completion {
+    /// Number of the work request.
+    pub fn id(&self) -> u64 {
+        self.0.wr_id
+    }
+
+    /// Whether it went well. After a failure only [`Self::id`] means something.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.0.status {
+            ibv_wc_status::IBV_WC_SUCCESS => Ok(()),
+            status => Err(Failure {
+                status,
+                vendor: self.0.vendor_err,
+            }),
+        }
+    }
+
+    /// Bytes that came by a send.
+    pub fn bytes(&self) -> usize {
+        self.0.byte_len as usize
+    }
+
+    /// Of a write of the peer: the immediate it came with.
+    pub fn written(&self) -> Option<u32> {
+        (self.0.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM).then(|| {
+            // SAFETY: with this opcode the union is the immediate, in network order; any bits are a number anyway.
+            u32::from_be(unsafe { self.0.imm_data_invalidated_rkey_union.imm_data })
+        })
+    }
+}
+
+impl Failure {
+    /// It was only thrown out because the queue pair had come to its end.
+    pub fn is_flush(self) -> bool {
+        self.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR
+    }
+
+    /// The peer did not answer at all, or did not say it was ready for too long.
+    pub fn is_unreachable(self) -> bool {
+        matches!(
+            self.status,
+            ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR
+        )
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // SAFETY: answers with a string that lives for ever, or null without the library.
+        let text = unsafe { ibv_wc_status_str(self.status) };
+        let text = if text.is_null() {
+            "unknown".into()
+        } else {
+            // SAFETY: not null, and a C string.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy()
+        };
+        write!(f, "{text} (status {}, vendor error {:#x})", self.status, self.vendor)
+    }
+}

@@ -1,0 +1,60 @@
+//! What the libraries refuse.
+
+use std::io;
+
+/// A call of libibverbs or librdmacm that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {error}")]
+pub struct VerbsError {
+    /// What was being done, in words.
+    pub doing: &'static str,
+    /// The system's error; [`io::ErrorKind::Unsupported`]: the libraries are not installed, or too old.
+    pub error: io::Error,
+}
+
+impl VerbsError {
+    /// Of a call that sets `errno`.
+    pub(crate) fn last(doing: &'static str) -> VerbsError {
+        VerbsError {
+            doing,
+            error: io::Error::last_os_error(),
+        }
+    }
+
+    /// Of a call that returns the error's number.
+    pub(crate) fn of(doing: &'static str, errno: i32) -> VerbsError {
+        VerbsError {
+            doing,
+            error: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    /// The error's number, 0 when it has none.
+    pub fn errno(&self) -> i32 {
+        self.error.raw_os_error().unwrap_or(0)
+    }
+}
+
+impl From<VerbsError> for io::Error {
+    fn from(failed: VerbsError) -> io::Error {
+        failed.error
+    }
+}
+
+/// 0 is success, -1 an error in `errno`: how librdmacm answers.
+pub(crate) fn check(doing: &'static str, result: i32) -> Result<(), VerbsError> {
+    match result {
+        0 => Ok(()),
+        _ => Err(VerbsError::last(doing)),
+    }
+}
+
+/// 0 is success, a positive number the error: how most of libibverbs answers.
+pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsError> {
+    match result {
+        0 => Ok(()),
+        // Some providers answer with -1 and errno all the same.
+        errno if errno > 0 => Err(VerbsError::of(doing, errno)),
+        _ => Err(VerbsError::last(doing)),
+    }
+}

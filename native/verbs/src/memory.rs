@@ -1,0 +1,208 @@
+//! Memory before and after a device may touch it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_sge};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::VerbsError;
+use crate::pd::ProtectionDomain;
+
+/// Pages of this process.
+///
+/// # Invariants
+///
+/// `base .. base + bytes` is a private anonymous mapping for reading and writing that nothing else unmaps;
+/// `0 < bytes <= isize::MAX`.
+#[derive(Debug)]
+pub struct Pages {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process and not to a thread.
+unsafe impl Send for Pages {}
+// SAFETY: `&Pages` gives out nothing but the address; whoever accesses memory through it argues for that access.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// First byte. A device or a peer may write at any time: no reference may be made, only copies through raw pointers.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn contains(&self, offset: usize, bytes: usize) -> bool {
+        offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: by the invariants this range is ours alone to unmap. A device does not reach it any more: a memory region
+        // holds its pages until it is deregistered.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(
+            unmapped.is_ok(),
+            "a mapping of our own cannot fail to unmap: {unmapped:?}"
+        );
+    }
+}
+
+/// Memory that only this process touches.
+#[derive(Debug)]
+pub struct HostMemory(Pages);
+
+/// Who may do what with a memory region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The device reads it to send.
+    Read,
+    /// The device also writes what it receives.
+    Receive,
+    /// The peer may write into it by RDMA, too.
+    RemoteWrite,
+}
+
+impl HostMemory {
+    /// Zeros, on pages of their own that a forked process does not inherit.
+    pub fn allocate(bytes: usize) -> Result<HostMemory, VerbsError> {
+        let system = |doing| move |errno: rustix::io::Errno| VerbsError::of(doing, errno.raw_os_error());
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: no address is asked for, so the kernel picks a range that nothing uses.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        let base = base.map_err(system("mapping memory"))?.cast::<u8>();
+        let base = NonNull::new(base).ok_or(VerbsError::of("mapping memory", libc::EINVAL))?;
+        let pages = Pages { base, bytes };
+        // SAFETY: the mapping of above; the advice concerns only what a forked process gets.
+        let advised = unsafe { rustix::mm::madvise(pages.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
+        advised.map_err(system("keeping memory from forked processes"))?;
+        Ok(HostMemory(pages))
+    }
+
+    /// Hands it to the device of `pd`. Pins all its pages: limited by RLIMIT_MEMLOCK for those without CAP_IPC_LOCK.
+    /// See `ibv_reg_mr(3)`.
+    pub fn register(self, pd: &Arc<ProtectionDomain>, access: Access) -> Result<MemoryRegion, VerbsError> {
+        let flags = match access {
+            Access::Read => 0,
+            Access::Receive => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0,
+            Access::RemoteWrite => {
+                ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+            }
+        };
+        let HostMemory(pages) = self;
+        // SAFETY: the range is a mapping of this process, which lives until the region is deregistered (it holds it).
+        let raw = unsafe { ibv_reg_mr(pd.raw().as_ptr(), pages.base.as_ptr().cast(), pages.bytes, flags as i32) };
+        Ok(MemoryRegion {
+            raw: NonNull::new(raw).ok_or_else(|| VerbsError::last("registering memory"))?,
+            pages: Arc::new(pages),
+            _pd: Arc::clone(pd),
+        })
+    }
+}
+
+/// Memory that a device may touch at any time.
+///
+/// # Invariants
+///
+/// `raw` is the registration of all of `pages`, on `pd`'s device, until drop.
+pub struct MemoryRegion {
+    raw: NonNull<ibv_mr>,
+    pages: Arc<Pages>,
+    _pd: Arc<ProtectionDomain>,
+}
+
+// SAFETY: libibverbs may be called from any thread; the keys that are read from the registration do not change.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above; the pages are only copied from and to.
+unsafe impl Sync for MemoryRegion {}
+
+/// A piece of a memory region, for a work request.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    address: u64,
+    bytes: u32,
+    key: u32,
+}
+
+impl Piece {
+    /// Nothing.
+    pub const NONE: Piece = Piece {
+        address: 0,
+        bytes: 0,
+        key: 0,
+    };
+
+    pub(crate) fn raw(self) -> ibv_sge {
+        ibv_sge {
+            addr: self.address,
+            length: self.bytes,
+            lkey: self.key,
+        }
+    }
+}
+
+impl MemoryRegion {
+    /// Names it to the peer.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: registered until drop.
+        unsafe { self.raw.as_ref().rkey }
+    }
+
+    /// The pages below, which may outlive the registration.
+    pub fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    /// A piece of it.
+    ///
+    /// # Panics
+    ///
+    /// When the piece is not inside.
+    pub fn piece(&self, offset: usize, bytes: usize) -> Piece {
+        assert!(self.pages.contains(offset, bytes), "a piece inside of its region");
+        Piece {
+            address: self.pages.base.as_ptr() as u64 + offset as u64,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            // SAFETY: registered until drop.
+            key: unsafe { self.raw.as_ref().lkey },
+        }
+    }
+
+    /// Copies `from` to `offset`. The device must not be using these bytes, or it sends a mixture.
+    ///
+    /// # Panics
+    ///
+    /// When that is not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.pages.contains(offset, from.len()), "a copy inside of its region");
+        // SAFETY: the target is inside of the mapping; no reference to the mapping exists anywhere, so `from` is elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pages.base.as_ptr().add(offset), from.len()) };
+    }
+
+    /// Copies from `offset` to `to`.
+    ///
+    /// # Panics
+    ///
+    /// When that is not inside.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(self.pages.contains(offset, to.len()), "a copy inside of its region");
+        // SAFETY: as in `write`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(self.pages.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: registered in `register`, deregistered once, before `pages` is let go. Work requests that name it and are
+        // still under way fail; the device does not touch the pages afterwards.
+        let _ = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+    }
+}

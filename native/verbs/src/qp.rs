@@ -1,0 +1,300 @@
+//! Queue pairs: reliable connected, made by the connection manager.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr,
+    ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, imm_data_invalidated_rkey_union_t,
+    rdma_create_qp, rdma_destroy_qp, rdma_t, wr_t,
+};
+
+use crate::VerbsError;
+use crate::cm::CmId;
+use crate::cq::CompletionQueue;
+use crate::error::{check, check_errno};
+use crate::memory::{MemoryRegion, Piece};
+use crate::pd::ProtectionDomain;
+
+/// How much a queue pair holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Work requests to send.
+    pub sends: u32,
+    /// Work requests to receive.
+    pub receives: u32,
+    /// Pieces of memory of one send.
+    pub pieces: u32,
+    /// Bytes that can be sent along with their work request.
+    pub inline_bytes: u32,
+}
+
+/// Most pieces of one work request.
+pub const PIECES_MAX: usize = 4;
+
+/// Work requests to receive that are posted at once, at most.
+pub const RECEIVES_MAX: usize = 16;
+
+/// Where the bytes of a send come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// The device fetches them from its memory until the work request is complete.
+    Region(&'a [Piece]),
+    /// They go along with the work request and may be reused at once. At most [`QueuePair::inline_bytes`].
+    Inline(&'a [&'a [u8]]),
+}
+
+/// What to do with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Uses a receive of the peer, which gets the bytes.
+    Send,
+    /// Into the peer's memory.
+    Write {
+        /// Names the peer's memory region.
+        key: u32,
+        /// Where in the peer's address space.
+        address: u64,
+        /// Uses a receive of the peer, which gets this number. InfiniBand and RoCE only.
+        immediate: Option<u32>,
+    },
+}
+
+/// A queue pair.
+///
+/// # Invariants
+///
+/// `raw` is `id`'s queue pair until drop; its completions go to the two queues.
+pub struct QueuePair {
+    raw: NonNull<ibv_qp>,
+    id: Arc<CmId>,
+    inline_bytes: usize,
+    _pd: Arc<ProtectionDomain>,
+    _send_queue: Arc<CompletionQueue>,
+    _receive_queue: Arc<CompletionQueue>,
+}
+
+// SAFETY: libibverbs may be called from any thread: providers lock what they share.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes `id`'s queue pair. Where the device cannot send so many bytes inline, it is asked for fewer.
+    /// See `rdma_create_qp(3)`.
+    pub fn create(
+        id: &Arc<CmId>,
+        pd: &Arc<ProtectionDomain>,
+        send_queue: &Arc<CompletionQueue>,
+        receive_queue: &Arc<CompletionQueue>,
+        capacity: Capacity,
+    ) -> Result<QueuePair, VerbsError> {
+        let mut inline_bytes = capacity.inline_bytes;
+        let granted = loop {
+            match Self::try_create(
+                id,
+                pd,
+                send_queue,
+                receive_queue,
+                Capacity {
+                    inline_bytes,
+                    ..capacity
+                },
+            ) {
+                Ok(granted) => break granted,
+                Err(failed) if failed.errno() == libc::EINVAL && inline_bytes > 0 => {
+                    inline_bytes = if inline_bytes > 64 { inline_bytes / 2 } else { 0 };
+                }
+                Err(failed) => return Err(failed),
+            }
+        };
+        // SAFETY: an id that lives; its queue pair was made a moment ago.
+        let raw = unsafe { NonNull::new_unchecked(id.raw().as_ref().qp) };
+        Ok(QueuePair {
+            raw,
+            id: Arc::clone(id),
+            inline_bytes: granted.max_inline_data as usize,
+            _pd: Arc::clone(pd),
+            _send_queue: Arc::clone(send_queue),
+            _receive_queue: Arc::clone(receive_queue),
+        })
+    }
+
+    fn try_create(
+        id: &CmId,
+        pd: &ProtectionDomain,
+        send_queue: &CompletionQueue,
+        receive_queue: &CompletionQueue,
+        capacity: Capacity,
+    ) -> Result<ibv_qp_cap, VerbsError> {
+        let mut attributes = ibv_qp_init_attr {
+            qp_context: std::ptr::null_mut(),
+            send_cq: send_queue.raw().as_ptr(),
+            recv_cq: receive_queue.raw().as_ptr(),
+            srq: std::ptr::null_mut(),
+            cap: ibv_qp_cap {
+                max_send_wr: capacity.sends,
+                max_recv_wr: capacity.receives,
+                max_send_sge: capacity.pieces,
+                max_recv_sge: 1,
+                max_inline_data: capacity.inline_bytes,
+            },
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: an id, a protection domain and completion queues that live, all of one device.
+        let result = unsafe { rdma_create_qp(id.raw().as_ptr(), pd.raw().as_ptr(), &raw mut attributes) };
+        check("creating a queue pair", result)?;
+        Ok(attributes.cap)
+    }
+
+    /// Names it in asynchronous events.
+    pub fn token(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// Bytes that can go along with a work request.
+    pub fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    /// How long a peer that was not ready waits before it tries again, in the code of `ibv_modify_qp(3)`. Only on a
+    /// connection that is up.
+    pub fn set_min_rnr_timer(&self, code: u8) -> Result<(), VerbsError> {
+        // SAFETY: all zeros are a value of this C struct of numbers.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.min_rnr_timer = code;
+        let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0;
+        // SAFETY: a queue pair that lives; the mask names the one field that is set.
+        let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
+        check_errno("setting the timer of a queue pair", result)
+    }
+
+    /// Posts something to be sent. Err(ENOMEM): the queue is full. See `ibv_post_send(3)`.
+    ///
+    /// # Panics
+    ///
+    /// With more than [`PIECES_MAX`] pieces.
+    pub fn post_send(
+        &self,
+        number: u64,
+        operation: Operation,
+        source: Source<'_>,
+        signalled: bool,
+    ) -> Result<(), VerbsError> {
+        let mut pieces = [Piece::NONE.raw(); PIECES_MAX];
+        let (count, mut flags) = match source {
+            Source::Region(from) => {
+                for (place, piece) in pieces[..from.len()].iter_mut().zip(from) {
+                    *place = piece.raw();
+                }
+                (from.len(), 0)
+            }
+            Source::Inline(from) => {
+                for (place, bytes) in pieces[..from.len()].iter_mut().zip(from) {
+                    *place = ibv_sge {
+                        addr: bytes.as_ptr() as u64,
+                        length: bytes.len() as u32,
+                        lkey: 0,
+                    };
+                }
+                (from.len(), ibv_send_flags::IBV_SEND_INLINE.0)
+            }
+        };
+        if signalled {
+            flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+        }
+        // SAFETY: all zeros are a value of this C struct of numbers and pointers.
+        let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
+        request.wr_id = number;
+        request.sg_list = pieces.as_mut_ptr();
+        request.num_sge = count as i32;
+        request.send_flags = flags;
+        request.opcode = match operation {
+            Operation::Send => ibv_wr_opcode::IBV_WR_SEND,
+            Operation::Write {
+                key,
+                address,
+                immediate,
+            } => {
+                request.wr = wr_t {
+                    rdma: rdma_t {
+                        remote_addr: address,
+                        rkey: key,
+                    },
+                };
+                match immediate {
+                    Some(word) => {
+                        request.imm_data_invalidated_rkey_union =
+                            imm_data_invalidated_rkey_union_t { imm_data: word.to_be() };
+                        ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+                    }
+                    None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+                }
+            }
+        };
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: a queue pair that lives. The list of pieces is copied before the call returns; inline bytes too. What the
+        // device fetches later lies in registered memory, which it stops to touch when that is deregistered.
+        let result = unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut request, &raw mut refused) };
+        check_errno("posting a send", result)
+    }
+
+    /// Posts receives: for each its number and the piece of `region` that it fills. See `ibv_post_recv(3)`.
+    ///
+    /// # Panics
+    ///
+    /// With more than [`RECEIVES_MAX`], or a piece outside of the region.
+    pub fn post_receives(
+        &self,
+        region: &MemoryRegion,
+        bytes: usize,
+        receives: impl ExactSizeIterator<Item = (u64, usize)>,
+    ) -> Result<(), VerbsError> {
+        let count = receives.len();
+        if count == 0 {
+            return Ok(());
+        }
+        assert!(count <= RECEIVES_MAX, "at most so many receives at once");
+        let mut pieces = [Piece::NONE.raw(); RECEIVES_MAX];
+        let mut requests = [const { EMPTY_RECEIVE }; RECEIVES_MAX];
+        let first_piece = pieces.as_mut_ptr();
+        let first = requests.as_mut_ptr();
+        for (index, (number, offset)) in receives.enumerate() {
+            // SAFETY: `index` is below `count`, and both arrays are that long; all through the same two pointers, which
+            // the requests keep.
+            unsafe {
+                *first_piece.add(index) = region.piece(offset, bytes).raw();
+                *first.add(index) = ibv_recv_wr {
+                    wr_id: number,
+                    next: if index + 1 < count {
+                        first.add(index + 1)
+                    } else {
+                        std::ptr::null_mut()
+                    },
+                    sg_list: first_piece.add(index),
+                    num_sge: 1,
+                };
+            }
+        }
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: a queue pair that lives; both lists are copied before the call returns; the device writes only into
+        // registered memory.
+        let result = unsafe { ibv_post_recv(self.raw.as_ptr(), first, &raw mut refused) };
+        check_errno("posting receives", result)
+    }
+}
+
+const EMPTY_RECEIVE: ibv_recv_wr = ibv_recv_wr {
+    wr_id: 0,
+    next: std::ptr::null_mut(),
+    sg_list: std::ptr::null_mut(),
+    num_sge: 0,
+};
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made in `create`, destroyed once, and the id lives. After it the device touches nothing for this queue pair.
+        unsafe { rdma_destroy_qp(self.id.raw().as_ptr()) };
+    }
+}
