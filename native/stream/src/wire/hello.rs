@@ -22,7 +22,9 @@ mod field {
     pub const PAD: Field = 22..24;
     pub const RING_ADDRESS: Field = 24..32;
     pub const CONNECTION_ID: Field = 32..40;
-    pub const RESERVED: Field = 40..56;
+    pub const LANDING_OFFSET: Field = 40..44;
+    pub const LANDING_BYTES: Field = 44..48;
+    pub const RESERVED: Field = 48..56;
 }
 
 const MAGIC: [u8; 8] = *b"inetrdma";
@@ -40,6 +42,10 @@ pub struct Hello {
     pub adverts: u16,
     /// Names this connection on this side (for logs).
     pub connection_id: u64,
+    /// Where the landing area starts, counted from the ring's start.
+    pub landing_offset: u32,
+    /// Size of the landing area in bytes.
+    pub landing_bytes: u32,
 }
 
 impl Hello {
@@ -78,7 +84,20 @@ impl Hello {
             receive_slots: read_u16(message, field::RECEIVE_SLOTS),
             adverts: read_u16(message, field::ADVERTS),
             connection_id: read_u64(message, field::CONNECTION_ID),
+            landing_offset: read_u32(message, field::LANDING_OFFSET),
+            landing_bytes: read_u32(message, field::LANDING_BYTES),
         })
+    }
+
+    /// Whether `bytes` bytes at `target` lie in this side's ring or in its landing area as a whole.
+    pub fn has(&self, target: RemoteAddress, bytes: usize) -> bool {
+        let inside = |start: u64, size: u64| {
+            let first = target.address.checked_sub(self.ring.address);
+            let end = first.and_then(|first| first.checked_add(bytes as u64));
+            matches!((first, end), (Some(first), Some(end)) if first >= start && end <= start + size)
+        };
+        target.key == self.ring.key
+            && (inside(0, self.ring_bytes.into()) || inside(self.landing_offset.into(), self.landing_bytes.into()))
     }
 
     /// The hello as bytes.
@@ -93,6 +112,8 @@ impl Hello {
         message[field::ADVERTS].copy_from_slice(&self.adverts.to_le_bytes());
         message[field::RING_ADDRESS].copy_from_slice(&self.ring.address.to_le_bytes());
         message[field::CONNECTION_ID].copy_from_slice(&self.connection_id.to_le_bytes());
+        message[field::LANDING_OFFSET].copy_from_slice(&self.landing_offset.to_le_bytes());
+        message[field::LANDING_BYTES].copy_from_slice(&self.landing_bytes.to_le_bytes());
         message
     }
 }

@@ -15,6 +15,8 @@ fn hello() -> Hello {
         receive_slots: 256,
         adverts: 32,
         connection_id: 77,
+        landing_offset: 262_144,
+        landing_bytes: 65_536,
     }
 }
 
@@ -23,13 +25,16 @@ fn any_address() -> impl Strategy<Value = RemoteAddress> {
 }
 
 fn any_hello() -> impl Strategy<Value = Hello> {
-    (any_address(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u64>()).prop_map(
-        |(ring, ring_bytes, receive_slots, adverts, connection_id)| Hello {
+    let sizes = (any::<u32>(), any::<u32>(), any::<u32>());
+    (any_address(), sizes, any::<u16>(), any::<u16>(), any::<u64>()).prop_map(
+        |(ring, (ring_bytes, landing_offset, landing_bytes), receive_slots, adverts, connection_id)| Hello {
             ring,
             ring_bytes,
             receive_slots,
             adverts,
             connection_id,
+            landing_offset,
+            landing_bytes,
         },
     )
 }
@@ -111,6 +116,8 @@ fn the_hello_lies_as_documented() {
     expected[20] = 32;
     expected[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
     expected[32] = 77;
+    expected[42] = 4;
+    expected[46] = 1;
     assert_eq!(hello().emit(), expected);
 }
 
@@ -209,4 +216,31 @@ fn what_is_no_control_message_is_refused_with_its_reason() {
     assert_eq!(changed(39, 1), Err(WireError::Field("control body")));
     assert_eq!(changed(0, 2), Err(WireError::Field("advert bytes")));
     assert_eq!(Notice::parse(1 << 31), Err(WireError::Field("notice bytes")));
+}
+
+#[test]
+fn a_target_must_lie_in_the_ring_or_in_the_landing_area_as_a_whole() {
+    let hello = Hello {
+        ring: RemoteAddress { key: 7, address: 1_000 },
+        ring_bytes: 100,
+        landing_offset: 128,
+        landing_bytes: 50,
+        ..hello()
+    };
+    let has = |address, bytes| hello.has(RemoteAddress { key: 7, address }, bytes);
+    for (address, bytes) in [(1_000, 100), (1_099, 1), (1_100, 0), (1_128, 50), (1_177, 1)] {
+        assert!(has(address, bytes), "{bytes} bytes at {address}");
+    }
+    for (address, bytes) in [
+        (999, 1),
+        (1_000, 101),
+        (1_100, 1),
+        (1_127, 2),
+        (1_128, 51),
+        (1_090, 60),
+        (u64::MAX, 2),
+    ] {
+        assert!(!has(address, bytes), "{bytes} bytes at {address}");
+    }
+    assert!(!hello.has(RemoteAddress { key: 8, address: 1_000 }, 1));
 }
