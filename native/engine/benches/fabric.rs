@@ -9,6 +9,7 @@ mod support;
 
 use std::cell::Cell;
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -169,7 +170,11 @@ fn echo_to_parent(port: &str) {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("a signal");
     let asleep = std::env::var(ASLEEP).is_ok_and(|asleep| asleep == "true");
     let server = ShmFabric
-        .connect(port.parse().expect("a port"), &usual(), BOUND)
+        .connect(
+            (Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into(),
+            &usual(),
+            BOUND,
+        )
         .expect("the parent");
     echo(&*server, asleep, &AtomicBool::new(false));
 }

@@ -3,6 +3,7 @@
 //! The stream protocol keeps the queues from overflowing (credits); a fabric checks all the same and answers
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
 
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,8 +66,9 @@ pub trait QueuePair: Send + Sync {
     /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time (the engine holds the connection's lock).
     /// Err once all that came before the fault has been taken; it stays so.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
-    /// Asks for an event at the next completion. False: there is one already, poll again (nothing is armed then, yet an
-    /// event that was on its way may still make `event_fd` readable once).
+    /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was 0.
+    /// False: there is something already, poll again (nothing is armed then, yet an event that was on its way may still
+    /// make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
     /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
     fn disarm(&self);
@@ -85,6 +87,23 @@ pub trait QueuePair: Send + Sync {
     fn wakeups_sent(&self) -> u64;
     /// Name of the fabric: "shm", "verbs".
     fn fabric(&self) -> &'static str;
+    /// What the fabric has done on this connection, where it counts that.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+}
+
+/// What a fabric did: what costs a system call or a doorbell of the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Work requests posted to be sent.
+    pub sends_posted: u64,
+    /// Calls that posted receives.
+    pub receives_posted: u64,
+    /// Completions taken, of sends and of receives.
+    pub completions: u64,
+    /// Events asked for.
+    pub events_armed: u64,
 }
 
 /// Accepts connections. Never blocks: a peer that says nothing costs one bounded slot until its deadline.
@@ -106,13 +125,19 @@ pub trait Fabric: Send + Sync {
     /// Listens on the first free port of `ports` (0..=0: any free one).
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError>;
     /// Connects; blocks up to `timeout`.
-    fn connect(&self, port: u16, parameters: &Parameters, timeout: Duration)
-    -> Result<Box<dyn QueuePair>, FabricError>;
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError>;
 }
 
 /// How to listen.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
+    /// The address to listen on; None: all of this machine. Means nothing to shm.
+    pub address: Option<IpAddr>,
     /// First and last port to try; 0 and 0: any free one.
     pub ports: std::ops::RangeInclusive<u16>,
     /// Peers whose hello is still awaited, and connections waiting to be accepted, at most; one more is refused.
@@ -161,6 +186,32 @@ pub enum FabricError {
     /// More posted than the queue holds.
     #[error("the queue is full")]
     QueueFull,
+    /// This fabric cannot work on this machine; in words, with what to do.
+    #[error("{0}")]
+    Unavailable(String),
+    /// This fabric does not lead to the peer; in words.
+    #[error("{0}")]
+    NoRoute(String),
+    /// The system does not let so much memory be locked.
+    #[error(
+        "cannot register {bytes} bytes of memory: the limit on locked memory is {limit} (raise it with `ulimit -l unlimited`, \
+         LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)"
+    )]
+    LockedMemory {
+        /// What was to be registered.
+        bytes: usize,
+        /// RLIMIT_MEMLOCK in words.
+        limit: String,
+    },
+    /// The device holds less than the options ask for; in words, with the option.
+    #[error("{0}")]
+    DeviceLimit(String),
+    /// The peer said no; in words.
+    #[error("the peer refused the connection: {0}")]
+    Rejected(String),
+    /// The queue pair has failed; in words.
+    #[error("{0}")]
+    Broken(String),
     /// The system refused something.
     #[error("{doing}: {error}")]
     System {

@@ -15,6 +15,7 @@
 mod inbound;
 mod stall;
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::fabric::{Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair};
+use crate::fabric::{Completion, Counts, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair};
 use inbound::{Inbound, Next};
 
 pub use inbound::{Delay, FaultPlan};
@@ -87,12 +88,12 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
 
     fn connect(
         &self,
-        port: u16,
+        to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
         self.injection
-            .wrap(self.inner.connect(port, parameters, timeout)?, MadeBy::Connecting)
+            .wrap(self.inner.connect(to, parameters, timeout)?, MadeBy::Connecting)
     }
 }
 
@@ -299,5 +300,9 @@ impl QueuePair for FaultQueuePair {
 
     fn fabric(&self) -> &'static str {
         self.inner.fabric()
+    }
+
+    fn counts(&self) -> Counts {
+        self.inner.counts()
     }
 }

@@ -13,3 +13,4 @@ mod primitive;
 mod scheduling;
 pub mod shm;
 mod signals;
+pub mod verbs;

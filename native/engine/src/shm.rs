@@ -18,6 +18,7 @@ mod queue;
 mod queue_pair;
 mod rendezvous;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
@@ -39,10 +40,10 @@ impl Fabric for ShmFabric {
 
     fn connect(
         &self,
-        port: u16,
+        to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        Ok(Box::new(connect::connect(port, parameters, timeout)?))
+        Ok(Box::new(connect::connect(to.port(), parameters, timeout)?))
     }
 }

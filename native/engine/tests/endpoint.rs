@@ -9,6 +9,7 @@ mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
 
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -439,7 +440,7 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
         .expect("a listener");
     let connect = || {
         ShmFabric
-            .connect(acceptor.port(), &side.parameters(), BOUND)
+            .connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND)
             .expect("a connection")
     };
     let first = connect();
@@ -457,7 +458,9 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
     ];
     converse_fully([&ends[0], &ends[1]], 11, 200_000);
     assert!(
-        ShmFabric.connect(port, &side.parameters(), BOUND).is_err(),
+        ShmFabric
+            .connect((Ipv4Addr::LOCALHOST, port).into(), &side.parameters(), BOUND)
+            .is_err(),
         "nobody listens any more"
     );
 }

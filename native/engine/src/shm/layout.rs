@@ -55,12 +55,25 @@ impl Layout {
         let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.to_string()))?;
         let landing_bytes = file_bytes.checked_sub(front.landing_start);
         match landing_bytes {
-            Some(bytes) if bytes <= LANDING_MAX && bytes.is_multiple_of(page_bytes()) => Ok(front.with_landing(bytes)),
+            Some(bytes) if bytes <= LANDING_MAX && bytes.is_multiple_of(page_bytes()) => {
+                let layout = front.with_landing(bytes);
+                if layout.hello_landing() == (hello.landing_offset, hello.landing_bytes) {
+                    Ok(layout)
+                } else {
+                    Err(misbehaved("its landing area is not where its hello says".to_owned()))
+                }
+            }
             _ => Err(misbehaved(format!(
                 "its memory has {file_bytes} bytes where its hello needs {} and a landing area of whole pages",
                 front.landing_start
             ))),
         }
+    }
+
+    /// Offset and size of the landing area as a hello says them. A landing area of 4 GiB is one byte short there.
+    pub(super) fn hello_landing(&self) -> (u32, u32) {
+        let word = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        (word(self.landing_start - self.ring_offset), word(self.landing_bytes))
     }
 
     /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring or in the

@@ -164,7 +164,9 @@ impl ShmListener {
         let _ = epoll::delete(&self.epoll, &socket);
         match &answered {
             Err(FabricError::Hello(WireError::Version { .. })) => {
-                rendezvous::refuse_version(socket.as_fd(), &hello_of(&self.options.parameters));
+                if let Ok(hello) = hello_of(&self.options.parameters) {
+                    rendezvous::refuse_version(socket.as_fd(), &hello);
+                }
             }
             Err(FabricError::PeerGone) | Ok(_) => {}
             Err(_) => rendezvous::refuse(socket.as_fd(), REFUSED_GREETING),

@@ -32,7 +32,7 @@ impl OwnSide {
             file,
             memory,
             doorbell: OwnDoorbell::create()?,
-            hello: hello_of(parameters),
+            hello: hello_of(parameters)?,
         })
     }
 
@@ -60,8 +60,9 @@ impl OwnSide {
 }
 
 /// The hello that goes with these parameters.
-pub(super) fn hello_of(parameters: &Parameters) -> Hello {
-    Hello {
+pub(super) fn hello_of(parameters: &Parameters) -> Result<Hello, FabricError> {
+    let (landing_offset, landing_bytes) = Layout::of(parameters)?.hello_landing();
+    Ok(Hello {
         ring: RemoteAddress {
             key: REGION_KEY,
             address: 0,
@@ -70,7 +71,9 @@ pub(super) fn hello_of(parameters: &Parameters) -> Hello {
         receive_slots: parameters.limits.receive_slots,
         adverts: parameters.limits.adverts,
         connection_id: parameters.connection_id,
-    }
+        landing_offset,
+        landing_bytes,
+    })
 }
 
 /// What the peer brought, checked and mapped.

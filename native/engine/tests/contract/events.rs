@@ -9,7 +9,7 @@ use super::support::*;
 
 pub fn a_peer_that_polls_costs_no_wakeup(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
-    for number in 0..5_000 {
+    for number in 0..times(fabric, 5_000) {
         client.post_control(&numbered(number)).expect("room");
         assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
     }
@@ -39,7 +39,10 @@ pub fn an_armed_queue_is_woken_once(fabric: &dyn Fabric) {
             client.post_control(&numbered(number)).expect("room");
         }
         assert!(readable_within(server.event_fd(), BOUND));
-        assert_eq!(client.wakeups_sent(), round, "one system call for three messages");
+        assert!(
+            client.wakeups_sent() <= round,
+            "more than one system call for three messages"
+        );
         server.drain_event();
         assert!(!readable_within(server.event_fd(), Duration::ZERO));
         for number in 0..3 {
@@ -92,11 +95,11 @@ fn send(queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) 
 }
 
 pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
-    const MESSAGES: u64 = 200_000;
+    let messages = times(fabric, 200_000);
     let (client, server) = pair(fabric);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0..MESSAGES {
+            for number in 0..messages {
                 send(&*client, || client.post_control(&numbered(number)));
                 // Now and then the consumer gets the time to fall asleep, at ever other points.
                 if number % 61 == 0 {
@@ -106,7 +109,7 @@ pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
         });
         let mut out = [Completion::Notice(NOTICE); 7];
         let mut got = 0;
-        while got < MESSAGES {
+        while got < messages {
             let some = receive(&*server, &mut out);
             for completion in &out[..some] {
                 assert_eq!(*completion, Completion::Control(numbered(got)));
@@ -121,12 +124,12 @@ pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
 }
 
 pub fn no_wakeup_is_lost_in_a_ping_pong(fabric: &dyn Fabric) {
-    const ROUNDS: u64 = 20_000;
+    let rounds = times(fabric, 20_000);
     let (client, server) = pair(fabric);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut out = [Completion::Notice(NOTICE)];
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds {
                 receive(&*server, &mut out);
                 let Completion::Control(bytes) = out[0] else {
                     panic!("{:?}", out[0])
@@ -135,7 +138,7 @@ pub fn no_wakeup_is_lost_in_a_ping_pong(fabric: &dyn Fabric) {
             }
         });
         let mut out = [Completion::Notice(NOTICE)];
-        for number in 0..ROUNDS {
+        for number in 0..rounds {
             client.post_control(&numbered(number)).expect("room");
             receive(&*client, &mut out);
             assert_eq!(out[0], Completion::Control(numbered(number)));
@@ -144,8 +147,8 @@ pub fn no_wakeup_is_lost_in_a_ping_pong(fabric: &dyn Fabric) {
 }
 
 pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
-    const WRITES: u64 = 50_000;
     const BLOCK: usize = 640;
+    let writes = times(fabric, 50_000);
     let (client, server) = pair(fabric);
     // No more under way than the ring has blocks, so that none is overwritten before it was read.
     let blocks = u64::from(client.remote_hello().receive_slots);
@@ -153,7 +156,7 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut free = blocks;
-            for number in 0..WRITES {
+            for number in 0..writes {
                 while free == 0 {
                     free += poll_some(&*client, &mut [Completion::Notice(NOTICE); 8]) as u64;
                 }
@@ -166,7 +169,7 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
                     .expect("room");
             }
         });
-        for number in 0..WRITES {
+        for number in 0..writes {
             assert_eq!(poll_one(&*server), Completion::Notice(notice(1 + number as usize)));
             assert_eq!(
                 read(server.memory(), offset(number), BLOCK),
@@ -179,19 +182,19 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
 
 pub fn threads_of_one_side_may_post_together(fabric: &dyn Fabric) {
     const THREADS: u64 = 3;
-    const MESSAGES: u64 = 10_000;
+    let messages = times(fabric, 10_000);
     let (client, server) = pair(fabric);
     let client = &*client;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
-                for number in 0..MESSAGES {
+                for number in 0..messages {
                     send(client, || client.post_control(&numbered(thread << 32 | number)));
                 }
             });
         }
         let mut next = [0; THREADS as usize];
-        for _ in 0..THREADS * MESSAGES {
+        for _ in 0..THREADS * messages {
             let mut out = [Completion::Notice(NOTICE)];
             receive(&*server, &mut out);
             let Completion::Control(bytes) = out[0] else {

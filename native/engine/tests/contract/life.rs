@@ -69,14 +69,14 @@ pub fn memory_outlives_its_queue_pair(fabric: &dyn Fabric) {
 
 pub fn nobody_listens(fabric: &dyn Fabric) {
     // Below the range that listeners without a wish are given, and not searched by any test.
-    let refused = fabric.connect(9, &parameters(), BOUND).map(|_| ());
+    let refused = fabric.connect(at(fabric, 9), &parameters(), BOUND).map(|_| ());
     assert!(matches!(refused, Err(FabricError::Refused(9))), "{refused:?}");
 }
 
 pub fn a_listener_that_never_answers_times_out(fabric: &dyn Fabric) {
     let listener = listen(fabric, parameters());
     let outcome = fabric
-        .connect(listener.port(), &parameters(), Duration::from_millis(50))
+        .connect(at(fabric, listener.port()), &parameters(), Duration::from_millis(50))
         .map(|_| ());
     assert!(matches!(outcome, Err(FabricError::TimedOut)), "{outcome:?}");
 }
@@ -140,13 +140,13 @@ pub fn many_connect_at_once(fabric: &dyn Fabric) {
     let mut ours = options(parameters());
     ours.backlog = 64;
     let mut listener = fabric.listen(&ours).expect("a free port");
-    let port = listener.port();
+    let to = at(fabric, listener.port());
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             scope.spawn(move || {
                 let mut ours = parameters();
                 ours.connection_id = client;
-                let queue_pair = fabric.connect(port, &ours, BOUND).expect("a connection");
+                let queue_pair = fabric.connect(to, &ours, BOUND).expect("a connection");
                 queue_pair.post_control(&numbered(client)).expect("room");
                 assert_eq!(poll_one(&*queue_pair), Completion::Control(numbered(client + 1)));
             });

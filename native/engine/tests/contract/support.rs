@@ -1,5 +1,6 @@
 //! What the modules of the contract share: a connected pair, bounded waiting, parameters.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,41 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(20);
+
+/// An address of an RDMA device of this machine, for the tests of the verbs fabric.
+const VERBS_ADDRESS: &str = "INET_RDMA_TEST_VERBS";
+
+fn verbs_address() -> Option<IpAddr> {
+    let address = std::env::var(VERBS_ADDRESS).ok()?;
+    Some(address.parse().expect("an address"))
+}
+
+/// Whether this machine has what the fabric needs; says so if not.
+pub fn is_here(fabric: &dyn Fabric) -> bool {
+    let here = !is_emulated(fabric) || verbs_address().is_some();
+    if !here {
+        println!("skipped: {VERBS_ADDRESS} names no address of an RDMA device; make test-vm has one");
+    }
+    here
+}
+
+/// Where the fabric's listener with this port is.
+pub fn at(fabric: &dyn Fabric, port: u16) -> SocketAddr {
+    let ip = match verbs_address() {
+        Some(address) if is_emulated(fabric) => address,
+        _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, port)
+}
+
+fn is_emulated(fabric: &dyn Fabric) -> bool {
+    fabric.name() == "verbs"
+}
+
+/// How often to do something: less where a device is emulated in a machine that is emulated.
+pub fn times(fabric: &dyn Fabric, often: u64) -> u64 {
+    if is_emulated(fabric) { often / 50 } else { often }
+}
 
 /// Small, and no number is like another.
 pub fn parameters() -> Parameters {
@@ -28,6 +64,7 @@ pub fn parameters() -> Parameters {
 
 pub fn options(parameters: Parameters) -> ListenOptions {
     ListenOptions {
+        address: None,
         ports: 0..=0,
         backlog: 8,
         hello_timeout: BOUND,
@@ -85,9 +122,9 @@ fn join_as(
     listener: &mut dyn Listener,
     client: Parameters,
 ) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
-    let port = listener.port();
+    let to = at(fabric, listener.port());
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(move || fabric.connect(port, &client, BOUND));
+        let connecting = scope.spawn(move || fabric.connect(to, &client, BOUND));
         let accepted = accept(listener).expect("an accepted connection");
         (connecting.join().expect("no panic").expect("a connection"), accepted)
     })

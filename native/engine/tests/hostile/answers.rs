@@ -10,7 +10,7 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use crate::raw::*;
-use crate::support::{BOUND, parameters};
+use crate::support::{BOUND, at, parameters};
 
 /// Connects to a listener that answers with this; what the connecting side says of it. None: it hangs up.
 fn answered(answer: Option<(&[u8], &[BorrowedFd<'_>])>) -> FabricError {
@@ -22,7 +22,11 @@ fn answered(answer: Option<(&[u8], &[BorrowedFd<'_>])>) -> FabricError {
     }
     rustix::net::listen(&listening, 1).expect("a listener");
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(move || ShmFabric.connect(port, &parameters(), BOUND).map(|_| ()));
+        let connecting = scope.spawn(move || {
+            ShmFabric
+                .connect(at(&ShmFabric, port), &parameters(), BOUND)
+                .map(|_| ())
+        });
         let peer = rustix::net::accept(&listening).expect("a peer");
         let (greeting, came) = hear(&peer);
         assert_eq!((greeting.len(), came.len()), (HELLO_BYTES, 2));

@@ -119,6 +119,14 @@ fn impossible_limits_are_refused() {
         },
         Hello { adverts: 0, ..hello() },
         Hello {
+            landing_offset: 11 * 4_096,
+            ..hello()
+        },
+        Hello {
+            landing_bytes: 4 * 4_096,
+            ..hello()
+        },
+        Hello {
             ring: inet_rdma_stream::RemoteAddress { key: 2, address: 0 },
             ..hello()
         },
@@ -264,7 +272,11 @@ fn more_waiting_peers_than_the_backlog_are_refused() {
     let mut silent: Vec<_> = (0..2).map(|_| call(port)).collect();
     assert!(listener.poll_accept().is_none());
     std::thread::scope(|scope| {
-        let refused = scope.spawn(move || ShmFabric.connect(port, &parameters(), support::BOUND).map(|_| ()));
+        let refused = scope.spawn(move || {
+            ShmFabric
+                .connect(support::at(&ShmFabric, port), &parameters(), support::BOUND)
+                .map(|_| ())
+        });
         while !refused.is_finished() {
             assert!(listener.poll_accept().is_none());
         }
@@ -305,7 +317,9 @@ fn another_user_is_refused_on_both_sides() {
         let other = scope.spawn(move || {
             // This thread alone becomes somebody else, and ends so.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
-            ShmFabric.connect(port, &parameters(), support::BOUND).map(|_| ())
+            ShmFabric
+                .connect(support::at(&ShmFabric, port), &parameters(), support::BOUND)
+                .map(|_| ())
         });
         let here = accept(&mut *listener).map(|_| ());
         assert!(

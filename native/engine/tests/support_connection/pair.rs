@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,7 @@ impl Side {
 /// A listener on any free port.
 pub fn listen(fabric: &dyn Fabric, server: &Side) -> Box<dyn Listener> {
     let options = ListenOptions {
+        address: None,
         ports: 0..=0,
         backlog: 128,
         hello_timeout: BOUND,
@@ -95,7 +97,7 @@ pub fn join(
     let port = listener.port();
     let parameters = client.parameters();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(move || fabric.connect(port, &parameters, BOUND));
+        let connecting = scope.spawn(move || fabric.connect((Ipv4Addr::LOCALHOST, port).into(), &parameters, BOUND));
         let end = Instant::now() + BOUND;
         let accepted = loop {
             match listener.poll_accept() {

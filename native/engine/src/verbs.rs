@@ -1,0 +1,59 @@
+//! The verbs fabric: reliable connected queue pairs of an RDMA device (InfiniBand, RoCE, iWARP), made by the connection
+//! manager.
+//!
+//! Each side registers three pieces of memory: what the peer may write (ring and landing area), the staging area that
+//! outgoing bytes are copied to (the user's memory is not registered), and the slots of control messages. A transfer is
+//! one RDMA write with the notice as its immediate; iWARP has no immediates, so there a send of four bytes follows.
+//! Controls are sends. A queue pair belongs to a protection domain of its own, so that a peer's key is worth nothing on
+//! another connection.
+//!
+//! Nothing here is unsafe: the crate `inet_rdma_verbs` is.
+
+mod connect;
+mod life;
+mod listener;
+mod memory;
+mod parts;
+mod queue_pair;
+mod reaper;
+mod receiving;
+mod refusal;
+mod sending;
+mod staging;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
+
+const NAME: &str = "verbs";
+
+/// Queue pairs of RDMA devices.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VerbsFabric;
+
+impl VerbsFabric {
+    /// Whether this machine has what the fabric needs, whatever the peer.
+    pub fn check(self) -> Result<(), FabricError> {
+        refusal::check_machine()
+    }
+}
+
+impl Fabric for VerbsFabric {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+        Ok(Box::new(listener::VerbsListener::listen(options)?))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        Ok(Box::new(connect::connect(to, parameters, timeout)?))
+    }
+}

@@ -1,0 +1,84 @@
+//! The connecting side.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::parts::Parts;
+use super::queue_pair::VerbsQueuePair;
+use super::refusal;
+use crate::fabric::{FabricError, Parameters};
+
+/// Connects; blocks until `timeout` has passed at most.
+pub(super) fn connect(
+    to: SocketAddr,
+    parameters: &Parameters,
+    timeout: Duration,
+) -> Result<VerbsQueuePair, FabricError> {
+    let attempt = Attempt {
+        events: Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?),
+        to,
+        // So far away that it never comes.
+        deadline: Instant::now() + timeout.min(Duration::from_secs(1 << 30)),
+    };
+    let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;
+    let address = |failed| refusal::address(to, failed);
+    id.resolve_address(to, attempt.left()?).map_err(address)?;
+    attempt.wait_for(Kind::AddressResolved)?;
+    id.resolve_route(attempt.left()?).map_err(address)?;
+    attempt.wait_for(Kind::RouteResolved)?;
+    let parts = Parts::make(id, Arc::clone(&attempt.events), parameters)?;
+    let hello = parts.hello.emit();
+    parts.id().connect(&Parts::conduct(&hello)).map_err(address)?;
+    let event = attempt.wait_for(Kind::Established)?;
+    let peer = refusal::parse_hello(&event.private_data)?;
+    Ok(VerbsQueuePair::new(parts, peer))
+}
+
+/// A connection in the making.
+struct Attempt {
+    events: Arc<EventChannel>,
+    to: SocketAddr,
+    deadline: Instant,
+}
+
+impl Attempt {
+    /// What is left of the time; Err when that is nothing.
+    fn left(&self) -> Result<Duration, FabricError> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(FabricError::TimedOut),
+            left => Ok(left),
+        }
+    }
+
+    /// The next event, which must be this one.
+    fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
+        loop {
+            if let Some(event) = self.events.next_event().map_err(refusal::system)? {
+                return if event.kind == kind {
+                    Ok(event)
+                } else {
+                    Err(refusal::of_event(self.to, &event))
+                };
+            }
+            let left = Timespec::try_from(self.left()?).ok();
+            match rustix::event::poll(
+                &mut [PollFd::from_borrowed_fd(self.events.as_fd(), PollFlags::IN)],
+                left.as_ref(),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(FabricError::System {
+                        doing: "waiting for the connection manager",
+                        error: errno.into(),
+                    });
+                }
+            }
+        }
+    }
+}

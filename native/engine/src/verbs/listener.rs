@@ -1,0 +1,263 @@
+//! The listening side.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use inet_rdma_stream::{Hello, WireError};
+use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
+
+use super::parts::Parts;
+use super::queue_pair::VerbsQueuePair;
+use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
+use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
+
+/// Ports to try where any free one will do: the second family may find the first one's port taken.
+const TRIES: u32 = 20;
+
+/// Listens on all addresses of both families, or on one address.
+pub(super) struct VerbsListener {
+    /// The ids that listen: alive as long as this.
+    _ids: Vec<CmId>,
+    events: Arc<EventChannel>,
+    options: ListenOptions,
+    port: u16,
+    /// Those that were answered and have not confirmed yet, by the token of their id.
+    answered: HashMap<usize, Answered>,
+    ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
+}
+
+struct Answered {
+    parts: Parts,
+    peer: Hello,
+    until: Instant,
+}
+
+impl VerbsListener {
+    pub(super) fn listen(options: &ListenOptions) -> Result<VerbsListener, FabricError> {
+        let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
+        let (ids, port) = open_range(&events, options)?;
+        Ok(VerbsListener {
+            _ids: ids,
+            events,
+            options: options.clone(),
+            port,
+            answered: HashMap::new(),
+            ready: VecDeque::new(),
+        })
+    }
+
+    fn handle(&mut self, event: Event) {
+        let id = event.id;
+        match event.kind {
+            Kind::ConnectRequest => self.handle_request(event),
+            Kind::Established => {
+                if let Some(Answered { parts, peer, .. }) = self.answered.remove(&id) {
+                    self.ready.push_back(confirmed(parts, peer));
+                }
+            }
+            Kind::ConnectError | Kind::Unreachable | Kind::Rejected | Kind::Disconnected => {
+                if self.answered.remove(&id).is_some() {
+                    self.ready.push_back(Err(FabricError::PeerGone));
+                }
+            }
+            Kind::DeviceRemoval => {
+                self.answered.remove(&id);
+                let gone = "an RDMA device was removed: nobody can connect over it any more".to_owned();
+                self.ready.push_back(Err(FabricError::Broken(gone)));
+            }
+            // Told of ids that connect, or of interest to nobody.
+            Kind::AddressChange
+            | Kind::TimewaitExit
+            | Kind::AddressResolved
+            | Kind::AddressError
+            | Kind::RouteResolved
+            | Kind::RouteError
+            | Kind::Other(_) => {}
+        }
+    }
+
+    fn handle_request(&mut self, event: Event) {
+        let Some(id) = event.request else { return };
+        let token = id.token();
+        if self.answered.len() >= usize::from(self.options.backlog) {
+            let _ = id.reject(&[REFUSED_BUSY]);
+            self.ready.push_back(Err(FabricError::QueueFull));
+            return;
+        }
+        let peer = match refusal::parse_hello(&event.private_data) {
+            Ok(peer) => peer,
+            Err(error) => {
+                let _ = match &error {
+                    // A peer of another version is told which one is spoken here.
+                    FabricError::Hello(WireError::Version { .. }) => id.reject(&version_hello().emit()),
+                    _ => id.reject(&[REFUSED_HELLO]),
+                };
+                self.ready.push_back(Err(error));
+                return;
+            }
+        };
+        match self.answer(id) {
+            Ok(parts) => {
+                let until = Instant::now() + self.options.hello_timeout;
+                self.answered.insert(token, Answered { parts, peer, until });
+            }
+            Err(error) => self.ready.push_back(Err(error)),
+        }
+    }
+
+    fn answer(&self, id: CmId) -> Result<Parts, FabricError> {
+        let refuse = |parts: &CmId| {
+            let _ = parts.reject(&[REFUSED_HELLO]);
+        };
+        // Where the id's events go once it is confirmed; until then they come here.
+        let events = match EventChannel::create() {
+            Ok(events) => Arc::new(events),
+            Err(failed) => {
+                refuse(&id);
+                return Err(refusal::no_connection_manager(failed));
+            }
+        };
+        // An id that is dropped without an answer is rejected by the kernel.
+        let parts = Parts::make(id, events, &self.options.parameters)?;
+        let hello = parts.hello.emit();
+        match parts.id().accept(&Parts::conduct(&hello)) {
+            Ok(()) => Ok(parts),
+            Err(failed) => {
+                refuse(parts.id());
+                Err(refusal::system(failed))
+            }
+        }
+    }
+
+    fn give_up_on_the_silent(&mut self) {
+        let now = Instant::now();
+        let silent: Vec<usize> = self
+            .answered
+            .iter()
+            .filter(|(_, answered)| answered.until <= now)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in silent {
+            self.answered.remove(&token);
+            self.ready.push_back(Err(FabricError::TimedOut));
+        }
+    }
+}
+
+fn confirmed(parts: Parts, peer: Hello) -> Result<VerbsQueuePair, FabricError> {
+    parts.id().migrate(parts.life.channel()).map_err(refusal::system)?;
+    Ok(VerbsQueuePair::new(parts, peer))
+}
+
+/// Says the version, and nothing else that matters.
+fn version_hello() -> Hello {
+    Hello {
+        ring: inet_rdma_stream::RemoteAddress { key: 0, address: 0 },
+        ring_bytes: 0,
+        receive_slots: 0,
+        adverts: 0,
+        connection_id: 0,
+        landing_offset: 0,
+        landing_bytes: 0,
+    }
+}
+
+impl Listener for VerbsListener {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.answered.values().map(|answered| answered.until).min()
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        self.give_up_on_the_silent();
+        while self.ready.is_empty() {
+            match self.events.next_event() {
+                Ok(Some(event)) => self.handle(event),
+                Ok(None) => return None,
+                Err(failed) => return Some(Err(refusal::system(failed))),
+            }
+        }
+        let next = self.ready.pop_front()?;
+        Some(next.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Listens on the first port of the range that is free for all addresses.
+fn open_range(events: &Arc<EventChannel>, options: &ListenOptions) -> Result<(Vec<CmId>, u16), FabricError> {
+    let (first, last) = (*options.ports.start(), *options.ports.end());
+    let ports: Vec<u16> = if last == 0 {
+        vec![0; TRIES as usize]
+    } else {
+        options.ports.clone().collect()
+    };
+    for port in ports {
+        match open(events, options, port) {
+            Err(Taken::Port) => {}
+            Err(Taken::Other(error)) => return Err(error),
+            Ok(opened) => return Ok(opened),
+        }
+    }
+    Err(FabricError::PortsTaken { first, last })
+}
+
+enum Taken {
+    Port,
+    Other(FabricError),
+}
+
+fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Result<(Vec<CmId>, u16), Taken> {
+    let addresses = match options.address {
+        Some(address) => vec![address],
+        None => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
+    };
+    let mut ids: Vec<CmId> = Vec::new();
+    let mut port = port;
+    for address in addresses {
+        match open_one(events, SocketAddr::new(address, port), options.backlog) {
+            Ok(id) => {
+                port = id.port();
+                ids.push(id);
+            }
+            // Without IPv6 there is nothing to listen for.
+            Err(failed) if failed.errno() == libc::EAFNOSUPPORT && !ids.is_empty() => {}
+            Err(failed) => {
+                return Err(match failed.errno() {
+                    libc::EADDRINUSE => Taken::Port,
+                    libc::ENODEV | libc::EADDRNOTAVAIL => Taken::Other(FabricError::NoRoute(format!(
+                        "cannot listen over verbs on {address}: it is no address of an RDMA device"
+                    ))),
+                    libc::EACCES => Taken::Other(FabricError::PortsTaken {
+                        first: port,
+                        last: port,
+                    }),
+                    _ => Taken::Other(refusal::system(failed)),
+                });
+            }
+        }
+    }
+    Ok((ids, port))
+}
+
+fn open_one(
+    events: &Arc<EventChannel>,
+    address: SocketAddr,
+    backlog: u16,
+) -> Result<CmId, inet_rdma_verbs::VerbsError> {
+    let id = CmId::create(events)?;
+    if address.is_ipv6() {
+        id.one_family()?;
+    }
+    id.bind(address)?;
+    id.listen(backlog)?;
+    Ok(id)
+}

@@ -1,0 +1,236 @@
+//! All that a connection over verbs consists of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use inet_rdma_stream::{CONTROL_BYTES, Hello};
+use inet_rdma_verbs::Transport;
+use inet_rdma_verbs::cm::{CmId, Conduct, EventChannel};
+use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue};
+use inet_rdma_verbs::memory::{Access, MemoryRegion};
+use inet_rdma_verbs::pd::ProtectionDomain;
+use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
+use parking_lot::Mutex;
+
+use super::life::{End, Life};
+use super::memory::{self, ExposedMemory};
+use super::receiving::{Fault, Inlet, Receiving};
+use super::refusal;
+use super::sending::{Outlet, Sending};
+use crate::fabric::{FabricError, Memory, Parameters};
+
+/// Bytes that should go along with a work request; fewer where the device cannot.
+const INLINE_BYTES: u32 = 220;
+
+/// How often a message is sent again before the connection fails: the most there is. 0 would end it at the first hiccup.
+const RETRIES: u8 = 7;
+
+/// The same where the peer had no receive posted; 7: for ever. Credits see to it that it always has.
+const RNR_RETRIES: u8 = 7;
+
+/// 0.64 ms between two such tries. The default, 0, means 655 ms.
+const MIN_RNR_TIMER: u8 = 12;
+
+/// A connection's resources. The fields are in the order in which they must go: what uses something goes before it.
+pub(super) struct Parts {
+    pub(super) life: Life,
+    qp: QueuePair,
+    send_queue: Arc<CompletionQueue>,
+    receive_queue: Arc<CompletionQueue>,
+    pub(super) channel: Arc<CompletionChannel>,
+    pub(super) staging: MemoryRegion,
+    /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
+    slots: MemoryRegion,
+    _exposed: MemoryRegion,
+    pub(super) memory: Arc<dyn Memory>,
+    pub(super) hello: Hello,
+    entries: u32,
+    transport: Transport,
+    sending: Mutex<Sending>,
+    receiving: Mutex<Receiving>,
+    is_closed: AtomicBool,
+    id: Arc<CmId>,
+}
+
+impl Parts {
+    /// Makes everything for an id that has a device. Its events come through `events`, now or soon.
+    pub(super) fn make(id: CmId, events: Arc<EventChannel>, parameters: &Parameters) -> Result<Parts, FabricError> {
+        let id = Arc::new(id);
+        let device = id.device().ok_or(FabricError::PeerGone)?;
+        let transport = device.transport();
+        let limits = device.limits().map_err(refusal::system)?;
+        let receives = u32::from(parameters.limits.receive_slots);
+        if receives > limits.queue_entries || receives >= limits.completion_entries {
+            return Err(FabricError::DeviceLimit(format!(
+                "the RDMA device {} holds {} receives and {} completions in a queue: set receive_slots to less than {}",
+                device.name(),
+                limits.queue_entries,
+                limits.completion_entries,
+                limits.queue_entries.min(limits.completion_entries)
+            )));
+        }
+        // What is under way, and as much again that is done and not known to be; iWARP has two for each transfer.
+        let wanted = receives * if transport == Transport::Iwarp { 4 } else { 2 };
+        let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
+
+        let pd = Arc::new(ProtectionDomain::allocate(&id).map_err(refusal::system)?);
+        let channel = Arc::new(CompletionChannel::create(&id).map_err(refusal::system)?);
+        let queue = |entries| {
+            CompletionQueue::create(&channel, entries)
+                .map(Arc::new)
+                .map_err(refusal::system)
+        };
+        let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
+        let (exposed, memory) = ExposedMemory::register(&pd, parameters)?;
+        let staging_bytes = parameters.limits.ring_bytes as usize;
+        let staging = memory::register(&pd, staging_bytes, Access::Read)?;
+        let slots_bytes = (receives + entries) as usize * CONTROL_BYTES;
+        let slots = memory::register(&pd, slots_bytes, Access::Receive)?;
+        let capacity = Capacity {
+            sends: entries,
+            receives,
+            pieces: limits.pieces.clamp(2, PIECES_MAX as u32),
+            inline_bytes: INLINE_BYTES,
+        };
+        let qp = QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(refusal::system)?;
+        let hello = Hello {
+            ring: memory.remote_address(0),
+            ring_bytes: parameters.limits.ring_bytes,
+            receive_slots: parameters.limits.receive_slots,
+            adverts: parameters.limits.adverts,
+            connection_id: parameters.connection_id,
+            landing_offset: u32::try_from(memory.landing_offset()).unwrap_or(u32::MAX),
+            landing_bytes: parameters.landing_bytes,
+        };
+        let parts = Parts {
+            life: Life::of(&id, events, &qp)?,
+            qp,
+            send_queue,
+            receive_queue,
+            channel,
+            staging,
+            slots,
+            _exposed: exposed,
+            memory: Arc::new(memory),
+            hello,
+            entries,
+            transport,
+            sending: Mutex::new(Sending::new(entries, staging_bytes, receives as usize)),
+            receiving: Mutex::new(Receiving::default()),
+            is_closed: AtomicBool::new(false),
+            id,
+        };
+        Receiving::begin(&parts.inlet())?;
+        Ok(parts)
+    }
+
+    pub(super) fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    pub(super) fn inline_bytes(&self) -> usize {
+        self.qp.inline_bytes()
+    }
+
+    /// What this side says to begin with.
+    pub(super) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
+        Conduct {
+            private_data,
+            retries: RETRIES,
+            rnr_retries: RNR_RETRIES,
+        }
+    }
+
+    /// The connection is up.
+    pub(super) fn established(&self) {
+        if self.transport == Transport::InfiniBand {
+            // Without it the connection works, too: the timer is for peers that break the credits.
+            let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);
+        }
+    }
+
+    /// Calls `act` with the sending half.
+    pub(super) fn with_sending<T>(&self, act: impl FnOnce(&mut Sending, &Outlet<'_>) -> T) -> T {
+        let outlet = Outlet {
+            qp: &self.qp,
+            queue: &self.send_queue,
+            slots: &self.slots,
+            slots_offset: usize::from(self.hello.receive_slots) * CONTROL_BYTES,
+            entries: self.entries,
+            transport: self.transport,
+        };
+        act(&mut self.sending.lock(), &outlet)
+    }
+
+    /// Calls `act` with the receiving half.
+    pub(super) fn with_receiving<T>(&self, act: impl FnOnce(&mut Receiving, &Inlet<'_>) -> T) -> T {
+        act(&mut self.receiving.lock(), &self.inlet())
+    }
+
+    fn inlet(&self) -> Inlet<'_> {
+        Inlet {
+            qp: &self.qp,
+            queue: &self.receive_queue,
+            slots: &self.slots,
+            receives: self.hello.receive_slots.into(),
+        }
+    }
+
+    pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
+        self.send_queue.request_event().map_err(refusal::system)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// False: it was closed before.
+    pub(super) fn close(&self) -> bool {
+        !self.is_closed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Err once the connection has come to its end, with why.
+    pub(super) fn check_alive(&self) -> Result<(), FabricError> {
+        if self.is_closed() {
+            return Err(FabricError::PeerGone);
+        }
+        self.life.listen(&self.id);
+        match self.life.fate().end() {
+            None => Ok(()),
+            Some(end) => Err(error_of(end)),
+        }
+    }
+
+    /// What a fault of the receiving half means.
+    pub(super) fn explain(&self, fault: Fault) -> FabricError {
+        match fault {
+            Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),
+            Fault::Unreadable(why) => FabricError::Broken(why),
+            Fault::Ended(failure) => {
+                if self.is_closed() {
+                    return FabricError::PeerGone;
+                }
+                let sent = self.with_sending(|sending, outlet| {
+                    sending.reap(outlet);
+                    sending.failure()
+                });
+                let failure = sent.unwrap_or(failure);
+                if failure.is_unreachable() {
+                    return FabricError::Broken(format!("the peer does not answer any more: {failure}"));
+                }
+                if !failure.is_flush() {
+                    return FabricError::Broken(format!("the queue pair failed: {failure}"));
+                }
+                self.life.listen(&self.id);
+                self.life.fate().end().map_or(FabricError::PeerGone, error_of)
+            }
+        }
+    }
+}
+
+fn error_of(end: End) -> FabricError {
+    match end {
+        End::Peer => FabricError::PeerGone,
+        End::Failed(why) => FabricError::Broken(why),
+    }
+}

@@ -1,0 +1,166 @@
+//! One end of a connection over verbs.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use inet_rdma_verbs::qp::Source;
+use parking_lot::Mutex;
+
+use super::parts::Parts;
+use super::{reaper, sending};
+use crate::fabric::{Completion, Counts, FabricError, Memory, QueuePair};
+
+/// See the module's description. Its parts go when all that was posted is sent.
+pub(super) struct VerbsQueuePair {
+    parts: Arc<Parts>,
+    peer: Hello,
+    /// One transfer is copied at a time; controls pass meanwhile.
+    copying: Mutex<()>,
+}
+
+impl VerbsQueuePair {
+    /// Of a connection that is up.
+    pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
+        parts.established();
+        VerbsQueuePair {
+            parts: Arc::new(parts),
+            peer,
+            copying: Mutex::new(()),
+        }
+    }
+
+    fn check_open(&self) -> Result<(), FabricError> {
+        if self.parts.is_closed() {
+            Err(FabricError::PeerGone)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl QueuePair for VerbsQueuePair {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.parts.memory
+    }
+
+    fn remote_hello(&self) -> &Hello {
+        &self.peer
+    }
+
+    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+        self.check_open()?;
+        let total = source
+            .iter()
+            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
+            .filter(|total| self.peer.has(target, *total))
+            .ok_or_else(|| {
+                FabricError::PeerMisbehaved(format!(
+                    "a transfer to {target:?} would leave its ring of {} and landing area of {} bytes",
+                    self.peer.ring_bytes, self.peer.landing_bytes
+                ))
+            })?;
+        let parts = &*self.parts;
+        let _one_at_a_time = self.copying.lock();
+        if let Some((pieces, count)) = sending::inline(source, total, parts.inline_bytes()) {
+            return parts.with_sending(|sending, outlet| {
+                if sending.room(outlet) == 0 {
+                    return Err(FabricError::QueueFull);
+                }
+                sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
+            });
+        }
+        let ranges = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
+        let (pieces, count) = sending::copy(&parts.staging, ranges, source);
+        parts.with_sending(|sending, outlet| {
+            sending.post_write(outlet, Source::Region(&pieces[..count]), target, notice)
+        })
+    }
+
+    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
+        self.check_open()?;
+        self.parts
+            .with_sending(|sending, outlet| sending.post_control(outlet, message))
+    }
+
+    fn write_room(&self) -> usize {
+        self.parts.with_sending(|sending, outlet| sending.room(outlet))
+    }
+
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
+        let parts = &*self.parts;
+        parts
+            .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
+            .map_err(|fault| parts.explain(fault))
+    }
+
+    fn arm(&self) -> Result<bool, FabricError> {
+        let parts = &*self.parts;
+        if !parts.with_receiving(|receiving, inlet| receiving.arm(inlet)) {
+            return Ok(false);
+        }
+        parts.with_sending(|sending, outlet| {
+            if !sending.wants_event() {
+                return Ok(true);
+            }
+            parts.arm_send_queue()?;
+            // What was done before the event was asked for makes none.
+            let some = sending.reap(outlet);
+            sending.send_waiting(outlet);
+            Ok(!some)
+        })
+    }
+
+    fn disarm(&self) {
+        // The device cannot be asked to forget it.
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.parts.channel.as_fd()
+    }
+
+    fn drain_event(&self) {
+        self.parts.channel.drain();
+    }
+
+    fn liveness_fd(&self) -> BorrowedFd<'_> {
+        self.parts.life.fd()
+    }
+
+    fn check_alive(&self) -> Result<(), FabricError> {
+        self.parts.check_alive()
+    }
+
+    fn disconnect(&self) {
+        if self.parts.close() {
+            reaper::disconnect(&self.parts, self.peer.ring);
+        }
+    }
+
+    fn wakeups_sent(&self) -> u64 {
+        // The peer's device wakes it.
+        0
+    }
+
+    fn fabric(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn counts(&self) -> Counts {
+        let sent = self.parts.with_sending(|sending, _| sending.counts);
+        let received = self.parts.with_receiving(|receiving, _| receiving.counts);
+        Counts {
+            sends_posted: sent.sends_posted,
+            receives_posted: received.receives_posted,
+            completions: sent.completions + received.completions,
+            events_armed: sent.events_armed + received.events_armed,
+        }
+    }
+}
+
+impl Drop for VerbsQueuePair {
+    fn drop(&mut self) {
+        self.disconnect();
+        reaper::bury(Arc::clone(&self.parts));
+    }
+}

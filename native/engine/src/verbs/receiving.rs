@@ -1,0 +1,155 @@
+//! The receiving half of a queue pair.
+
+use std::collections::VecDeque;
+
+use inet_rdma_stream::{CONTROL_BYTES, Notice};
+use inet_rdma_verbs::cq::{self, CompletionQueue};
+use inet_rdma_verbs::memory::MemoryRegion;
+use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
+
+use super::refusal;
+use crate::fabric::{Completion, Counts, FabricError};
+
+/// Bytes of a notice that comes by a send, as iWARP wants it.
+const NOTICE_BYTES: usize = 4;
+
+/// What was taken from the completion queue and not handed on, and what went wrong.
+#[derive(Default)]
+pub(super) struct Receiving {
+    taken: VecDeque<Completion>,
+    fault: Option<Fault>,
+    pub(super) counts: Counts,
+}
+
+/// Why no more comes; it stays so.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    /// The queue pair has come to its end; [`super::parts::Parts`] knows why.
+    Ended(cq::Failure),
+    /// The peer sent what it must not send.
+    Misbehaved(String),
+    /// The completion queue cannot be read.
+    Unreadable(String),
+}
+
+/// What receiving needs beside its own state.
+pub(super) struct Inlet<'a> {
+    pub(super) qp: &'a QueuePair,
+    pub(super) queue: &'a CompletionQueue,
+    /// One slot for each receive.
+    pub(super) slots: &'a MemoryRegion,
+    pub(super) receives: u32,
+}
+
+impl Receiving {
+    /// Posts all receives of a new queue pair.
+    pub(super) fn begin(inlet: &Inlet<'_>) -> Result<(), FabricError> {
+        let mut number = 0;
+        while number < inlet.receives {
+            let count = (inlet.receives - number).min(RECEIVES_MAX as u32);
+            let receives = (number..number + count).map(|slot| (u64::from(slot), slot as usize * CONTROL_BYTES));
+            let posted = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, receives);
+            posted.map_err(refusal::system)?;
+            number += count;
+        }
+        Ok(())
+    }
+
+    /// Hands on what has come; its receives are posted again.
+    pub(super) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
+        let mut count = 0;
+        loop {
+            while count < out.len()
+                && let Some(next) = self.taken.pop_front()
+            {
+                out[count] = next;
+                count += 1;
+            }
+            if count == out.len() || self.fault.is_some() || self.take(inlet) == 0 {
+                break;
+            }
+        }
+        match &self.fault {
+            Some(fault) if count == 0 && !out.is_empty() => Err(fault.clone()),
+            _ => Ok(count),
+        }
+    }
+
+    /// Asks for an event at the next completion. False: there is something already.
+    pub(super) fn arm(&mut self, inlet: &Inlet<'_>) -> bool {
+        if !self.taken.is_empty() || self.fault.is_some() {
+            return false;
+        }
+        self.counts.events_armed += 1;
+        if let Err(failed) = inlet.queue.request_event() {
+            self.fault = Some(Fault::Unreadable(failed.to_string()));
+            return false;
+        }
+        self.take(inlet);
+        self.taken.is_empty() && self.fault.is_none()
+    }
+
+    /// Takes completions from the queue; how many.
+    fn take(&mut self, inlet: &Inlet<'_>) -> usize {
+        let mut batch = [cq::Completion::default(); RECEIVES_MAX];
+        let taken = match inlet.queue.poll(&mut batch) {
+            Ok(taken) => taken,
+            Err(failed) => {
+                self.fault = Some(Fault::Unreadable(failed.to_string()));
+                return 0;
+            }
+        };
+        if taken == 0 {
+            return 0;
+        }
+        self.counts.completions += taken as u64;
+        let mut good = 0;
+        for completion in &batch[..taken] {
+            match understand(inlet, completion) {
+                Ok(understood) => self.taken.push_back(understood),
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    break;
+                }
+            }
+            good += 1;
+        }
+        let again = batch[..good].iter();
+        let again = again.map(|completion| (completion.id(), completion.id() as usize * CONTROL_BYTES));
+        if good > 0 {
+            self.counts.receives_posted += 1;
+        }
+        if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again)
+            && self.fault.is_none()
+        {
+            self.fault = Some(Fault::Unreadable(failed.to_string()));
+        }
+        taken
+    }
+}
+
+fn understand(inlet: &Inlet<'_>, completion: &cq::Completion) -> Result<Completion, Fault> {
+    completion.check().map_err(Fault::Ended)?;
+    let notice = |word| {
+        Notice::parse(word)
+            .map(Completion::Notice)
+            .map_err(|error| Fault::Misbehaved(error.to_string()))
+    };
+    if let Some(word) = completion.written() {
+        return notice(word);
+    }
+    let offset = completion.id() as usize * CONTROL_BYTES;
+    match completion.bytes() {
+        CONTROL_BYTES => {
+            let mut message = [0; CONTROL_BYTES];
+            inlet.slots.read(offset, &mut message);
+            Ok(Completion::Control(message))
+        }
+        NOTICE_BYTES => {
+            let mut word = [0; NOTICE_BYTES];
+            inlet.slots.read(offset, &mut word);
+            notice(u32::from_be_bytes(word))
+        }
+        bytes => Err(Fault::Misbehaved(format!("it sent a message of {bytes} bytes"))),
+    }
+}

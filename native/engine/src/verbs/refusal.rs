@@ -1,0 +1,164 @@
+//! What a device, the kernel or the peer refuses, in words that say what to do; and how this side refuses.
+
+use std::net::SocketAddr;
+
+use inet_rdma_stream::{HELLO_BYTES, Hello};
+use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
+use inet_rdma_verbs::{VerbsError, device};
+
+use crate::fabric::FabricError;
+
+/// The first byte of a rejection's private data: the listener has no room.
+pub(super) const REFUSED_BUSY: u8 = 1;
+/// The listener did not like the hello, or could not make its own side; its log says why.
+pub(super) const REFUSED_HELLO: u8 = 2;
+
+/// What the connection manager says when nobody listens on a port (IB_CM_REJ_INVALID_SERVICE_ID of the InfiniBand
+/// specification, table "Rejection Reason", and how iWARP says it).
+const REJECTED_NO_LISTENER: [i32; 2] = [8, -libc::ECONNREFUSED];
+
+/// A system call of the fabric that failed for no reason that has a better name.
+pub(super) fn system(failed: VerbsError) -> FabricError {
+    FabricError::System {
+        doing: failed.doing,
+        error: failed.error,
+    }
+}
+
+/// Making an event channel failed: the first thing that is done, so what is missing on this machine shows here.
+pub(super) fn no_connection_manager(failed: VerbsError) -> FabricError {
+    let why = match failed.errno() {
+        libc::EOPNOTSUPP => {
+            "librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)".to_owned()
+        }
+        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS => {
+            "there is no /dev/infiniband/rdma_cm; load the kernel's module with `modprobe rdma_ucm`, and give a container \
+             --device=/dev/infiniband"
+                .to_owned()
+        }
+        libc::EACCES | libc::EPERM => {
+            "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)"
+                .to_owned()
+        }
+        libc::EMFILE | libc::ENFILE => format!("{}; raise the limit with `ulimit -n`", failed.error),
+        _ => failed.to_string(),
+    };
+    FabricError::Unavailable(format!("the verbs fabric cannot be used: {why}"))
+}
+
+/// Whether this machine can be expected to connect over verbs at all.
+pub(super) fn check_machine() -> Result<(), FabricError> {
+    EventChannel::create().map_err(no_connection_manager)?;
+    let devices = device::open_all().map_err(|failed| match failed.errno() {
+        libc::ENOSYS | libc::ENOENT => no_devices(),
+        _ => FabricError::Unavailable(format!("the verbs fabric cannot be used: {failed}")),
+    })?;
+    let mut refused = None;
+    for device in devices {
+        match device {
+            Ok(_) => return Ok(()),
+            Err(unopened) => refused = Some(unopened),
+        }
+    }
+    Err(refused.map_or_else(no_devices, |unopened| {
+        FabricError::Unavailable(format!(
+            "the verbs fabric cannot be used: device {} cannot be opened: {}; let the user of this node read and write \
+             /dev/infiniband/uverbs*",
+            unopened.name, unopened.refusal.error
+        ))
+    }))
+}
+
+fn no_devices() -> FabricError {
+    FabricError::Unavailable(
+        "the verbs fabric cannot be used: this machine has no RDMA device (`rdma link` shows them)".to_owned(),
+    )
+}
+
+/// Looking for the way to the peer failed.
+pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
+    let why = match errno.abs() {
+        libc::ENODEV | libc::EADDRNOTAVAIL => {
+            "no RDMA device has an address in its network (`rdma link` shows which interface a device belongs to)"
+                .to_owned()
+        }
+        libc::ENETUNREACH | libc::EHOSTUNREACH => "there is no route to it, or nobody answers there".to_owned(),
+        libc::ETIMEDOUT => "nobody answers there".to_owned(),
+        libc::EINVAL if is_link_local(to) => {
+            "a link-local address needs its interface, as in fe80::1%eth0; use another address of the peer".to_owned()
+        }
+        other => std::io::Error::from_raw_os_error(other).to_string(),
+    };
+    FabricError::NoRoute(format!("no way over verbs to {to}: {why}"))
+}
+
+fn is_link_local(to: SocketAddr) -> bool {
+    matches!(to, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+}
+
+/// A call about the peer's address failed at once.
+pub(super) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
+    match failed.errno() {
+        0 | libc::ENOMEM => system(failed),
+        errno => no_route(to, errno),
+    }
+}
+
+/// Registering memory failed.
+pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
+    match failed.errno() {
+        libc::ENOMEM | libc::EPERM | libc::EAGAIN => FabricError::LockedMemory {
+            bytes,
+            limit: memlock_limit(),
+        },
+        _ => system(failed),
+    }
+}
+
+fn memlock_limit() -> String {
+    match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "not set, so the machine's memory is".to_owned(),
+    }
+}
+
+/// What an event that ends the making of a connection means.
+pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
+    match event.kind {
+        Kind::AddressError | Kind::RouteError => no_route(to, event.status),
+        Kind::Unreachable if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
+        Kind::Unreachable => no_route(to, event.status),
+        Kind::Rejected => rejected(to, event),
+        Kind::ConnectError if event.status == -libc::ECONNREFUSED => FabricError::Refused(to.port()),
+        Kind::ConnectError if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
+        Kind::ConnectError | Kind::Disconnected => FabricError::PeerGone,
+        Kind::DeviceRemoval => FabricError::Broken("the RDMA device was removed".to_owned()),
+        kind => FabricError::PeerMisbehaved(format!("{kind} (status {}) instead of an answer", event.status)),
+    }
+}
+
+fn rejected(to: SocketAddr, event: &Event) -> FabricError {
+    if REJECTED_NO_LISTENER.contains(&event.status) {
+        return FabricError::Refused(to.port());
+    }
+    match event.private_data.first() {
+        Some(&REFUSED_BUSY) => {
+            FabricError::Rejected("its listener has no room; try again, or raise its backlog".to_owned())
+        }
+        Some(&REFUSED_HELLO) => FabricError::Rejected("its log says why".to_owned()),
+        _ => match parse_hello(&event.private_data) {
+            Err(FabricError::Hello(error @ inet_rdma_stream::WireError::Version { .. })) => FabricError::Hello(error),
+            _ => FabricError::Rejected(format!("reason {} of the connection manager", event.status)),
+        },
+    }
+}
+
+/// The hello in private data, which the transport may have padded with zeros.
+pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
+    let hello = Hello::parse(private_data.get(..HELLO_BYTES).unwrap_or(private_data))?;
+    hello
+        .limits()
+        .check()
+        .map_err(|error| FabricError::PeerMisbehaved(error.to_string()))?;
+    Ok(hello)
+}

@@ -1,0 +1,279 @@
+//! The sending half of a queue pair.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
+use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
+use inet_rdma_verbs::memory::{MemoryRegion, Piece};
+use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
+use inet_rdma_verbs::{Transport, VerbsError};
+
+use super::refusal;
+use super::staging::Ledger;
+use crate::fabric::{Counts, FabricError};
+
+/// What is under way, what waits for a place, and what went wrong.
+pub(super) struct Sending {
+    ledger: Ledger,
+    /// Controls for which the send queue had no place. They go before anything else.
+    waiting: VecDeque<[u8; CONTROL_BYTES]>,
+    waiting_max: usize,
+    /// Somebody found no room: a completion is worth an event.
+    starved: bool,
+    failed: Option<Failure>,
+    pub(super) counts: Counts,
+}
+
+/// What sending needs beside its own state. All of it is shared, none of it changes.
+pub(super) struct Outlet<'a> {
+    pub(super) qp: &'a QueuePair,
+    pub(super) queue: &'a CompletionQueue,
+    /// Slots for controls that are not sent inline, as many as the send queue has entries.
+    pub(super) slots: &'a MemoryRegion,
+    pub(super) slots_offset: usize,
+    pub(super) entries: u32,
+    pub(super) transport: Transport,
+}
+
+/// Completions taken at a time.
+const BATCH: usize = 16;
+
+/// Work requests of one transfer at most: iWARP has its notice in one of its own.
+const ENTRIES_PER_TRANSFER: u64 = 2;
+
+impl Sending {
+    pub(super) fn new(entries: u32, staging_bytes: usize, waiting_max: usize) -> Sending {
+        Sending {
+            ledger: Ledger::new(entries, staging_bytes),
+            waiting: VecDeque::new(),
+            waiting_max,
+            starved: false,
+            failed: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Bytes that can be written now; 0: none, and a completion will make an event once it is armed for.
+    pub(super) fn room(&mut self, outlet: &Outlet<'_>) -> usize {
+        if self.ledger.is_tight() || !self.waiting.is_empty() {
+            self.reap(outlet);
+            self.send_waiting(outlet);
+        }
+        // A quarter of the queue is for controls.
+        let has_entries = self.ledger.entries_free() > u64::from(outlet.entries / 4) + ENTRIES_PER_TRANSFER;
+        let room = if has_entries && self.waiting.is_empty() {
+            self.ledger.staging_free()
+        } else {
+            0
+        };
+        self.starved = room == 0;
+        room
+    }
+
+    /// Reserves staging memory for the next transfer.
+    pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<[Range<usize>; 2], FabricError> {
+        if bytes > self.room(outlet) {
+            return Err(FabricError::QueueFull);
+        }
+        Ok(self.ledger.stage(bytes))
+    }
+
+    /// Posts a transfer whose bytes are staged, or go along inline.
+    pub(super) fn post_write(
+        &mut self,
+        outlet: &Outlet<'_>,
+        source: Source<'_>,
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
+        let word = notice.emit();
+        let write = |immediate| Operation::Write {
+            key: target.key,
+            address: target.address,
+            immediate,
+        };
+        match outlet.transport {
+            Transport::InfiniBand => self.post(outlet, write(Some(word)), source, true),
+            Transport::Iwarp => {
+                let (number, _) = self.ledger.post(true, false);
+                self.counts.sends_posted += 1;
+                posted(outlet.qp.post_send(number, write(None), source, false))?;
+                self.post_message(outlet, &word.to_be_bytes())
+            }
+        }
+    }
+
+    /// Sends a control, or keeps it until there is a place.
+    pub(super) fn post_control(
+        &mut self,
+        outlet: &Outlet<'_>,
+        message: &[u8; CONTROL_BYTES],
+    ) -> Result<(), FabricError> {
+        if self.waiting.is_empty() && self.ledger.entries_free() == 0 {
+            self.reap(outlet);
+        }
+        if self.waiting.is_empty() && self.ledger.entries_free() > 0 {
+            return self.post_message(outlet, message);
+        }
+        if self.waiting.len() >= self.waiting_max {
+            self.reap(outlet);
+            self.send_waiting(outlet);
+            if self.waiting.len() >= self.waiting_max {
+                return Err(FabricError::QueueFull);
+            }
+        }
+        self.waiting.push_back(*message);
+        self.starved = true;
+        Ok(())
+    }
+
+    /// Sends what waits for a place, as far as there are places.
+    pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
+        while self.ledger.entries_free() > 0
+            && let Some(message) = self.waiting.pop_front()
+        {
+            // A queue pair that takes nothing any more says why in its completions.
+            let _ = self.post_message(outlet, &message);
+        }
+    }
+
+    /// Whether there is something that a completion would help.
+    pub(super) fn wants_event(&self) -> bool {
+        self.starved || !self.waiting.is_empty()
+    }
+
+    /// Asks for a signal behind all that is under way; true: nothing is.
+    pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Result<bool, FabricError> {
+        self.reap(outlet);
+        self.send_waiting(outlet);
+        if self.ledger.is_idle() && self.waiting.is_empty() {
+            return Ok(true);
+        }
+        if self.ledger.entries_free() == 0 {
+            return Ok(false);
+        }
+        // A write of no bytes: done when all before it is, and nothing to the peer.
+        let write = Operation::Write {
+            key: target.key,
+            address: target.address,
+            immediate: None,
+        };
+        let number = self.ledger.post_signalled();
+        posted(outlet.qp.post_send(number, write, Source::Region(&[]), true))?;
+        Ok(false)
+    }
+
+    /// Whether all is sent, or nothing more will be.
+    pub(super) fn is_over(&mut self, outlet: &Outlet<'_>) -> bool {
+        self.reap(outlet);
+        self.send_waiting(outlet);
+        self.failed.is_some() || (self.ledger.is_idle() && self.waiting.is_empty())
+    }
+
+    /// Takes completions of sends. True: there were some.
+    pub(super) fn reap(&mut self, outlet: &Outlet<'_>) -> bool {
+        let mut some = false;
+        loop {
+            let mut batch = [Completion::default(); BATCH];
+            let Ok(taken) = outlet.queue.poll(&mut batch) else {
+                return some;
+            };
+            for completion in &batch[..taken] {
+                match completion.check() {
+                    Ok(()) => self.ledger.complete(completion.id()),
+                    // The first one says why; what is thrown out after it does not.
+                    Err(failure) if self.failed.is_none_or(Failure::is_flush) => self.failed = Some(failure),
+                    Err(_) => {}
+                }
+            }
+            some |= taken > 0;
+            self.counts.completions += taken as u64;
+            if taken < BATCH {
+                return some;
+            }
+        }
+    }
+
+    /// Why sends failed, if one did.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.failed
+    }
+
+    /// A send of a few bytes, inline where the device can.
+    fn post_message(&mut self, outlet: &Outlet<'_>, message: &[u8]) -> Result<(), FabricError> {
+        if message.len() <= outlet.qp.inline_bytes() {
+            return self.post(outlet, Operation::Send, Source::Inline(&[message]), false);
+        }
+        // Numbers go up by one, and no more are under way than there are slots.
+        let (number, signalled) = self.ledger.post(false, true);
+        let slot = (number % u64::from(outlet.entries)) as usize;
+        let offset = outlet.slots_offset + slot * CONTROL_BYTES;
+        outlet.slots.write(offset, message);
+        let piece = [outlet.slots.piece(offset, message.len())];
+        self.counts.sends_posted += 1;
+        posted(
+            outlet
+                .qp
+                .post_send(number, Operation::Send, Source::Region(&piece), signalled),
+        )
+    }
+
+    fn post(
+        &mut self,
+        outlet: &Outlet<'_>,
+        operation: Operation,
+        source: Source<'_>,
+        with_staged: bool,
+    ) -> Result<(), FabricError> {
+        let (number, signalled) = self.ledger.post(with_staged, true);
+        self.counts.sends_posted += 1;
+        posted(outlet.qp.post_send(number, operation, source, signalled))
+    }
+}
+
+fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
+    result.map_err(|failed| match failed.errno() {
+        // The queue pair has come to its end.
+        libc::EINVAL | libc::ENOTCONN => FabricError::PeerGone,
+        _ => refusal::system(failed),
+    })
+}
+
+/// Gathers `source` for a write that goes along inline; None: too many bytes or pieces for that.
+pub(super) fn inline<'a>(
+    source: &[&'a [u8]],
+    total: usize,
+    inline_bytes: usize,
+) -> Option<([&'a [u8]; PIECES_MAX], usize)> {
+    if total > inline_bytes {
+        return None;
+    }
+    let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+    let mut count = 0;
+    for piece in source.iter().filter(|piece| !piece.is_empty()) {
+        *pieces.get_mut(count)? = piece;
+        count += 1;
+    }
+    Some((pieces, count))
+}
+
+/// Copies `source` to the staging ranges, and names them.
+pub(super) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Piece; 2], usize) {
+    let pieces = ranges.clone().map(|range| staging.piece(range.start, range.len()));
+    let count = if ranges[1].is_empty() { 1 } else { 2 };
+    let [mut place, mut behind] = ranges;
+    for piece in source {
+        let mut rest = *piece;
+        while !rest.is_empty() {
+            if place.is_empty() {
+                place = std::mem::take(&mut behind);
+            }
+            let (now, later) = rest.split_at(rest.len().min(place.len()));
+            staging.write(place.start, now);
+            place.start += now.len();
+            rest = later;
+        }
+    }
+    (pieces, count)
+}

@@ -1,0 +1,170 @@
+//! The bookkeeping of what is posted and not known to be sent: work requests, and the staging memory they read from.
+//!
+//! Only one work request in some is signalled; its completion says that all before it are done, too (section "Completion
+//! ordering" of the InfiniBand specification: work requests of one send queue complete in order).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    entries: u64,
+    /// Work requests posted, and known to be done.
+    posted: u64,
+    done: u64,
+    staging_bytes: u64,
+    /// Staging bytes handed out, those of them that are posted, and those free again: counted since the start.
+    staged: u64,
+    staged_posted: u64,
+    staged_done: u64,
+    /// Signalled work requests under way: number, and `staged_posted` behind it.
+    signals: VecDeque<(u64, u64)>,
+}
+
+/// So many parts of the queue, or of the staging memory, are used between two signals.
+const SIGNAL_PARTS: u64 = 4;
+
+impl Ledger {
+    pub(super) fn new(entries: u32, staging_bytes: usize) -> Ledger {
+        Ledger {
+            entries: entries.into(),
+            posted: 0,
+            done: 0,
+            staging_bytes: staging_bytes as u64,
+            staged: 0,
+            staged_posted: 0,
+            staged_done: 0,
+            signals: VecDeque::with_capacity(2 * SIGNAL_PARTS as usize),
+        }
+    }
+
+    /// Work requests that can be posted.
+    pub(super) fn entries_free(&self) -> u64 {
+        self.entries - (self.posted - self.done)
+    }
+
+    /// Bytes that can be staged.
+    pub(super) fn staging_free(&self) -> usize {
+        (self.staging_bytes - (self.staged - self.staged_done)) as usize
+    }
+
+    /// Whether all that was posted is known to be done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.posted == self.done
+    }
+
+    /// Less than half is free: worth a look for completions.
+    pub(super) fn is_tight(&self) -> bool {
+        2 * self.entries_free() < self.entries || 2 * self.staging_free() as u64 <= self.staging_bytes
+    }
+
+    /// Hands out staging memory for the next work request: one range, or two round the end.
+    ///
+    /// # Panics
+    ///
+    /// With more bytes than [`Self::staging_free`].
+    pub(super) fn stage(&mut self, bytes: usize) -> [Range<usize>; 2] {
+        assert!(bytes <= self.staging_free(), "no more than is free");
+        let size = self.staging_bytes as usize;
+        let start = (self.staged % self.staging_bytes) as usize;
+        self.staged += bytes as u64;
+        let first = bytes.min(size - start);
+        [start..start + first, 0..bytes - first]
+    }
+
+    /// Counts a work request that is about to be posted, with all that was staged if it is `with_staged`: its number, and
+    /// whether it is to be signalled.
+    pub(super) fn post(&mut self, with_staged: bool, may_signal: bool) -> (u64, bool) {
+        self.posted += 1;
+        if with_staged {
+            self.staged_posted = self.staged;
+        }
+        let (last, last_staged) = self.signals.back().copied().unwrap_or((self.done, self.staged_done));
+        let due = (self.posted - last) * SIGNAL_PARTS >= self.entries
+            || (self.staged_posted - last_staged) * SIGNAL_PARTS >= self.staging_bytes;
+        let signalled = may_signal && due;
+        if signalled {
+            self.signals.push_back((self.posted, self.staged_posted));
+        }
+        (self.posted, signalled)
+    }
+
+    /// Counts one that is signalled whatever else.
+    pub(super) fn post_signalled(&mut self) -> u64 {
+        self.posted += 1;
+        self.signals.push_back((self.posted, self.staged_posted));
+        self.posted
+    }
+
+    /// A signalled work request is done, and all before it.
+    pub(super) fn complete(&mut self, number: u64) {
+        while let Some(&(signalled, staged)) = self.signals.front() {
+            if signalled > number {
+                break;
+            }
+            self.signals.pop_front();
+            self.done = signalled;
+            self.staged_done = staged;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::Ledger;
+
+    #[test]
+    fn memory_at_the_end_is_cut_in_two() {
+        let mut ledger = Ledger::new(8, 100);
+        assert_eq!(ledger.stage(70), [0..70, 0..0]);
+        let (number, signalled) = ledger.post(true, true);
+        assert!(signalled, "more than a part of the memory");
+        ledger.complete(number);
+        assert_eq!(ledger.stage(50), [70..100, 0..20]);
+        assert_eq!(ledger.staging_free(), 50);
+    }
+
+    #[test]
+    fn what_is_staged_is_not_freed_by_a_completion_of_something_posted_before() {
+        let mut ledger = Ledger::new(8, 100);
+        let _staged = ledger.stage(60);
+        let control = ledger.post_signalled();
+        ledger.complete(control);
+        assert_eq!(ledger.staging_free(), 40);
+    }
+
+    proptest! {
+        /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a stop
+        /// with nothing signalled under way.
+        #[test]
+        fn all_comes_back(entries in 4u32..64, staging in 16usize..4_096, steps in prop::collection::vec(any::<u16>(), 1..400)) {
+            let mut ledger = Ledger::new(entries, staging);
+            let mut under_way = VecDeque::new();
+            for step in steps {
+                let bytes = usize::from(step) % (staging / 2);
+                if ledger.entries_free() > 0 && bytes <= ledger.staging_free() && step % 3 != 0 {
+                    let [first, second] = ledger.stage(bytes);
+                    prop_assert_eq!(first.len() + second.len(), bytes);
+                    prop_assert!(first.end <= staging && second.end <= first.start.max(second.end));
+                    let (number, signalled) = ledger.post(true, true);
+                    if signalled {
+                        under_way.push_back(number);
+                    }
+                } else if let Some(number) = under_way.pop_front() {
+                    ledger.complete(number);
+                } else {
+                    prop_assert!(ledger.entries_free() > 0 && ledger.staging_free() >= staging / 2);
+                }
+            }
+            let last = ledger.post_signalled();
+            ledger.complete(last);
+            prop_assert!(ledger.is_idle());
+            prop_assert_eq!(ledger.staging_free(), staging);
+        }
+    }
+}
