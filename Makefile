@@ -20,7 +20,7 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build erl-flags demo bench bench-cluster bench-native bench-instructions test test-native \
-        test-erlang test-elixir test-bench soak check check-native check-beam dialyzer clean
+        test-erlang test-elixir test-vm test-bench soak check check-native check-beam dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \

@@ -23,12 +23,12 @@ INHERITED_PREFIX = "INET_RDMA_"
 class Session:
     """A context: on leaving it, however that happens, the guests are ended."""
 
-    def __init__(self, cache, checkout, results, guests):
+    def __init__(self, cache, checkout, results, guests, processors):
         results.mkdir(parents=True, exist_ok=True)
         self._job = Path(tempfile.mkdtemp(prefix="run.", dir=cache))
         self._cache = cache
         self._checkout = checkout
-        self._guests = [Guest(number + 1, guests, self._job, results) for number in range(guests)]
+        self._guests = [Guest(number + 1, guests, processors, self._job, results) for number in range(guests)]
         self._token = secrets.token_hex(8)
 
     def __enter__(self):
