@@ -59,7 +59,8 @@ pub trait QueuePair: Send + Sync {
     /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed, for
     /// nobody: liveness is [`Self::check_alive`]'s to say. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
-    /// Sends a control message. Keeps its order against earlier posts of the same side.
+    /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
+    /// for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
     /// Bytes that can be posted now; 0: wait for an event, then poll.
     fn write_room(&self) -> usize;

@@ -232,8 +232,9 @@ fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Resul
             Err(failed) if failed.errno() == libc::EAFNOSUPPORT && !ids.is_empty() => {}
             Err(failed) => {
                 return Err(match failed.errno() {
-                    libc::EADDRINUSE => Taken::Port,
-                    libc::ENODEV | libc::EADDRNOTAVAIL => Taken::Other(FabricError::NoRoute(format!(
+                    // The second: a listener on all addresses has it.
+                    libc::EADDRINUSE | libc::EADDRNOTAVAIL => Taken::Port,
+                    libc::ENODEV => Taken::Other(FabricError::NoRoute(format!(
                         "cannot listen over verbs on {address}: it is no address of an RDMA device"
                     ))),
                     libc::EACCES => Taken::Other(FabricError::PortsTaken {

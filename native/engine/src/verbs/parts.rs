@@ -47,6 +47,8 @@ pub(super) struct Parts {
     entries: u32,
     transport: Transport,
     sending: Mutex<Sending>,
+    /// Whether `sending` has controls that wait for a place.
+    has_waiting: AtomicBool,
     receiving: Mutex<Receiving>,
     is_closed: AtomicBool,
     id: Arc<CmId>,
@@ -116,6 +118,7 @@ impl Parts {
             entries,
             transport,
             sending: Mutex::new(Sending::new(entries, staging_bytes, receives as usize)),
+            has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
             is_closed: AtomicBool::new(false),
             id,
@@ -159,7 +162,10 @@ impl Parts {
             entries: self.entries,
             transport: self.transport,
         };
-        act(&mut self.sending.lock(), &outlet)
+        let mut sending = self.sending.lock();
+        let done = act(&mut sending, &outlet);
+        self.has_waiting.store(sending.has_waiting(), Ordering::Relaxed);
+        done
     }
 
     /// Calls `act` with the receiving half.
@@ -178,6 +184,11 @@ impl Parts {
 
     pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
         self.send_queue.request_event().map_err(refusal::system)
+    }
+
+    /// Whether controls wait for a place in the send queue.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.has_waiting.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -89,6 +89,12 @@ impl QueuePair for VerbsQueuePair {
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
         let parts = &*self.parts;
+        if parts.has_waiting() {
+            parts.with_sending(|sending, outlet| {
+                sending.reap(outlet);
+                sending.send_waiting(outlet);
+            });
+        }
         parts
             .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
             .map_err(|fault| parts.explain(fault))

@@ -13,9 +13,9 @@ pub(super) const REFUSED_BUSY: u8 = 1;
 /// The listener did not like the hello, or could not make its own side; its log says why.
 pub(super) const REFUSED_HELLO: u8 = 2;
 
-/// What the connection manager says when nobody listens on a port (IB_CM_REJ_INVALID_SERVICE_ID of the InfiniBand
-/// specification, table "Rejection Reason", and how iWARP says it).
-const REJECTED_NO_LISTENER: [i32; 2] = [8, -libc::ECONNREFUSED];
+/// What the connection manager says when nobody listens on a port: "Invalid Service ID" among the rejection reasons of the
+/// InfiniBand specification.
+const REJECTED_NO_LISTENER: i32 = 8;
 
 /// A system call of the fabric that failed for no reason that has a better name.
 pub(super) fn system(failed: VerbsError) -> FabricError {
@@ -78,6 +78,8 @@ fn no_devices() -> FabricError {
 /// Looking for the way to the peer failed.
 pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
     let why = match errno.abs() {
+        // How iWARP says that nobody listens.
+        libc::ECONNREFUSED => return FabricError::Refused(to.port()),
         libc::ENODEV | libc::EADDRNOTAVAIL => {
             "no RDMA device has an address in its network (`rdma link` shows which interface a device belongs to)"
                 .to_owned()
@@ -129,7 +131,6 @@ pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
         Kind::Unreachable if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
         Kind::Unreachable => no_route(to, event.status),
         Kind::Rejected => rejected(to, event),
-        Kind::ConnectError if event.status == -libc::ECONNREFUSED => FabricError::Refused(to.port()),
         Kind::ConnectError if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
         Kind::ConnectError | Kind::Disconnected => FabricError::PeerGone,
         Kind::DeviceRemoval => FabricError::Broken("the RDMA device was removed".to_owned()),
@@ -138,8 +139,11 @@ pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
 }
 
 fn rejected(to: SocketAddr, event: &Event) -> FabricError {
-    if REJECTED_NO_LISTENER.contains(&event.status) {
+    if event.status == REJECTED_NO_LISTENER {
         return FabricError::Refused(to.port());
+    }
+    if event.status < 0 {
+        return no_route(to, event.status);
     }
     match event.private_data.first() {
         Some(&REFUSED_BUSY) => {

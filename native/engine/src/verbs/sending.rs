@@ -138,6 +138,11 @@ impl Sending {
         }
     }
 
+    /// Whether controls wait for a place.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether there is something that a completion would help.
     pub(super) fn wants_event(&self) -> bool {
         self.starved || !self.waiting.is_empty()

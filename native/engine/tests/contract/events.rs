@@ -1,5 +1,6 @@
 //! Arming, events and wake-ups, and two threads at it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
@@ -85,32 +86,70 @@ fn sleep(queue_pair: &dyn QueuePair) {
     }
 }
 
-/// Posts; gives way while the peer's queue is full.
-fn send(queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) {
-    eventually("the peer takes something", || match post() {
-        Ok(()) => true,
-        Err(FabricError::QueueFull) => false,
-        Err(error) => panic!("{} fails to post: {error}", queue_pair.fabric()),
-    });
+/// How many messages are on their way: no more than the peer has slots for, which the stream's credits see to.
+struct Window {
+    slots: u64,
+    sent: AtomicU64,
+    got: AtomicU64,
+}
+
+impl Window {
+    fn of(queue_pair: &dyn QueuePair) -> Window {
+        Window {
+            slots: queue_pair.remote_hello().receive_slots.into(),
+            sent: AtomicU64::new(0),
+            got: AtomicU64::new(0),
+        }
+    }
+
+    /// Posts when the peer has a slot for it, and looks after what could not be sent at once.
+    fn send(&self, queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) {
+        eventually("the peer takes something", || {
+            let _ = queue_pair.poll(&mut []);
+            let sent = self.sent.load(Ordering::Acquire);
+            sent - self.got.load(Ordering::Acquire) < self.slots
+                && (self
+                    .sent
+                    .compare_exchange(sent, sent + 1, Ordering::AcqRel, Ordering::Relaxed))
+                .is_ok()
+        });
+        post().expect("a free slot");
+    }
+
+    /// The peer has taken so many.
+    fn take(&self, some: usize) {
+        self.got.fetch_add(some as u64, Ordering::AcqRel);
+    }
+
+    /// Looks after what could not be sent at once, until all has arrived.
+    fn settle(&self, queue_pair: &dyn QueuePair) {
+        eventually("all has arrived", || {
+            let _ = queue_pair.poll(&mut []);
+            self.got.load(Ordering::Acquire) == self.sent.load(Ordering::Acquire)
+        });
+    }
 }
 
 pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
     let messages = times(fabric, 200_000);
     let (client, server) = pair(fabric);
+    let window = Window::of(&*client);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..messages {
-                send(&*client, || client.post_control(&numbered(number)));
+                window.send(&*client, || client.post_control(&numbered(number)));
                 // Now and then the consumer gets the time to fall asleep, at ever other points.
                 if number % 61 == 0 {
                     (0..number % 2_003).for_each(|_| std::hint::spin_loop());
                 }
             }
+            window.settle(&*client);
         });
         let mut out = [Completion::Notice(NOTICE); 7];
         let mut got = 0;
         while got < messages {
             let some = receive(&*server, &mut out);
+            window.take(some);
             for completion in &out[..some] {
                 assert_eq!(*completion, Completion::Control(numbered(got)));
                 got += 1;
@@ -175,7 +214,7 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
                 read(server.memory(), offset(number), BLOCK),
                 [number as u8 ^ 0x5a; BLOCK]
             );
-            send(&*server, || server.post_control(&[0; CONTROL_BYTES]));
+            server.post_control(&[0; CONTROL_BYTES]).expect("the client takes them");
         }
     });
 }
@@ -185,18 +224,20 @@ pub fn threads_of_one_side_may_post_together(fabric: &dyn Fabric) {
     let messages = times(fabric, 10_000);
     let (client, server) = pair(fabric);
     let client = &*client;
+    let window = &Window::of(client);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 for number in 0..messages {
-                    send(client, || client.post_control(&numbered(thread << 32 | number)));
+                    window.send(client, || client.post_control(&numbered(thread << 32 | number)));
                 }
+                window.settle(client);
             });
         }
         let mut next = [0; THREADS as usize];
         for _ in 0..THREADS * messages {
             let mut out = [Completion::Notice(NOTICE)];
-            receive(&*server, &mut out);
+            window.take(receive(&*server, &mut out));
             let Completion::Control(bytes) = out[0] else {
                 panic!("{:?}", out[0])
             };

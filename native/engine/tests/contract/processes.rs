@@ -89,8 +89,11 @@ pub fn echoing_child(fabric: &dyn Fabric) {
     let mut echoed = 0;
     while end.check_alive().is_ok() {
         let mut out = [Completion::Notice(NOTICE)];
-        if end.poll(&mut out).expect("an honest peer") == 0 {
-            continue;
+        match end.poll(&mut out) {
+            Ok(0) => continue,
+            Ok(_) => {}
+            Err(FabricError::PeerGone) => break,
+            Err(error) => panic!("{error}"),
         }
         let Completion::Notice(notice) = out[0] else {
             panic!("{:?}", out[0])

@@ -171,6 +171,7 @@ pub fn a_poll_takes_no_more_than_asked_for(fabric: &dyn Fabric) {
 pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let mut sent = 0u64;
+    // More than the peer said it takes: only a test does that.
     let full = loop {
         match client.post_control(&numbered(sent)) {
             Ok(()) => sent += 1,
@@ -180,8 +181,23 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     };
     assert!(matches!(full, FabricError::QueueFull), "{full}");
     assert!(sent >= 24, "the peer promised 24 slots, {sent} could be used");
-    for number in 0..sent {
-        assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+    let mut out = [Completion::Notice(NOTICE)];
+    let mut got = 0;
+    let mut is_alive = true;
+    eventually("all has arrived, or the connection has ended", || {
+        is_alive = is_alive && server.check_alive().is_ok();
+        // What has no place yet goes out as this side polls.
+        let _ = client.poll(&mut []);
+        while let Ok(1) = server.poll(&mut out) {
+            assert_eq!(out[0], Completion::Control(numbered(got)));
+            got += 1;
+        }
+        got == sent || !is_alive
+    });
+    if got < sent {
+        // iWARP has no "not ready": a connection ends that gets more than it has receives for.
+        println!("the connection ended after {got} of {sent} messages");
+        return;
     }
     eventually("the slots are free again", || {
         client.post_control(&numbered(sent)).is_ok()
