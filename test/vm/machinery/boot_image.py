@@ -79,7 +79,7 @@ def initramfs(directory):
         old.unlink()
     with tempfile.TemporaryDirectory(dir=directory) as name:
         tree = Path(name) / "tree"
-        for part in ("bin", "dev", "proc", "sys", "host", "over", "root"):
+        for part in ("bin", "dev", "proc", "sys", "host", "over", "system"):
             (tree / part).mkdir(parents=True)
         shutil.copytree(directory / "modules", tree / "modules")
         shutil.copy(shutil.which("busybox"), tree / "bin/busybox")

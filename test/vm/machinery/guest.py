@@ -49,9 +49,10 @@ class Guest:
             "-virtfs", f"local,path={self._results},mount_tag=results,security_model=none,multidevs=remap",
         ]
         for network, cable in enumerate(cables):
+            mac = f"52:54:00:09:{network:02x}:{self.number:02x}"
             command += [
                 "-netdev", f"stream,id=net{network},server=off,addr.type=fd,addr.str={cable.fileno()}",
-                "-device", f"virtio-net-pci,netdev=net{network},mac=52:54:00:09:{network:02x}:{self.number:02x},romfile=",
+                "-device", f"virtio-net-pci,netdev=net{network},mac={mac},romfile=",
             ]
         handed_over = [self._far_port, *cables]
         log = self._job / f"{self.name}.qemu"
@@ -87,6 +88,8 @@ class Guest:
         return f"the last lines of {os.path.relpath(self.console)}:\n{shown}"
 
     def check_kernel(self):
+        if not self.console.exists():
+            raise Failed(f"{self.console} was removed during the run, so nobody knows how {self.name}'s kernel did")
         broken = BROKEN.search(self.log())
         if broken:
             raise Failed(f"{self.name}: its kernel failed: {broken.group().strip()}\n{self.tail(80)}")

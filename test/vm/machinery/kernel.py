@@ -17,7 +17,9 @@ OURS = re.compile(r"linux-(image|binary|modules|headers|kbuild)-")
 
 
 def run(*command, **options):
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options
+    )
     if result.returncode != 0:
         raise Failed(f"{' '.join(map(str, command))}: status {result.returncode}\n{result.stdout[-3000:]}")
     return result.stdout

@@ -25,7 +25,8 @@ class Session:
 
     def __init__(self, cache, checkout, results, guests, processors):
         results.mkdir(parents=True, exist_ok=True)
-        self._job = Path(tempfile.mkdtemp(prefix="run.", dir=cache))
+        # With our process id: several runs share a checkout, and whoever tidies up can see which of them live.
+        self._job = Path(tempfile.mkdtemp(prefix=f"run.{os.getpid()}.", dir=cache))
         self._cache = cache
         self._checkout = checkout
         self._guests = [Guest(number + 1, guests, processors, self._job, results) for number in range(guests)]
@@ -38,7 +39,7 @@ class Session:
         for guest in self._guests:
             guest.stop()
         if kind is None:
-            shutil.rmtree(self._job)
+            shutil.rmtree(self._job, ignore_errors=True)
 
     def boot(self, kernel, command, timeout_s):
         self._write_job(command)
