@@ -4,21 +4,23 @@
 %% {packet, raw | 4}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
 %% mode), not_owner, econnrefused (nobody listens), etimedout (connect), eaddrinuse, peer_gone (its process
 %% ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours}, {bad_hello, Text},
-%% {not_local, Host}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key},
+%% {no_route, Text} (no fabric leads there), {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text},
+%% {unknown_option, Key},
 %% {bad_option, Key, Value, Expected}, and inet's for names that do not resolve.
 -module(inet_rdma).
 
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1]).
+-export([is_local/1, format_error/1]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
     id :: pos_integer(),
-    sockname :: address(),
-    peername :: address(),
+    %% The listener's port, of either side.
+    port :: inet:port_number(),
+    role :: connected | accepted,
     config :: inet_rdma_options:config()
 }).
 
@@ -32,8 +34,8 @@
 
 -opaque socket() :: #inet_rdma_socket{}.
 -opaque listener() :: #inet_rdma_listener{}.
-%% The fabric and the port; the side that connected has port 0.
--type address() :: {Fabric :: shm, inet:port_number()}.
+%% The side that connected over shm has port 0.
+-type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {atom(), term()}.
 -type reason() :: term().
 -type info() :: #{atom() => term()}.
@@ -43,7 +45,7 @@
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
         {ok, Config, SocketOptions} ->
-            case inet_rdma_nif:listen(Port, Port, Config) of
+            case inet_rdma_nif:listen(<<>>, Port, Port, Config) of
                 {ok, Listener, Id, Bound} ->
                     {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
                                              socket_options = SocketOptions}};
@@ -66,8 +68,7 @@ accept(#inet_rdma_listener{} = Listener, Timeout) ->
 accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = Config} = Listener, Deadline) ->
     case inet_rdma_nif:accept(Ref, Config) of
         {ok, Conn, ConnId} ->
-            Socket = #inet_rdma_socket{conn = Conn, id = ConnId, sockname = {shm, Port}, peername = {shm, 0},
-                                       config = Config},
+            Socket = #inet_rdma_socket{conn = Conn, id = ConnId, port = Port, role = accepted, config = Config},
             opened(Socket, Listener#inet_rdma_listener.socket_options);
         empty ->
             receive
@@ -88,27 +89,32 @@ connect(Host, Port, Options) ->
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
-    maybe_connect(is_local(Host), Host, Port, config(Options), Timeout).
+    case resolve(Host) of
+        {ok, Ip} -> connect_to(Ip, Port, config(Options), Timeout);
+        Error -> Error
+    end.
 
-maybe_connect({ok, true}, _Host, Port, {ok, Config, SocketOptions}, Timeout) ->
+connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
     Limit = maps:get(connect_timeout_ms, Config),
-    case inet_rdma_nif:connect(Port, Config#{connect_timeout_ms := min(Limit, max(1, finite(Timeout, Limit)))}) of
+    Bounded = Config#{connect_timeout_ms := min(Limit, max(1, finite(Timeout, Limit)))},
+    case inet_rdma_nif:connect(list_to_binary(inet:ntoa(Ip)), Port, Bounded) of
         {ok, Conn, Id} ->
-            Socket = #inet_rdma_socket{conn = Conn, id = Id, sockname = {shm, 0}, peername = {shm, Port},
-                                       config = Config},
-            opened(Socket, SocketOptions);
+            opened(#inet_rdma_socket{conn = Conn, id = Id, port = Port, role = connected, config = Config},
+                   SocketOptions);
         Error ->
             Error
     end;
-maybe_connect({ok, false}, Host, _Port, {ok, _, _}, _Timeout) ->
-    {error, {not_local, Host}};
-maybe_connect({error, _} = Error, _Host, _Port, _Config, _Timeout) ->
-    Error;
-maybe_connect(_, _Host, _Port, Error, _Timeout) ->
+connect_to(_Ip, _Port, Error, _Timeout) ->
     Error.
 
 finite(infinity, Limit) -> Limit;
 finite(Timeout, _Limit) -> Timeout.
+
+%% A reason in words, where it has some.
+-spec format_error(reason()) -> string().
+format_error({Kind, Text}) when is_atom(Kind), is_binary(Text) -> lists:flatten(io_lib:format("~ts", [Text]));
+format_error({system, Doing, Text}) -> lists:flatten(io_lib:format("~ts: ~ts", [Doing, Text]));
+format_error(Reason) -> lists:flatten(io_lib:format("~tp", [Reason])).
 
 %% Whether a host is this one: the only one that the shm fabric reaches.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
@@ -230,20 +236,28 @@ close(#inet_rdma_listener{listener = Listener}) ->
     inet_rdma_nif:close_listener(Listener).
 
 -spec peername(socket()) -> {ok, address()} | {error, reason()}.
-peername(#inet_rdma_socket{conn = Conn, peername = Address}) ->
-    if_open(Conn, Address).
+peername(#inet_rdma_socket{conn = Conn, port = Port, role = Role}) ->
+    case inet_rdma_nif:addresses(Conn) of
+        {_, _, {Address, PeerPort}} -> {ok, verbs_address(Address, PeerPort)};
+        {_, none, none} when Role =:= connected -> {ok, {shm, Port}};
+        {_, none, none} -> {ok, {shm, 0}};
+        closed -> {error, closed}
+    end.
 
 -spec sockname(socket() | listener()) -> {ok, address()} | {error, reason()}.
-sockname(#inet_rdma_socket{conn = Conn, sockname = Address}) ->
-    if_open(Conn, Address);
+sockname(#inet_rdma_socket{conn = Conn, port = Port, role = Role}) ->
+    case inet_rdma_nif:addresses(Conn) of
+        {_, {Address, OwnPort}, _} -> {ok, verbs_address(Address, OwnPort)};
+        {_, none, none} when Role =:= accepted -> {ok, {shm, Port}};
+        {_, none, none} -> {ok, {shm, 0}};
+        closed -> {error, closed}
+    end;
 sockname(#inet_rdma_listener{port = Port}) ->
     {ok, {shm, Port}}.
 
-if_open(Conn, Value) ->
-    case inet_rdma_nif:owner(Conn) of
-        closed -> {error, closed};
-        _ -> {ok, Value}
-    end.
+verbs_address(Address, Port) ->
+    {ok, Ip} = inet:parse_address(binary_to_list(Address)),
+    {verbs, Ip, Port}.
 
 -spec port(listener()) -> {ok, inet:port_number()}.
 port(#inet_rdma_listener{port = Port}) ->
@@ -348,10 +362,11 @@ info() ->
     [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()].
 
 %% One connection, or that of a node; undefined: closed here, or there is none:
-%%   id (its number on this node), node (undefined: not distribution), fabric, state (up | closed), peer (its number at the
-%%   peer), bytes_* and packets_* (_sent, _received; packets count ticks), direct_* and indirect_* transfers and bytes,
+%%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
+%%   closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks), direct_* and indirect_* transfers and bytes,
 %%   percent_direct_* (of bytes), phase_switches, credit_stalls (transfers that waited for a free receive slot of the
 %%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
+%%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user).
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) ->
@@ -365,11 +380,12 @@ info(Node) when is_atom(Node) ->
         [] -> undefined
     end.
 
-complete(#{node := Node, fabric := Fabric, state := State} = Statistics) ->
+complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statistics) ->
     #{direct_bytes_sent := DirectSent, bytes_sent := Sent,
       direct_bytes_received := DirectReceived, bytes_received := Received} = Statistics,
     Statistics#{node := case Node of <<>> -> undefined; _ -> binary_to_atom(Node) end,
                 fabric := binary_to_atom(Fabric),
+                why := unicode:characters_to_list(Why),
                 state := binary_to_atom(State),
                 percent_direct_sent => percent(DirectSent, Sent),
                 percent_direct_received => percent(DirectReceived, Received)}.
@@ -385,7 +401,7 @@ config(Options) ->
     case inet_rdma_options:node() of
         {ok, Node} ->
             case inet_rdma_options:merge(Others, Node) of
-                {ok, Config} -> check_socket_options(SocketOptions, Config);
+                {ok, Config} -> check_socket_options(SocketOptions, Config#{direct => always});
                 Error -> Error
             end;
         Error ->

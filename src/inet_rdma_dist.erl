@@ -20,9 +20,6 @@
 %% the cookie.
 -define(HANDSHAKE_PACKET_MAX, 4096).
 
-%% No packet has so many bytes.
--define(NOTHING_IS_BULK, 16#FFFFFFFF).
-
 %% A connection between its making and its controller's start.
 -record(link, {
     conn :: inet_rdma_nif:conn(),
@@ -38,7 +35,7 @@
     config :: inet_rdma_options:config()
 }).
 
-%% True for the nodes that this carrier can reach: those of this host.
+%% True for the nodes that this carrier may reach: those of this host over shm, those of others over verbs.
 -spec select(node()) -> boolean().
 select(Node) ->
     case host_of(Node) of
@@ -49,11 +46,24 @@ select(Node) ->
 is_reachable(_Host, {ok, true}) ->
     true;
 is_reachable(Host, {ok, false}) ->
-    ?LOG_NOTICE("inet_rdma: ~ts is another host; the shm fabric reaches nodes of this host only", [Host]),
-    false;
+    case verbs() of
+        ok ->
+            true;
+        {error, Why} ->
+            ?LOG_NOTICE("inet_rdma: ~ts is another host; the shm fabric reaches nodes of this host only, and ~ts",
+                        [Host, Why]),
+            false
+    end;
 is_reachable(Host, {error, Reason}) ->
     ?LOG_NOTICE("inet_rdma: the host name ~ts does not resolve: ~ts", [Host, inet:format_error(Reason)]),
     false.
+
+%% Whether other hosts can be reached at all.
+verbs() ->
+    case inet_rdma_options:node() of
+        {ok, #{fabric := shm}} -> {error, "the option fabric is shm"};
+        _ -> inet_rdma_nif:check_verbs()
+    end.
 
 -spec is_node_name(term()) -> boolean().
 is_node_name(Node) when is_atom(Node) -> host_of(Node) =/= error;
@@ -87,12 +97,17 @@ listen(Name, Host) ->
     end.
 
 %% The VM joins the fragments of a large message by a copy, whatever they lie in; in shared memory that copy is faster from
-%% memory that the ring has just been copied to than from a landing buffer. docs/ARCHITECTURE.md has the measurement.
+%% memory that the ring has just been copied to than from a landing buffer. docs/ARCHITECTURE.md has the measurement. What a
+%% device writes into a landing buffer costs no copy at all.
 options() ->
     case inet_rdma_options:node() of
-        {ok, #{dist_direct := false} = Config} -> {ok, Config#{direct_bytes := ?NOTHING_IS_BULK}};
-        Other -> Other
+        {ok, #{dist_direct := Direct} = Config} -> {ok, Config#{direct => direct(Direct)}};
+        Error -> Error
     end.
+
+direct(auto) -> verbs;
+direct(true) -> always;
+direct(false) -> never.
 
 %% In an embedded release the boot script has loaded inet_rdma_nif, but its on_load is due only after distribution has
 %% started. It needs nothing that is not there yet, so it runs now; kernel's own call finds nothing left to do. Elsewhere
@@ -106,12 +121,12 @@ listen(Name, Host, Config) ->
                         {ok, 0} -> port_range();
                         {ok, Fixed} -> {Fixed, Fixed}
                     end,
-    case inet_rdma_nif:listen(First, Last, Config) of
+    case inet_rdma_nif:listen(listen_address(), First, Last, Config) of
         {ok, Listener, Id, Port} ->
             Listen = #listen{listener = Listener, id = Id, port = Port, config = Config},
             register_node(Epmd, Name, Listen);
         {error, Reason} ->
-            ?LOG_ERROR("inet_rdma: cannot listen: ~tp", [Reason]),
+            ?LOG_ERROR("inet_rdma: cannot listen: ~ts", [inet_rdma:format_error(Reason)]),
             {error, Reason}
     end.
 
@@ -125,7 +140,14 @@ register_node(Epmd, Name, #listen{port = Port} = Listen) ->
             Error
     end.
 
-%% What inet_dist_use_interface says, for those who ask for the node's address; shared memory has no interfaces.
+%% What inet_dist_use_interface says; shared memory has no interfaces.
+listen_address() ->
+    case application:get_env(kernel, inet_dist_use_interface) of
+        {ok, Ip} -> list_to_binary(inet:ntoa(Ip));
+        undefined -> <<>>
+    end.
+
+%% For those who ask for the node's address.
 listen_ip() ->
     case application:get_env(kernel, inet_dist_use_interface) of
         {ok, Ip} -> Ip;
@@ -159,12 +181,13 @@ accept_next(Kernel, #listen{listener = Listener, id = Id, port = Port, config = 
             receive
                 {'$inet_rdma', Id, acceptable} -> ok;
                 {'$inet_rdma', Id, {refused, Reason}} ->
-                    ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~tp", [Port, Reason])
+                    ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts", [Port, inet_rdma:format_error(Reason)])
             end;
         {error, closed} ->
             exit(closed);
         {error, Reason} ->
-            ?LOG_WARNING("inet_rdma: a peer on port ~b could not be accepted: ~tp", [Port, Reason])
+            ?LOG_WARNING("inet_rdma: a peer on port ~b could not be accepted: ~ts",
+                         [Port, inet_rdma:format_error(Reason)])
     end,
     accept_next(Kernel, Listen).
 
@@ -199,7 +222,7 @@ do_setup(Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     {Name, Host} = split_node(Node, LongOrShortNames),
     {Ip, Port, Version} = find_node(Node, Name, Host),
     dist_util:reset_timer(Timer),
-    Link = connect(Node, Port),
+    Link = connect(Node, Ip, Port),
     Data = hs_data(Link, fun(_) -> address_of(Node, {Ip, Port}) end),
     dist_util:handshake_we_started(
       Data#hs_data{kernel_pid = Kernel, other_node = Node, this_node = MyNode, timer = Timer,
@@ -257,11 +280,12 @@ call_epmd(Epmd, Function, Arguments) ->
         false -> apply(erl_epmd, Function, Arguments)
     end.
 
-connect(Node, Port) ->
+connect(Node, Ip, Port) ->
     case options() of
         {ok, Config} ->
-            case inet_rdma_nif:connect(Port, Config) of
+            case inet_rdma_nif:connect(list_to_binary(inet:ntoa(Ip)), Port, Config) of
                 {ok, Conn, Id} ->
+                    log_choice(Node, Conn),
                     #link{conn = Conn, id = Id, config = Config};
                 {error, Reason} ->
                     log_refusal(Node, Reason),
@@ -272,11 +296,18 @@ connect(Node, Port) ->
             ?shutdown2(Node, Reason)
     end.
 
+log_choice(Node, Conn) ->
+    case inet_rdma_nif:statistics(Conn) of
+        #{fabric := Fabric, why := Why} -> ?LOG_INFO("inet_rdma: ~tp over ~ts; ~ts", [Node, Fabric, Why]);
+        closed -> ok
+    end.
+
 %% EPMD knows the node, or nobody would have come this far.
 log_refusal(Node, econnrefused) ->
-    ?LOG_NOTICE("inet_rdma: ~tp does not listen over shm: it has just ended, uses another carrier, or is in another "
-                "network namespace", [Node]);
-log_refusal(Node, Reason) -> ?LOG_WARNING("inet_rdma: no connection to ~tp: ~tp", [Node, Reason]).
+    ?LOG_NOTICE("inet_rdma: ~tp does not listen: it has just ended, uses another carrier, or is in another network "
+                "namespace", [Node]);
+log_refusal(Node, Reason) ->
+    ?LOG_WARNING("inet_rdma: no connection to ~tp: ~ts", [Node, inet_rdma:format_error(Reason)]).
 
 address_of(Node, Address) ->
     case host_of(Node) of

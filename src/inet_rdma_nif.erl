@@ -3,13 +3,13 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/3, accept/2, observe/1, close_listener/1, connect/2]).
+-export([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -export([statistics/1, all_statistics/0, links/0]).
 -export_type([conn/0, listener/0, packets/0]).
 
--nifs([listen/3, accept/2, observe/1, close_listener/1, connect/2]).
+-nifs([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -nifs([statistics/1, all_statistics/0, links/0]).
@@ -18,6 +18,7 @@
 
 -type conn() :: reference().
 -type listener() :: reference().
+-type end_point() :: none | {Address :: binary(), inet:port_number()}.
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
@@ -72,9 +73,9 @@ is_file(Name) ->
         error -> false
     end.
 
--spec listen(inet:port_number(), inet:port_number(), map()) ->
+-spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map()) ->
           {ok, listener(), Id :: pos_integer(), inet:port_number()} | {error, term()}.
-listen(_First, _Last, _Config) -> not_loaded().
+listen(_Address, _First, _Last, _Config) -> not_loaded().
 
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.
 accept(_Listener, _Config) -> not_loaded().
@@ -85,8 +86,14 @@ observe(_Listener) -> not_loaded().
 -spec close_listener(listener()) -> ok.
 close_listener(_Listener) -> not_loaded().
 
--spec connect(inet:port_number(), map()) -> {ok, conn(), Id :: pos_integer()} | {error, term()}.
-connect(_Port, _Config) -> not_loaded().
+-spec connect(Address :: binary(), inet:port_number(), map()) -> {ok, conn(), Id :: pos_integer()} | {error, term()}.
+connect(_Address, _Port, _Config) -> not_loaded().
+
+-spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
+addresses(_Conn) -> not_loaded().
+
+-spec check_verbs() -> ok | {error, binary()}.
+check_verbs() -> not_loaded().
 
 -spec send(conn(), packets(), Offset :: non_neg_integer(), MaxBytes :: pos_integer()) ->
           ok | {more | blocked, packets(), non_neg_integer()} | {error, term()}.

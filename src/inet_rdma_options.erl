@@ -15,14 +15,14 @@
 %% key, type, default.
 -spec list() -> [{atom(), type(), term()}].
 list() ->
-    [{fabric,             {one_of, [auto, shm]},                                auto},
+    [{fabric,             {one_of, [auto, shm, verbs]},                         auto},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
      {receive_slots,      {integer, 16, 32768, "messages"},                     256},
      {landing_buffers,    {integer, 0, 4096, "buffers"},                        256},
      {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
      {direct_bytes,       {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
-     {dist_direct,        {one_of, [true, false]},                              false},
+     {dist_direct,        {one_of, [auto, true, false]},                        auto},
      {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
      {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
      {spin_us,            {integer, 0, 500, "microseconds"},                    100},

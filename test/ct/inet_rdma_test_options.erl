@@ -28,7 +28,7 @@ smallest(backlog) -> 1.
 
 %% Values that a pair of nodes works with: the one node has the first, the other the last.
 -spec good(atom()) -> [term(), ...].
-good(fabric) -> [auto, shm];
+good(fabric) -> [auto, shm, verbs];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
 good(ring_bytes) -> [4096, 10000, 1 bsl 24];
@@ -36,7 +36,7 @@ good(receive_slots) -> [16, 100, 32768];
 good(landing_buffers) -> [0, 1, 256];
 good(landing_bytes) -> [4096, 70000, 1 bsl 20];
 good(direct_bytes) -> [8192, 16384, 1 bsl 30];
-good(dist_direct) -> [false, true];
+good(dist_direct) -> [auto, false, true];
 good(packet_max_bytes) -> [1 bsl 20, 2147483647];
 good(polling) -> [adaptive, event, busy];
 good(spin_us) -> [0, 50, 500];

@@ -88,6 +88,12 @@ pub trait QueuePair: Send + Sync {
     fn wakeups_sent(&self) -> u64;
     /// Name of the fabric: "shm", "verbs".
     fn fabric(&self) -> &'static str;
+    /// The way to the peer, in words.
+    fn route(&self) -> String;
+    /// Both ends' addresses, this side's first; None: the fabric has none.
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
     /// What the fabric has done on this connection, where it counts that.
     fn counts(&self) -> Counts {
         Counts::default()

@@ -302,6 +302,14 @@ impl QueuePair for FaultQueuePair {
         self.inner.fabric()
     }
 
+    fn route(&self) -> String {
+        self.inner.route()
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.inner.addresses()
+    }
+
     fn counts(&self) -> Counts {
         self.inner.counts()
     }

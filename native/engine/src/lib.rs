@@ -2,6 +2,7 @@
 
 mod arrived;
 pub mod assembly;
+pub mod auto;
 pub mod connection;
 pub mod endpoint;
 pub mod fabric;

@@ -4,11 +4,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use inet_rdma_engine::auto::{AutoFabric, Choice};
 use inet_rdma_engine::connection::Settings;
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{Fabric, FabricError, Parameters};
+use inet_rdma_engine::fabric::{FabricError, Parameters};
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
 use rustler::{NifMap, NifUnitEnum};
@@ -29,9 +29,27 @@ pub enum PollingOption {
     Busy,
 }
 
+/// The option `fabric`.
+#[derive(NifUnitEnum, Clone, Copy)]
+pub enum FabricOption {
+    Auto,
+    Shm,
+    Verbs,
+}
+
+/// Over which fabrics bulk goes into landing buffers.
+#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
+pub enum DirectOption {
+    Always,
+    Verbs,
+    Never,
+}
+
 /// All options, validated.
 #[derive(NifMap, Clone)]
 pub struct Config {
+    pub fabric: FabricOption,
+    pub direct: DirectOption,
     pub mode: ModeOption,
     pub ring_bytes: u32,
     pub receive_slots: u16,
@@ -66,8 +84,13 @@ impl Config {
         }
     }
 
-    /// How a connection behaves.
-    pub fn settings(&self) -> Settings {
+    /// How a connection over this fabric behaves.
+    pub fn settings(&self, fabric: &str) -> Settings {
+        let lands = match self.direct {
+            DirectOption::Always => true,
+            DirectOption::Verbs => fabric == "verbs",
+            DirectOption::Never => false,
+        };
         Settings {
             mode: match self.mode {
                 ModeOption::Dynamic => Mode::Dynamic,
@@ -75,10 +98,20 @@ impl Config {
                 ModeOption::IndirectOnly => Mode::IndirectOnly,
             },
             landing_bytes: self.landing_bytes,
-            direct_bytes: self.direct_bytes as usize,
+            // No packet has so many bytes.
+            direct_bytes: if lands { self.direct_bytes as usize } else { usize::MAX },
             packet_max_bytes: self.packet_max_bytes as usize,
             busy: self.polling == PollingOption::Busy,
         }
+    }
+
+    /// Which fabrics may be used.
+    pub fn fabric(&self) -> AutoFabric {
+        AutoFabric(match self.fabric {
+            FabricOption::Auto => Choice::Auto,
+            FabricOption::Shm => Choice::Shm,
+            FabricOption::Verbs => Choice::Verbs,
+        })
     }
 
     fn polling(&self) -> Polling {
@@ -90,11 +123,6 @@ impl Config {
             PollingOption::Busy => Polling::Busy,
         }
     }
-}
-
-/// The fabric in use.
-pub fn fabric() -> &'static dyn Fabric {
-    &ShmFabric
 }
 
 /// The polling threads of this node, started by whoever needs them first, with that one's options.

@@ -1,5 +1,6 @@
 //! A connection as a resource: its process's death closes it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,11 +9,12 @@ use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Wakes};
 use inet_rdma_engine::endpoint::Attachment;
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
+use inet_rdma_engine::verbs::VerbsFabric;
 use parking_lot::Mutex;
 use rustler::{Atom, Binary, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::{Config, engine, fabric};
+use crate::config::{Config, engine};
 use crate::packets::Block;
 use crate::pen::Pen;
 use crate::registry::{self, Registered};
@@ -98,14 +100,16 @@ impl ConnectionResource {
     }
 }
 
-/// A stream over a new queue pair, owned by the calling process.
+/// A stream over a new queue pair, owned by the calling process. `why` says why it is over this fabric.
 pub fn establish(
     env: Env<'_>,
     qp: Box<dyn QueuePair>,
     id: u64,
     config: &Config,
+    why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
-    let connection = Connection::new(qp, config.limits(), config.settings(), Framing::Raw)?;
+    let settings = config.settings(qp.fabric());
+    let connection = Connection::new(qp, config.limits(), settings, Framing::Raw)?;
     let connection = Arc::new(connection);
     let subscribers = Arc::new(Subscribers::default());
     let waker = ConnectionWaker {
@@ -117,7 +121,7 @@ pub fn establish(
     subscribers.set_kicker(attachment.kicker());
     let resource = ResourceArc::new(ConnectionResource {
         id,
-        open: Mutex::new(Some(registry::add(id, connection))),
+        open: Mutex::new(Some(registry::add(id, connection, why))),
         pen: Pen::default(),
         subscribers,
         attachment: Mutex::new(Some(attachment)),
@@ -141,17 +145,43 @@ fn own(env: Env<'_>, resource: &ResourceArc<ConnectionResource>, pid: LocalPid) 
     }
 }
 
-/// `connect(Port, Config) -> {ok, Conn, Id} | {error, Reason}`
+/// `connect(Address, Port, Config) -> {ok, Conn, Id} | {error, Reason}`: the address as text.
 #[rustler::nif(schedule = "DirtyIo")]
-fn connect<'a>(env: Env<'a>, port: u16, config: Config) -> Term<'a> {
+fn connect<'a>(env: Env<'a>, address: &str, port: u16, config: Config) -> NifResult<Term<'a>> {
+    let ip = address.parse().map_err(|_| rustler::Error::BadArg)?;
     let id = next_id();
     let timeout = Duration::from_millis(config.connect_timeout_ms.into());
-    let connected = fabric()
-        .connect(port, &config.parameters(id), timeout)
-        .and_then(|qp| establish(env, qp, id, &config));
-    match connected {
+    let connected = config
+        .fabric()
+        .connect_because(SocketAddr::new(ip, port), &config.parameters(id), timeout)
+        .and_then(|(qp, why)| establish(env, qp, id, &config, why));
+    Ok(match connected {
         Ok(resource) => (atoms::ok(), resource, id).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    })
+}
+
+/// `addresses(Conn) -> {Fabric, none | {Local, LocalPort}, none | {Peer, PeerPort}} | closed`: addresses as text.
+#[rustler::nif]
+fn addresses<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    let Some(open) = conn.open() else {
+        return atoms::closed().encode(env);
+    };
+    let qp = open.connection().queue_pair();
+    let term = |address: Option<SocketAddr>| match address {
+        Some(address) => (address.ip().to_string(), address.port()).encode(env),
+        None => atoms::none().encode(env),
+    };
+    let (local, peer) = qp.addresses().unzip();
+    (qp.fabric(), term(local), term(peer)).encode(env)
+}
+
+/// `check_verbs() -> ok | {error, Text}`: whether this machine has what the verbs fabric needs.
+#[rustler::nif(schedule = "DirtyIo")]
+fn check_verbs(env: Env<'_>) -> Term<'_> {
+    match VerbsFabric.check() {
+        Ok(()) => atoms::ok().encode(env),
+        Err(error) => (atoms::error(), error.to_string()).encode(env),
     }
 }
 

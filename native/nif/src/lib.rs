@@ -21,9 +21,9 @@ mod atoms {
         ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4, distribution,
         event = "$inet_rdma", readable, writable, acceptable, refused,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
-        econnrefused,
+        econnrefused, none,
         einval, eaddrinuse, etimedout, enobufs,
-        peer_gone, peer_misbehaved, wrong_user, bad_hello, version_mismatch, fabric, no_memory, system,
+        peer_gone, no_route, rejected, peer_misbehaved, wrong_user, bad_hello, version_mismatch, fabric, no_memory, system,
     }
 }
 

@@ -1,15 +1,16 @@
 //! A listener as a resource.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor};
-use inet_rdma_engine::fabric::{FabricError, ListenOptions};
+use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
-use rustler::{Atom, Encoder, Env, LocalPid, Monitor, OwnedEnv, Resource, ResourceArc, Term};
+use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::{Config, engine, fabric};
+use crate::config::{Config, engine};
 use crate::connection::{establish, next_id};
 use crate::subscribers::add_once;
 use crate::terms;
@@ -72,31 +73,38 @@ impl AcceptWaker for ListenerWaker {
     }
 }
 
-/// `listen(FirstPort, LastPort, Config) -> {ok, Listener, Id, Port} | {error, Reason}`
+/// `listen(Address | <<>>, FirstPort, LastPort, Config) -> {ok, Listener, Id, Port} | {error, Reason}`: on one address of this
+/// machine, as text, or on all.
 ///
 /// May try many ports and starts the polling threads: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn listen<'a>(env: Env<'a>, first: u16, last: u16, config: Config) -> Term<'a> {
+fn listen<'a>(env: Env<'a>, address: &str, first: u16, last: u16, config: Config) -> NifResult<Term<'a>> {
+    let address = match address {
+        "" => None,
+        text => Some(text.parse().map_err(|_| rustler::Error::BadArg)?),
+    };
     let id = next_id();
-    match open(env, id, first..=last, &config) {
+    Ok(match open(env, id, address, first..=last, &config) {
         Ok((listener, port)) => (atoms::ok(), listener, id, port).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
-    }
+    })
 }
 
 fn open(
     env: Env<'_>,
     id: u64,
+    address: Option<IpAddr>,
     ports: std::ops::RangeInclusive<u16>,
     config: &Config,
 ) -> Result<(ResourceArc<ListenerResource>, u16), FabricError> {
     let options = ListenOptions {
+        address,
         ports,
         backlog: config.backlog,
         hello_timeout: Duration::from_millis(config.connect_timeout_ms.into()),
         parameters: config.parameters(id),
     };
-    let listener = fabric().listen(&options)?;
+    let listener = config.fabric().listen(&options)?;
     let waiting = Arc::new(Waiting {
         id,
         acceptors: Mutex::new(Vec::new()),
@@ -130,7 +138,8 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     };
     listener.waiting.acceptors.lock().retain(|pid| *pid != env.pid());
     let id = next_id();
-    match establish(env, qp, id, &config) {
+    let why = format!("the peer chose it: {}", qp.route());
+    match establish(env, qp, id, &config, why) {
         Ok(resource) => (atoms::ok(), resource, id).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     }

@@ -17,6 +17,8 @@ static LINKS: AtomicUsize = AtomicUsize::new(0);
 pub struct Registered {
     id: u64,
     connection: Arc<Connection<Block>>,
+    /// Why it is over its fabric.
+    why: String,
     /// Set: the distribution connection to this node.
     node: OnceLock<String>,
 }
@@ -30,6 +32,11 @@ impl Registered {
     /// The stream.
     pub fn connection(&self) -> &Connection<Block> {
         &self.connection
+    }
+
+    /// Why it is over its fabric, in words.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 
     /// It is the distribution connection to this node, for good.
@@ -55,10 +62,11 @@ impl Drop for Registered {
 }
 
 /// Keeps an eye on a new connection.
-pub fn add(id: u64, connection: Arc<Connection<Block>>) -> Arc<Registered> {
+pub fn add(id: u64, connection: Arc<Connection<Block>>, why: String) -> Arc<Registered> {
     let registered = Arc::new(Registered {
         id,
         connection,
+        why,
         node: OnceLock::new(),
     });
     ALL.lock().insert(id, Arc::downgrade(&registered));

@@ -13,6 +13,7 @@ struct StatisticsMap {
     node: String,
     state: String,
     fabric: String,
+    why: String,
     peer: u64,
     bytes_sent: u64,
     bytes_received: u64,
@@ -36,6 +37,10 @@ struct StatisticsMap {
     wakeups_sent: u64,
     wakeups_received: u64,
     polls: u64,
+    sends_posted: u64,
+    receives_posted: u64,
+    completions: u64,
+    events_armed: u64,
     ring_bytes: u32,
     ring_used: u32,
     landing_buffers: u16,
@@ -48,11 +53,13 @@ impl From<&Registered> for StatisticsMap {
         let all = connection.statistics();
         let stream = all.stream;
         let qp = connection.queue_pair();
+        let counts = qp.counts();
         StatisticsMap {
             id: registered.id(),
             node: registered.node().to_owned(),
             state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
             fabric: qp.fabric().to_owned(),
+            why: registered.why().to_owned(),
             peer: qp.remote_hello().connection_id,
             bytes_sent: stream.direct_bytes_sent + stream.indirect_bytes_sent,
             bytes_received: stream.direct_bytes_received + stream.indirect_bytes_received,
@@ -76,6 +83,10 @@ impl From<&Registered> for StatisticsMap {
             wakeups_sent: all.wakeups_sent,
             wakeups_received: all.wakeups_received,
             polls: all.polls,
+            sends_posted: counts.sends_posted,
+            receives_posted: counts.receives_posted,
+            completions: counts.completions,
+            events_armed: counts.events_armed,
             ring_bytes: all.ring_bytes,
             ring_used: all.ring_used,
             landing_buffers: all.landing_buffers,

@@ -35,8 +35,9 @@ def connect(port):
     return sock
 
 
-def hello(magic=MAGIC, version=1, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(16)):
-    return struct.pack("<8sHHIIHHQQ", magic, version, slots, ring, key, adverts, pad, address, 7) + tail
+def hello(magic=MAGIC, version=1, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
+    landing = pages(ring), 0
+    return struct.pack("<8sHHIIHHQQII", magic, version, slots, ring, key, adverts, pad, address, 7, *landing) + tail
 
 
 def pages(size):
@@ -72,7 +73,7 @@ GREETINGS = {
     "wrong_magic": lambda: (hello(magic=b"inetrdmb"), [memory(), doorbell()]),
     "other_version": lambda: (hello(version=999), [memory(), doorbell()]),
     "pad_not_zero": lambda: (hello(pad=1), [memory(), doorbell()]),
-    "reserved_not_zero": lambda: (hello(tail=b"\x01" * 16), [memory(), doorbell()]),
+    "reserved_not_zero": lambda: (hello(tail=b"\x01" * 8), [memory(), doorbell()]),
     "no_descriptors": lambda: (hello(), []),
     "one_descriptor": lambda: (hello(), [memory()]),
     "three_descriptors": lambda: (hello(), [memory(), doorbell(), doorbell()]),

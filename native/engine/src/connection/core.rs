@@ -40,6 +40,8 @@ pub(super) struct Core {
     /// The reader is to be woken whatever there is.
     pub(super) reader_called: bool,
     pub(super) writer_waits: bool,
+    /// The writer waits for room in the fabric, not for the peer.
+    pub(super) fabric_full: bool,
     pub(super) self_polling: bool,
     pub(super) polled_by: PolledBy,
     /// This side's stream has ended: nothing more is written.
@@ -73,6 +75,7 @@ impl Core {
             reader_waits: false,
             reader_called: false,
             writer_waits: false,
+            fabric_full: false,
             self_polling: false,
             polled_by: PolledBy {
                 thread: settings.busy,
@@ -106,6 +109,10 @@ impl<B: Buffer> Connection<B> {
                 self.fail_locked(core, closed, &mut wakes);
             }
             self.flush_controls(core, &mut wakes);
+        }
+        if core.writer_waits && core.fabric_full && self.qp.write_room() > 0 {
+            core.writer_waits = false;
+            wakes.writer = true;
         }
         if core.reader_waits && self.is_readable(core) {
             core.reader_waits = false;

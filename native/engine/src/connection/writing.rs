@@ -118,6 +118,8 @@ impl<B: Buffer> Connection<B> {
         let mut core = self.core.lock();
         let mut wakes = Wakes::default();
         core.writer_waits = true;
+        // Asked before arming, so that room makes an event.
+        core.fabric_full = self.qp.write_room() == 0;
         self.rest(&mut core, &mut wakes);
         if core.closed.is_some() || self.is_writable(&mut core) {
             core.writer_waits = false;

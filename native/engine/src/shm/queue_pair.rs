@@ -222,6 +222,10 @@ impl QueuePair for ShmQueuePair {
     fn fabric(&self) -> &'static str {
         super::NAME
     }
+
+    fn route(&self) -> String {
+        "shared memory of this host".to_owned()
+    }
 }
 
 impl Drop for ShmQueuePair {

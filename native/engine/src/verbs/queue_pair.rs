@@ -1,5 +1,6 @@
 //! One end of a connection over verbs.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -150,6 +151,20 @@ impl QueuePair for VerbsQueuePair {
 
     fn fabric(&self) -> &'static str {
         super::NAME
+    }
+
+    fn route(&self) -> String {
+        let id = self.parts.id();
+        let device = id.device().map_or_else(String::new, |device| device.name());
+        match self.addresses() {
+            Some((here, there)) => format!("RDMA device {device}, {} to {}", here.ip(), there.ip()),
+            None => format!("RDMA device {device}"),
+        }
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let id = self.parts.id();
+        id.local_address().zip(id.peer_address())
     }
 
     fn counts(&self) -> Counts {

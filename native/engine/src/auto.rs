@@ -1,0 +1,197 @@
+//! Which fabric for which peer: shared memory on this host, an RDMA device to others. A listener is found over both, under
+//! one port.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
+use crate::shm::ShmFabric;
+use crate::verbs::VerbsFabric;
+
+/// The fabrics that may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Whichever leads to the peer.
+    Auto,
+    /// Shared memory only.
+    Shm,
+    /// RDMA devices only.
+    Verbs,
+}
+
+/// See the module's description.
+#[derive(Debug, Clone, Copy)]
+pub struct AutoFabric(pub Choice);
+
+/// Ports to try where any free one will do: one that is free over one fabric may be taken over the other.
+const TRIES: usize = 20;
+
+impl AutoFabric {
+    /// Connects, and says why over the fabric that it was.
+    pub fn connect_because(
+        self,
+        to: SocketAddr,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<(Box<dyn QueuePair>, String), FabricError> {
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
+        let chosen = |qp: Box<dyn QueuePair>, why: &str| {
+            let route = qp.route();
+            (qp, format!("{why}: {route}"))
+        };
+        match self.0 {
+            Choice::Shm => {
+                let qp = ShmFabric.connect(to, parameters, timeout)?;
+                return Ok(chosen(qp, "the option fabric is shm"));
+            }
+            Choice::Verbs => {
+                let qp = VerbsFabric.connect(to, parameters, timeout)?;
+                return Ok(chosen(qp, "the option fabric is verbs"));
+            }
+            Choice::Auto => {}
+        }
+        if !is_local(to.ip()) {
+            return match VerbsFabric.connect(to, parameters, timeout) {
+                Ok(qp) => Ok(chosen(qp, "another host")),
+                Err(error @ (FabricError::Unavailable(_) | FabricError::NoRoute(_))) => {
+                    Err(FabricError::NoRoute(format!(
+                        "no fabric leads to {}: shared memory does not, it is another host; and {error}",
+                        to.ip()
+                    )))
+                }
+                Err(error) => Err(error),
+            };
+        }
+        let refused = match ShmFabric.connect(to, parameters, timeout) {
+            Ok(qp) => return Ok(chosen(qp, "the same host")),
+            Err(error) => error,
+        };
+        // Only where nobody answers over shm: a container of its own with this host's address, or a node without shm.
+        if !matches!(refused, FabricError::Refused(_)) {
+            return Err(refused);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        match VerbsFabric.connect(to, parameters, left) {
+            Ok(qp) => Ok(chosen(qp, "the same host, where nobody listens over shm")),
+            Err(FabricError::Unavailable(_) | FabricError::NoRoute(_) | FabricError::Refused(_)) => Err(refused),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an address is this host's: only then something can be bound to it.
+pub fn is_local(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}
+
+impl Fabric for AutoFabric {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            Choice::Auto => "auto",
+            Choice::Shm => ShmFabric.name(),
+            Choice::Verbs => VerbsFabric.name(),
+        }
+    }
+
+    fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+        match self.0 {
+            Choice::Shm => ShmFabric.listen(options),
+            Choice::Verbs => VerbsFabric.listen(options),
+            Choice::Auto if VerbsFabric.check().is_err() => ShmFabric.listen(options),
+            Choice::Auto => listen_on_both(options),
+        }
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        let (queue_pair, _why) = self.connect_because(to, parameters, timeout)?;
+        Ok(queue_pair)
+    }
+}
+
+fn listen_on_both(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+    let (first, last) = (*options.ports.start(), *options.ports.end());
+    let ports: Vec<u16> = if last == 0 {
+        vec![0; TRIES]
+    } else {
+        options.ports.clone().collect()
+    };
+    for port in ports {
+        let on = |port| ListenOptions {
+            ports: port..=port,
+            ..options.clone()
+        };
+        let shm = match ShmFabric.listen(&on(port)) {
+            Ok(shm) => shm,
+            Err(FabricError::PortsTaken { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        match VerbsFabric.listen(&on(shm.port())) {
+            Ok(verbs) => return Ok(Box::new(BothListener::new(shm, verbs)?)),
+            Err(FabricError::PortsTaken { .. }) => {}
+            // No address of an RDMA device, say: nodes of this host get in all the same.
+            Err(_) => return Ok(shm),
+        }
+    }
+    Err(FabricError::PortsTaken { first, last })
+}
+
+/// Two listeners of one port.
+struct BothListener {
+    listeners: [Box<dyn Listener>; 2],
+    events: OwnedFd,
+    /// Who is asked first: in turn, so that neither keeps the other waiting.
+    first: usize,
+}
+
+impl BothListener {
+    fn new(shm: Box<dyn Listener>, verbs: Box<dyn Listener>) -> Result<BothListener, FabricError> {
+        let system = |errno: rustix::io::Errno| FabricError::System {
+            doing: "watching two listeners",
+            error: errno.into(),
+        };
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let listeners = [shm, verbs];
+        for listener in &listeners {
+            let fd = listener.event_fd();
+            epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(system)?;
+        }
+        Ok(BothListener {
+            listeners,
+            events,
+            first: 0,
+        })
+    }
+}
+
+impl Listener for BothListener {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.listeners
+            .iter()
+            .filter_map(|listener| listener.next_deadline())
+            .min()
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        self.first = 1 - self.first;
+        let (one, other) = (self.first, 1 - self.first);
+        self.listeners[one]
+            .poll_accept()
+            .or_else(|| self.listeners[other].poll_accept())
+    }
+
+    fn port(&self) -> u16 {
+        self.listeners[0].port()
+    }
+}
