@@ -36,7 +36,7 @@ def connect(port):
 
 
 def hello(magic=MAGIC, version=1, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
-    landing = pages(ring), 0
+    landing = min(pages(ring), 0xFFFFFFFF), 0
     return struct.pack("<8sHHIIHHQQII", magic, version, slots, ring, key, adverts, pad, address, 7, *landing) + tail
 
 
