@@ -49,12 +49,12 @@ pub(crate) fn check(doing: &'static str, result: i32) -> Result<(), VerbsError> 
     }
 }
 
-/// 0 is success, a positive number the error: how most of libibverbs answers.
+/// 0 is success, a positive number the error: how most of libibverbs answers. Some providers answer with the negative number,
+/// or with -1 and `errno`.
 pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsError> {
     match result {
         0 => Ok(()),
-        // Some providers answer with -1 and errno all the same.
-        errno if errno > 0 => Err(VerbsError::of(doing, errno)),
-        _ => Err(VerbsError::last(doing)),
+        -1 => Err(VerbsError::last(doing)),
+        errno => Err(VerbsError::of(doing, errno.saturating_abs())),
     }
 }

@@ -98,12 +98,10 @@ impl Life {
                     Kind::Disconnected => self.fate.tell(End::Peer),
                     Kind::DeviceRemoval => self.fate.tell(End::Failed("the RDMA device was removed".to_owned())),
                     Kind::ConnectError | Kind::Unreachable | Kind::Rejected => self.fate.tell(End::Peer),
-                    // The address has moved to another device, as with bonding: this queue pair stays where it is.
-                    Kind::AddressChange => self
-                        .fate
-                        .tell(End::Failed("the address has moved to another RDMA device".to_owned())),
-                    // Told twice, or of interest to nobody.
-                    Kind::Established
+                    // Told twice, or of interest to nobody. An address that has moved to another device, as with bonding: this
+                    // queue pair stays where it is, and goes with its device.
+                    Kind::AddressChange
+                    | Kind::Established
                     | Kind::TimewaitExit
                     | Kind::AddressResolved
                     | Kind::AddressError

@@ -16,6 +16,7 @@ use crate::fabric::{Counts, FabricError};
 /// What is under way, what waits for a place, and what went wrong.
 pub(super) struct Sending {
     ledger: Ledger,
+    staging_bytes: usize,
     /// Controls for which the send queue had no place. They go before anything else.
     waiting: VecDeque<[u8; CONTROL_BYTES]>,
     waiting_max: usize,
@@ -39,6 +40,9 @@ pub(super) struct Outlet<'a> {
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
+/// The least room that is given out: one of so many parts of the staging memory.
+const STAGING_PARTS: usize = 4;
+
 /// Work requests of one transfer at most: iWARP has its notice in one of its own.
 const ENTRIES_PER_TRANSFER: u64 = 2;
 
@@ -46,6 +50,7 @@ impl Sending {
     pub(super) fn new(entries: u32, staging_bytes: usize, waiting_max: usize) -> Sending {
         Sending {
             ledger: Ledger::new(entries, staging_bytes),
+            staging_bytes,
             waiting: VecDeque::new(),
             waiting_max,
             starved: false,
@@ -62,8 +67,11 @@ impl Sending {
         }
         // A quarter of the queue is for controls.
         let has_entries = self.ledger.entries_free() > u64::from(outlet.entries / 4) + ENTRIES_PER_TRANSFER;
-        let room = if has_entries && self.waiting.is_empty() {
-            self.ledger.staging_free()
+        // Less than a part of the staging memory would cut what is to be sent into crumbs; more is free soon.
+        let free = self.ledger.staging_free();
+        let is_enough = free * STAGING_PARTS >= self.staging_bytes;
+        let room = if has_entries && is_enough && self.waiting.is_empty() {
+            free
         } else {
             0
         };
