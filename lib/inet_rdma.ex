@@ -13,6 +13,10 @@ defmodule InetRdma do
   every error reason is documented. To run Erlang distribution over RDMA nothing here is needed: start the node
   with `-proto_dist inet_rdma`, then look at its links with `info/0`.
 
+  A connection within one host goes through shared memory, one to another host over an RDMA device. On a machine that
+  has one, `listen/2` can be reached from other hosts, by whoever gets at the port; `fabric: :shm` keeps it to this host
+  and this user (docs/SECURITY.md).
+
   ## Active mode
 
   An active socket sends its owner messages that carry the Erlang socket, `socket.handle`:
@@ -35,7 +39,7 @@ defmodule InetRdma do
   @typedoc "An option of `connect/4`, `listen/2` or `setopts/2`; docs/OPTIONS.md has them all."
   @type option :: :inet_rdma.option()
 
-  @typedoc "`{fabric, port}`; the side that connected has port 0."
+  @typedoc "`{:shm, port}`, where the side that connected has port 0, or `{:verbs, ip, port}`."
   @type address :: :inet_rdma.address()
 
   @typedoc "An atom, or a term that explains more; `:closed` and `:timeout` mean what they mean for `:gen_tcp`."

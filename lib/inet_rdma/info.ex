@@ -3,7 +3,8 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
-    for a plain socket; `fabric` - what carries it; `state` - `:up` or `:closed`
+    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`; `why` - why that fabric, and the way, as a string;
+    `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
   * `direct_transfers_*`, `direct_bytes_*` - went straight into an advertised buffer;
     `indirect_transfers_*`, `indirect_bytes_*` - went through the ring
@@ -11,7 +12,10 @@ defmodule InetRdma.Info do
   * `phase_switches` - changes between direct and indirect; `credit_stalls` - how often the sender had to wait for room
   * `adverts_sent`, `adverts_received`, `adverts_stale` - buffers advertised, and those that came too late to be used;
     `controls_sent`, `controls_received` - all control messages
-  * `wakeups_sent`, `wakeups_received`, `polls` - how the two sides noticed each other
+  * `wakeups_sent`, `wakeups_received`, `polls` - how the two sides noticed each other; over verbs a peer is woken by its
+    own device, so `wakeups_sent` stays 0
+  * `sends_posted`, `receives_posted`, `completions`, `events_armed` - what was asked of an RDMA device: sends, calls
+    that posted receives, completions taken, events asked for; 0 over shm
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
     landing buffers there are, and how many are advertised or hold data
   """
@@ -39,18 +43,23 @@ defmodule InetRdma.Info do
     :wakeups_sent,
     :wakeups_received,
     :polls,
+    :sends_posted,
+    :receives_posted,
+    :completions,
+    :events_armed,
     :ring_bytes,
     :ring_used,
     :landing_buffers,
     :landing_used
   ]
 
-  defstruct [:id, :node, :fabric, :state, :peer, :percent_direct_sent, :percent_direct_received | @counters]
+  defstruct [:id, :node, :fabric, :why, :state, :peer, :percent_direct_sent, :percent_direct_received | @counters]
 
   @type t :: %__MODULE__{
           id: pos_integer(),
           node: node() | nil,
-          fabric: atom(),
+          fabric: :shm | :verbs,
+          why: String.t(),
           state: :up | :closed,
           peer: non_neg_integer(),
           bytes_sent: non_neg_integer(),
@@ -77,6 +86,10 @@ defmodule InetRdma.Info do
           wakeups_sent: non_neg_integer(),
           wakeups_received: non_neg_integer(),
           polls: non_neg_integer(),
+          sends_posted: non_neg_integer(),
+          receives_posted: non_neg_integer(),
+          completions: non_neg_integer(),
+          events_armed: non_neg_integer(),
           ring_bytes: non_neg_integer(),
           ring_used: non_neg_integer(),
           landing_buffers: non_neg_integer(),
@@ -84,10 +97,14 @@ defmodule InetRdma.Info do
         }
 
   @doc """
-  Makes the struct from the Erlang map. Erlang says `undefined` where Elixir says `nil`.
+  Makes the struct from the Erlang map. Erlang says `undefined` where Elixir says `nil`, and texts are strings here.
   """
   @spec new(map()) :: t()
   def new(info) when is_map(info) do
-    struct(__MODULE__, Map.new(info, fn {key, value} -> {key, if(value == :undefined, do: nil, else: value)} end))
+    struct(__MODULE__, Map.new(info, fn {key, value} -> {key, elixir(value)} end))
   end
+
+  defp elixir(:undefined), do: nil
+  defp elixir(text) when is_list(text), do: List.to_string(text)
+  defp elixir(value), do: value
 end
