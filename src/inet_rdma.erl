@@ -46,7 +46,7 @@ listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(O
     case config(Options) of
         {ok, Config, SocketOptions} ->
             case inet_rdma_nif:listen(<<>>, Port, Port, Config) of
-                {ok, Listener, Id, Bound} ->
+                {ok, Listener, Id, Bound, _Over} ->
                     {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
                                              socket_options = SocketOptions}};
                 Error ->

@@ -122,7 +122,8 @@ listen(Name, Host, Config) ->
                         {ok, Fixed} -> {Fixed, Fixed}
                     end,
     case inet_rdma_nif:listen(listen_address(), First, Last, Config) of
-        {ok, Listener, Id, Port} ->
+        {ok, Listener, Id, Port, Over} ->
+            ?LOG_INFO("inet_rdma: listens on port ~b over ~ts", [Port, Over]),
             Listen = #listen{listener = Listener, id = Id, port = Port, config = Config},
             register_node(Epmd, Name, Listen);
         {error, Reason} ->

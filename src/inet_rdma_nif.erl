@@ -74,7 +74,7 @@ is_file(Name) ->
     end.
 
 -spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map()) ->
-          {ok, listener(), Id :: pos_integer(), inet:port_number()} | {error, term()}.
+          {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, term()}.
 listen(_Address, _First, _Last, _Config) -> not_loaded().
 
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.

@@ -100,8 +100,10 @@ impl Fabric for AutoFabric {
         match self.0 {
             Choice::Shm => ShmFabric.listen(options),
             Choice::Verbs => VerbsFabric.listen(options),
-            Choice::Auto if VerbsFabric.check().is_err() => ShmFabric.listen(options),
-            Choice::Auto => listen_on_both(options),
+            Choice::Auto => match VerbsFabric.check() {
+                Ok(()) => listen_on_both(options),
+                Err(error) => Ok(Box::new(AutoListener::alone(ShmFabric.listen(options)?, error))),
+            },
         }
     }
 
@@ -134,64 +136,87 @@ fn listen_on_both(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricEr
             Err(error) => return Err(error),
         };
         match VerbsFabric.listen(&on(shm.port())) {
-            Ok(verbs) => return Ok(Box::new(BothListener::new(shm, verbs)?)),
+            Ok(verbs) => return Ok(Box::new(AutoListener::both(shm, verbs)?)),
             Err(FabricError::PortsTaken { .. }) => {}
             // No address of an RDMA device, say: nodes of this host get in all the same.
-            Err(_) => return Ok(shm),
+            Err(error) => return Ok(Box::new(AutoListener::alone(shm, error))),
         }
     }
     Err(FabricError::PortsTaken { first, last })
 }
 
-/// Two listeners of one port.
-struct BothListener {
-    listeners: [Box<dyn Listener>; 2],
-    events: OwnedFd,
-    /// Who is asked first: in turn, so that neither keeps the other waiting.
-    first: usize,
+/// The listeners of one port.
+struct AutoListener {
+    shm: Box<dyn Listener>,
+    /// None: this machine has no use for it.
+    verbs: Option<Box<dyn Listener>>,
+    /// Readable when one of them is.
+    events: Option<OwnedFd>,
+    over: String,
+    /// Verbs is asked first: in turn, so that neither keeps the other waiting.
+    verbs_first: bool,
 }
 
-impl BothListener {
-    fn new(shm: Box<dyn Listener>, verbs: Box<dyn Listener>) -> Result<BothListener, FabricError> {
+impl AutoListener {
+    fn alone(shm: Box<dyn Listener>, why: FabricError) -> AutoListener {
+        AutoListener {
+            over: format!("{} only; {why}", shm.over()),
+            shm,
+            verbs: None,
+            events: None,
+            verbs_first: false,
+        }
+    }
+
+    fn both(shm: Box<dyn Listener>, verbs: Box<dyn Listener>) -> Result<AutoListener, FabricError> {
         let system = |errno: rustix::io::Errno| FabricError::System {
             doing: "watching two listeners",
             error: errno.into(),
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        let listeners = [shm, verbs];
-        for listener in &listeners {
-            let fd = listener.event_fd();
+        for fd in [shm.event_fd(), verbs.event_fd()] {
             epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(system)?;
         }
-        Ok(BothListener {
-            listeners,
-            events,
-            first: 0,
+        Ok(AutoListener {
+            over: format!("{} and {}", shm.over(), verbs.over()),
+            shm,
+            verbs: Some(verbs),
+            events: Some(events),
+            verbs_first: false,
         })
     }
 }
 
-impl Listener for BothListener {
+impl Listener for AutoListener {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+        match &self.events {
+            Some(events) => events.as_fd(),
+            None => self.shm.event_fd(),
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.listeners
-            .iter()
-            .filter_map(|listener| listener.next_deadline())
-            .min()
+        let of_verbs = self.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
+        self.shm.next_deadline().into_iter().chain(of_verbs).min()
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        self.first = 1 - self.first;
-        let (one, other) = (self.first, 1 - self.first);
-        self.listeners[one]
-            .poll_accept()
-            .or_else(|| self.listeners[other].poll_accept())
+        let Some(verbs) = &mut self.verbs else {
+            return self.shm.poll_accept();
+        };
+        self.verbs_first = !self.verbs_first;
+        if self.verbs_first {
+            verbs.poll_accept().or_else(|| self.shm.poll_accept())
+        } else {
+            self.shm.poll_accept().or_else(|| verbs.poll_accept())
+        }
     }
 
     fn port(&self) -> u16 {
-        self.listeners[0].port()
+        self.shm.port()
+    }
+
+    fn over(&self) -> String {
+        self.over.clone()
     }
 }

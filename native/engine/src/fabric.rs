@@ -123,6 +123,8 @@ pub trait Listener: Send {
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>>;
     /// The port that peers connect to.
     fn port(&self) -> u16;
+    /// Over which fabrics, in words.
+    fn over(&self) -> String;
 }
 
 /// A kind of network.

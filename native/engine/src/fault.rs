@@ -122,6 +122,10 @@ impl Listener for FaultListener {
     fn port(&self) -> u16 {
         self.inner.port()
     }
+
+    fn over(&self) -> String {
+        self.inner.over()
+    }
 }
 
 impl Injection {

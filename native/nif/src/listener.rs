@@ -73,8 +73,8 @@ impl AcceptWaker for ListenerWaker {
     }
 }
 
-/// `listen(Address | <<>>, FirstPort, LastPort, Config) -> {ok, Listener, Id, Port} | {error, Reason}`: on one address of this
-/// machine, as text, or on all.
+/// `listen(Address | <<>>, FirstPort, LastPort, Config) -> {ok, Listener, Id, Port, Over} | {error, Reason}`: on one
+/// address of this machine, as text, or on all; over which fabrics, in words.
 ///
 /// May try many ports and starts the polling threads: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -85,7 +85,7 @@ fn listen<'a>(env: Env<'a>, address: &str, first: u16, last: u16, config: Config
     };
     let id = next_id();
     Ok(match open(env, id, address, first..=last, &config) {
-        Ok((listener, port)) => (atoms::ok(), listener, id, port).encode(env),
+        Ok((listener, port, over)) => (atoms::ok(), listener, id, port, over).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     })
 }
@@ -96,7 +96,7 @@ fn open(
     address: Option<IpAddr>,
     ports: std::ops::RangeInclusive<u16>,
     config: &Config,
-) -> Result<(ResourceArc<ListenerResource>, u16), FabricError> {
+) -> Result<(ResourceArc<ListenerResource>, u16, String), FabricError> {
     let options = ListenOptions {
         address,
         ports,
@@ -105,6 +105,7 @@ fn open(
         parameters: config.parameters(id),
     };
     let listener = config.fabric().listen(&options)?;
+    let over = listener.over();
     let waiting = Arc::new(Waiting {
         id,
         acceptors: Mutex::new(Vec::new()),
@@ -120,7 +121,7 @@ fn open(
         owner: Mutex::new(None),
     });
     *resource.owner.lock() = env.monitor(&resource, &env.pid());
-    Ok((resource, port))
+    Ok((resource, port, over))
 }
 
 /// `accept(Listener, Config) -> {ok, Conn, Id} | empty | {error, Reason}`: after `empty` the caller gets one

@@ -219,6 +219,10 @@ impl Listener for ShmListener {
     fn port(&self) -> u16 {
         self.port
     }
+
+    fn over(&self) -> String {
+        super::NAME.to_owned()
+    }
 }
 
 /// A socket bound to the first free port of the range.

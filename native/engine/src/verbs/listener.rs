@@ -11,6 +11,7 @@ use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
 use super::parts::Parts;
 use super::queue_pair::VerbsQueuePair;
+use super::reaper;
 use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
 use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
 
@@ -27,6 +28,8 @@ pub(super) struct VerbsListener {
     /// Those that were answered and have not confirmed yet, by the token of their id.
     answered: HashMap<usize, Answered>,
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
+    /// The connection manager does not answer any more: said once.
+    is_broken: bool,
 }
 
 struct Answered {
@@ -46,6 +49,7 @@ impl VerbsListener {
             port,
             answered: HashMap::new(),
             ready: VecDeque::new(),
+            is_broken: false,
         })
     }
 
@@ -59,7 +63,8 @@ impl VerbsListener {
                 }
             }
             Kind::ConnectError | Kind::Unreachable | Kind::Rejected | Kind::Disconnected => {
-                if self.answered.remove(&id).is_some() {
+                if let Some(answered) = self.answered.remove(&id) {
+                    reaper::bury(Arc::new(answered.parts));
                     self.ready.push_back(Err(FabricError::PeerGone));
                 }
             }
@@ -141,7 +146,9 @@ impl VerbsListener {
             .map(|(token, _)| *token)
             .collect();
         for token in silent {
-            self.answered.remove(&token);
+            if let Some(answered) = self.answered.remove(&token) {
+                reaper::bury(Arc::new(answered.parts));
+            }
             self.ready.push_back(Err(FabricError::TimedOut));
         }
     }
@@ -176,11 +183,14 @@ impl Listener for VerbsListener {
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
         self.give_up_on_the_silent();
-        while self.ready.is_empty() {
+        while self.ready.is_empty() && !self.is_broken {
             match self.events.next_event() {
                 Ok(Some(event)) => self.handle(event),
                 Ok(None) => return None,
-                Err(failed) => return Some(Err(refusal::system(failed))),
+                Err(failed) => {
+                    self.is_broken = true;
+                    return Some(Err(refusal::system(failed)));
+                }
             }
         }
         let next = self.ready.pop_front()?;
@@ -189,6 +199,10 @@ impl Listener for VerbsListener {
 
     fn port(&self) -> u16 {
         self.port
+    }
+
+    fn over(&self) -> String {
+        super::NAME.to_owned()
     }
 }
 

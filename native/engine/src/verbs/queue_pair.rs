@@ -110,6 +110,7 @@ impl QueuePair for VerbsQueuePair {
             if !sending.wants_event() {
                 return Ok(true);
             }
+            sending.counts.events_armed += 1;
             parts.arm_send_queue()?;
             // What was done before the event was asked for makes none.
             let some = sending.reap(outlet);
