@@ -3,13 +3,13 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0]).
+-export([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -export([statistics/1, all_statistics/0, links/0]).
 -export_type([conn/0, listener/0, packets/0]).
 
--nifs([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0]).
+-nifs([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -nifs([statistics/1, all_statistics/0, links/0]).
@@ -94,6 +94,9 @@ addresses(_Conn) -> not_loaded().
 
 -spec check_verbs() -> ok | {error, binary()}.
 check_verbs() -> not_loaded().
+
+-spec verbs_devices() -> {ok, [map()]} | {error, binary()}.
+verbs_devices() -> not_loaded().
 
 -spec send(conn(), packets(), Offset :: non_neg_integer(), MaxBytes :: pos_integer()) ->
           ok | {more | blocked, packets(), non_neg_integer()} | {error, term()}.

@@ -5,6 +5,7 @@
 
 mod config;
 mod connection;
+mod doctor;
 mod listener;
 mod packets;
 mod pen;
