@@ -12,7 +12,7 @@
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1]).
+-export([is_local/1, format_error/1, doctor/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 -record(inet_rdma_socket, {
@@ -392,6 +392,12 @@ complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statist
 
 percent(_Part, 0) -> 0.0;
 percent(Part, Whole) -> 100 * Part / Whole.
+
+%% What this machine offers to a cluster, what a node would use here, and what stands in its way. Opens each RDMA device,
+%% and a connection of this node to itself; inet_rdma_doctor prints it.
+-spec doctor() -> inet_rdma_doctor:report().
+doctor() ->
+    inet_rdma_doctor:doctor().
 
 %% Splits what is the socket's from what is the connection's, and checks both.
 config(Options) ->

@@ -1,0 +1,72 @@
+%% What this machine offers, what a carrier here would use, and what stands in its way.
+%%
+%% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
+%%
+%% inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _findings judges, _text prints.
+-module(inet_rdma_doctor).
+
+-export([doctor/0, report/2, format/1, to_json/1, main/0]).
+-export_type([report/0]).
+
+%% can_run: a cluster could run here with these options, if only on this host. this_host, other_hosts: over which
+%% fabric nodes there would be reached. Texts and names are binaries; undefined: nobody says. locked_memory: what
+%% connections over verbs need of it, and how many fit at the same time.
+-type report() :: #{can_run := boolean(),
+                    fabric := auto | shm | verbs,
+                    this_host := shm | verbs | none,
+                    other_hosts := verbs | none,
+                    machine := #{kernel := binary() | undefined,
+                                 otp := binary(),
+                                 schedulers := pos_integer(),
+                                 cores := pos_integer() | undefined,
+                                 modules := [binary()]},
+                    libraries := [inet_rdma_doctor_facts:library()],
+                    node_files := [inet_rdma_doctor_facts:node_file()],
+                    locked_memory := inet_rdma_doctor_findings:locked_memory(),
+                    devices := [inet_rdma_doctor_facts:device()],
+                    findings := [inet_rdma_doctor_findings:finding()]}.
+
+%% Looks at this machine, within some milliseconds. Opens each RDMA device, and a connection of this node to itself over
+%% shm.
+-spec doctor() -> report().
+doctor() ->
+    report("/", inet_rdma_doctor_live:look()).
+
+%% The files of the kernel from below Root, the rest from Live: a machine that was recorded.
+-spec report(Root :: file:filename(), inet_rdma_doctor_live:live()) -> report().
+report(Root, Live) ->
+    Facts = inet_rdma_doctor_facts:read(Root, Live),
+    #{kernel := Kernel, modules := Modules, libraries := Libraries, node_files := Files, devices := Devices} = Facts,
+    #{otp := Otp, schedulers := Schedulers, cores := Cores} = Live,
+    maps:merge(inet_rdma_doctor_findings:judge(Facts),
+               #{machine => #{kernel => Kernel, otp => Otp, schedulers => Schedulers, cores => Cores,
+                              modules => Modules},
+                 libraries => Libraries,
+                 node_files => Files,
+                 devices => Devices}).
+
+%% A table for people.
+-spec format(report()) -> iodata().
+format(Report) ->
+    inet_rdma_doctor_text:table(Report).
+
+%% The report as one JSON object, in ASCII: atoms are strings, undefined is null.
+-spec to_json(report()) -> iodata().
+to_json(Report) ->
+    inet_rdma_doctor_text:json(Report).
+
+%% Prints the table, or JSON with the argument -json, and ends the VM: status 0 if a cluster could run, else 1.
+-spec main() -> no_return().
+main() ->
+    Report = #{can_run := CanRun} = doctor(),
+    Text = case wants_json() of
+               true -> [to_json(Report), $\n];
+               false -> format(Report)
+           end,
+    io:put_chars(unicode:characters_to_list(iolist_to_binary(Text))),
+    halt(case CanRun of true -> 0; false -> 1 end).
+
+%% -json is a flag of the VM's, and an argument behind -extra.
+wants_json() ->
+    init:get_argument(json) =/= error
+        orelse [] =/= [Argument || Argument <- init:get_plain_arguments(), lists:member(Argument, ["-json", "--json"])].

@@ -1,0 +1,290 @@
+%% What this machine offers, without judging it: the files of the kernel, below a root directory, with what
+%% inet_rdma_doctor_live says.
+%%
+%% Internal: use inet_rdma:doctor/0. Texts and names are binaries; undefined: nobody says.
+-module(inet_rdma_doctor_facts).
+
+-include_lib("kernel/include/file.hrl").
+
+-export([read/2]).
+-export_type([facts/0, device/0, port_facts/0, gid/0, counter/0, node_file/0, memlock/0, library/0]).
+
+-type facts() :: #{live := inet_rdma_doctor_live:live(),
+                   kernel := binary() | undefined,
+                   modules := [binary()],
+                   libraries := [library()],
+                   node_files := [node_file()],
+                   memlock := memlock(),
+                   devices := [device()]}.
+
+%% file: what the loader took; undefined: it is not loaded. version: rdma-core's.
+-type library() :: #{name := binary(), file := binary() | undefined, version := binary() | undefined}.
+
+-type node_file() :: #{path := binary(), access := read_write | read | write | none | missing}.
+
+%% exempt: the process has CAP_IPC_LOCK, so the limit does not bind it.
+-type memlock() :: #{limit_bytes := non_neg_integer() | unlimited | undefined, exempt := boolean()}.
+
+%% software: a device that the kernel emulates on an Ethernet interface. refused: why it cannot be opened; no_provider:
+%% libibverbs does not list it. iwarp or infiniband is the verbs transport: RoCE is infiniband.
+-type device() :: #{name := binary(),
+                    driver := binary() | undefined,
+                    software := boolean(),
+                    description := binary() | undefined,
+                    transport := infiniband | iwarp,
+                    firmware := binary() | undefined,
+                    usable := ok | no_provider | unknown | {refused, binary()},
+                    limits := #{atom() => non_neg_integer()},
+                    ports := [port_facts()]}.
+
+%% link_layer, state, physical_state and rate in the kernel's words; addresses are those of interface.
+-type port_facts() :: #{number := pos_integer(),
+                        state := binary() | undefined,
+                        physical_state := binary() | undefined,
+                        rate := binary() | undefined,
+                        link_layer := binary() | undefined,
+                        active_mtu := pos_integer() | undefined,
+                        max_mtu := pos_integer() | undefined,
+                        interface := binary() | undefined,
+                        addresses := [binary()],
+                        gids := [gid()],
+                        counters := [counter()]}.
+
+-type gid() :: #{index := non_neg_integer(), type := binary(), address := binary(), interface := binary() | undefined}.
+-type counter() :: #{name := binary(), value := pos_integer()}.
+
+%% Bit of CAP_IPC_LOCK in the capability masks of /proc/self/status.
+-define(CAP_IPC_LOCK, 14).
+
+-define(MODULES, ["ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe", "siw"]).
+
+%% Counters that stay at 0 on a healthy link. Flush errors are not among them: each close of a connection makes some.
+-define(ERROR_LIKE, "(err|retry|retries|rnr|out_of_seq|out_of_buffer|link_downed|discard|overrun|drop|timeout)").
+-define(NO_ERROR, "flush").
+
+%% Root: "/", or where a recorded tree begins.
+-spec read(file:filename(), inet_rdma_doctor_live:live()) -> facts().
+read(Root, Live) ->
+    Status = lines(Root, "proc/self/status"),
+    #{live => Live,
+      kernel => line(Root, "proc/sys/kernel/osrelease"),
+      modules => [list_to_binary(Name) || Name <- ?MODULES, filelib:is_dir(join(Root, "sys/module/" ++ Name))],
+      libraries => libraries(lines(Root, "proc/self/maps")),
+      node_files => node_files(Root),
+      memlock => #{limit_bytes => memlock_limit(lines(Root, "proc/self/limits")),
+                   exempt => may_lock(Status) andalso is_initial_namespace(lines(Root, "proc/self/uid_map"))},
+      devices => [device(Root, Name, Live) || Name <- list(Root, "sys/class/infiniband")]}.
+
+%% The loader's choice shows in the memory map, as soon as the native library has loaded them.
+libraries(Maps) ->
+    [library(Name, Maps) || Name <- ["libibverbs", "librdmacm"]].
+
+library(Name, Maps) ->
+    %% ADDRESS PERMISSIONS OFFSET DEVICE INODE FILE; rdma-core's version is what follows the ABI's two numbers.
+    Pattern = "(/.*/" ++ Name ++ "\\.so[.0-9]*)",
+    case [File || Line <- Maps, {match, [File]} <- [re:run(Line, Pattern, first())]] of
+        [File | _] ->
+            Version = case re:run(File, "\\.so\\.[0-9]+\\.[0-9]+\\.([0-9]+\\.[0-9]+)$", first()) of
+                          {match, [Number]} -> Number;
+                          nomatch -> undefined
+                      end,
+            #{name => list_to_binary(Name), file => File, version => Version};
+        [] ->
+            #{name => list_to_binary(Name), file => undefined, version => undefined}
+    end.
+
+node_files(Root) ->
+    Found = list(Root, "dev/infiniband"),
+    Uverbs = [Name || <<"uverbs", _/binary>> = Name <- Found],
+    [node_file(Root, Name) || Name <- [<<"rdma_cm">> | Uverbs]].
+
+node_file(Root, Name) ->
+    Path = <<"dev/infiniband/", Name/binary>>,
+    #{path => <<"/", Path/binary>>,
+      access => case file:read_file_info(join(Root, Path)) of
+                    {ok, #file_info{access = Access}} -> Access;
+                    {error, _} -> missing
+                end}.
+
+memlock_limit(Limits) ->
+    case [Soft || Line <- Limits, {match, [Soft]} <- [re:run(Line, "^Max locked memory +([^ ]+)", first())]] of
+        [<<"unlimited">>] -> unlimited;
+        [Bytes] -> binary_to_integer(Bytes);
+        [] -> undefined
+    end.
+
+may_lock(Status) ->
+    case [Mask || <<"CapEff:", Mask/binary>> <- Status] of
+        [Mask] -> binary_to_integer(string:trim(Mask), 16) band (1 bsl ?CAP_IPC_LOCK) =/= 0;
+        [] -> false
+    end.
+
+%% The capabilities of root in a user namespace of its own do not count for memory.
+is_initial_namespace([Line]) -> string:lexemes(Line, " ") =:= [<<"0">>, <<"0">>, <<"4294967295">>];
+is_initial_namespace(_) -> false.
+
+device(Root, Name, #{native := Native, verbs_devices := All} = Live) ->
+    Dir = <<"sys/class/infiniband/", Name/binary>>,
+    Verbs = case [Map || #{name := Known} = Map <- All, Known =:= Name] of [Map] -> Map; [] -> #{} end,
+    {Driver, IsSoftware} = driver(Root, Dir),
+    #{name => Name,
+      driver => Driver,
+      software => IsSoftware,
+      description => line(Root, [Dir, "/node_desc"]),
+      transport => maps:get(transport, Verbs, transport(line(Root, [Dir, "/node_type"]))),
+      firmware => line(Root, [Dir, "/fw_ver"]),
+      usable => usable(Native, Verbs),
+      limits => maps:get(limits, Verbs, #{}),
+      ports => [port(Root, Dir, binary_to_integer(Number), Verbs, Live)
+                || Number <- list(Root, [Dir, "/ports"])]}.
+
+usable(_Native, #{refused := Why}) -> {refused, Why};
+usable(_Native, #{ports := _}) -> ok;
+usable(ok, #{}) -> no_provider;
+usable(_Native, #{}) -> unknown.
+
+transport(<<"4:", _/binary>>) -> iwarp;
+transport(_) -> infiniband.
+
+%% What is emulated has no hardware below it. rxe says which interface it is on; siw has a description, which rdma-ndd
+%% may change.
+driver(Root, Dir) ->
+    case file:read_link(join(Root, [Dir, "/device/driver"])) of
+        {ok, Target} -> {unicode:characters_to_binary(filename:basename(Target)), false};
+        {error, _} -> software_driver(Root, Dir, filelib:is_dir(join(Root, [Dir, "/device"])))
+    end.
+
+software_driver(Root, Dir, HasHardware) ->
+    IsIwarp = transport(line(Root, [Dir, "/node_type"])) =:= iwarp,
+    case {line(Root, [Dir, "/parent"]), line(Root, [Dir, "/node_desc"])} of
+        {<<_, _/binary>>, _} -> {<<"rxe">>, true};
+        {_, <<"Software iWARP stack">>} -> {<<"siw">>, true};
+        _ when HasHardware -> {undefined, false};
+        _ when IsIwarp -> {<<"siw">>, true};
+        _ -> {undefined, true}
+    end.
+
+port(Root, Device, Number, Verbs, #{addresses := Addresses}) ->
+    Dir = [Device, "/ports/", integer_to_binary(Number)],
+    Mtu = case [Map || #{number := Known} = Map <- maps:get(ports, Verbs, []), Known =:= Number] of
+              [Map] -> Map;
+              [] -> #{}
+          end,
+    Transport = maps:get(transport, Verbs, transport(line(Root, [Device, "/node_type"]))),
+    LinkLayer = line(Root, [Dir, "/link_layer"]),
+    Gids = gids(Root, Dir, LinkLayer, Transport),
+    Interface = interface(Root, Gids),
+    #{number => Number,
+      state => word(line(Root, [Dir, "/state"])),
+      physical_state => word(line(Root, [Dir, "/phys_state"])),
+      rate => line(Root, [Dir, "/rate"]),
+      link_layer => LinkLayer,
+      active_mtu => maps:get(active_mtu, Mtu, undefined),
+      max_mtu => maps:get(max_mtu, Mtu, undefined),
+      interface => Interface,
+      addresses => proplists:get_value(Interface, Addresses, []),
+      gids => [maps:remove(raw, Gid) || Gid <- Gids],
+      counters => counters(Root, [Dir, "/counters"]) ++ counters(Root, [Dir, "/hw_counters"])}.
+
+%% "4: ACTIVE"
+word(undefined) -> undefined;
+word(Text) -> lists:last(binary:split(Text, <<": ">>)).
+
+gids(Root, Dir, LinkLayer, Transport) ->
+    Indices = lists:sort([binary_to_integer(Index) || Index <- list(Root, [Dir, "/gids"])]),
+    [gid(Root, Dir, Index, Raw, LinkLayer, Transport)
+     || Index <- Indices, Raw <- [raw_gid(line(Root, [Dir, "/gids/", integer_to_binary(Index)]))],
+        Raw =/= undefined, Raw =/= <<0:128>>].
+
+raw_gid(undefined) ->
+    undefined;
+raw_gid(Text) ->
+    << <<(binary_to_integer(Group, 16)):16>> || Group <- binary:split(Text, <<":">>, [global]) >>.
+
+gid(Root, Dir, Index, Raw, LinkLayer, Transport) ->
+    Number = integer_to_binary(Index),
+    {Type, Address} = case {Transport, LinkLayer} of
+                          {iwarp, _} -> {<<"iWARP">>, mac(Raw)};
+                          {_, <<"InfiniBand">>} -> {<<"InfiniBand">>, ip(Raw)};
+                          _ -> {default(line(Root, [Dir, "/gid_attrs/types/", Number]), <<"RoCE">>), ip(Raw)}
+                      end,
+    #{index => Index, type => Type, address => Address, raw => Raw,
+      interface => case line(Root, [Dir, "/gid_attrs/ndevs/", Number]) of
+                       undefined -> interface_of(Root, Raw);
+                       Name -> Name
+                   end}.
+
+default(undefined, Default) -> Default;
+default(Value, _Default) -> Value.
+
+ip(<<0:80, 16#ffff:16, A, B, C, D>>) -> list_to_binary(inet:ntoa({A, B, C, D}));
+ip(Raw) -> list_to_binary(inet:ntoa(list_to_tuple([Group || <<Group:16>> <= Raw]))).
+
+%% iWARP has no GIDs; drivers fill in the hardware address.
+mac(<<Mac:6/binary, _/binary>>) ->
+    list_to_binary(lists:join(":", [io_lib:format("~2.16.0b", [Byte]) || <<Byte>> <= Mac])).
+
+interface(_Root, []) -> undefined;
+interface(_Root, [#{interface := Interface} | _]) -> Interface.
+
+%% iWARP: the interface with that hardware address. InfiniBand: the IPoIB interface, whose 20 bytes end with the GID.
+interface_of(Root, Raw) ->
+    Names = list(Root, "sys/class/net"),
+    Found = [Name || Name <- Names, is_of(hardware_address(line(Root, ["sys/class/net/", Name, "/address"])), Raw)],
+    case Found of
+        [Name | _] -> Name;
+        [] -> undefined
+    end.
+
+is_of(<<Mac:6/binary>>, Raw) -> Raw =:= <<Mac/binary, 0:80>>;
+is_of(<<_QueuePair:4/binary, Gid:16/binary>>, Raw) -> Gid =:= Raw;
+is_of(_, _Raw) -> false.
+
+hardware_address(undefined) -> <<>>;
+hardware_address(Text) ->
+    << <<(binary_to_integer(Byte, 16))>> || Byte <- binary:split(Text, <<":">>, [global, trim]) >>.
+
+%% Those that count errors, and have.
+counters(Root, Dir) ->
+    [#{name => Name, value => Value}
+     || Name <- list(Root, Dir), re:run(Name, ?ERROR_LIKE) =/= nomatch, re:run(Name, ?NO_ERROR) =:= nomatch,
+        Value <- [number(line(Root, [Dir, "/", Name]))], Value > 0].
+
+number(Text) ->
+    try binary_to_integer(Text)
+    catch error:badarg -> 0
+    end.
+
+first() -> [{capture, all_but_first, binary}].
+
+lines(Root, Path) ->
+    case file:read_file(join(Root, Path)) of
+        {ok, Bytes} -> binary:split(Bytes, <<"\n">>, [global, trim]);
+        {error, _} -> []
+    end.
+
+%% undefined also where the file is empty: the kernel says nothing.
+line(Root, Path) ->
+    case lines(Root, Path) of
+        [First | _] -> non_empty(string:trim(utf8(First)));
+        [] -> undefined
+    end.
+
+non_empty(<<>>) -> undefined;
+non_empty(Text) -> Text.
+
+%% What a device says of itself may be anything.
+utf8(Bytes) ->
+    case unicode:characters_to_binary(Bytes) of
+        Text when is_binary(Text) -> Text;
+        _ -> unicode:characters_to_binary(Bytes, latin1)
+    end.
+
+list(Root, Path) ->
+    case file:list_dir_all(join(Root, Path)) of
+        {ok, Names} -> lists:sort([unicode:characters_to_binary(Name) || Name <- Names, is_list(Name)]);
+        {error, _} -> []
+    end.
+
+join(Root, Path) ->
+    filename:join(Root, unicode:characters_to_list(Path)).

@@ -1,0 +1,294 @@
+%% Judges what inet_rdma_doctor_facts has found.
+%%
+%% Internal: use inet_rdma:doctor/0.
+-module(inet_rdma_doctor_findings).
+
+-export([judge/1]).
+-export_type([finding/0, severity/0, locked_memory/0]).
+
+%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: in the way.
+-type severity() :: ok | note | problem.
+-type finding() :: #{severity := severity(), about := atom(), text := binary(), fix := binary() | undefined}.
+
+%% limit_bytes: what binds this process. connections: at the same time, over verbs, at most.
+-type locked_memory() :: #{limit_bytes := non_neg_integer() | unlimited | undefined,
+                           connection_bytes := pos_integer(),
+                           connections := non_neg_integer() | unlimited | undefined}.
+
+%% Of a control message: receive slots and send entries have one each.
+-define(CONTROL_BYTES, 40).
+-define(PAGE_BYTES, 4096).
+
+-define(MEMLOCK_FIX, "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a "
+                     "container; or lower landing_buffers and ring_bytes").
+
+-spec judge(inet_rdma_doctor_facts:facts()) ->
+          #{can_run := boolean(), fabric := auto | shm | verbs, this_host := shm | verbs | none,
+            other_hosts := verbs | none, locked_memory := locked_memory(), findings := [finding()]}.
+judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
+    Config = #{fabric := Fabric} = config(Checked),
+    Memory = locked_memory(Config, Facts),
+    CanVerbs = Fabric =/= shm andalso can_verbs(Config, Memory, Facts),
+    This = case {Fabric, Shm} of
+               {verbs, _} when CanVerbs -> verbs;
+               {verbs, _} -> none;
+               {_, ok} -> shm;
+               {_, {error, _}} -> none
+           end,
+    %% With auto a node that cannot listen over shm does not start, whatever its devices.
+    Others = case CanVerbs andalso This =/= none of true -> verbs; false -> none end,
+    IsConfigured = element(1, Checked) =:= ok,
+    #{can_run => IsConfigured andalso This =/= none,
+      fabric => Fabric,
+      this_host => This,
+      other_hosts => Others,
+      locked_memory => Memory,
+      findings => findings(Checked, Memory, CanVerbs, in_the_way(CanVerbs, Fabric, Facts), Facts)}.
+
+%% A node with wrong options does not start; the rest is judged with the defaults.
+config({ok, Config}) -> Config;
+config({error, _}) -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
+
+%% How bad it is when a piece of verbs is missing: a second device that is down is in nobody's way, nor is the lack of
+%% any where the option does not ask for one.
+in_the_way(true, _Fabric, _Facts) -> note;
+in_the_way(false, verbs, _Facts) -> problem;
+in_the_way(false, auto, #{devices := [_ | _]}) -> problem;
+in_the_way(false, _Fabric, _Facts) -> note.
+
+can_verbs(_Config, #{connections := 0}, _Facts) ->
+    false;
+can_verbs(Config, _Memory, #{live := #{verbs := Verbs}, devices := Devices}) ->
+    Verbs =:= ok andalso lists:any(fun(Device) -> is_usable(Config, Device) end, Devices).
+
+is_usable(Config, #{usable := Usable, limits := Limits, ports := Ports}) ->
+    Usable =:= ok andalso holds(Config, Limits) andalso lists:any(fun is_reachable/1, Ports).
+
+%% As inet_rdma_engine wants it when it makes a connection.
+holds(#{receive_slots := Slots}, #{queue_entries := Queue, completion_entries := Completions}) ->
+    Slots =< Queue andalso Slots < Completions;
+holds(_Config, #{}) ->
+    true.
+
+is_active(#{state := State}) -> State =:= <<"ACTIVE">>.
+
+%% The connection manager finds a device by the address of its interface; where that is not known, it may have one.
+is_reachable(#{interface := undefined} = Port) -> is_active(Port);
+is_reachable(#{addresses := Addresses} = Port) -> is_active(Port) andalso lists:any(fun is_routable/1, Addresses).
+
+is_routable(<<"fe80:", _/binary>>) -> false;
+is_routable(_) -> true.
+
+%% As inet_rdma_engine registers it: ring and landing area, staging area, slots; whole pages each.
+locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, devices := Devices}) ->
+    #{ring_bytes := Ring, landing_buffers := Buffers, landing_bytes := Landing, receive_slots := Slots} = Config,
+    %% Receives, and twice as many sends; iWARP has two sends for each transfer.
+    PerSlot = case [iwarp || #{transport := iwarp} <- Devices] of [] -> 3; _ -> 5 end,
+    Bytes = pages(Ring) + pages(Buffers * Landing) + pages(Ring) + pages(Slots * PerSlot * ?CONTROL_BYTES),
+    Bound = case IsExempt of true -> unlimited; false -> Limit end,
+    #{limit_bytes => Bound,
+      connection_bytes => Bytes,
+      connections => case is_integer(Bound) of true -> Bound div Bytes; false -> Bound end}.
+
+pages(Bytes) -> (Bytes + ?PAGE_BYTES - 1) div ?PAGE_BYTES * ?PAGE_BYTES.
+
+findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
+    Config = config(Checked),
+    #{live := Live, devices := Devices} = Facts,
+    Pieces = libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++ no_device(InTheWay, Facts)
+        ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
+        ++ memory(InTheWay, Memory, Devices),
+    options(Checked) ++ native(Live) ++ shm(Config, Live)
+        ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live).
+
+options({ok, #{fabric := Fabric}}) ->
+    [ok(options, "the option fabric is ~s", [Fabric])];
+options({error, Error}) ->
+    [finding(problem, options, "~ts", [inet_rdma_options:format_error(Error)],
+             "a node does not start with it: see docs/OPTIONS.md; look in flags, vm.args, ERL_FLAGS and sys.config")].
+
+native(#{native := ok}) ->
+    [];
+native(#{native := {error, Why}}) ->
+    [finding(problem, native, "~ts", [Why],
+             "`make build`, `mix compile` or `rebar3 compile`; priv/inet_rdma_nif.so must lie beside ebin")].
+
+shm(_Config, #{native := {error, _}}) ->
+    [];
+shm(_Config, #{shm := ok}) ->
+    [ok(shm, "shared memory works: this node has connected to itself", [])];
+shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
+    Severity = case Fabric of verbs -> note; _ -> problem end,
+    [finding(Severity, shm, "shared memory does not work: ~ts", [Why],
+             "the system must allow memfd_create, eventfd and abstract Unix sockets (look at seccomp profiles), and "
+             "`ulimit -n` descriptors; without it: the option fabric verbs")].
+
+%% Its own reason only where no single piece has said it already.
+verbs(_InTheWay, true, _Pieces, _Live) ->
+    [ok(verbs, "the connection manager answers, and a device has an active port", [])];
+verbs(InTheWay, false, Pieces, #{verbs := {error, Why}, native := ok}) ->
+    case [Finding || #{severity := Severity} = Finding <- Pieces, Severity =/= ok] of
+        [] -> [finding(InTheWay, verbs, "~ts", [Why], undefined)];
+        _ -> []
+    end;
+verbs(_InTheWay, false, _Pieces, _Live) ->
+    [].
+
+libraries(_InTheWay, #{live := #{native := {error, _}}}) ->
+    [];
+libraries(InTheWay, #{libraries := Libraries}) ->
+    case [Name || #{name := Name, file := undefined} <- Libraries] of
+        [] ->
+            [ok(libraries, "~ts: ~ts, ~ts", [Name, File, version(Version)])
+             || #{name := Name, file := File, version := Version} <- Libraries];
+        Missing ->
+            [finding(InTheWay, libraries, "not installed: ~ts", [lists:join(", ", Missing)],
+                     "install rdma-core (Debian: apt-get install librdmacm1 ibverbs-providers)")]
+    end.
+
+version(undefined) -> "version unknown";
+version(Version) -> ["rdma-core ", Version].
+
+node_files(InTheWay, #{node_files := Files} = Facts) ->
+    lists:append([node_file(InTheWay, File, Facts) || File <- Files]) ++ uverbs(InTheWay, Facts).
+
+%% Without a device nobody misses it.
+node_file(_InTheWay, #{access := missing}, #{devices := []}) ->
+    [];
+node_file(InTheWay, #{path := Path, access := missing}, #{modules := Modules}) ->
+    Fix = case lists:member(<<"rdma_ucm">>, Modules) of
+              true -> "the kernel's module is loaded: give the container --device=/dev/infiniband, or look at udev";
+              false -> "`modprobe rdma_ucm`; to have it at each start: a line rdma_ucm in /etc/modules-load.d/rdma.conf"
+          end,
+    [finding(InTheWay, node_files, "~ts is missing", [Path], Fix)];
+node_file(_InTheWay, #{path := Path, access := read_write}, _Facts) ->
+    [ok(node_files, "~ts can be read and written", [Path])];
+node_file(InTheWay, #{path := Path, access := _}, _Facts) ->
+    [finding(InTheWay, node_files, "~ts cannot be read and written by this user", [Path],
+             "mode 0666 is usual, as the kernel checks rights itself; Debian: group rdma, `usermod -aG rdma USER`")].
+
+uverbs(InTheWay, #{devices := [_ | _], node_files := [_RdmaCm]}) ->
+    [finding(InTheWay, node_files, "/dev/infiniband/uverbs* are missing", [],
+             "`modprobe ib_uverbs`; a container needs --device=/dev/infiniband")];
+uverbs(_InTheWay, _Facts) ->
+    [].
+
+no_device(InTheWay, #{devices := []}) ->
+    [finding(InTheWay, devices, "this machine has no RDMA device: nodes of other hosts are not reached", [],
+             "with an RDMA card: load its driver; in a container: share the host's network; to try things without one: "
+             "`modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0`")];
+no_device(_InTheWay, _Facts) ->
+    [].
+
+device(InTheWay, Config, #{name := Name, ports := Ports} = Device) ->
+    software(Device) ++ opened(InTheWay, Device) ++ limits(InTheWay, Config, Device)
+        ++ [Finding || Port <- Ports, Finding <- port(down(InTheWay, Ports), Name, Device, Port)].
+
+software(#{name := Name, software := true, driver := Driver}) ->
+    Which = case Driver of undefined -> ""; _ -> [" (", Driver, ")"] end,
+    [finding(note, devices, "~ts is a software device~ts: good for tests, slower than TCP", [Name, Which], undefined)];
+software(_Device) ->
+    [].
+
+opened(InTheWay, #{name := Name, usable := no_provider}) ->
+    [finding(InTheWay, devices, "~ts is known to the kernel, and libibverbs does not list it", [Name],
+             "install its provider (Debian: apt-get install ibverbs-providers), and see that "
+             "/dev/infiniband/uverbs* are there")];
+opened(InTheWay, #{name := Name, usable := {refused, Why}}) ->
+    [finding(InTheWay, devices, "~ts cannot be used: ~ts", [Name, Why],
+             "let the user of this node read and write /dev/infiniband/uverbs*")];
+opened(_InTheWay, _Device) ->
+    [].
+
+limits(InTheWay, #{receive_slots := Slots} = Config, #{name := Name, limits := Limits}) ->
+    case holds(Config, Limits) of
+        true -> [];
+        false ->
+            #{queue_entries := Queue, completion_entries := Completions} = Limits,
+            [finding(InTheWay, devices, "~ts holds ~b receives and ~b completions in a queue, and receive_slots is ~b",
+                     [Name, Queue, Completions, Slots], "lower receive_slots")]
+    end.
+
+%% A port without a cable beside one that works is nobody's problem.
+down(InTheWay, Ports) ->
+    case lists:any(fun is_reachable/1, Ports) of true -> note; false -> InTheWay end.
+
+port(Down, Name, Device, #{number := Number, state := State} = Port) ->
+    Where = [Name, " port ", integer_to_binary(Number)],
+    Found = case {is_active(Port), is_reachable(Port)} of
+                {true, true} ->
+                    ok(ports, "~ts is active~ts", [Where, at(Port)]);
+                {true, false} ->
+                    no_address(Down, Where, Port);
+                {false, _} ->
+                    finding(Down, ports, "~ts is ~ts~ts", [Where, word(State), physical(Port)], down_fix(Port))
+            end,
+    [Found] ++ unknown_interface(Where, Device, Port) ++ counters(Where, Port).
+
+word(undefined) -> "in an unknown state";
+word(State) -> State.
+
+physical(#{physical_state := undefined}) -> "";
+physical(#{physical_state := State}) -> [" (", State, ")"].
+
+at(#{interface := undefined}) -> "";
+at(#{interface := Interface, addresses := Addresses}) ->
+    [" on ", Interface, ", ", lists:join(", ", lists:filter(fun is_routable/1, Addresses))].
+
+no_address(Down, Where, #{interface := Interface}) ->
+    finding(Down, ports, "~ts is active, and its interface ~ts has no IP address", [Where, Interface],
+            ["`ip addr add ADDRESS/BITS dev ", Interface, "`: connections are made to IP addresses"]).
+
+down_fix(#{link_layer := <<"InfiniBand">>, physical_state := <<"LinkUp">>}) ->
+    "the cable is good, and no subnet manager has set up the port: run one (opensm) in this network";
+down_fix(#{interface := Interface}) when Interface =/= undefined ->
+    ["look at the cable and the switch; `ip link set ", Interface, " up`"];
+down_fix(_Port) ->
+    "look at the cable and the switch".
+
+%% InfiniBand without IPoIB: the interface may be one that is not recognised here, so this does not decide anything.
+unknown_interface(Where, #{transport := infiniband}, #{link_layer := <<"InfiniBand">>, interface := undefined,
+                                                       state := <<"ACTIVE">>}) ->
+    [finding(note, ports, "~ts has no IPoIB interface", [Where],
+             "`modprobe ib_ipoib`, then give the interface an IP address: connections are made to IP addresses")];
+unknown_interface(_Where, _Device, _Port) ->
+    [].
+
+counters(_Where, #{counters := []}) ->
+    [];
+counters(Where, #{counters := Counters}) ->
+    Text = lists:join(", ", [io_lib:format("~ts ~b", [Name, Value]) || #{name := Name, value := Value} <- Counters]),
+    [finding(note, counters, "~ts has counted errors: ~ts", [Where, Text],
+             "look again later: those that grow point to a cable, a switch without flow control, or a peer that is "
+             "gone")].
+
+memory(_InTheWay, _Memory, []) ->
+    [];
+memory(_InTheWay, #{connections := unlimited, connection_bytes := Bytes}, _Devices) ->
+    [ok(locked_memory, "not limited; a connection over verbs needs ~ts", [bytes(Bytes)])];
+memory(_InTheWay, #{connections := undefined}, _Devices) ->
+    [finding(note, locked_memory, "the limit on locked memory is not known", [], undefined)];
+memory(InTheWay, #{connections := 0, connection_bytes := Bytes, limit_bytes := Limit}, _Devices) ->
+    [finding(InTheWay, locked_memory, "the limit on locked memory is ~ts; a connection over verbs needs ~ts",
+             [bytes(Limit), bytes(Bytes)], ?MEMLOCK_FIX)];
+memory(_InTheWay, #{connections := Count, connection_bytes := Bytes, limit_bytes := Limit}, _Devices) ->
+    [finding(note, locked_memory, "the limit on locked memory is ~ts; a connection over verbs needs ~ts: enough for ~b",
+             [bytes(Limit), bytes(Bytes), Count], ["for more: ", ?MEMLOCK_FIX])].
+
+bytes(Bytes) when Bytes < 1 bsl 20 -> io_lib:format("~b KiB", [Bytes bsr 10]);
+bytes(Bytes) -> io_lib:format("~.1f MiB", [Bytes / (1 bsl 20)]).
+
+schedulers(#{schedulers := Schedulers, cores := Cores}) when is_integer(Cores), 2 * Schedulers > Cores ->
+    [finding(note, schedulers, "two nodes like this one share cores (schedulers: ~b, cores: ~b)", [Schedulers, Cores],
+             "with several nodes on this host: +sbwt none +sbwtdcpu none +sbwtdio none, see docs/TUNING.md")];
+schedulers(_Live) ->
+    [].
+
+ok(About, Format, Arguments) ->
+    finding(ok, About, Format, Arguments, undefined).
+
+finding(Severity, About, Format, Arguments, Fix) ->
+    #{severity => Severity,
+      about => About,
+      text => unicode:characters_to_binary(io_lib:format(Format, Arguments)),
+      fix => case Fix of undefined -> undefined; _ -> unicode:characters_to_binary(Fix) end}.

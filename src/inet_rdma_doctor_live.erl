@@ -1,0 +1,77 @@
+%% What no file tells of this machine: only the running node can.
+%%
+%% Internal: use inet_rdma:doctor/0. Texts and names are binaries.
+-module(inet_rdma_doctor_live).
+
+-export([look/0]).
+-export_type([live/0]).
+
+%% verbs: whether there is a usable connection manager and device, in words if not.
+-type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
+                  native := ok | {error, binary()},
+                  shm := ok | {error, binary()},
+                  verbs := ok | {error, binary()},
+                  verbs_devices := [map()],
+                  addresses := [{Interface :: binary(), [binary()]}],
+                  otp := binary(),
+                  schedulers := pos_integer(),
+                  cores := pos_integer() | undefined}.
+
+%% The running node. Answers also where the native library is missing.
+-spec look() -> live().
+look() ->
+    {Native, Verbs, Devices} = native(code:ensure_loaded(inet_rdma_nif)),
+    #{config => inet_rdma_options:node(),
+      native => Native,
+      shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
+      verbs => Verbs,
+      verbs_devices => Devices,
+      addresses => addresses(),
+      otp => list_to_binary(erlang:system_info(otp_release)),
+      schedulers => erlang:system_info(schedulers_online),
+      cores => case erlang:system_info(logical_processors_available) of unknown -> undefined; Cores -> Cores end}.
+
+native({module, _}) ->
+    case inet_rdma_nif:verbs_devices() of
+        {ok, Devices} -> {ok, inet_rdma_nif:check_verbs(), Devices};
+        {error, Why} -> {ok, {error, Why}, []}
+    end;
+native({error, Reason}) ->
+    Why = text("the native library is not loaded (~tp)", [Reason]),
+    {{error, Why}, {error, Why}, []}.
+
+%% In a process of its own: messages of the sockets that come late end with it.
+isolated(Fun) ->
+    Caller = self(),
+    {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Fun()} end),
+    receive
+        {Pid, Answer} ->
+            erlang:demonitor(Monitor, [flush]),
+            Answer;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, text("~tp", [Reason])}
+    end.
+
+%% A connection of this node to itself: memory, its sealing, sockets and events, all that shm needs of the system.
+shm_rendezvous() ->
+    Options = [{fabric, shm}],
+    try
+        {ok, Listener} = inet_rdma:listen(0, Options),
+        {ok, Port} = inet_rdma:port(Listener),
+        {ok, Here} = inet_rdma:connect({127, 0, 0, 1}, Port, Options),
+        {ok, There} = inet_rdma:accept(Listener, 5000),
+        ok = inet_rdma:send(Here, <<"doctor">>),
+        {ok, <<"doctor">>} = inet_rdma:recv(There, 6, 5000),
+        lists:foreach(fun inet_rdma:close/1, [Here, There]),
+        inet_rdma:close(Listener)
+    catch
+        error:{badmatch, {error, Reason}} -> {error, text("~tp", [Reason])}
+    end.
+
+addresses() ->
+    {ok, Interfaces} = inet:getifaddrs(),
+    [{unicode:characters_to_binary(Name), [list_to_binary(inet:ntoa(Ip)) || {addr, Ip} <- Properties]}
+     || {Name, Properties} <- Interfaces].
+
+text(Format, Arguments) ->
+    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
