@@ -1,0 +1,392 @@
+%% The doctor: what it says of recorded machines (doctor_SUITE_data: files of /proc, /sys and /dev), and of this one.
+-module(doctor_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([no_rdma_runs_over_shm/1, no_rdma_and_verbs_wanted_does_not_run/1, nothing_works_does_not_run/1]).
+-export([auto_without_shm_does_not_run/1]).
+-export([rxe_is_a_software_device/1, rxe_shows_its_gids_as_addresses/1, rxe_counts_errors/1]).
+-export([siw_is_a_software_device/1, siw_is_found_by_its_hardware_address/1, siw_renamed_is_still_siw/1]).
+-export([hca_with_a_port_down_runs/1, hca_of_one_port_down_does_not_run_over_verbs/1]).
+-export([hca_finds_its_ipoib_interface/1, hca_counts_errors_and_no_flushes/1, hca_without_an_address_is_a_problem/1]).
+-export([small_locked_memory_is_a_problem/1, locked_memory_holds_so_many_connections/1]).
+-export([capability_lifts_the_limit/1, capability_of_another_user_namespace_does_not/1, iwarp_needs_more_memory/1]).
+-export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1]).
+-export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
+-export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_run/1, missing_native_library_does_not_run/1]).
+-export([schedulers_are_a_note_where_nodes_share_cores/1]).
+-export([every_finding_in_the_way_has_a_fix/1, table_fits_120_columns/1, json_is_valid/1, json_escapes/1]).
+-export([this_machine_runs_over_shm/1, main_ends_with_its_verdict/1]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        no_rdma_runs_over_shm, no_rdma_and_verbs_wanted_does_not_run, nothing_works_does_not_run,
+        auto_without_shm_does_not_run,
+        rxe_is_a_software_device, rxe_shows_its_gids_as_addresses, rxe_counts_errors, siw_is_a_software_device,
+        siw_is_found_by_its_hardware_address, siw_renamed_is_still_siw, hca_with_a_port_down_runs,
+        hca_of_one_port_down_does_not_run_over_verbs, hca_finds_its_ipoib_interface,
+        hca_counts_errors_and_no_flushes, hca_without_an_address_is_a_problem, small_locked_memory_is_a_problem,
+        locked_memory_holds_so_many_connections, capability_lifts_the_limit,
+        capability_of_another_user_namespace_does_not, iwarp_needs_more_memory,
+        missing_libraries_are_a_problem_with_a_device, versions_come_from_file_names, missing_node_files,
+        device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
+        shm_only_makes_verbs_a_note, wrong_option_does_not_run, missing_native_library_does_not_run,
+        schedulers_are_a_note_where_nodes_share_cores, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
+        json_is_valid, json_escapes, this_machine_runs_over_shm, main_ends_with_its_verdict
+    ].
+
+init_per_suite(Config) ->
+    case {inet_rdma_test_node:only_rdma(), os:find_executable("python3")} of
+        {ok, false} -> {skip, "no python3: it reads the JSON"};
+        {ok, _} -> Config;
+        {Skip, _} -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+no_rdma_runs_over_shm(Config) ->
+    Report = report(Config, none, #{}),
+    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none, devices := []}, Report),
+    ?assertMatch([_], [F || #{about := devices, severity := note} = F <- findings(Report)]),
+    ?assertEqual([], in_the_way(Report)).
+
+no_rdma_and_verbs_wanted_does_not_run(Config) ->
+    Report = report(Config, none, #{config => {ok, options(#{fabric => verbs})}}),
+    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, Report),
+    ?assertMatch([_ | _], about(devices, in_the_way(Report))).
+
+nothing_works_does_not_run(Config) ->
+    Report = report(Config, none, #{shm => {error, <<"no memfd">>}}),
+    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, Report),
+    ?assertMatch([#{text := <<"shared memory does not work: no memfd">>}], in_the_way(Report)).
+
+%% Its listener needs both.
+auto_without_shm_does_not_run(Config) ->
+    Broken = #{shm => {error, <<"no memfd">>}},
+    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, report(Config, rxe, Broken)),
+    ?assertMatch(#{can_run := true, this_host := verbs, other_hosts := verbs},
+                 report(Config, rxe, Broken#{config => {ok, options(#{fabric => verbs})}})).
+
+rxe_is_a_software_device(Config) ->
+    Report = report(Config, rxe, #{}),
+    ?assertMatch([#{name := <<"rxe0">>, driver := <<"rxe">>, software := true, transport := infiniband, usable := ok}],
+                 maps:get(devices, Report)),
+    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := verbs}, Report),
+    ?assertEqual([], in_the_way(Report)).
+
+%% The one of zeros is left out.
+rxe_shows_its_gids_as_addresses(Config) ->
+    ?assertMatch(#{link_layer := <<"Ethernet">>, state := <<"ACTIVE">>, interface := <<"eth0">>, active_mtu := 1024,
+                   gids := [#{index := 0, type := <<"RoCE v2">>, address := <<"fe80::5054:ff:fe12:3456">>},
+                            #{index := 1, type := <<"RoCE v2">>, address := <<"10.9.0.1">>,
+                              interface := <<"eth0">>}]},
+                 port(report(Config, rxe, #{}), 1)).
+
+rxe_counts_errors(Config) ->
+    Report = report(Config, rxe, #{}),
+    ?assertEqual([{<<"out_of_seq_request">>, 3}, {<<"send_rnr_err">>, 2}], counters(port(Report, 1))),
+    ?assertMatch([#{severity := note}], about(counters, findings(Report))).
+
+siw_is_a_software_device(Config) ->
+    Report = report(Config, siw, roomy(#{})),
+    ?assertMatch([#{driver := <<"siw">>, software := true, transport := iwarp}], maps:get(devices, Report)),
+    ?assertMatch(#{can_run := true, other_hosts := verbs}, Report).
+
+siw_is_found_by_its_hardware_address(Config) ->
+    ?assertMatch(#{interface := <<"eth1">>, addresses := [<<"10.9.1.1">>],
+                   gids := [#{type := <<"iWARP">>, address := <<"52:54:00:12:34:57">>}]},
+                 port(report(Config, siw, #{}), 1)).
+
+%% As rdma-ndd does it.
+siw_renamed_is_still_siw(Config) ->
+    Root = changed(Config, siw, "sys/class/infiniband/siw0/node_desc", "host1 siw0"),
+    ?assertMatch([#{driver := <<"siw">>, software := true}], maps:get(devices, report_at(Root, siw, #{}))).
+
+hca_with_a_port_down_runs(Config) ->
+    Report = report(Config, mlx5, #{config => {ok, options(#{fabric => verbs})}}),
+    ?assertMatch(#{can_run := true, this_host := verbs, other_hosts := verbs}, Report),
+    ?assertMatch([#{name := <<"mlx5_0">>, driver := <<"mlx5_core">>, software := false, firmware := <<"20.31.1014">>}],
+                 maps:get(devices, Report)),
+    ?assertMatch(#{state := <<"DOWN">>, physical_state := <<"Disabled">>}, port(Report, 2)),
+    ?assertMatch([#{severity := ok}, #{severity := note}], about(ports, findings(Report))).
+
+hca_of_one_port_down_does_not_run_over_verbs(Config) ->
+    Root = changed(Config, mlx5, "sys/class/infiniband/mlx5_0/ports/1/state", "2: INIT"),
+    Auto = report_at(Root, mlx5, #{}),
+    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none}, Auto),
+    [#{fix := Fix} | _] = about(ports, in_the_way(Auto)),
+    ?assertMatch({_, _}, binary:match(Fix, <<"opensm">>)),
+    ?assertMatch(#{can_run := false}, report_at(Root, mlx5, #{config => {ok, options(#{fabric => verbs})}})).
+
+hca_finds_its_ipoib_interface(Config) ->
+    Report = report(Config, mlx5, #{}),
+    ?assertMatch(#{interface := <<"ib0">>, addresses := [<<"192.168.7.1">>],
+                   gids := [#{type := <<"InfiniBand">>, address := <<"fe80::c42:a103:65:3f7a">>}]}, port(Report, 1)),
+    ?assertMatch(#{interface := <<"ib1">>}, port(Report, 2)).
+
+hca_counts_errors_and_no_flushes(Config) ->
+    Report = report(Config, mlx5, #{}),
+    ?assertEqual([{<<"link_downed">>, 1}, {<<"symbol_error">>, 7}, {<<"local_ack_timeout_err">>, 4}],
+                 counters(port(Report, 1))),
+    ?assertEqual([], counters(port(Report, 2))).
+
+hca_without_an_address_is_a_problem(Config) ->
+    Report = report(Config, mlx5, #{addresses => [{<<"ib0">>, [<<"fe80::c42:a103:65:3f7a">>]}]}),
+    ?assertMatch(#{can_run := true, other_hosts := none}, Report),
+    [#{text := Text, fix := Fix} | _] = about(ports, in_the_way(Report)),
+    ?assertEqual(<<"mlx5_0 port 1 is active, and its interface ib0 has no IP address">>, Text),
+    ?assertMatch({_, _}, binary:match(Fix, <<"ip addr add ADDRESS/BITS dev ib0">>)).
+
+small_locked_memory_is_a_problem(Config) ->
+    Report = report(Config, siw, #{}),
+    ?assertMatch(#{other_hosts := none, locked_memory := #{limit_bytes := 8388608, connections := 0}}, Report),
+    [#{fix := Fix}] = about(locked_memory, in_the_way(Report)),
+    ?assertMatch({_, _}, binary:match(Fix, <<"ulimit -l">>)),
+    ?assertMatch(#{other_hosts := verbs}, report(Config, siw, roomy(#{}))).
+
+%% Ring, landing area, staging area, 3 slots of 40 bytes each: in whole pages.
+locked_memory_holds_so_many_connections(Config) ->
+    Options = options(#{ring_bytes => 65537, landing_buffers => 2, landing_bytes => 65536, receive_slots => 100}),
+    Report = report(Config, mlx5, #{config => {ok, Options}}),
+    Bytes = 2 * 69632 + 131072 + 12288,
+    Connections = 67108864 div Bytes,
+    ?assertMatch(#{locked_memory := #{limit_bytes := 67108864, connection_bytes := Bytes,
+                                      connections := Connections}}, Report).
+
+capability_lifts_the_limit(Config) ->
+    Root = changed(Config, siw, "proc/self/status", "CapEff:\t0000000000004000"),
+    ?assertMatch(#{other_hosts := verbs, locked_memory := #{connections := unlimited}}, report_at(Root, siw, #{})).
+
+capability_of_another_user_namespace_does_not(Config) ->
+    Root = changed(Config, siw, "proc/self/status", "CapEff:\t000001ffffffffff"),
+    ok = file:write_file(filename:join(Root, "proc/self/uid_map"), "         0       1000          1\n"),
+    ?assertMatch(#{other_hosts := none, locked_memory := #{connections := 0}}, report_at(Root, siw, #{})).
+
+iwarp_needs_more_memory(Config) ->
+    #{locked_memory := #{connection_bytes := Iwarp}} = report(Config, siw, #{}),
+    #{locked_memory := #{connection_bytes := Roce}} = report(Config, rxe, #{}),
+    ?assert(Iwarp > Roce).
+
+missing_libraries_are_a_problem_with_a_device(Config) ->
+    Root = changed(Config, rxe, "proc/self/maps", ""),
+    Report = report_at(Root, rxe, #{verbs => {error, <<"not installed">>}, verbs_devices => []}),
+    ?assertMatch(#{can_run := true, other_hosts := none}, Report),
+    ?assertMatch([#{text := <<"not installed: libibverbs, librdmacm">>}], about(libraries, in_the_way(Report))),
+    ?assertEqual([], in_the_way(report(Config, none, #{}))).
+
+versions_come_from_file_names(Config) ->
+    ?assertMatch(#{libraries := [#{name := <<"libibverbs">>, version := <<"44.0">>},
+                                 #{name := <<"librdmacm">>, version := <<"44.0">>}]}, report(Config, rxe, #{})),
+    Root = changed(Config, rxe, "proc/self/maps", "7f00-7f01 r-xp 0 0:1 9 /opt/my libs/libibverbs.so.1"),
+    ?assertMatch(#{libraries := [#{file := <<"/opt/my libs/libibverbs.so.1">>, version := undefined},
+                                 #{file := undefined}]}, report_at(Root, rxe, #{})).
+
+missing_node_files(Config) ->
+    Root = copy(Config, rxe),
+    ok = file:delete(filename:join(Root, "dev/infiniband/rdma_cm")),
+    ok = file:delete(filename:join(Root, "dev/infiniband/uverbs0")),
+    ok = file:del_dir_r(filename:join(Root, "sys/module/rdma_ucm")),
+    Report = report_at(Root, rxe, #{verbs => {error, <<"no rdma_cm">>}}),
+    Fixes = iolist_to_binary([Fix || #{fix := Fix} <- about(node_files, in_the_way(Report))]),
+    ?assertMatch({_, _}, binary:match(Fixes, <<"modprobe rdma_ucm">>)),
+    ?assertMatch({_, _}, binary:match(Fixes, <<"modprobe ib_uverbs">>)).
+
+device_without_provider(Config) ->
+    Report = report(Config, rxe, #{verbs => {error, <<"no device">>}, verbs_devices => []}),
+    ?assertMatch([#{usable := no_provider}], maps:get(devices, Report)),
+    [#{fix := Fix}] = about(devices, in_the_way(Report)),
+    ?assertMatch({_, _}, binary:match(Fix, <<"ibverbs-providers">>)).
+
+device_that_cannot_be_opened(Config) ->
+    Report = report(Config, rxe, #{verbs => {error, <<"no device">>},
+                                   verbs_devices => [#{name => <<"rxe0">>, refused => <<"Permission denied">>}]}),
+    ?assertMatch([#{usable := {refused, <<"Permission denied">>}}], maps:get(devices, Report)),
+    ?assertMatch([#{text := <<"rxe0 cannot be used: Permission denied">>}], about(devices, in_the_way(Report))),
+    ?assertMatch(#{<<"devices">> := _}, parsed(Report)).
+
+device_that_holds_too_little(Config) ->
+    Report = report(Config, rxe, #{config => {ok, options(#{receive_slots => 32768})}}),
+    ?assertMatch(#{other_hosts := none}, Report),
+    ?assertMatch([#{fix := <<"lower receive_slots">>}], about(devices, in_the_way(Report))).
+
+shm_only_makes_verbs_a_note(Config) ->
+    Report = report(Config, siw, #{config => {ok, options(#{fabric => shm})}}),
+    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none}, Report),
+    ?assertEqual([], in_the_way(Report)).
+
+wrong_option_does_not_run(Config) ->
+    Report = report(Config, rxe, #{config => {error, {unknown_option, ring_byte}}}),
+    ?assertMatch(#{can_run := false}, Report),
+    ?assertMatch([_], about(options, in_the_way(Report))).
+
+missing_native_library_does_not_run(Config) ->
+    Lost = {error, <<"the native library is not loaded (nofile)">>},
+    Report = report(Config, rxe, #{native => Lost, shm => Lost, verbs => Lost, verbs_devices => []}),
+    ?assertMatch(#{can_run := false, devices := [#{usable := unknown}]}, Report),
+    ?assertMatch([#{about := native}], in_the_way(Report)).
+
+schedulers_are_a_note_where_nodes_share_cores(Config) ->
+    Found = fun(Schedulers, Cores) ->
+                    Report = report(Config, none, #{schedulers => Schedulers, cores => Cores}),
+                    [Severity || #{severity := Severity} <- about(schedulers, findings(Report))]
+            end,
+    ?assertEqual([note], Found(2, 2)),
+    ?assertEqual([], Found(4, 8)),
+    ?assertEqual([], Found(2, undefined)).
+
+every_finding_in_the_way_has_a_fix(Config) ->
+    [?assert(is_binary(Fix), Text)
+     || Machine <- machines(), Fabric <- [auto, shm, verbs],
+        Report <- [report(Config, Machine, #{config => {ok, options(#{fabric => Fabric})}})],
+        #{fix := Fix, text := Text} <- in_the_way(Report)].
+
+table_fits_120_columns(Config) ->
+    [begin
+         Table = iolist_to_binary(inet_rdma_doctor:format(report(Config, Machine, #{}))),
+         ct:log("~ts", [Table]),
+         [?assert(string:length(Line) =< 120, Line) || Line <- binary:split(Table, <<"\n">>, [global])]
+     end || Machine <- machines()].
+
+json_is_valid(Config) ->
+    [begin
+         Report = #{can_run := CanRun, devices := Devices} = report(Config, Machine, #{}),
+         ?assertMatch(#{<<"can_run">> := CanRun}, parsed(Report)),
+         ?assertEqual(length(Devices), length(maps:get(<<"devices">>, parsed(Report))))
+     end || Machine <- machines()].
+
+json_escapes(_Config) ->
+    Texts = [<<"\"quoted\"\\ \n\t/"/utf8>>, <<"\x{e4}\x{20ac}\x{1f600}"/utf8>>, <<0, 127>>, <<>>],
+    Term = #{texts => Texts, none => undefined, yes => true, empty => [], number => -7},
+    ?assertEqual(#{<<"texts">> => Texts, <<"none">> => null, <<"yes">> => true, <<"empty">> => [], <<"number">> => -7},
+                 parse(inet_rdma_doctor_text:json(Term))).
+
+this_machine_runs_over_shm(_Config) ->
+    Report = inet_rdma:doctor(),
+    ct:log("~ts", [inet_rdma_doctor:format(Report)]),
+    ?assertMatch(#{can_run := true, this_host := shm}, Report),
+    ?assertMatch(#{<<"can_run">> := true}, parsed(Report)),
+    %% Nothing is left of it.
+    ?assertEqual([], [Info || #{state := up} = Info <- inet_rdma:info()]),
+    receive Message -> ct:fail(Message) after 0 -> ok end.
+
+main_ends_with_its_verdict(_Config) ->
+    {0, Table} = main("-inet_rdma fabric shm"),
+    ?assertMatch({_, _}, binary:match(Table, <<"A cluster could run on this host.">>)),
+    {0, Json} = main("-inet_rdma fabric shm -json"),
+    ?assertMatch(#{<<"fabric">> := <<"shm">>}, parse(Json)),
+    {0, Json2} = main("-inet_rdma fabric shm -extra -json"),
+    ?assertMatch(#{<<"can_run">> := true}, parse(Json2)),
+    {1, _} = main("-inet_rdma ring_bytes 1").
+
+main(Arguments) ->
+    Ebin = filename:dirname(code:which(inet_rdma_doctor)),
+    Command = ["erl -noshell -pa '", Ebin, "' -eval 'inet_rdma_doctor:main().' ", Arguments, " </dev/null"],
+    Port = open_port({spawn, lists:flatten(Command)}, [binary, exit_status, {env, [{"ERL_FLAGS", false}]}]),
+    output(Port, <<>>).
+
+output(Port, Said) ->
+    receive
+        {Port, {data, Data}} -> output(Port, <<Said/binary, Data/binary>>);
+        {Port, {exit_status, Status}} -> {Status, Said}
+    end.
+
+%% Recorded machines.
+
+machines() -> [none, rxe, siw, mlx5].
+
+report(Config, Machine, Live) ->
+    report_at(filename:join(?config(data_dir, Config), Machine), Machine, Live).
+
+report_at(Root, Machine, Live) ->
+    inet_rdma_doctor:report(Root, maps:merge(live(Machine), Live)).
+
+live(Machine) ->
+    maps:merge(#{config => {ok, options(#{})}, native => ok, shm => ok, verbs => ok, otp => <<"25">>, schedulers => 2,
+                 cores => 2}, asked(Machine)).
+
+asked(none) ->
+    #{verbs => {error, <<"this machine has no RDMA device">>}, verbs_devices => [],
+      addresses => [{<<"eth0">>, [<<"10.9.0.1">>]}]};
+asked(rxe) ->
+    #{verbs_devices => [device(<<"rxe0">>, infiniband, 32767, [mtu(1, 1024)])],
+      addresses => [{<<"eth0">>, [<<"10.9.0.1">>, <<"fe80::5054:ff:fe12:3456">>]}]};
+asked(siw) ->
+    #{verbs_devices => [device(<<"siw0">>, iwarp, 3276800, [mtu(1, 1024)])],
+      addresses => [{<<"eth1">>, [<<"10.9.1.1">>]}]};
+asked(mlx5) ->
+    #{verbs_devices => [device(<<"mlx5_0">>, infiniband, 4194303, [mtu(1, 4096), mtu(2, 4096)])],
+      addresses => [{<<"ib0">>, [<<"192.168.7.1">>]}, {<<"ib1">>, []}]}.
+
+device(Name, Transport, Completions, Ports) ->
+    #{name => Name, transport => Transport, firmware => <<>>, ports => Ports,
+      limits => #{queue_entries => 32768, pieces => 30, completion_entries => Completions}}.
+
+mtu(Number, Mtu) ->
+    #{number => Number, active => true, active_mtu => Mtu, max_mtu => 4096}.
+
+options(More) ->
+    maps:merge(maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]), More).
+
+%% Fits into the locked memory that siw's machine has.
+roomy(Live) ->
+    Live#{config => {ok, options(#{landing_buffers => 8})}}.
+
+%% The machine with one file that says something else.
+changed(Config, Machine, File, Text) ->
+    Root = copy(Config, Machine),
+    ok = file:write_file(filename:join(Root, File), Text),
+    Root.
+
+copy(Config, Machine) ->
+    Name = lists:concat([Machine, ".", erlang:unique_integer([positive])]),
+    Root = filename:join(?config(priv_dir, Config), Name),
+    {0, _} = run("cp", ["-a", filename:join(?config(data_dir, Config), Machine), Root]),
+    Root.
+
+findings(#{findings := Findings}) -> Findings.
+
+in_the_way(Report) -> [Finding || #{severity := problem} = Finding <- findings(Report)].
+
+about(What, Findings) -> [Finding || #{about := About} = Finding <- Findings, About =:= What].
+
+port(#{devices := [#{ports := Ports}]}, Number) ->
+    [Port] = [Port || #{number := Known} = Port <- Ports, Known =:= Number],
+    Port.
+
+counters(#{counters := Counters}) -> [{Name, Value} || #{name := Name, value := Value} <- Counters].
+
+parsed(Report) -> parse(inet_rdma_doctor:to_json(Report)).
+
+%% By another implementation: python reads it, and writes an Erlang term.
+parse(Json) ->
+    File = filename:join(os:getenv("TMPDIR", "/tmp"), lists:concat(["doctor_", os:getpid(), "_",
+                                                                     erlang:unique_integer([positive])])),
+    ok = file:write_file(File, Json),
+    {Status, Term} = run("python3", ["-c", python(), File]),
+    ok = file:delete(File),
+    ?assertEqual(0, Status, Term),
+    {ok, Tokens, _} = erl_scan:string(binary_to_list(Term)),
+    {ok, Parsed} = erl_parse:parse_term(Tokens),
+    Parsed.
+
+python() ->
+    "import json, sys\n"
+    "def term(value):\n"
+    "    if value is None: return 'null'\n"
+    "    if isinstance(value, bool): return str(value).lower()\n"
+    "    if isinstance(value, int): return str(value)\n"
+    "    if isinstance(value, str): return '<<' + ','.join(map(str, value.encode())) + '>>'\n"
+    "    if isinstance(value, list): return '[' + ','.join(map(term, value)) + ']'\n"
+    "    return '#{' + ','.join(term(key) + '=>' + term(each) for key, each in value.items()) + '}'\n"
+    "print(term(json.load(open(sys.argv[1], encoding='ascii'))) + '.')\n".
+
+run(Program, Arguments) ->
+    Port = open_port({spawn_executable, os:find_executable(Program)},
+                     [{args, Arguments}, binary, exit_status, stderr_to_stdout]),
+    output(Port, <<>>).
