@@ -180,6 +180,14 @@ defmodule InetRdma do
   def message(%Socket{handle: handle}, {:inet_rdma_passive, handle}), do: :passive
   def message(%Socket{}, _message), do: :unknown
 
+  @doc """
+  What this machine offers to a cluster, what a node would use here, and what stands in its way.
+
+  `mix inet_rdma.doctor` prints it.
+  """
+  @spec doctor() :: :inet_rdma_doctor.report()
+  def doctor, do: :inet_rdma.doctor()
+
   defp erlang_host(host) when is_binary(host), do: String.to_charlist(host)
   defp erlang_host(host), do: host
 end
