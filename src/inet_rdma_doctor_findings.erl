@@ -150,22 +150,31 @@ version(undefined) -> "version unknown";
 version(Version) -> ["rdma-core ", Version].
 
 node_files(InTheWay, #{node_files := Files} = Facts) ->
-    lists:append([node_file(InTheWay, File, Facts) || File <- Files]) ++ uverbs(InTheWay, Facts).
+    Paths = fun(Is) -> [Path || #{path := Path, access := Access} <- Files, Is(Access)] end,
+    missing(InTheWay, Paths(fun(Access) -> Access =:= missing end), Facts)
+        ++ forbidden(InTheWay, Paths(fun(Access) -> not lists:member(Access, [missing, read_write]) end))
+        ++ usable(Paths(fun(Access) -> Access =:= read_write end))
+        ++ uverbs(InTheWay, Facts).
 
 %% Without a device nobody misses it.
-node_file(_InTheWay, #{access := missing}, #{devices := []}) ->
+missing(_InTheWay, _Paths, #{devices := []}) ->
     [];
-node_file(InTheWay, #{path := Path, access := missing}, #{modules := Modules}) ->
+missing(InTheWay, Paths, #{modules := Modules}) ->
     Fix = case lists:member(<<"rdma_ucm">>, Modules) of
               true -> "the kernel's module is loaded: give the container --device=/dev/infiniband, or look at udev";
               false -> "`modprobe rdma_ucm`; to have it at each start: a line rdma_ucm in /etc/modules-load.d/rdma.conf"
           end,
-    [finding(InTheWay, node_files, "~ts is missing", [Path], Fix)];
-node_file(_InTheWay, #{path := Path, access := read_write}, _Facts) ->
-    [ok(node_files, "~ts can be read and written", [Path])];
-node_file(InTheWay, #{path := Path, access := _}, _Facts) ->
-    [finding(InTheWay, node_files, "~ts cannot be read and written by this user", [Path],
-             "mode 0666 is usual, as the kernel checks rights itself; Debian: group rdma, `usermod -aG rdma USER`")].
+    [finding(InTheWay, node_files, "~ts is missing", [Path], Fix) || Path <- Paths].
+
+forbidden(_InTheWay, []) ->
+    [];
+forbidden(InTheWay, Paths) ->
+    [finding(InTheWay, node_files, "this user may not read and write ~ts", [lists:join(", ", Paths)],
+             "mode 0666 is usual, as the kernel checks rights itself; else the group that `ls -l` names (Debian: "
+             "rdma): `usermod -aG GROUP USER`")].
+
+usable([]) -> [];
+usable(Paths) -> [ok(node_files, "this user may read and write ~ts", [lists:join(", ", Paths)])].
 
 uverbs(InTheWay, #{devices := [_ | _], node_files := [_RdmaCm]}) ->
     [finding(InTheWay, node_files, "/dev/infiniband/uverbs* are missing", [],
@@ -196,7 +205,7 @@ opened(InTheWay, #{name := Name, usable := no_provider}) ->
              "/dev/infiniband/uverbs* are there")];
 opened(InTheWay, #{name := Name, usable := {refused, Why}}) ->
     [finding(InTheWay, devices, "~ts cannot be used: ~ts", [Name, Why],
-             "let the user of this node read and write /dev/infiniband/uverbs*")];
+             "/dev/infiniband/uverbs* must be there, and this user be able to read and write them; else see `dmesg`")];
 opened(_InTheWay, _Device) ->
     [].
 
