@@ -20,6 +20,7 @@ pub(super) fn connect(
     parameters: &Parameters,
     timeout: Duration,
 ) -> Result<VerbsQueuePair, FabricError> {
+    refusal::check_address(to)?;
     let attempt = Attempt {
         events: Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?),
         to,

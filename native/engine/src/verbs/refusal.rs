@@ -69,18 +69,21 @@ pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
         }
         libc::ENETUNREACH | libc::EHOSTUNREACH => "there is no route to it, or nobody answers there".to_owned(),
         libc::ETIMEDOUT => "nobody answers there".to_owned(),
-        libc::EINVAL if is_link_local(to) => {
-            "a link-local address means nothing without its interface, and a node's name has no place for one; use another \
-             address of the peer"
-                .to_owned()
-        }
         other => std::io::Error::from_raw_os_error(other).to_string(),
     };
     FabricError::NoRoute(format!("no way over verbs to {to}: {why}"))
 }
 
-fn is_link_local(to: SocketAddr) -> bool {
-    matches!(to, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+/// An address that the kernel would look for on whichever interface, until the time is over.
+pub(super) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
+    let SocketAddr::V6(v6) = to else { return Ok(()) };
+    if v6.scope_id() != 0 || !v6.ip().is_unicast_link_local() {
+        return Ok(());
+    }
+    Err(FabricError::NoRoute(format!(
+        "no way over verbs to {to}: a link-local address means nothing without its interface, and a node's name has no place \
+         for one; use another address of the peer"
+    )))
 }
 
 /// A call about the peer's address failed at once.
