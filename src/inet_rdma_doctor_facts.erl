@@ -123,9 +123,9 @@ may_lock(Status) ->
 is_initial_namespace([Line]) -> string:lexemes(Line, " ") =:= [<<"0">>, <<"0">>, <<"4294967295">>];
 is_initial_namespace(_) -> false.
 
-device(Root, Name, #{native := Native, verbs_devices := All} = Live) ->
+device(Root, Name, #{verbs_devices := All} = Live) ->
     Dir = <<"sys/class/infiniband/", Name/binary>>,
-    Verbs = case [Map || #{name := Known} = Map <- All, Known =:= Name] of [Map] -> Map; [] -> #{} end,
+    Verbs = asked(Name, All),
     {Driver, IsSoftware} = driver(Root, Dir),
     #{name => Name,
       driver => Driver,
@@ -133,15 +133,18 @@ device(Root, Name, #{native := Native, verbs_devices := All} = Live) ->
       description => line(Root, [Dir, "/node_desc"]),
       transport => maps:get(transport, Verbs, transport(line(Root, [Dir, "/node_type"]))),
       firmware => line(Root, [Dir, "/fw_ver"]),
-      usable => usable(Native, Verbs),
+      usable => usable(Verbs),
       limits => maps:get(limits, Verbs, #{}),
       ports => [port(Root, Dir, binary_to_integer(Number), Verbs, Live)
                 || Number <- list(Root, [Dir, "/ports"])]}.
 
-usable(_Native, #{refused := Why}) -> {refused, Why};
-usable(_Native, #{ports := _}) -> ok;
-usable(ok, #{}) -> no_provider;
-usable(_Native, #{}) -> unknown.
+asked(_Name, unknown) -> #{unknown => true};
+asked(Name, All) -> hd([Map || #{name := Known} = Map <- All, Known =:= Name] ++ [#{}]).
+
+usable(#{unknown := true}) -> unknown;
+usable(#{refused := Why}) -> {refused, Why};
+usable(#{ports := _}) -> ok;
+usable(#{}) -> no_provider.
 
 transport(<<"4:", _/binary>>) -> iwarp;
 transport(_) -> infiniband.

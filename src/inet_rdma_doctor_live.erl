@@ -11,7 +11,7 @@
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
                   verbs := ok | {error, binary()},
-                  verbs_devices := [map()],
+                  verbs_devices := [map()] | unknown,
                   addresses := [{Interface :: binary(), [binary()]}],
                   otp := binary(),
                   schedulers := pos_integer(),
@@ -34,11 +34,11 @@ look() ->
 native({module, _}) ->
     case inet_rdma_nif:verbs_devices() of
         {ok, Devices} -> {ok, inet_rdma_nif:check_verbs(), Devices};
-        {error, Why} -> {ok, {error, Why}, []}
+        {error, Why} -> {ok, {error, Why}, unknown}
     end;
 native({error, Reason}) ->
     Why = text("the native library is not loaded (~tp)", [Reason]),
-    {{error, Why}, {error, Why}, []}.
+    {{error, Why}, {error, Why}, unknown}.
 
 %% In a process of its own: messages of the sockets that come late end with it.
 isolated(Fun) ->
