@@ -252,6 +252,8 @@ sockname(#inet_rdma_socket{conn = Conn, port = Port, role = Role}) ->
         {_, none, none} -> {ok, {shm, 0}};
         closed -> {error, closed}
     end;
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}}) ->
+    {ok, {verbs, {0, 0, 0, 0}, Port}};
 sockname(#inet_rdma_listener{port = Port}) ->
     {ok, {shm, Port}}.
 

@@ -69,6 +69,7 @@ pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     id: Arc<CmId>,
     inline_bytes: usize,
+    pieces: usize,
     _pd: Arc<ProtectionDomain>,
     _send_queue: Arc<CompletionQueue>,
     _receive_queue: Arc<CompletionQueue>,
@@ -114,6 +115,7 @@ impl QueuePair {
             raw,
             id: Arc::clone(id),
             inline_bytes: granted.max_inline_data as usize,
+            pieces: (granted.max_send_sge as usize).min(PIECES_MAX),
             _pd: Arc::clone(pd),
             _send_queue: Arc::clone(send_queue),
             _receive_queue: Arc::clone(receive_queue),
@@ -156,6 +158,11 @@ impl QueuePair {
     /// Bytes that can go along with a work request.
     pub fn inline_bytes(&self) -> usize {
         self.inline_bytes
+    }
+
+    /// Pieces of memory that one send can have, at most [`PIECES_MAX`].
+    pub fn pieces(&self) -> usize {
+        self.pieces
     }
 
     /// How long a peer that was not ready waits before it tries again, in the code of `ibv_modify_qp(3)`. Only on a

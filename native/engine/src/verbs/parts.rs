@@ -131,8 +131,9 @@ impl Parts {
         &self.id
     }
 
-    pub(super) fn inline_bytes(&self) -> usize {
-        self.qp.inline_bytes()
+    /// Bytes and pieces that can go along with a work request.
+    pub(super) fn inline_limits(&self) -> (usize, usize) {
+        (self.qp.inline_bytes(), self.qp.pieces())
     }
 
     /// What this side says to begin with.

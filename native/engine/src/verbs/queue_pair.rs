@@ -63,7 +63,7 @@ impl QueuePair for VerbsQueuePair {
             })?;
         let parts = &*self.parts;
         let _one_at_a_time = self.copying.lock();
-        if let Some((pieces, count)) = sending::inline(source, total, parts.inline_bytes()) {
+        if let Some((pieces, count)) = sending::inline(source, total, parts.inline_limits()) {
             return parts.with_sending(|sending, outlet| {
                 if sending.room(outlet) == 0 {
                     return Err(FabricError::QueueFull);

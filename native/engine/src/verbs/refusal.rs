@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use inet_rdma_stream::{HELLO_BYTES, Hello};
+use inet_rdma_stream::{HELLO_BYTES, Hello, WireError};
 use inet_rdma_verbs::VerbsError;
 use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
 
@@ -127,21 +127,21 @@ pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
 }
 
 fn rejected(to: SocketAddr, event: &Event) -> FabricError {
-    if event.status == REJECTED_NO_LISTENER {
-        return FabricError::Refused(to.port());
-    }
-    if event.status < 0 {
-        return no_route(to, event.status);
-    }
     match event.private_data.first() {
         Some(&REFUSED_BUSY) => {
-            FabricError::Rejected("its listener has no room; try again, or raise its backlog".to_owned())
+            return FabricError::Rejected("its listener has no room; try again, or raise its backlog".to_owned());
         }
-        Some(&REFUSED_HELLO) => FabricError::Rejected("its log says why".to_owned()),
-        _ => match parse_hello(&event.private_data) {
-            Err(FabricError::Hello(error @ inet_rdma_stream::WireError::Version { .. })) => FabricError::Hello(error),
-            _ => FabricError::Rejected(format!("reason {} of the connection manager", event.status)),
-        },
+        Some(&REFUSED_HELLO) => return FabricError::Rejected("its log says why".to_owned()),
+        _ => {}
+    }
+    if let Err(FabricError::Hello(error @ WireError::Version { .. })) = parse_hello(&event.private_data) {
+        return FabricError::Hello(error);
+    }
+    match event.status {
+        REJECTED_NO_LISTENER => FabricError::Refused(to.port()),
+        // iWARP gives an error's number.
+        errno if errno < 0 => no_route(to, errno),
+        reason => FabricError::Rejected(format!("reason {reason} of the connection manager")),
     }
 }
 

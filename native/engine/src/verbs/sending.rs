@@ -257,15 +257,15 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
 pub(super) fn inline<'a>(
     source: &[&'a [u8]],
     total: usize,
-    inline_bytes: usize,
+    (bytes_max, pieces_max): (usize, usize),
 ) -> Option<([&'a [u8]; PIECES_MAX], usize)> {
-    if total > inline_bytes {
+    if total > bytes_max {
         return None;
     }
     let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
     let mut count = 0;
     for piece in source.iter().filter(|piece| !piece.is_empty()) {
-        *pieces.get_mut(count)? = piece;
+        *pieces[..pieces_max].get_mut(count)? = piece;
         count += 1;
     }
     Some((pieces, count))
