@@ -72,9 +72,9 @@ soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
-test-vm: ## boot two virtual machines with software RDMA devices and test in them
+test-vm: build ## boot two virtual machines with software RDMA devices and test in them (PARTS="contract": see test/vm)
 	-scripts/deps vm
-	test/vm/run --guests 2 test/vm/selftest || [ $$? -eq 77 ]
+	INET_RDMA_EBIN=$(ebin) test/vm/suites $(PARTS) || [ $$? -eq 77 ]
 
 test-elixir: build ## run the ExUnit tests
 	epmd -daemon
@@ -95,7 +95,7 @@ check-beam: ## mix format, and every Elixir and Erlang warning an error
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
 	@mkdir -p _build/check/ct
-	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl)
+	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl)
 	rebar3 compile
 
 dialyzer: ## run Dialyzer over the Erlang and Elixir modules

@@ -22,7 +22,9 @@
     %% Options of the carrier, as after `-inet_rdma'; left out with another carrier.
     rdma => [{atom(), term()}],
     %% More arguments for erl.
-    args => [string()]
+    args => [string()],
+    %% A program and its first arguments; then come erl and its arguments.
+    under => [string()]
 }.
 
 -define(BOOT_TIMEOUT_MS, 60000).
@@ -96,10 +98,11 @@ start_all(Wanted) ->
 launch(Prefix, Options) ->
     Name = maps:get(name, Options, unique(Prefix)),
     Args = args(Name, Options),
+    {Program, First} = program(Options),
     Tag = make_ref(),
     {ok, Peer} = peer:start(#{
         connection => standard_io,
-        exec => erl(),
+        exec => {Program, First},
         args => Args,
         wait_boot => {self(), Tag},
         peer_down => continue
@@ -109,6 +112,12 @@ launch(Prefix, Options) ->
     [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
     remember(Peer, OsPid),
     {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name}}.
+
+program(Options) ->
+    case maps:get(under, Options, []) of
+        [] -> {erl(), []};
+        [Program | First] -> {os:find_executable(Program), First ++ [erl()]}
+    end.
 
 args(Name, Options) ->
     name_flags(Name, maps:get(long, Options, false)) ++
@@ -132,7 +141,7 @@ await_boot({Tag, #{peer := Peer} = Node}) ->
     receive
         {Tag, {started, Name, Peer}} -> Node#{node := Name};
         {Tag, {boot_failed, Reason, Peer}} -> error({boot_failed, Reason, Node})
-    after ?BOOT_TIMEOUT_MS -> error({boot_timed_out, Node})
+    after inet_rdma_test_wait:patience(?BOOT_TIMEOUT_MS) -> error({boot_timed_out, Node})
     end.
 
 %% Runs a node that evaluates `Expression' and halts; its exit status and all that it wrote. For nodes that
@@ -141,11 +150,12 @@ await_boot({Tag, #{peer := Peer} = Node}) ->
 run(Prefix, Options, Expression) ->
     Node = args(maps:get(name, Options, unique(Prefix)), Options),
     Args = Node ++ ["-noinput", "-eval", Expression ++ ", halt(0)."],
-    Port = open_port({spawn_executable, erl()}, [
-        {args, Args}, {env, [{"ERL_CRASH_DUMP", "/dev/null"}]}, exit_status, stderr_to_stdout, hide
+    {Program, First} = program(Options),
+    Port = open_port({spawn_executable, Program}, [
+        {args, First ++ Args}, {env, [{"ERL_CRASH_DUMP", "/dev/null"}]}, exit_status, stderr_to_stdout, hide
     ]),
     {os_pid, OsPid} = erlang:port_info(Port, os_pid),
-    Timer = erlang:send_after(?BOOT_TIMEOUT_MS, self(), {took_too_long, Port}),
+    Timer = erlang:send_after(inet_rdma_test_wait:patience(?BOOT_TIMEOUT_MS), self(), {took_too_long, Port}),
     Result = collect(Port, OsPid, []),
     _ = erlang:cancel_timer(Timer),
     Result.
@@ -180,7 +190,7 @@ stop_all() ->
 
 -spec call(t(), module(), atom(), [term()]) -> term().
 call(Node, Module, Function, Args) ->
-    call(Node, Module, Function, Args, ?CALL_TIMEOUT_MS).
+    call(Node, Module, Function, Args, inet_rdma_test_wait:patience(?CALL_TIMEOUT_MS)).
 
 -spec call(t(), module(), atom(), [term()], timeout()) -> term().
 call(#{peer := Peer}, Module, Function, Args, TimeoutMs) ->

@@ -1,17 +1,27 @@
 %% Bounded waits on conditions: the only way in which these tests let time pass.
 -module(inet_rdma_test_wait).
 
--export([until/3, holds/3]).
+-export([until/3, holds/3, patience/1]).
 
 -define(INTERVAL_MS, 10).
-%% A machine that does much else at the same time needs longer; where all goes well nobody waits to the end.
--define(SLOWNESS, 3).
+%% A machine that does much else at the same time needs longer; where all goes well nobody waits to the end. An emulated
+%% machine needs longer still, and says so in this variable.
+-define(SLOWNESS, "INET_RDMA_TEST_SLOWNESS").
+-define(USUAL_SLOWNESS, 3).
+
+%% A limit for what is much faster where all goes well, longer on a machine that is slower than usual.
+-spec patience(non_neg_integer()) -> non_neg_integer().
+patience(TimeoutMs) ->
+    TimeoutMs * slowness() div ?USUAL_SLOWNESS.
+
+slowness() ->
+    list_to_integer(os:getenv(?SLOWNESS, integer_to_list(?USUAL_SLOWNESS))).
 
 %% Asks `Condition' until it answers `true' or `{ok, Value}'; returns `true' or `Value'.
 %% Fails, with what it waited for and the last answer, when that has not come true after three times `TimeoutMs'.
 -spec until(What :: term(), TimeoutMs :: non_neg_integer(), Condition :: fun(() -> term())) -> term().
 until(What, TimeoutMs, Condition) ->
-    WaitMs = ?SLOWNESS * TimeoutMs,
+    WaitMs = slowness() * TimeoutMs,
     until_deadline(What, WaitMs, now_ms() + WaitMs, Condition).
 
 until_deadline(What, WaitMs, Deadline, Condition) ->

@@ -1,0 +1,145 @@
+%% What the suites of the virtual machines share: the devices, what the kernel's RDMA stack holds, nodes on them.
+-module(inet_rdma_vm).
+
+-export([device/1, nodes_on/3, name_at/3, pair/1, call/4, name/1, cast/4]).
+-export([resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
+-export([stream_both_ways/4, receiver/3, await_stream/2]).
+-export_type([resources/0]).
+
+%% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has some of its own.
+-type resources() :: #{string() => #{string() => non_neg_integer()}}.
+
+%% The words of the environment about the devices of this kind, see test/vm/driver.
+-spec device(rxe | siw) -> [string()].
+device(rxe) -> words("INET_RDMA_TEST_RXE");
+device(siw) -> words("INET_RDMA_TEST_SIW").
+
+words(Variable) ->
+    case os:getenv(Variable) of
+        false -> error({not_set, Variable, "test/vm/suites sets it"});
+        Value -> string:lexemes(Value, " ")
+    end.
+
+%% So many nodes whose names have this address.
+-spec nodes_on(string(), [string()], inet_rdma_test_node:options()) -> [inet_rdma_test_node:t()].
+nodes_on(Address, Prefixes, Options) ->
+    inet_rdma_test_node:start_all([{Prefix, name_at(Prefix, Address, Options)} || Prefix <- Prefixes]).
+
+%% Options of a node with this address in its name; over verbs, if they do not say otherwise. What takes a moment
+%% elsewhere may take long in an emulated machine that shares its processor. Left to itself, global would end links that
+%% no case has touched.
+-spec name_at(string(), string(), inet_rdma_test_node:options()) -> inet_rdma_test_node:options().
+name_at(Prefix, Address, Options) ->
+    Rdma = maps:get(rdma, Options, [{fabric, verbs}]),
+    Defaults = #{name => inet_rdma_test_node:unique(Prefix) ++ "@" ++ Address, long => true},
+    maps:merge(Defaults, Options#{
+        rdma => [{connect_timeout_ms, 60000} | Rdma],
+        args => lists:append([
+            ["-kernel", "net_setuptime", "60"],
+            ["-kernel", "prevent_overlapping_partitions", "false"],
+            maps:get(args, Options, [])
+        ])
+    }).
+
+%% The pair of nodes that a group's cases share, connected.
+-spec pair([{atom(), term()}]) -> [inet_rdma_test_node:t()].
+pair(Config) ->
+    [A, B] = proplists:get_value(pair, Config),
+    ok = inet_rdma_test_node:connect(A, B),
+    [A, B].
+
+call(Node, Module, Function, Args) ->
+    inet_rdma_test_node:call(Node, Module, Function, Args).
+
+cast(#{peer := Peer}, Module, Function, Args) ->
+    peer:cast(Peer, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
+
+%% What a node knows of its connection to another.
+-spec info(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> inet_rdma:info().
+info(Node, Peer) ->
+    call(Node, inet_rdma, info, [name(Peer)]).
+
+-spec resources() -> resources().
+resources() ->
+    resources([]).
+
+%% Of the guest that this command line leads to.
+-spec resources([string()]) -> resources().
+resources(Under) ->
+    Output = os:cmd(lists:flatten(lists:join(" ", Under ++ ["rdma", "resource", "show"]))),
+    Resources = maps:from_list([counts(Line) || Line <- string:lexemes(Output, "\n")]),
+    true = map_size(Resources) > 0,
+    Resources.
+
+%% 0: rxe_local: pd 1 cq 1 qp 1 cm_id 4 mr 0 ctx 2 srq 0
+counts(Line) ->
+    [_Index, Device | Counts] = string:lexemes(Line, ": "),
+    {Device, maps:from_list(pairs(Counts))}.
+
+pairs([Key, Count | Rest]) -> [{Key, list_to_integer(Count)} | pairs(Rest)];
+pairs([]) -> [].
+
+%% Waits until the kernel holds no more than it did then.
+-spec await_resources(resources()) -> ok.
+await_resources(Before) ->
+    await_resources([], Before).
+
+-spec await_resources([string()], resources()) -> ok.
+await_resources(Under, Before) ->
+    inet_rdma_test_wait:until({resources_are_freed, Before}, 10000, fun() ->
+        case grown(Before, resources(Under)) of
+            [] -> true;
+            Grown -> {Grown, os:cmd("rdma resource show qp; rdma resource show cm_id")}
+        end
+    end),
+    ok.
+
+grown(Before, Now) ->
+    [
+        {Device, Key, {before, Count}, {now, NowCount}}
+     || {Device, Counts} <- maps:to_list(Before),
+        {Key, Count} <- maps:to_list(Counts),
+        NowCount <- [map_get(Key, map_get(Device, Now))],
+        NowCount > Count
+    ].
+
+-spec watch(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> {inet_rdma_test_node:t(), pid(), integer()}.
+watch(Node, Peer) ->
+    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
+    {Node, Watcher, erlang:monotonic_time(millisecond)}.
+
+%% Fails when it comes later than after so many milliseconds from now.
+-spec await_nodedown({inet_rdma_test_node:t(), pid(), integer()}, integer(), non_neg_integer()) -> ok.
+await_nodedown({Node, Watcher, _}, StartMs, BoundMs) ->
+    inet_rdma_test_wait:until({nodedown_at, name(Node)}, BoundMs, fun() ->
+        call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []
+    end),
+    TookMs = erlang:monotonic_time(millisecond) - StartMs,
+    ct:pal("~p: nodedown after ~b ms", [name(Node), TookMs]),
+    case TookMs =< BoundMs of
+        true -> ok;
+        false -> error({nodedown_too_late, {took_ms, TookMs}, {bound_ms, BoundMs}})
+    end.
+
+%% Streams of so many numbered and hashed messages from each of so many senders, both ways.
+-spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
+stream_both_ways([A, B], Kind, Senders, Count) ->
+    AtA = receiver(A, Senders, Count),
+    AtB = receiver(B, Senders, Count),
+    _ = call(A, inet_rdma_test_stream, senders, [name(B), AtB, Kind, Senders, Count]),
+    _ = call(B, inet_rdma_test_stream, senders, [name(A), AtA, Kind, Senders, Count]),
+    await_stream(A, AtA),
+    await_stream(B, AtB).
+
+-spec receiver(inet_rdma_test_node:t(), pos_integer(), pos_integer()) -> atom().
+receiver(Node, Senders, Count) ->
+    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
+    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
+    Name.
+
+-spec await_stream(inet_rdma_test_node:t(), atom()) -> ok.
+await_stream(Node, Receiver) ->
+    _ = inet_rdma_test_node:call(Node, inet_rdma_test_stream, await, [Receiver, 20000], infinity),
+    ok.

@@ -1,0 +1,351 @@
+%% Nodes of one machine over an RDMA device: what they say to each other arrives, their ends are noticed and leave
+%% nothing in the kernel, and what does not work says what to do.
+-module(verbs_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
+-export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1]).
+-export([bulk_is_direct/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
+-export([streams/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
+-export([one_port_serves_both_fabrics/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
+-export([no_verbs_on_this_machine/1, too_little_locked_memory/1, wrong_cookie_and_wrong_address/1]).
+
+-define(MB, 1048576).
+-define(TICKTIME_S, 60).
+
+suite() ->
+    [{timetrap, {minutes, 12}}].
+
+all() ->
+    [{group, rxe}, {group, siw}].
+
+groups() ->
+    Cases = [
+        ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_is_direct,
+        simultaneous_connects, hundred_connects_leave_nothing, streams, refused_streams_say_what_to_do,
+        hidden_node_with_an_ipv6_name, one_port_serves_both_fabrics, killed_and_back_under_the_same_name,
+        stopped_nodes_leave_nothing, no_verbs_on_this_machine, too_little_locked_memory,
+        wrong_cookie_and_wrong_address
+    ],
+    [{rxe, [], Cases}, {siw, [], Cases}].
+
+%% Nodes take seconds to start here, so the cases share a pair.
+init_per_group(Kind, Config) ->
+    [Device, Ipv4, Ipv6] = inet_rdma_vm:device(Kind),
+    Before = inet_rdma_vm:resources(),
+    Pair = inet_rdma_vm:nodes_on(Ipv4, ["a", "b"], #{}),
+    [{device, Device}, {ipv4, Ipv4}, {ipv6, Ipv6}, {before, Before}, {pair, Pair} | Config].
+
+%% All nodes were ended the hard way or by themselves: nothing of them is left.
+end_per_group(_Kind, Config) ->
+    inet_rdma_test_node:stop_all(),
+    inet_rdma_vm:await_resources(proplists:get_value(before, Config)).
+
+%% What a case has started beside the pair.
+end_per_testcase(_Case, Config) ->
+    [] = [Pid || #{os_pid := Pid} <- proplists:get_value(pair, Config), not inet_rdma_test_os:is_alive(Pid)],
+    ok.
+
+ping_and_calls(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    ?assertEqual(pong, call(B, net_adm, ping, [name(A)])),
+    ?assertEqual(name(B), call(A, rpc, call, [name(B), erlang, node, []])),
+    ?assertEqual(name(A), call(B, erpc, call, [name(A), erlang, node, []])),
+    ?assertError({exception, bad, _}, call(A, erpc, call, [name(B), erlang, error, [bad]])),
+    ok = call(A, inet_rdma_test_remote, many_calls, [name(B), 50]),
+    {Micros, _} = call(A, timer, tc, [inet_rdma_test_remote, many_calls, [name(B), 1]]),
+    ct:pal("a call takes ~b us", [Micros]).
+
+links_monitors_and_spawns(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    [
+        ok = call(X, inet_rdma_test_remote, Function, [name(Y)])
+     || {X, Y} <- [{A, B}, {B, A}],
+        Function <- [spawn_answers, spawn_request_answers, link_breaks, monitor_fires]
+    ],
+    ok = call(A, inet_rdma_test_remote, large_exit_by_monitor, [name(B), ?MB]),
+    ok = call(B, inet_rdma_test_remote, large_exit_by_link, [name(A), ?MB]).
+
+sizes_both_ways(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Sizes = [1, 64, 1023, 1024, 1025, 16384, 65535, 65536, 65537, 300000, ?MB + 1, 5 * ?MB],
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), Sizes]),
+    ok = call(B, inet_rdma_test_data, send_and_compare, [name(A), Sizes]).
+
+order_under_mixed_sizes(Config) ->
+    inet_rdma_vm:stream_both_ways(inet_rdma_vm:pair(Config), mixed, 3, 200).
+
+bulk_is_direct(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [?MB, ?MB, ?MB]]),
+    #{fabric := verbs, why := Why, percent_direct_sent := Sent} = Info = inet_rdma_vm:info(A, B),
+    #{fabric := verbs, percent_direct_received := Received} = inet_rdma_vm:info(B, A),
+    ct:pal("~ts~n~p % direct", [Why, Sent]),
+    [
+        ?assertNotEqual(nomatch, string:find(Why, Word))
+     || Word <- [proplists:get_value(device, Config), proplists:get_value(ipv4, Config), "fabric"]
+    ],
+    ?assert(Sent > 0),
+    ?assert(Received > 0),
+    [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, receives_posted, completions, events_armed]].
+
+simultaneous_connects(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    {Counter, ok} = call(A, inet_rdma_test_watch, collisions, []),
+    [collide(A, B) || _ <- lists:seq(1, 15)],
+    ct:pal("~b of 15 rounds had two attempts under way at once", [
+        length(call(A, inet_rdma_test_watch, seen, [Counter]))
+    ]),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 200000]]).
+
+collide(A, B) ->
+    disconnect(A, B),
+    AtMicros = os:system_time(microsecond) + 50000,
+    ?assertEqual([true, true], both(A, B, connect_at, [AtMicros])).
+
+hundred_connects_leave_nothing(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    cycles(A, B, 5),
+    Resources = inet_rdma_vm:resources(),
+    Footprints = [{Node, inet_rdma_test_os:footprint(OsPid)} || #{os_pid := OsPid} = Node <- [A, B]],
+    cycles(A, B, 100),
+    inet_rdma_vm:await_resources(Resources),
+    [inet_rdma_test_os:await_footprint(OsPid, Before) || {#{os_pid := OsPid}, Before} <- Footprints],
+    ct:pal("~p~n~p", [maps:get(proplists:get_value(device, Config), Resources), [F || {_, F} <- Footprints]]).
+
+%% Each side closes in turn, and the other connects with a message.
+cycles(A, B, Count) ->
+    disconnect(A, B),
+    [
+        begin
+            {X, Y} = case I rem 2 of 0 -> {A, B}; 1 -> {B, A} end,
+            Size = case I rem 10 of 0 -> 200000; _ -> 100 end,
+            ok = call(X, inet_rdma_test_data, send_and_compare, [name(Y), [Size]]),
+            disconnect(X, Y)
+        end
+     || I <- lists:seq(1, Count)
+    ].
+
+streams(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Before = inet_rdma_vm:resources(),
+    [stream(A, B, proplists:get_value(Address, Config)) || Address <- [ipv4, ipv6]],
+    inet_rdma_vm:await_resources(Before).
+
+stream(A, B, Address) ->
+    {ok, Ip} = inet:parse_address(Address),
+    Options = [{fabric, verbs}],
+    {ok, Port, Listener} = call(A, inet_rdma_test_end, listen, [0, Options]),
+    Waiting = self(),
+    Accepting = spawn_link(fun() -> Waiting ! {accepted, do(A, Listener, accept_end, [])} end),
+    {ok, Client} = call(B, inet_rdma_test_end, connect, [Ip, Port, Options]),
+    {ok, Server} = receive {accepted, Accepted} -> Accepted after 60000 -> error({never_accepted, Accepting}) end,
+    ?assertEqual({ok, {verbs, Ip, Port}}, do(B, Client, peername, [])),
+    ?assertEqual({ok, {verbs, Ip, Port}}, do(A, Server, sockname, [])),
+    {ok, Own} = do(B, Client, sockname, []),
+    ?assertMatch({verbs, Ip, OwnPort} when OwnPort > 0, Own),
+    ?assertEqual({ok, Own}, do(A, Server, peername, [])),
+    [
+        begin
+            {ok, Bytes, Hash} = do(Sender, From, send_made, [Bytes]),
+            ?assertEqual({Bytes, Hash}, do(Receiver, To, collect_hash, [Bytes]))
+        end
+     || Bytes <- [1, 1000, 100000],
+        {Sender, From, Receiver, To} <- [{A, Server, B, Client}, {B, Client, A, Server}]
+    ],
+    ok = do(B, Client, start_sending, [2 * ?MB]),
+    {_, Hash} = do(A, Server, collect_hash, [2 * ?MB]),
+    {ok, _, Hash} = do(B, Client, sent, []),
+    #{fabric := verbs, percent_direct_sent := Percent} = do(B, Client, info, []),
+    ct:pal("~ts: ~p % direct", [Address, Percent]),
+    ?assert(Percent > 0),
+    ok = do(B, Client, close, []),
+    ?assertEqual({error, closed}, do(A, Server, recv, [0])),
+    [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
+    ok.
+
+%% On a port where somebody listens, over the other fabric where that matters.
+refused_streams_say_what_to_do(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    {ok, Port, Shm} = call(A, inet_rdma_test_end, listen, [0, [{fabric, shm}]]),
+    Connect = fun(Host, Options) ->
+        {error, Reason} = call(B, inet_rdma_test_end, connect, [Host, Port, Options]),
+        Text = call(B, inet_rdma, format_error, [Reason]),
+        ct:pal("~p, ~p: ~p~n~ts", [Host, Options, Reason, Text]),
+        {Reason, Text}
+    end,
+    Ipv4 = proplists:get_value(ipv4, Config),
+    {econnrefused, _} = Connect(Ipv4, [{fabric, verbs}]),
+    {{no_route, _}, Loopback} = Connect("127.0.0.1", [{fabric, verbs}]),
+    contains(Loopback, ["127.0.0.1", "no RDMA device has an address in its network", "rdma link"]),
+    {{no_route, _}, NoRdma} = Connect("10.9.2." ++ lists:last(string:lexemes(Ipv4, ".")), [{fabric, verbs}]),
+    contains(NoRdma, ["no RDMA device has an address in its network", "rdma link"]),
+    {{no_route, _}, NoRoute} = Connect("192.0.2.1", [{fabric, verbs}]),
+    contains(NoRoute, ["no route"]),
+    {{no_route, _}, LinkLocal} = Connect("fe80::1", [{fabric, verbs}]),
+    contains(LinkLocal, ["link-local", "use another address"]),
+    ok = do(A, Shm, stop, []).
+
+hidden_node_with_an_ipv6_name(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    [Hidden] = inet_rdma_vm:nodes_on(proplists:get_value(ipv6, Config), ["hidden"], #{args => ["-hidden"]}),
+    ok = inet_rdma_test_node:connect(A, Hidden),
+    ?assertEqual(pong, call(Hidden, net_adm, ping, [name(B)])),
+    ?assertEqual([name(Hidden)], call(A, erlang, nodes, [hidden])),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])),
+    ?assertEqual(name(Hidden), call(A, rpc, call, [name(Hidden), erlang, node, []])),
+    ok = call(Hidden, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, 200000]]),
+    #{fabric := verbs, why := Why} = inet_rdma_vm:info(A, Hidden),
+    ct:pal("~ts", [Why]),
+    contains(Why, [proplists:get_value(ipv6, Config)]),
+    inet_rdma_test_node:stop(Hidden),
+    inet_rdma_test_node:await_nodes(A, [name(B)]).
+
+%% C and D may use either fabric; A uses verbs only, D shm only.
+one_port_serves_both_fabrics(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Ipv4 = proplists:get_value(ipv4, Config),
+    [C, D] = inet_rdma_test_node:start_all([
+        {"c", inet_rdma_vm:name_at("c", Ipv4, #{rdma => [{fabric, auto}]})},
+        {"d", inet_rdma_vm:name_at("d", Ipv4, #{rdma => [{fabric, shm}]})}
+    ]),
+    ok = call(A, inet_rdma_test_log, install, []),
+    ?assertEqual(pang, call(A, net_adm, ping, [name(D)])),
+    [Line | _] = [Line || Line <- call(A, inet_rdma_test_log, lines, []), string:find(Line, "inet_rdma") =/= nomatch],
+    ct:pal("~ts", [Line]),
+    ok = inet_rdma_test_node:connect(C, D),
+    ok = inet_rdma_test_node:connect(A, C),
+    Fabrics = [{Peer, Fabric, Why} || Peer <- [A, D], #{fabric := Fabric, why := Why} <- [inet_rdma_vm:info(C, Peer)]],
+    [{A, verbs, WhyVerbs}, {D, shm, WhyShm}] = Fabrics,
+    ct:pal("~ts~n~ts", [WhyVerbs, WhyShm]),
+    contains(WhyShm, ["the same host"]),
+    [ok = call(C, inet_rdma_test_data, echo_and_compare, [name(Peer), [0, 1000, 200000]]) || Peer <- [A, D]],
+    [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
+    inet_rdma_test_node:await_nodes(A, [name(B)]).
+
+%% With streams both ways, so that the queues are full.
+killed_and_back_under_the_same_name(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Options = inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{}),
+    Before = inet_rdma_vm:resources(),
+    [
+        begin
+            C = inet_rdma_test_node:start("c", Options),
+            ok = inet_rdma_test_node:connect(A, C),
+            AtC = inet_rdma_vm:receiver(C, 2, 10000),
+            AtA = inet_rdma_vm:receiver(A, 2, 10000),
+            Senders = call(A, inet_rdma_test_stream, senders, [name(C), AtC, mixed, 2, 10000]),
+            _ = call(C, inet_rdma_test_stream, senders, [name(A), AtA, mixed, 2, 10000]),
+            ok = call(A, inet_rdma_test_data, send_and_compare, [name(C), [100000]]),
+            Watched = inet_rdma_vm:watch(A, C),
+            StartMs = erlang:monotonic_time(millisecond),
+            inet_rdma_test_node:kill(C),
+            inet_rdma_vm:await_nodedown(Watched, StartMs, ?TICKTIME_S * 1250),
+            inet_rdma_test_node:await_nodes(A, [name(B)]),
+            [true = call(A, erlang, exit, [Pid, kill]) || Pid <- [call(A, erlang, whereis, [AtA]) | Senders]],
+            inet_rdma_vm:await_resources(Before)
+        end
+     || _ <- [first, again]
+    ].
+
+%% A node whose distribution was started by hand can end it; then it stops in order.
+stopped_nodes_leave_nothing(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Ipv4 = proplists:get_value(ipv4, Config),
+    Before = inet_rdma_vm:resources(),
+    Late = inet_rdma_test_node:start("late", (inet_rdma_vm:name_at("late", Ipv4, #{}))#{name => none}),
+    Name = list_to_atom(inet_rdma_test_node:unique("late") ++ "@" ++ Ipv4),
+    Start = fun() ->
+        {ok, _} = call(Late, net_kernel, start, [[Name, longnames]]),
+        true = call(Late, erlang, set_cookie, [inet_rdma_test]),
+        Named = Late#{node := call(Late, erlang, node, [])},
+        ok = inet_rdma_test_node:connect(Named, A),
+        ok = call(A, inet_rdma_test_data, send_and_compare, [name(Named), [?MB]])
+    end,
+    Stop = fun() ->
+        ok = call(Late, net_kernel, stop, []),
+        inet_rdma_test_node:await_nodes(A, [name(B)]),
+        inet_rdma_vm:await_resources(Before)
+    end,
+    Start(),
+    Stop(),
+    Footprint = inet_rdma_test_os:footprint(maps:get(os_pid, Late)),
+    Start(),
+    Stop(),
+    inet_rdma_test_os:await_footprint(maps:get(os_pid, Late), Footprint),
+    ct:pal("~p", [Footprint]),
+    Start(),
+    ok = inet_rdma_vm:cast(Late, init, stop, []),
+    inet_rdma_test_node:await_exit(Late, 20000),
+    inet_rdma_test_node:await_nodes(A, [name(B)]),
+    inet_rdma_vm:await_resources(Before).
+
+no_verbs_on_this_machine(Config) ->
+    Hide = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/infiniband && exec \"$@\"", "sh"],
+    {Status, Output} = run(Config, "n", #{under => Hide}, "true"),
+    ?assertNotEqual(0, Status),
+    contains(Output, ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]),
+    %% With shm there is no need for it; the other host is out of reach, and a line says why.
+    Ping = "pang = net_adm:ping('x@10.9.2.77')",
+    {0, Without} = run(Config, "n", #{under => Hide, rdma => [{fabric, auto}]}, Ping),
+    contains(Without, ["another host", "/dev/infiniband/rdma_cm", "modprobe rdma_ucm"]).
+
+%% Root may lock as much as it likes, whatever the limit is.
+too_little_locked_memory(Config) ->
+    [A, _] = inet_rdma_vm:pair(Config),
+    Limited = ["sh", "-c", "ulimit -l 64; cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups "
+               "--inh-caps=-all \"$@\"", "sh"],
+    {0, Output} = run(Config, "n", #{under => Limited}, ping(pang, A)),
+    contains(Output, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes", "landing_buffers"]),
+    %% So little that the limit suffices.
+    Small = [{fabric, verbs}, {ring_bytes, 4096}, {landing_buffers, 0}, {receive_slots, 16}],
+    {0, _} = run(Config, "n", #{under => Limited, rdma => Small}, ping(pong, A)).
+
+wrong_cookie_and_wrong_address(Config) ->
+    [A, _] = inet_rdma_vm:pair(Config),
+    ok = call(A, inet_rdma_test_log, install, []),
+    [Name, Ipv4] = string:lexemes(atom_to_list(name(A)), "@"),
+    Elsewhere = Name ++ "@10.9.2." ++ lists:last(string:lexemes(Ipv4, ".")),
+    Expression = ping(pang, A) ++ ", pang = net_adm:ping('" ++ Elsewhere ++ "')",
+    {0, Output} = run(Config, "stranger", #{cookie => "another"}, Expression),
+    contains(Output, [Elsewhere, "no RDMA device has an address in its network", "rdma link"]),
+    inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
+        call(A, inet_rdma_test_log, contains, ["stranger"])
+    end).
+
+ping(Answer, Node) ->
+    lists:flatten(io_lib:format("~p = net_adm:ping(~p)", [Answer, name(Node)])).
+
+run(Config, Prefix, Options, Expression) ->
+    Address = proplists:get_value(ipv4, Config),
+    {Status, Output} = inet_rdma_test_node:run(Prefix, inet_rdma_vm:name_at(Prefix, Address, Options), Expression),
+    ct:pal("exit status ~p~n~ts", [Status, Output]),
+    {Status, Output}.
+
+contains(Text, Words) ->
+    ?assertEqual([], [Word || Word <- Words, string:find(Text, Word) =:= nomatch]).
+
+disconnect(A, B) ->
+    [ok, ok] = both(A, B, disconnect_and_wait, []).
+
+both(A, B, Function, Args) ->
+    Parent = self(),
+    Calls = [
+        spawn_monitor(fun() -> Parent ! {self(), call(X, inet_rdma_test_remote, Function, [name(Y) | Args])} end)
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
+    [
+        receive
+            {Pid, Answer} -> demonitor(Ref, [flush]), Answer;
+            {'DOWN', Ref, process, Pid, Reason} -> error(Reason)
+        end
+     || {Pid, Ref} <- Calls
+    ].
+
+do(Node, End, Function, Args) ->
+    call(Node, inet_rdma_test_end, do, [End, Function, Args]).
+
+call(Node, Module, Function, Args) -> inet_rdma_vm:call(Node, Module, Function, Args).
+
+name(Node) -> inet_rdma_vm:name(Node).

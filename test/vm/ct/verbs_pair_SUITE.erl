@@ -1,0 +1,241 @@
+%% Nodes of two machines over an RDMA device: what they say to each other arrives, also over a bad link; a link or a
+%% machine that is gone is noticed within the tick time, and leaves nothing behind.
+-module(verbs_pair_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
+-export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
+-export([short_cut/1, interface_down_and_up/1, long_cut/1, killed_and_back/1, guest_2_loses_power/1]).
+
+-define(MB, 1048576).
+-define(OTHER, "guest2").
+-define(TICKTIME_S, 8).
+%% A node is down after the tick time and a quarter of it at most. A watcher learns it a moment later, and that moment
+%% is long in an emulated machine.
+-define(NODEDOWN_MS, ?TICKTIME_S * 1250 + 5000).
+
+suite() ->
+    [{timetrap, {minutes, 10}}].
+
+all() ->
+    [{group, rxe}, {group, siw}].
+
+groups() ->
+    Cases = [
+        calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut,
+        interface_down_and_up, long_cut, killed_and_back
+    ],
+    %% There is no guest 2 after the last.
+    [{rxe, [], Cases}, {siw, [], Cases ++ [guest_2_loses_power]}].
+
+init_per_group(Kind, Config) ->
+    [Device, Own, Theirs, Interface] = inet_rdma_vm:device(Kind),
+    Before = inet_rdma_vm:resources(),
+    A = inet_rdma_test_node:start("a", options("a", Own, [])),
+    B = inet_rdma_test_node:start("b", options("b", Theirs, there())),
+    [
+        {device, Device}, {interface, Interface}, {their_address, Theirs}, {pair, [A, B]}, {before, Before} | Config
+    ].
+
+options(Prefix, Address, Under) ->
+    Args = ["-kernel", "net_ticktime", integer_to_list(?TICKTIME_S)],
+    inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args}).
+
+%% Runs a program on guest 2 with its words as they are. Its end is that of the session's standard input.
+there() ->
+    ["bash", "-c", "exec ssh \"$0\" \"exec$(printf ' %q' \"$@\")\"", ?OTHER].
+
+end_per_group(_Kind, Config) ->
+    inet_rdma_test_node:stop_all(),
+    inet_rdma_vm:await_resources(proplists:get_value(before, Config)).
+
+%% The link is whole again, whatever became of the case.
+end_per_testcase(guest_2_loses_power, _Config) ->
+    ok;
+end_per_testcase(_Case, Config) ->
+    Interface = proplists:get_value(interface, Config),
+    on_both("tc qdisc del dev " ++ Interface ++ " root 2>/dev/null; ip link set " ++ Interface ++ " up"),
+    ok.
+
+calls_and_sizes_both_ways(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    ?assertEqual(pong, call(B, net_adm, ping, [name(A)])),
+    ?assertEqual(name(B), call(A, rpc, call, [name(B), erlang, node, []])),
+    ?assertEqual(name(A), call(B, erpc, call, [name(A), erlang, node, []])),
+    {Micros, _} = call(A, timer, tc, [inet_rdma_test_remote, many_calls, [name(B), 1]]),
+    Sizes = [1, 64, 1024, 16384, 65536, 65537, 300000, ?MB + 1, 3 * ?MB],
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), Sizes]),
+    ok = call(B, inet_rdma_test_data, send_and_compare, [name(A), Sizes]),
+    #{fabric := verbs, why := Why, percent_direct_sent := Sent} = inet_rdma_vm:info(A, B),
+    #{fabric := verbs, percent_direct_received := Received} = inet_rdma_vm:info(B, A),
+    ct:pal("a call takes ~b us~n~ts~n~p % direct", [Micros, Why, Sent]),
+    ?assertNotEqual(nomatch, string:find(Why, proplists:get_value(device, Config))),
+    ?assertNotEqual(nomatch, string:find(Why, proplists:get_value(their_address, Config))),
+    ?assert(Sent > 0),
+    ?assert(Received > 0).
+
+order_both_ways(Config) ->
+    inet_rdma_vm:stream_both_ways(inet_rdma_vm:pair(Config), mixed, 3, 200).
+
+lossy_link(Config) -> stays_connected(Config, "loss 1%").
+
+slow_link(Config) -> stays_connected(Config, "delay 10ms").
+
+%% 48 ms there and back.
+very_slow_link(Config) -> stays_connected(Config, "delay 24ms").
+
+stays_connected(Config, Netem) ->
+    Pair = inet_rdma_vm:pair(Config),
+    Watched = watch(Pair),
+    on_both("tc qdisc add dev " ++ proplists:get_value(interface, Config) ++ " root netem limit 10000 " ++ Netem),
+    StartMs = erlang:monotonic_time(millisecond),
+    inet_rdma_vm:stream_both_ways(Pair, mixed, 2, 150),
+    [A, B] = Pair,
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
+    ct:pal("~s: ~b ms~n~s", [
+        Netem, erlang:monotonic_time(millisecond) - StartMs,
+        os:cmd("tc -s qdisc show dev " ++ proplists:get_value(interface, Config) ++ " | grep Sent")
+    ]),
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher, _} <- Watched].
+
+%% Nothing comes through for two seconds.
+short_cut(Config) ->
+    cut_for_less_than_the_tick_time(Config, fun(Interface) ->
+        on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
+        receive after 2000 -> ok end,
+        on_both("tc qdisc del dev " ++ Interface ++ " root")
+    end).
+
+interface_down_and_up(Config) ->
+    cut_for_less_than_the_tick_time(Config, fun(Interface) ->
+        [] = os:cmd("ip link set " ++ Interface ++ " down"),
+        receive after 1000 -> ok end,
+        [] = os:cmd("ip link set " ++ Interface ++ " up")
+    end).
+
+%% Either the connection lives and all that was sent arrives in order, or both nodes see its end and find each other
+%% again.
+cut_for_less_than_the_tick_time(Config, Cut) ->
+    [A, B] = Pair = inet_rdma_vm:pair(Config),
+    Watched = watch(Pair),
+    Streams = start_streams(Pair),
+    StartMs = erlang:monotonic_time(millisecond),
+    Cut(proplists:get_value(interface, Config)),
+    Outcome = inet_rdma_test_wait:until(streams_arrive_or_the_connection_ends, 20000, fun() ->
+        Ended = [Node || {Node, Watcher, _} <- Watched, call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []],
+        Waiting = [Receiver || {Receiver, Name} <- Streams, not is_done(Receiver, Name)],
+        case {Ended, Waiting} of
+            {[], []} -> {ok, survived};
+            {[], _} -> still_under_way;
+            {_, _} -> {ok, ended}
+        end
+    end),
+    case Outcome of
+        survived ->
+            ct:pal("the connection survived the cut; all messages arrived in order");
+        ended ->
+            [inet_rdma_vm:await_nodedown(Watch, StartMs, 2 * ?NODEDOWN_MS) || Watch <- Watched],
+            ct:pal("the connection did not survive the cut; both nodes saw its end")
+    end,
+    stop_streams(Streams),
+    come_together(A, B).
+
+long_cut(Config) ->
+    [A, B] = Pair = inet_rdma_vm:pair(Config),
+    Interface = proplists:get_value(interface, Config),
+    Watched = watch(Pair),
+    Streams = start_streams(Pair),
+    on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
+    StartMs = erlang:monotonic_time(millisecond),
+    [inet_rdma_vm:await_nodedown(Watch, StartMs, ?NODEDOWN_MS) || Watch <- Watched],
+    on_both("tc qdisc del dev " ++ Interface ++ " root"),
+    stop_streams(Streams),
+    come_together(A, B).
+
+%% The other machine's kernel may tell of the end of a process there; the name is used again.
+killed_and_back(Config) ->
+    [A, _] = inet_rdma_vm:pair(Config),
+    Options = options("c", proplists:get_value(their_address, Config), there()),
+    Before = inet_rdma_vm:resources(),
+    BeforeThere = inet_rdma_vm:resources(["ssh", ?OTHER]),
+    Footprint = inet_rdma_test_os:footprint(maps:get(os_pid, A)),
+    [
+        begin
+            C = inet_rdma_test_node:start("c", Options),
+            ok = inet_rdma_test_node:connect(A, C),
+            Streams = start_streams([A, C]),
+            Watched = inet_rdma_vm:watch(A, C),
+            StartMs = erlang:monotonic_time(millisecond),
+            _ = os:cmd("ssh " ?OTHER " kill -KILL " ++ call(C, os, getpid, [])),
+            inet_rdma_vm:await_nodedown(Watched, StartMs, ?NODEDOWN_MS),
+            stop_streams_at(A, Streams),
+            inet_rdma_vm:await_resources(Before),
+            inet_rdma_vm:await_resources(["ssh", ?OTHER], BeforeThere)
+        end
+     || _ <- [first, again]
+    ],
+    inet_rdma_test_os:await_footprint(maps:get(os_pid, A), Footprint).
+
+guest_2_loses_power(Config) ->
+    [A, _] = Pair = inet_rdma_vm:pair(Config),
+    Before = inet_rdma_vm:resources(),
+    [Watched, _] = watch(Pair),
+    Streams = start_streams(Pair),
+    _ = os:cmd("timeout -s KILL 3 ssh " ?OTHER " 'echo o >/proc/sysrq-trigger'"),
+    StartMs = erlang:monotonic_time(millisecond),
+    inet_rdma_vm:await_nodedown(Watched, StartMs, ?NODEDOWN_MS),
+    stop_streams_at(A, Streams),
+    %% What belonged to the connection, of which every one has these.
+    Device = proplists:get_value(device, Config),
+    inet_rdma_test_wait:until({freed, Device}, 10000, fun() ->
+        Left = maps:with(["qp", "mr", "cq"], maps:get(Device, inet_rdma_vm:resources())),
+        Less = [Key || {Key, Count} <- maps:to_list(Left), Count >= map_get(Key, maps:get(Device, Before))],
+        Less =:= [] orelse Left
+    end).
+
+%% More than can be sent before what the case does next.
+start_streams([A, B]) ->
+    [
+        begin
+            Name = inet_rdma_vm:receiver(Receiver, 2, 300),
+            _ = call(Sender, inet_rdma_test_stream, senders, [name(Receiver), Name, mixed, 2, 300]),
+            {Receiver, Name}
+        end
+     || {Sender, Receiver} <- [{A, B}, {B, A}]
+    ].
+
+is_done(Receiver, Name) ->
+    case call(Receiver, inet_rdma_test_stream, progress, [Name]) of
+        {done, _} -> true;
+        {running, _} -> false;
+        {failed, Why} -> error({stream_broken, name(Receiver), Why})
+    end.
+
+stop_streams(Streams) ->
+    [
+        call(Receiver, erlang, exit, [Pid, kill])
+     || {Receiver, Name} <- Streams,
+        Pid <- [call(Receiver, erlang, whereis, [Name])],
+        is_pid(Pid)
+    ].
+
+%% Those that end at this node; the other one is gone.
+stop_streams_at(#{node := Node}, Streams) ->
+    stop_streams([Stream || {#{node := Receiver}, _} = Stream <- Streams, Receiver =:= Node]).
+
+come_together(A, B) ->
+    inet_rdma_test_wait:until(together_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    ok = inet_rdma_test_node:connect(B, A),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]).
+
+watch([A, B]) ->
+    [inet_rdma_vm:watch(A, B), inet_rdma_vm:watch(B, A)].
+
+on_both(Command) ->
+    _ = os:cmd("ssh " ?OTHER " '" ++ Command ++ "' & " ++ Command ++ "; wait"),
+    ok.
+
+call(Node, Module, Function, Args) -> inet_rdma_vm:call(Node, Module, Function, Args).
+
+name(Node) -> inet_rdma_vm:name(Node).
