@@ -1,5 +1,9 @@
 //! What the user wants to send, as slices with packet boundaries.
 
+use std::ops::Range;
+
+use crate::landing::LandingBuffer;
+
 /// Packets to send: slices in stream order, and where each packet ends.
 pub struct Gather<'a> {
     slices: Vec<&'a [u8]>,
@@ -22,6 +26,20 @@ impl<'a> Gather<'a> {
     pub fn push(&mut self, slice: &'a [u8]) {
         self.total += slice.len();
         self.slices.push(slice);
+    }
+
+    /// Adds the bytes `range` of a landing buffer to the packet under way: what came over one connection goes out over
+    /// another with no copy in between.
+    ///
+    /// # Panics
+    ///
+    /// Where the range does not end inside the buffer.
+    pub fn push_landed(&mut self, buffer: &'a LandingBuffer, range: Range<usize>) {
+        let bytes = range.len();
+        let start = buffer.range(range);
+        // SAFETY: `range` gives a part of the buffer, which is borrowed, and so mapped, for 'a. The peer that filled it
+        // writes it again only if it breaks the protocol; fabrics copy what a gather refers to and never look at it.
+        self.push(unsafe { std::slice::from_raw_parts(start, bytes) });
     }
 
     /// Ends the packet under way.

@@ -1,6 +1,9 @@
 //! Landing buffers: equal slices of a connection's landing area, advertised to the peer, filled by it, handed to the
 //! user without a copy, and back in the pool when the user has dropped them.
 
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use inet_rdma_stream::RemoteAddress;
@@ -87,6 +90,43 @@ impl LandingBuffer {
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: by the type's invariant the offset lies inside the landing area, which the pool's `Arc` keeps mapped.
         unsafe { self.pool.memory.base().add(self.offset()) }
+    }
+
+    /// Copies the bytes from `at` on.
+    ///
+    /// # Panics
+    ///
+    /// Where they would not end inside the buffer.
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) {
+        let source = self.range(at..at.saturating_add(to.len()));
+        // SAFETY: `range` gives a part of this buffer, mapped as long as `self` lives; `to` is memory of this process's own.
+        // The peer may write the source meanwhile if it breaks the protocol: nothing but this copy looks at it.
+        unsafe { std::ptr::copy_nonoverlapping(source, to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Writes the bytes `range` to `fd`, as write(2) does: how many it took, which may be fewer. The system copies them
+    /// from where they lie.
+    ///
+    /// # Panics
+    ///
+    /// Where the range does not end inside the buffer.
+    pub fn write_to(&self, range: Range<usize>, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let source = self.range(range.clone());
+        // SAFETY: `range` gives a part of this buffer, mapped as long as `self` lives; the system only reads it, and
+        // `fd` is open as long as it is borrowed.
+        let taken = unsafe { libc::write(fd.as_raw_fd(), source.cast(), range.len()) };
+        usize::try_from(taken).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Where a part of the buffer starts; checked that the part is inside.
+    pub(crate) fn range(&self, range: Range<usize>) -> *const u8 {
+        assert!(
+            range.start <= range.end && range.end <= self.pool.buffer_bytes,
+            "{range:?} is not inside a landing buffer of {} bytes",
+            self.pool.buffer_bytes
+        );
+        // SAFETY: the start lies inside the buffer, or right behind it, and that inside the mapping or right behind it.
+        unsafe { self.as_ptr().add(range.start) }
     }
 }
 
