@@ -19,8 +19,8 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build erl-flags demo bench bench-cluster bench-native bench-instructions test test-native \
-        test-erlang test-elixir test-vm test-bench soak check check-native check-beam dialyzer clean
+.PHONY: help deps build rdma-cat erl-flags demo bench bench-cluster bench-native bench-instructions test \
+        test-native test-erlang test-elixir test-vm test-bench soak check check-native check-beam dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -33,6 +33,9 @@ deps: ## install what is missing from Debian, check the Rust toolchain
 build: ## build the native library and the beams
 	@mkdir -p _build
 	flock _build/make.lock mix compile
+
+rdma-cat: ## build the pipe over RDMA: native/target/release/rdma-cat
+	cd native && cargo build --release -p inet_rdma_cat
 
 erl-flags: ## print the flags that make erl a node: erl $(make -s erl-flags) -sname a
 	@echo "-pa $(ebin) -proto_dist inet_rdma"

@@ -1,0 +1,77 @@
+//! Finding the receiver and greeting it.
+
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::endpoint::Engine;
+use inet_rdma_engine::fabric::FabricError;
+use inet_rdma_engine::poller::Polling;
+
+use crate::arguments::Common;
+use crate::failure::Failure;
+use crate::frame::Head;
+use crate::link::Link;
+use crate::shape::Shape;
+
+/// The polling thread: asks for events and sleeps, as the processor is needed for copying.
+pub fn engine() -> Result<Arc<Engine>, Failure> {
+    let failed = |error| Failure::Connect {
+        doing: "starting a polling thread".into(),
+        error,
+    };
+    Engine::start(1, Polling::Event).map(Arc::new).map_err(failed)
+}
+
+/// Connects to the first address of `to` that answers.
+pub fn connect(
+    engine: &Arc<Engine>,
+    to: &str,
+    common: &Common,
+    shape: Shape,
+    timeout: Duration,
+) -> Result<Link, Failure> {
+    let addresses = to
+        .to_socket_addrs()
+        .map_err(|error| Failure::Connect {
+            doing: format!("looking up {to}"),
+            error: FabricError::NoRoute(error.to_string()),
+        })?
+        .collect::<Vec<_>>();
+    let deadline = Instant::now() + timeout;
+    let mut first = None;
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match common.fabric().connect_because(address, &shape.parameters(), left) {
+            Ok((qp, why)) => return Link::new(engine, qp, shape, why),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(Failure::Connect {
+        doing: format!("connecting to {to}"),
+        error: first.unwrap_or_else(|| FabricError::NoRoute("the name has no address".into())),
+    })
+}
+
+/// Says hello to a receiver: how many bytes of data it takes in one packet.
+pub fn greet(link: &mut Link, shape: Shape, total: Option<u64>, timeout: Duration) -> Result<usize, Failure> {
+    let deadline = Some(Instant::now() + timeout);
+    let data_bytes = shape.buffer_bytes() as u64;
+    let answer = link
+        .say(Head::Hello { data_bytes, total }, deadline)
+        .and_then(|()| link.next(deadline));
+    match answer {
+        Ok(packet) => match packet.head {
+            Head::Hello { data_bytes: 0, .. } => Err(Failure::Peer("takes no data".into())),
+            Head::Hello { data_bytes, .. } => {
+                Ok(usize::try_from(data_bytes).map_or(shape.buffer_bytes(), |bytes| bytes.min(shape.buffer_bytes())))
+            }
+            _ => Err(Failure::Peer("is no rdma-cat that receives".into())),
+        },
+        Err(Failure::Peer(what)) if what == "does not answer" => Err(Failure::Peer(format!(
+            "did not answer within {} s: it is busy with another sender (see --connect-timeout), or no rdma-cat",
+            timeout.as_secs()
+        ))),
+        Err(failure) => Err(failure),
+    }
+}

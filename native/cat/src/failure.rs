@@ -1,0 +1,71 @@
+//! Why a transfer failed, sorted by who can mend it.
+
+use std::io;
+use std::process::ExitCode;
+
+use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::fabric::FabricError;
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Input or output on this side.
+    #[error("{doing}: {error}")]
+    Local {
+        /// What was being done, in words.
+        doing: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no connection.
+    #[error("{doing}: {error}")]
+    Connect {
+        /// What was being done, in words.
+        doing: String,
+        /// What came of it.
+        error: FabricError,
+    },
+    /// The connection ended before the transfer was complete.
+    #[error("the connection was lost: {0}")]
+    Lost(Closed),
+    /// The peer does not speak as it should.
+    #[error("the peer {0}")]
+    Peer(String),
+    /// The other side failed and said why.
+    #[error("the far side failed: {0}")]
+    FarSide(String),
+    /// What arrived is not what was sent.
+    #[error("{0}")]
+    Differs(String),
+}
+
+impl Failure {
+    /// Input or output on this side failed.
+    pub fn local(doing: impl Into<String>, error: impl Into<io::Error>) -> Self {
+        Self::Local {
+            doing: doing.into(),
+            error: error.into(),
+        }
+    }
+
+    /// What the process exits with.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Local { .. } => 1,
+            Self::Usage(_) => 2,
+            Self::Connect { .. } => 3,
+            Self::Lost(_) | Self::Peer(_) => 4,
+            Self::FarSide(_) => 5,
+            Self::Differs(_) => 6,
+        })
+    }
+}
+
+impl From<Closed> for Failure {
+    fn from(closed: Closed) -> Self {
+        Self::Lost(closed)
+    }
+}

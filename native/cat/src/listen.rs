@@ -1,0 +1,173 @@
+//! Waiting for senders, one after the other.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
+use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
+
+use crate::arguments::Common;
+use crate::failure::Failure;
+use crate::frame::Head;
+use crate::link::Link;
+use crate::shape::Shape;
+
+/// Senders that may wait for their turn.
+const BACKLOG: u16 = 128;
+
+/// How long a peer may take to say hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+struct Bell {
+    ring: Sender<()>,
+    quiet: bool,
+}
+
+impl AcceptWaker for Bell {
+    fn accepted(&self) {
+        // Full: rung already.
+        let _ = self.ring.try_send(());
+    }
+
+    fn refused(&self, error: &FabricError) {
+        if !self.quiet {
+            eprintln!("rdma-cat: refused somebody: {error}");
+        }
+    }
+}
+
+/// A port where senders arrive.
+pub struct Door {
+    acceptor: Acceptor,
+    bell: Receiver<()>,
+    engine: Arc<Engine>,
+    shape: Shape,
+    quiet: bool,
+}
+
+/// A sender that has said hello and awaits an answer.
+pub struct Visitor {
+    /// The connection to it.
+    pub link: Link,
+    /// How much it will send, where it knows.
+    pub total: Option<u64>,
+}
+
+impl Visitor {
+    /// Answers the hello: bytes of data that may be in one packet.
+    pub fn welcome(&mut self, data_bytes: usize) -> Result<(), Failure> {
+        let answer = Head::Hello {
+            data_bytes: data_bytes as u64,
+            total: None,
+        };
+        self.link.say(answer, Some(Instant::now() + HELLO_TIMEOUT))
+    }
+}
+
+impl Door {
+    /// Listens on `[ADDR:]PORT`.
+    pub fn open(engine: &Arc<Engine>, on: &str, common: &Common, shape: Shape) -> Result<Self, Failure> {
+        let (address, port) = parse(on)?;
+        let options = ListenOptions {
+            address,
+            ports: port..=port,
+            backlog: BACKLOG,
+            hello_timeout: HELLO_TIMEOUT,
+            parameters: shape.parameters(),
+        };
+        let (ring, bell) = bounded(1);
+        let waker = Box::new(Bell {
+            ring,
+            quiet: common.quiet,
+        });
+        let acceptor = common
+            .fabric()
+            .listen(&options)
+            .and_then(|listener| engine.listen(listener, BACKLOG.into(), waker))
+            .map_err(|error| Failure::Connect {
+                doing: format!("listening on {on}"),
+                error,
+            })?;
+        if port == 0 {
+            // Whoever asks for any port has to be told which.
+            eprintln!("rdma-cat: listening on port {}", acceptor.port());
+        }
+        Ok(Self {
+            acceptor,
+            bell,
+            engine: Arc::clone(engine),
+            shape,
+            quiet: common.quiet,
+        })
+    }
+
+    /// Waits for the next sender. One that goes or says nothing before its hello is none: it has asked for nothing.
+    pub fn next(&self) -> Result<Visitor, Failure> {
+        loop {
+            let Some(qp) = self.acceptor.accept() else {
+                // The other end lives in `acceptor`.
+                let _ = self.bell.recv();
+                continue;
+            };
+            let why = format!("the peer chose it: {}", qp.route());
+            let mut link = Link::new(&self.engine, qp, self.shape, why)?;
+            match link.next(Some(Instant::now() + HELLO_TIMEOUT)) {
+                Ok(packet) => match packet.head {
+                    Head::Hello { total, .. } => return Ok(Visitor { link, total }),
+                    _ => {
+                        let failure = Failure::Peer("is no rdma-cat that sends".into());
+                        link.give_up(&failure.to_string());
+                        return Err(failure);
+                    }
+                },
+                Err(failure @ Failure::Peer(_)) if failure.to_string() != "the peer does not answer" => {
+                    link.give_up(&failure.to_string());
+                    return Err(failure);
+                }
+                Err(failure) => {
+                    if !self.quiet {
+                        eprintln!("rdma-cat: somebody came and sent nothing: {failure}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `[ADDR:]PORT`; an IPv6 address stands in brackets.
+fn parse(on: &str) -> Result<(Option<IpAddr>, u16), Failure> {
+    let wrong = || Failure::Usage(format!("{on}: not [ADDR:]PORT with an address in numbers"));
+    let (address, port) = match on.rsplit_once(':') {
+        Some((address, port)) => {
+            let bare = address
+                .strip_prefix('[')
+                .map_or(Some(address), |rest| rest.strip_suffix(']'));
+            let address = bare.and_then(|bare| bare.parse().ok()).ok_or_else(wrong)?;
+            (Some(address), port)
+        }
+        None => (None, on),
+    };
+    Ok((address, port.parse().map_err(|_| wrong())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::parse;
+
+    #[test]
+    fn addresses_are_optional_and_in_brackets_for_version_6() {
+        assert_eq!(parse("7000").expect("a port"), (None, 7000));
+        assert_eq!(
+            parse("127.0.0.1:7000").expect("both"),
+            (Some(Ipv4Addr::LOCALHOST.into()), 7000)
+        );
+        assert_eq!(parse("[::1]:1").expect("both"), (Some(Ipv6Addr::LOCALHOST.into()), 1));
+        for wrong in ["", "host:7000", "70000", "-1", "[::1]", "[::1:1", "1.2.3.4:"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

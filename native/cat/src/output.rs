@@ -1,0 +1,69 @@
+//! The output: written from where the data landed.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::event::PollFlags;
+
+use crate::failure::Failure;
+use crate::input::{PIPE_BYTES, wait};
+use crate::packet::Packet;
+
+/// A file that is open for writing.
+pub struct Output {
+    name: PathBuf,
+    file: File,
+}
+
+impl Output {
+    /// Opens a file and empties it; `-` is the standard output.
+    pub fn open(name: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::local(format!("opening {}", name.display()), error);
+        let file = if name == Path::new("-") {
+            File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            File::create(name).map_err(failed)?
+        };
+        // Only pipes have that, and not every user may have as much.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
+        Ok(Self {
+            name: name.to_owned(),
+            file,
+        })
+    }
+
+    /// Writes all data of a packet.
+    pub fn write(&self, packet: &Packet) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < packet.len() {
+            match packet.write_to(at, self.file.as_fd()) {
+                Ok(0) => return Err(self.failed(ErrorKind::WriteZero.into())),
+                Ok(bytes) => at += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    wait(&self.file, PollFlags::OUT, None).map_err(|error| self.failed(error))?;
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a file is on the disk; anything else has no such thing.
+    pub fn sync(&self) -> Result<(), Failure> {
+        match self.file.sync_all() {
+            Err(error) if error.kind() != ErrorKind::InvalidInput => Err(self.failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> Failure {
+        let name = match self.name.as_path() {
+            name if name == Path::new("-") => "the standard output".into(),
+            name => name.display().to_string(),
+        };
+        Failure::local(format!("writing {name}"), error)
+    }
+}

@@ -1,0 +1,86 @@
+//! `rdma-cat recv`.
+
+use crc32fast::Hasher;
+
+use crate::arguments::Recv;
+use crate::connect::engine;
+use crate::failure::Failure;
+use crate::frame::Head;
+use crate::listen::{Door, Visitor};
+use crate::output::Output;
+use crate::report::Report;
+use crate::shape::Shape;
+
+/// Receives what so many senders send, and writes it.
+pub fn run(recv: &Recv) -> Result<(), Failure> {
+    let shape = Shape::new(&recv.common)?;
+    let door = Door::open(&engine()?, &recv.on, &recv.common, shape)?;
+    let output = Output::open(&recv.file)?;
+    let mut served = 0;
+    while recv.listening.count == 0 || served < recv.listening.count {
+        let mut visitor = door.next()?;
+        match transfer(&mut visitor, recv, &output, shape) {
+            Ok(()) => visitor.link.take_leave(),
+            Err(failure) => {
+                visitor.link.give_up(&failure.to_string());
+                return Err(failure);
+            }
+        }
+        served += 1;
+    }
+    Ok(())
+}
+
+fn transfer(visitor: &mut Visitor, recv: &Recv, output: &Output, shape: Shape) -> Result<(), Failure> {
+    visitor.welcome(shape.buffer_bytes())?;
+    let link = &mut visitor.link;
+    let mut report = Report::start("recv", &recv.common, visitor.total);
+    let mut hasher = Hasher::new();
+    let digest = loop {
+        let packet = link.next(None)?;
+        match packet.head {
+            Head::Data => {
+                packet.look(|piece| hasher.update(piece));
+                output.write(&packet)?;
+                report.add(packet.len());
+            }
+            Head::End { length, digest } => {
+                compare(report.bytes(), length, digest.map(|digest| (hasher.finalize(), digest)))?;
+                break digest;
+            }
+            _ => return Err(Failure::Peer("sent something in the middle of its data".into())),
+        }
+    };
+    if recv.sync {
+        output.sync()?;
+    }
+    let length = report.bytes();
+    link.say(Head::Done { length }, None)?;
+    report.finish(link, digest.is_some());
+    Ok(())
+}
+
+fn compare(received: u64, sent: u64, digests: Option<(u32, u32)>) -> Result<(), Failure> {
+    if received != sent {
+        return Err(Failure::Differs(format!("{sent} bytes were sent, {received} arrived")));
+    }
+    match digests {
+        Some((received, sent)) if received != sent => Err(Failure::Differs(format!(
+            "the checksum of what was sent is {sent:08x}, of what arrived {received:08x}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compare;
+
+    #[test]
+    fn a_wrong_length_or_checksum_is_an_error() {
+        assert!(compare(5, 5, Some((1, 1))).is_ok());
+        assert!(compare(5, 5, None).is_ok());
+        assert!(compare(5, 6, None).is_err());
+        assert!(compare(5, 5, Some((1, 2))).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! `rdma-cat relay`: what lands from the sender goes on to the receiver from where it lies.
+
+use std::sync::Arc;
+
+use inet_rdma_engine::endpoint::Engine;
+
+use crate::arguments::Relay;
+use crate::connect::{connect, engine, greet};
+use crate::failure::Failure;
+use crate::frame::Head;
+use crate::link::Link;
+use crate::listen::{Door, Visitor};
+use crate::report::Report;
+use crate::shape::Shape;
+
+/// Passes on what so many senders send.
+pub fn run(relay: &Relay) -> Result<(), Failure> {
+    let shape = Shape::new(&relay.common)?;
+    let engine = engine()?;
+    let door = Door::open(&engine, &relay.on, &relay.common, shape)?;
+    let mut served = 0;
+    while relay.listening.count == 0 || served < relay.listening.count {
+        let mut visitor = door.next()?;
+        match serve(&engine, &mut visitor, relay, shape) {
+            Ok(()) => visitor.link.take_leave(),
+            Err(failure) => {
+                visitor.link.give_up(&failure.to_string());
+                return Err(failure);
+            }
+        }
+        served += 1;
+    }
+    Ok(())
+}
+
+fn serve(engine: &Arc<Engine>, visitor: &mut Visitor, relay: &Relay, shape: Shape) -> Result<(), Failure> {
+    let timeout = relay.connecting.timeout();
+    let mut onward = connect(engine, &relay.to, &relay.common, shape, timeout)?;
+    let data_bytes = greet(&mut onward, shape, visitor.total, timeout)?;
+    match transfer(visitor, &mut onward, relay, data_bytes) {
+        Ok(()) => {
+            onward.close();
+            Ok(())
+        }
+        Err(failure) => {
+            onward.give_up(&failure.to_string());
+            Err(failure)
+        }
+    }
+}
+
+/// Length and checksum are verified at the end of the chain.
+fn transfer(visitor: &mut Visitor, onward: &mut Link, relay: &Relay, data_bytes: usize) -> Result<(), Failure> {
+    visitor.welcome(data_bytes)?;
+    let link = &mut visitor.link;
+    let mut report = Report::start("relay", &relay.common, visitor.total);
+    let digest = loop {
+        let packet = link.next(None)?;
+        match packet.head {
+            Head::Data => {
+                onward.send(Head::Data, |gather| packet.add_to(gather), None)?;
+                report.add(packet.len());
+            }
+            Head::End { digest, .. } => {
+                onward.say(packet.head, None)?;
+                break digest;
+            }
+            _ => return Err(Failure::Peer("sent something in the middle of its data".into())),
+        }
+    };
+    match onward.next(None)?.head {
+        done @ Head::Done { .. } => link.say(done, None)?,
+        _ => return Err(Failure::Peer("does not say whether it received everything".into())),
+    }
+    report.finish(onward, digest.is_some());
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! `rdma-cat send`.
+
+use std::time::Duration;
+
+use crossbeam_channel::{TryRecvError, select};
+
+use crate::arguments::{Common, Send};
+use crate::connect::{connect, engine, greet};
+use crate::failure::Failure;
+use crate::frame::Head;
+use crate::input::{Input, Piece, Sources};
+use crate::link::{KEEPALIVE, Link};
+use crate::report::Report;
+use crate::shape::Shape;
+
+/// Sends all input; returns when the receiver has written it.
+pub fn run(send: &Send) -> Result<(), Failure> {
+    let shape = Shape::new(&send.common)?;
+    // Before anybody is bothered.
+    let sources = Sources::open(&send.files)?;
+    let timeout = send.connecting.timeout();
+    let mut link = connect(&engine()?, &send.to, &send.common, shape, timeout)?;
+    match transfer(&mut link, sources, shape, timeout, send.no_verify, &send.common) {
+        Ok(()) => {
+            link.close();
+            Ok(())
+        }
+        Err(failure) => {
+            if let Failure::Local { .. } = failure {
+                link.give_up(&failure.to_string());
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn transfer(
+    link: &mut Link,
+    sources: Sources,
+    shape: Shape,
+    timeout: Duration,
+    no_verify: bool,
+    common: &Common,
+) -> Result<(), Failure> {
+    let total = sources.total();
+    let data_bytes = greet(link, shape, total, timeout)?;
+    let mut report = Report::start("send", common, total);
+    let input = sources.read(data_bytes, shape.buffers(), !no_verify)?;
+    let (length, digest) = loop {
+        match next_piece(&input, link)? {
+            Piece::Data { buffer, bytes } => {
+                link.send(Head::Data, |gather| gather.push(&buffer[..bytes]), None)?;
+                input.give_back(buffer);
+                report.add(bytes);
+            }
+            Piece::End { length, digest } => break (length, digest),
+        }
+    };
+    link.say(Head::End { length, digest }, None)?;
+    match link.next(None)?.head {
+        Head::Done { length: written } if written == length => {}
+        Head::Done { length: written } => {
+            return Err(Failure::Differs(format!(
+                "{length} bytes were sent, but the receiver wrote {written}"
+            )));
+        }
+        _ => return Err(Failure::Peer("does not say whether it received everything".into())),
+    }
+    report.finish(link, digest.is_some());
+    Ok(())
+}
+
+/// Waits for input, and for a receiver that gives up meanwhile.
+fn next_piece(input: &Input, link: &mut Link) -> Result<Piece, Failure> {
+    loop {
+        link.listen_for_failure()?;
+        match input.pieces.try_recv() {
+            Ok(piece) => return piece,
+            Err(TryRecvError::Disconnected) => return Err(reader_is_gone()),
+            Err(TryRecvError::Empty) => {}
+        }
+        if !link.arm() {
+            continue;
+        }
+        select! {
+            recv(input.pieces) -> piece => return piece.unwrap_or_else(|_| Err(reader_is_gone())),
+            recv(link.bell()) -> _ => {}
+            default(KEEPALIVE) => link.keep_alive()?,
+        }
+    }
+}
+
+fn reader_is_gone() -> Failure {
+    Failure::local(
+        "reading the input",
+        std::io::Error::other("the thread that reads it failed"),
+    )
+}

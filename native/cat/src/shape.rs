@@ -1,0 +1,91 @@
+//! What a side brings into a connection: how many buffers, how large.
+
+use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::fabric::Parameters;
+use inet_rdma_stream::{Limits, Mode};
+
+use crate::arguments::Common;
+use crate::failure::Failure;
+use crate::frame::{HEAD_BYTES, LENGTH_BYTES, REASON_BYTES_MAX};
+
+/// Landing buffers start on pages.
+const PAGE_BYTES: u32 = 4096;
+
+/// Messages that may be under way to this side.
+const RECEIVE_SLOTS: u16 = 256;
+
+/// The memory of all buffers together.
+const BUFFERS_BYTES_MAX: u64 = 1 << 30;
+
+/// A fabric gives out room to write in quarters of what it stages: a whole packet fits into each.
+const PACKETS_IN_RING: u32 = 4;
+
+/// A packet below this is copied out of its landing buffer, which is free again at once.
+const DIRECT_BYTES: usize = 4096;
+
+/// How many buffers, how large.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    buffer_bytes: u32,
+    buffers: u16,
+}
+
+impl Shape {
+    /// As the options say.
+    pub fn new(common: &Common) -> Result<Self, Failure> {
+        let shape = Self {
+            buffer_bytes: common.buffer_bytes(),
+            buffers: common.buffers,
+        };
+        if u64::from(shape.landing_bytes()) * u64::from(shape.buffers) > BUFFERS_BYTES_MAX {
+            return Err(Failure::Usage("all buffers together exceed 1 GiB".into()));
+        }
+        Ok(shape)
+    }
+
+    /// Bytes of data in one packet.
+    pub fn buffer_bytes(self) -> usize {
+        self.buffer_bytes as usize
+    }
+
+    /// How many buffers.
+    pub fn buffers(self) -> usize {
+        self.buffers.into()
+    }
+
+    fn landing_bytes(self) -> u32 {
+        self.buffer_bytes + PAGE_BYTES
+    }
+
+    /// What is told to the peer.
+    pub fn limits(self) -> Limits {
+        Limits {
+            ring_bytes: self.landing_bytes() * PACKETS_IN_RING,
+            receive_slots: RECEIVE_SLOTS,
+            adverts: RECEIVE_SLOTS / 4,
+        }
+    }
+
+    /// What goes into a connection.
+    pub fn parameters(self) -> Parameters {
+        Parameters {
+            limits: self.limits(),
+            landing_bytes: self.landing_bytes() * u32::from(self.buffers),
+            connection_id: std::process::id().into(),
+        }
+    }
+
+    /// How a connection behaves. Bulk is all there is, and the receiver has always advertised what it has free: a ring
+    /// would only add a copy where the receiver is the slower side already.
+    pub fn settings(self) -> Settings {
+        let packet_bytes = HEAD_BYTES + self.buffer_bytes().max(REASON_BYTES_MAX);
+        debug_assert!(packet_bytes + LENGTH_BYTES <= self.landing_bytes() as usize);
+        Settings {
+            mode: Mode::DirectOnly,
+            landing_bytes: self.landing_bytes(),
+            direct_bytes: DIRECT_BYTES,
+            packet_max_bytes: packet_bytes,
+            busy: false,
+        }
+    }
+}
