@@ -130,7 +130,11 @@ cycles(A, B, Count) ->
 streams(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Before = inet_rdma_vm:resources(),
-    [stream(A, B, proplists:get_value(Address, Config)) || Address <- [ipv4, ipv6]],
+    Ends = [stream(A, B, proplists:get_value(Address, Config)) || _ <- [first, again], Address <- [ipv4, ipv6]],
+    %% Over siw a close in order is now and then seen as the peer's end, after all its data.
+    Allowed = case proplists:get_value(device, Config) of "siw" ++ _ -> [closed, peer_gone]; _ -> [closed] end,
+    ct:pal("a close is seen as ~p", [Ends]),
+    ?assertEqual([], Ends -- lists:append(lists:duplicate(length(Ends), Allowed))),
     inet_rdma_vm:await_resources(Before).
 
 stream(A, B, Address) ->
@@ -161,9 +165,9 @@ stream(A, B, Address) ->
     ct:pal("~ts: ~p % direct", [Address, Percent]),
     ?assert(Percent > 0),
     ok = do(B, Client, close, []),
-    ?assertEqual({error, closed}, do(A, Server, recv, [0])),
+    {error, Closed} = do(A, Server, recv, [0]),
     [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
-    ok.
+    Closed.
 
 %% On a port where somebody listens, over the other fabric where that matters.
 refused_streams_say_what_to_do(Config) ->
@@ -319,7 +323,9 @@ ping(Answer, Node) ->
 
 run(Config, Prefix, Options, Expression) ->
     Address = proplists:get_value(ipv4, Config),
-    {Status, Output} = inet_rdma_test_node:run(Prefix, inet_rdma_vm:name_at(Prefix, Address, Options), Expression),
+    %% What was logged is written before the node halts.
+    Flushed = Expression ++ ", logger_std_h:filesync(default)",
+    {Status, Output} = inet_rdma_test_node:run(Prefix, inet_rdma_vm:name_at(Prefix, Address, Options), Flushed),
     ct:pal("exit status ~p~n~ts", [Status, Output]),
     {Status, Output}.
 
