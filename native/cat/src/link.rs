@@ -23,10 +23,14 @@ pub const KEEPALIVE: Duration = Duration::from_secs(5);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Rung when the connection can go on, in whichever direction: its user looks at both.
+#[derive(Clone)]
 struct Bell(Sender<()>);
 
 impl Waker for Bell {
-    fn wake(&self, _wakes: Wakes) {
+    fn wake(&self, wakes: Wakes) {
+        if wakes.is_empty() {
+            return;
+        }
         // Full: rung already. Disconnected: nobody is left to hear it.
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
@@ -38,6 +42,8 @@ impl Waker for Bell {
 pub struct Link {
     connection: Arc<Connection<Vec<u8>>>,
     bell: Receiver<()>,
+    /// Rings it here: a look for one direction may find what the other one waits for.
+    ring: Bell,
     inbox: VecDeque<Packet>,
     why: String,
     _attachment: Attachment,
@@ -53,12 +59,14 @@ impl Link {
         let connection = Connection::new(qp, shape.limits(), shape.settings(), Framing::Length4).map_err(failed)?;
         let connection = Arc::new(connection);
         let (ring, bell) = bounded(1);
+        let ring = Bell(ring);
         let attachment = engine
-            .attach(Arc::clone(&connection), Box::new(Bell(ring)))
+            .attach(Arc::clone(&connection), Box::new(ring.clone()))
             .map_err(failed)?;
         Ok(Self {
             connection,
             bell,
+            ring,
             inbox: VecDeque::new(),
             why,
             _attachment: attachment,
@@ -104,12 +112,12 @@ impl Link {
                 Ok(written) => written,
                 Err(closed) => return Err(self.last_words(closed)),
             };
-            // Nobody waits: this thread is the only one that reads and writes.
-            let _ = written.wakes;
+            self.ring.wake(written.wakes);
             at = written.at;
             if written.blocked {
                 self.listen()?;
-                let (armed, _) = self.connection.arm_writer();
+                let (armed, wakes) = self.connection.arm_writer();
+                self.ring.wake(wakes);
                 // A peer that gives up must be heard while it takes nothing.
                 if armed && (!self.inbox.is_empty() || self.arm()) {
                     self.wait(deadline)?;
@@ -129,7 +137,8 @@ impl Link {
             packets: 1,
             ..ReadLimit::bytes(usize::MAX)
         };
-        let (end, _wakes) = self.connection.read(limit, &mut received);
+        let (end, wakes) = self.connection.read(limit, &mut received);
+        self.ring.wake(wakes);
         for received in received {
             for packet in Packet::parse(received)? {
                 if packet.head == Head::Failed {
@@ -170,7 +179,8 @@ impl Link {
 
     /// The bell rings when there is something to hear. False: there is already.
     pub fn arm(&self) -> bool {
-        let (armed, _wakes) = self.connection.arm();
+        let (armed, wakes) = self.connection.arm();
+        self.ring.wake(wakes);
         armed
     }
 
@@ -181,7 +191,7 @@ impl Link {
 
     /// Finds out, some time, whether the peer's host is still there.
     pub fn keep_alive(&self) -> Result<(), Failure> {
-        let _wakes = self.connection.tick()?;
+        self.ring.wake(self.connection.tick()?);
         Ok(())
     }
 
