@@ -26,8 +26,8 @@ groups() ->
         calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut, long_cut,
         killed_and_back
     ],
-    %% Not with rxe: when its interface had been down, connects over it timed out at times, while pings went through. There
-    %% is no guest 2 after the last.
+    %% Not with rxe: when its interface had been down, connects over it timed out at times, while pings went through.
+    %% There is no guest 2 after the last.
     [{rxe, [], Cases}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
 init_per_group(Kind, Config) ->
