@@ -54,11 +54,24 @@ pub fn connect(
 }
 
 /// Says hello to a receiver: how many bytes of data it takes in one packet.
-pub fn greet(link: &mut Link, shape: Shape, total: Option<u64>, timeout: Duration) -> Result<usize, Failure> {
+pub fn greet(
+    link: &mut Link,
+    shape: Shape,
+    total: Option<u64>,
+    verify: bool,
+    timeout: Duration,
+) -> Result<usize, Failure> {
     let deadline = Some(Instant::now() + timeout);
     let data_bytes = shape.buffer_bytes() as u64;
     let answer = link
-        .say(Head::Hello { data_bytes, total }, deadline)
+        .say(
+            Head::Hello {
+                data_bytes,
+                total,
+                verify,
+            },
+            deadline,
+        )
         .and_then(|()| link.next(deadline));
     match answer {
         Ok(packet) => match packet.head {

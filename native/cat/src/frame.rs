@@ -27,6 +27,9 @@ const MAGIC_AT: Range<usize> = 4..12;
 const FIRST: Range<usize> = 12..20;
 const SECOND: Range<usize> = 20..28;
 
+const HAS_SECOND: u8 = 1;
+const VERIFY: u8 = 2;
+
 /// The head of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
@@ -36,6 +39,8 @@ pub enum Head {
         data_bytes: u64,
         /// Size of the whole transfer, where it is known: for the progress bar.
         total: Option<u64>,
+        /// A checksum will come at the end: to be computed on the way.
+        verify: bool,
     },
     /// Bytes of the transfer follow.
     Data,
@@ -59,7 +64,7 @@ impl Head {
     /// As bytes.
     pub fn emit(&self) -> [u8; HEAD_BYTES] {
         let (kind, flag, first, second) = match *self {
-            Head::Hello { data_bytes, total } => (1, total.is_some(), data_bytes, total.unwrap_or(0)),
+            Head::Hello { data_bytes, total, .. } => (1, total.is_some(), data_bytes, total.unwrap_or(0)),
             Head::Data => (2, false, 0, 0),
             Head::End { length, digest } => (3, digest.is_some(), length, digest.unwrap_or(0).into()),
             Head::Done { length } => (4, false, length, 0),
@@ -67,10 +72,11 @@ impl Head {
         };
         let mut bytes = [0; HEAD_BYTES];
         bytes[KIND] = kind;
-        bytes[FLAG] = flag.into();
+        bytes[FLAG] = if flag { HAS_SECOND } else { 0 };
         bytes[FIRST].copy_from_slice(&first.to_le_bytes());
         bytes[SECOND].copy_from_slice(&second.to_le_bytes());
-        if let Head::Hello { .. } = self {
+        if let Head::Hello { verify, .. } = self {
+            bytes[FLAG] |= if *verify { VERIFY } else { 0 };
             bytes[VERSION_AT].copy_from_slice(&VERSION.to_le_bytes());
             bytes[MAGIC_AT].copy_from_slice(&MAGIC);
         }
@@ -80,7 +86,7 @@ impl Head {
     /// From bytes of the peer.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Failure> {
         let number = |at: Range<usize>| bytes[at].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let (first, second, flag) = (number(FIRST), number(SECOND), bytes[FLAG] == 1);
+        let (first, second, flag) = (number(FIRST), number(SECOND), bytes[FLAG] & HAS_SECOND != 0);
         let head = match bytes[KIND] {
             1 if bytes[MAGIC_AT] == MAGIC => {
                 let version = number(VERSION_AT);
@@ -91,6 +97,7 @@ impl Head {
                 Head::Hello {
                     data_bytes: first,
                     total: flag.then_some(second),
+                    verify: bytes[FLAG] & VERIFY != 0,
                 }
             }
             2 => Head::Data,
@@ -125,10 +132,12 @@ mod tests {
         Head::Hello {
             data_bytes: 262_144,
             total: Some(0),
+            verify: true,
         },
         Head::Hello {
             data_bytes: u64::MAX,
             total: None,
+            verify: false,
         },
         Head::Data,
         Head::End {

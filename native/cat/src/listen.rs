@@ -53,6 +53,8 @@ pub struct Visitor {
     pub link: Link,
     /// How much it will send, where it knows.
     pub total: Option<u64>,
+    /// It will send a checksum.
+    pub verify: bool,
 }
 
 impl Visitor {
@@ -61,6 +63,7 @@ impl Visitor {
         let answer = Head::Hello {
             data_bytes: data_bytes as u64,
             total: None,
+            verify: self.verify,
         };
         self.link.say(answer, Some(Instant::now() + HELLO_TIMEOUT))
     }
@@ -115,7 +118,7 @@ impl Door {
             let mut link = Link::new(&self.engine, qp, self.shape, why)?;
             match link.next(Some(Instant::now() + HELLO_TIMEOUT)) {
                 Ok(packet) => match packet.head {
-                    Head::Hello { total, .. } => return Ok(Visitor { link, total }),
+                    Head::Hello { total, verify, .. } => return Ok(Visitor { link, total, verify }),
                     _ => {
                         let failure = Failure::Peer("is no rdma-cat that sends".into());
                         link.give_up(&failure.to_string());

@@ -36,7 +36,7 @@ pub fn run(relay: &Relay) -> Result<(), Failure> {
 fn serve(engine: &Arc<Engine>, visitor: &mut Visitor, relay: &Relay, shape: Shape) -> Result<(), Failure> {
     let timeout = relay.connecting.timeout();
     let mut onward = connect(engine, &relay.to, &relay.common, shape, timeout)?;
-    let data_bytes = greet(&mut onward, shape, visitor.total, timeout)?;
+    let data_bytes = greet(&mut onward, shape, visitor.total, visitor.verify, timeout)?;
     match transfer(visitor, &mut onward, relay, data_bytes) {
         Ok(()) => {
             onward.close();

@@ -43,7 +43,7 @@ fn transfer(
     common: &Common,
 ) -> Result<(), Failure> {
     let total = sources.total();
-    let data_bytes = greet(link, shape, total, timeout)?;
+    let data_bytes = greet(link, shape, total, !no_verify, timeout)?;
     let mut report = Report::start("send", common, total);
     let input = sources.read(data_bytes, shape.buffers(), !no_verify)?;
     let (length, digest) = loop {
