@@ -305,8 +305,8 @@ log_choice(Node, Conn) ->
 
 %% EPMD knows the node, or nobody would have come this far.
 log_refusal(Node, econnrefused) ->
-    ?LOG_NOTICE("inet_rdma: ~tp does not listen: it has just ended, uses another carrier, or is in another network "
-                "namespace", [Node]);
+    ?LOG_NOTICE("inet_rdma: ~tp does not listen: it has just ended, uses another carrier, has another option fabric, or "
+                "is in another network namespace", [Node]);
 log_refusal(Node, Reason) ->
     ?LOG_WARNING("inet_rdma: no connection to ~tp: ~ts", [Node, inet_rdma:format_error(Reason)]).
 

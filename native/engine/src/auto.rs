@@ -43,6 +43,12 @@ impl AutoFabric {
             (qp, format!("{why}: {route}"))
         };
         match self.0 {
+            Choice::Shm if !is_local(to.ip()) => {
+                return Err(FabricError::NoRoute(format!(
+                    "{} is another host, to which shared memory does not lead; the option fabric is shm",
+                    to.ip()
+                )));
+            }
             Choice::Shm => {
                 let qp = ShmFabric.connect(to, parameters, timeout)?;
                 return Ok(chosen(qp, "the option fabric is shm"));

@@ -106,6 +106,9 @@ impl<B: Buffer> Connection<B> {
         if core.closed.is_none() {
             self.tally.polls.fetch_add(1, Ordering::Relaxed);
             if let Err(closed) = self.take_completions(core, &mut wakes) {
+                // Over iWARP the queue pair itself ends when the peer hangs up, which had said all it had to say.
+                let in_order = closed == Closed::PeerGone && core.peer_finished;
+                let closed = if in_order { Closed::ByPeer } else { closed };
                 self.fail_locked(core, closed, &mut wakes);
             }
             self.flush_controls(core, &mut wakes);
