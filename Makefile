@@ -57,7 +57,7 @@ bench-native: deps ## measure the native side alone: protocol, fabric, idle conn
 bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
-test: deps build test-native bench-instructions test-erlang test-elixir test-bench ## run all tests
+test: deps build test-native bench-instructions test-erlang test-elixir test-vm test-bench ## run all tests
 
 # Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
 test-native: ## run the Rust tests
