@@ -7,7 +7,7 @@
 -export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
 -export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
--export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1]).
+-export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -16,7 +16,7 @@ all() ->
     Singles = [
         list_is_complete, unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
-        flags_that_make_prints_work
+        flags_that_make_prints_work, fabric_that_is_not_there
     ],
     Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
 
@@ -111,6 +111,14 @@ flags_that_make_prints_work(_Config) ->
     {Status, Output} = inet_rdma_test_node:run("n", #{}, "io:put_chars(atom_to_list(node()))"),
     ?assertEqual(0, Status),
     ?assertMatch([_, _], string:lexemes(Output, "@")).
+
+%% A node that may use verbs only says what this machine lacks, and does not start.
+fabric_that_is_not_there(_Config) ->
+    Node = inet_rdma_test_node:start("n", #{name => none}),
+    case call(Node, inet_rdma_nif, check_verbs, []) of
+        ok -> {skip, "this machine has what the verbs fabric needs"};
+        {error, _} -> refused_with(["-inet_rdma", "fabric", "verbs"], ["the verbs fabric cannot be used"])
+    end.
 
 %% The node does not start, and what it writes has all these words.
 refused_with(Args, Words) ->

@@ -26,7 +26,7 @@ defmodule InetRdma.NativeBuildTest do
   end
 
   test "a compiler that is too old is named, and so is the version needed", %{dir: dir} do
-    offer(dir, @tools ++ ~w(cargo cc))
+    offer(dir, @tools ++ ~w(cargo cc cmake))
     program(dir, "rustc", "echo 'rustc 1.63.0 (4b91a6ea7 2022-08-08)'")
     message = failure_with_path(dir)
     assert message =~ ~r/the Rust compiler is too old: found 1\.63\.0, needed 1\.\d+ or newer/
@@ -34,7 +34,7 @@ defmodule InetRdma.NativeBuildTest do
   end
 
   test "a compiler of the next major version is new enough", %{dir: dir} do
-    offer(dir, @tools ++ ~w(cargo cc))
+    offer(dir, @tools ++ ~w(cargo cc cmake))
     program(dir, "rustc", "echo 'rustc 2.0.0-nightly (4b91a6ea7 2026-08-08)'")
     assert "" == Os.run!(script(), ["--check"], env: [{"PATH", dir}])
   end
@@ -47,9 +47,17 @@ defmodule InetRdma.NativeBuildTest do
     assert message =~ "apt-get install gcc libc6-dev"
   end
 
+  test "without cmake it says what to install", %{dir: dir} do
+    offer(dir, @tools ++ ~w(cargo cc))
+    program(dir, "rustc", "echo 'rustc 1.99.0 (4b91a6ea7 2026-08-08)'")
+    message = failure_with_path(dir)
+    assert message =~ "cmake is not in PATH"
+    assert message =~ "apt-get install cmake"
+  end
+
   test "when cargo fails, its status is in the diagnostic and the library stays", %{dir: dir} do
     before = File.stat!(library())
-    offer(dir, @tools ++ ~w(rustc cc))
+    offer(dir, @tools ++ ~w(rustc cc cmake))
     program(dir, "cargo", "echo 'error: something in cargo' >&2; exit 101")
     assert failure_with_path(dir) =~ "cargo failed (exit status 101)"
     assert before == File.stat!(library())

@@ -106,8 +106,10 @@ impl Window {
     fn send(&self, queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) {
         eventually("the peer takes something", || {
             let _ = queue_pair.poll(&mut []);
+            // In this order: what was taken by now was sent before.
+            let got = self.got.load(Ordering::Acquire);
             let sent = self.sent.load(Ordering::Acquire);
-            sent - self.got.load(Ordering::Acquire) < self.slots
+            sent - got < self.slots
                 && (self
                     .sent
                     .compare_exchange(sent, sent + 1, Ordering::AcqRel, Ordering::Relaxed))
