@@ -1,6 +1,5 @@
 //! The connection manager: ids, which are to queue pairs what sockets are to TCP, and the channels of their events.
 
-use std::ffi::CStr;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -10,8 +9,8 @@ use std::time::Duration;
 use rdma_sys::{
     rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
     rdma_connect, rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id,
-    rdma_disconnect, rdma_event_channel, rdma_event_str, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr,
-    rdma_listen, rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+    rdma_disconnect, rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr, rdma_listen,
+    rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 
 use crate::VerbsError;
@@ -239,7 +238,6 @@ impl std::fmt::Debug for EventChannel {
 
 /// Level and names of options: rdma_cma.h.
 const OPTION_ID: i32 = 0;
-const OPTION_ID_REUSE: i32 = 1;
 const OPTION_ID_AFONLY: i32 = 2;
 
 impl CmId {
@@ -299,11 +297,6 @@ impl CmId {
             )
         };
         check("setting an option of a connection id", result)
-    }
-
-    /// The port may be bound again at once after its last listener, as with SO_REUSEADDR.
-    pub fn reuse_address(&self) -> Result<(), VerbsError> {
-        self.set_flag(OPTION_ID_REUSE)
     }
 
     /// An IPv6 address stands for IPv6 only.
@@ -415,17 +408,6 @@ impl Drop for CmId {
         // device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
         let _ = unsafe { rdma_destroy_id(self.raw.as_ptr()) };
     }
-}
-
-/// The name of an event in librdmacm's words.
-pub fn event_name(event: u32) -> String {
-    // SAFETY: any number is answered with a string that lives for ever, or null without the library.
-    let text = unsafe { rdma_event_str(event) };
-    if text.is_null() {
-        return format!("event {event}");
-    }
-    // SAFETY: not null, and a C string.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 fn milliseconds(timeout: Duration) -> i32 {

@@ -33,8 +33,7 @@ static REAPER: LazyLock<Option<Sender<Order>>> = LazyLock::new(|| {
 
 /// Says goodbye to the peer as soon as all that was posted is sent. `target` is somewhere in the peer's memory.
 pub(super) fn disconnect(parts: &Arc<Parts>, target: RemoteAddress) {
-    // If that cannot be asked for, nothing can be sent any more.
-    let _ = parts.with_sending(|sending, outlet| sending.ask_for_the_end(outlet, target));
+    parts.with_sending(|sending, outlet| sending.ask_for_the_end(outlet, target));
     match &*REAPER {
         Some(reaper) if reaper.send(Order::Disconnect(Arc::clone(parts))).is_ok() => {}
         _ => goodbye(parts),

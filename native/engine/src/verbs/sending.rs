@@ -156,15 +156,10 @@ impl Sending {
         self.starved || !self.waiting.is_empty()
     }
 
-    /// Asks for a signal behind all that is under way; true: nothing is.
-    pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Result<bool, FabricError> {
-        self.reap(outlet);
-        self.send_waiting(outlet);
-        if self.ledger.is_idle() && self.waiting.is_empty() {
-            return Ok(true);
-        }
-        if self.ledger.entries_free() == 0 {
-            return Ok(false);
+    /// Asks for a signal behind all that is under way, for [`Self::is_over`].
+    pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
+        if self.is_over(outlet) || self.ledger.entries_free() == 0 {
+            return;
         }
         // A write of no bytes: done when all before it is, and nothing to the peer.
         let write = Operation::Write {
@@ -173,8 +168,8 @@ impl Sending {
             immediate: None,
         };
         let number = self.ledger.post_signalled();
-        posted(outlet.qp.post_send(number, write, Source::Region(&[]), true))?;
-        Ok(false)
+        // If it cannot be posted, nothing can be sent any more.
+        let _ = outlet.qp.post_send(number, write, Source::Region(&[]), true);
     }
 
     /// Whether all is sent, or nothing more will be.
