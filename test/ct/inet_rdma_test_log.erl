@@ -3,16 +3,26 @@
 
 -export([install/0, lines/0, forget/0, contains/1, log/2]).
 
+%% Starts with no lines, also where it is installed already.
 -spec install() -> ok.
 install() ->
-    Caller = self(),
+    case ets:whereis(?MODULE) of
+        undefined -> install_new();
+        _ -> forget()
+    end.
+
+install_new() ->
     %% A table dies with its owner, and the process of a call from the test ends with the call.
-    Owner = spawn(fun() ->
+    Caller = self(),
+    {Owner, Monitor} = spawn_monitor(fun() ->
         ets:new(?MODULE, [named_table, public, ordered_set]),
         Caller ! {self(), ready},
         receive stop -> ok end
     end),
-    receive {Owner, ready} -> ok end,
+    receive
+        {Owner, ready} -> demonitor(Monitor, [flush]);
+        {'DOWN', Monitor, process, Owner, Reason} -> error(Reason)
+    end,
     logger:add_handler(?MODULE, ?MODULE, #{}).
 
 %% One string per event, oldest first.
