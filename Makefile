@@ -20,7 +20,7 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build rdma-cat erl-flags demo bench bench-cluster bench-native bench-instructions test \
-        test-native test-erlang test-elixir test-vm test-vm-contract test-bench soak check check-native check-beam dialyzer clean
+        test-native test-erlang test-elixir test-vm test-bench soak check check-native check-beam dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -57,7 +57,7 @@ bench-native: deps ## measure the native side alone: protocol, fabric, idle conn
 bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
-test: deps build test-native bench-instructions test-erlang test-elixir test-vm-contract test-bench ## run the tests (all but the longer ones of test-vm)
+test: deps build test-native bench-instructions test-erlang test-elixir test-vm test-bench ## run all tests
 
 # Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
 test-native: ## run the Rust tests
@@ -78,10 +78,6 @@ soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 test-vm: build ## boot two virtual machines with software RDMA devices and test in them (PARTS="contract": see test/vm)
 	-scripts/deps vm
 	INET_RDMA_EBIN=$(ebin) test/vm/suites $(PARTS) || [ $$? -eq 77 ]
-
-# Every fabric's contract on both software devices: a minute.
-test-vm-contract: build ## of test-vm only the contract of fabrics
-	$(MAKE) test-vm PARTS=contract
 
 test-elixir: build ## run the ExUnit tests
 	epmd -daemon

@@ -226,5 +226,5 @@ put_data(_Handle, [], Count) ->
 closed(Reason, _Link) when Reason =:= closed; Reason =:= peer_gone ->
     exit(connection_closed);
 closed(Reason, #link{node = Node}) ->
-    ?LOG_WARNING("inet_rdma: the connection to ~tp ended: ~tp", [Node, Reason]),
+    ?LOG_WARNING("inet_rdma: the connection to ~tp ended: ~ts", [Node, inet_rdma:format_error(Reason)]),
     exit(connection_closed).

@@ -14,8 +14,7 @@
 -export([hca_finds_its_ipoib_interface/1, hca_counts_errors_and_no_flushes/1, hca_without_an_address_is_a_problem/1]).
 -export([small_locked_memory_is_a_problem/1, locked_memory_holds_so_many_connections/1]).
 -export([capability_lifts_the_limit/1, capability_of_another_user_namespace_does_not/1, iwarp_needs_more_memory/1]).
--export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1,
-         forbidden_node_files/1]).
+-export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1]).
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
 -export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_run/1, missing_native_library_does_not_run/1]).
 -export([schedulers_are_a_note_where_nodes_share_cores/1]).
@@ -36,7 +35,6 @@ all() ->
         locked_memory_holds_so_many_connections, capability_lifts_the_limit,
         capability_of_another_user_namespace_does_not, iwarp_needs_more_memory,
         missing_libraries_are_a_problem_with_a_device, versions_come_from_file_names, missing_node_files,
-        forbidden_node_files,
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
         shm_only_makes_verbs_a_note, wrong_option_does_not_run, missing_native_library_does_not_run,
         schedulers_are_a_note_where_nodes_share_cores, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
@@ -199,21 +197,6 @@ missing_node_files(Config) ->
     Fixes = iolist_to_binary([Fix || #{fix := Fix} <- about(node_files, in_the_way(Report))]),
     ?assertMatch({_, _}, binary:match(Fixes, <<"modprobe rdma_ucm">>)),
     ?assertMatch({_, _}, binary:match(Fixes, <<"modprobe ib_uverbs">>)).
-
-%% Of another user, and this is not root.
-forbidden_node_files(Config) ->
-    Root = copy(Config, rxe),
-    Files = [filename:join([Root, "dev/infiniband", File]) || File <- ["rdma_cm", "uverbs0"]],
-    [ok = file:change_mode(File, 8#000) || File <- Files],
-    case file:read_file_info(hd(Files)) of
-        {ok, #file_info{access = none}} ->
-            Report = report_at(Root, rxe, #{verbs => {error, <<"no permission">>}}),
-            ?assertMatch(#{other_hosts := none}, Report),
-            ?assertMatch([#{text := <<"this user may not read and write /dev/infiniband/rdma_cm, "
-                                      "/dev/infiniband/uverbs0">>}], about(node_files, in_the_way(Report)));
-        _ ->
-            {skip, "the user of this run may read and write every file"}
-    end.
 
 device_without_provider(Config) ->
     Report = report(Config, rxe, #{verbs => {error, <<"no device">>}, verbs_devices => []}),

@@ -9,7 +9,8 @@
 -export([bulk_is_direct/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
 -export([streams/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
 -export([one_port_serves_both_fabrics/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
--export([no_verbs_on_this_machine/1, too_little_locked_memory/1, wrong_cookie_and_wrong_address/1]).
+-export([no_verbs_on_this_machine/1, forbidden_device_files/1, too_little_locked_memory/1]).
+-export([wrong_cookie_and_wrong_address/1, device_removed/1]).
 
 -define(MB, 1048576).
 -define(TICKTIME_S, 60).
@@ -25,8 +26,8 @@ groups() ->
         ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_is_direct,
         simultaneous_connects, hundred_connects_leave_nothing, streams, refused_streams_say_what_to_do,
         hidden_node_with_an_ipv6_name, one_port_serves_both_fabrics, killed_and_back_under_the_same_name,
-        stopped_nodes_leave_nothing, no_verbs_on_this_machine, too_little_locked_memory,
-        wrong_cookie_and_wrong_address
+        stopped_nodes_leave_nothing, no_verbs_on_this_machine, forbidden_device_files,
+        too_little_locked_memory, wrong_cookie_and_wrong_address, device_removed
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -35,7 +36,7 @@ init_per_group(Kind, Config) ->
     [Device, Ipv4, Ipv6] = inet_rdma_vm:device(Kind),
     Before = inet_rdma_vm:resources(),
     Pair = inet_rdma_vm:nodes_on(Ipv4, ["a", "b"], #{}),
-    [{device, Device}, {ipv4, Ipv4}, {ipv6, Ipv6}, {before, Before}, {pair, Pair} | Config].
+    [{kind, Kind}, {device, Device}, {ipv4, Ipv4}, {ipv6, Ipv6}, {before, Before}, {pair, Pair} | Config].
 
 %% All nodes were ended the hard way or by themselves: nothing of them is left.
 end_per_group(_Kind, Config) ->
@@ -225,10 +226,11 @@ one_port_serves_both_fabrics(Config) ->
     [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
     inet_rdma_test_node:await_nodes(A, [name(B)]).
 
-%% With streams both ways, so that the queues are full.
+%% With streams both ways, so that the queues are full. Nobody but A connects to C: whoever is about to when it is killed
+%% waits for as long as connecting may take.
 killed_and_back_under_the_same_name(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Options = inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{}),
+    Options = inet_rdma_vm:alone(inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})),
     Before = inet_rdma_vm:resources(),
     [
         begin
@@ -294,11 +296,28 @@ no_verbs_on_this_machine(Config) ->
     {0, Without} = run(Config, "n", #{under => Hide, rdma => [{fabric, auto}]}, Ping),
     contains(Without, ["another host", "/dev/infiniband/rdma_cm", "modprobe rdma_ucm"]).
 
+%% Root may use them all the same.
+forbidden_device_files(Config) ->
+    Files = " /dev/infiniband/rdma_cm /dev/infiniband/uverbs*",
+    [] = os:cmd("chmod 600" ++ Files),
+    try
+        {Status, Output} = run(Config, "n", #{under => as_nobody("")}, "true"),
+        ?assertNotEqual(0, Status),
+        contains(Output, ["/dev/infiniband/rdma_cm", "ermission"]),
+        Doctor = "io:put_chars(inet_rdma_doctor:format(inet_rdma:doctor()))",
+        {0, Report} = run(Config, "n", #{under => as_nobody(""), rdma => [{fabric, auto}]}, Doctor),
+        contains(Report, ["this user may not read and write /dev/infiniband/rdma_cm"])
+    after
+        [] = os:cmd("chmod 666" ++ Files)
+    end.
+
+as_nobody(First) ->
+    ["sh", "-c", First ++ "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"", "sh"].
+
 %% Root may lock as much as it likes, whatever the limit is.
 too_little_locked_memory(Config) ->
     [A, _] = inet_rdma_vm:pair(Config),
-    Limited = ["sh", "-c", "ulimit -l 64; cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups "
-               "--inh-caps=-all \"$@\"", "sh"],
+    Limited = as_nobody("ulimit -l 64; "),
     {0, Output} = run(Config, "n", #{under => Limited}, ping(pang, A)),
     contains(Output, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes", "landing_buffers"]),
     %% So little that the limit suffices.
@@ -316,6 +335,40 @@ wrong_cookie_and_wrong_address(Config) ->
     inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
         call(A, inet_rdma_test_log, contains, ["stranger"])
     end).
+
+%% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold on
+%% to it until the last process that has it open ends.
+device_removed(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Kind = atom_to_list(proplists:get_value(kind, Config)),
+    [] = os:cmd(
+        "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 dev going && "
+        "rdma link add going_rdma type " ++ Kind ++ " netdev going"
+    ),
+    Going = [C, D] = inet_rdma_vm:nodes_on("10.9.7.1", ["c", "d"], #{args => ["-connect_all", "false"]}),
+    ok = inet_rdma_test_node:connect(C, D),
+    #{fabric := verbs, why := Why} = inet_rdma_vm:info(C, D),
+    contains(Why, ["going_rdma"]),
+    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Going],
+    Watched = [inet_rdma_vm:watch(C, D), inet_rdma_vm:watch(D, C)],
+    [
+        call(X, inet_rdma_test_stream, senders, [name(Y), inet_rdma_vm:receiver(Y, 2, 10000), mixed, 2, 10000])
+     || {X, Y} <- [{C, D}, {D, C}]
+    ],
+    StartMs = erlang:monotonic_time(millisecond),
+    {Removing, Ref} = spawn_monitor(fun() -> [] = os:cmd("rdma link delete going_rdma") end),
+    [inet_rdma_vm:await_nodedown(Watch, StartMs, ?TICKTIME_S * 1250) || Watch <- Watched],
+    Lines = [Line || Node <- Going, Line <- call(Node, inet_rdma_test_log, lines, [])],
+    ct:pal("~ts", [lists:join("\n", Lines)]),
+    contains(lists:flatten(Lines), ["device was removed"]),
+    %% Both go on, and find no way to each other.
+    [?assertEqual(pang, call(X, net_adm, ping, [name(Y)])) || {X, Y} <- [{C, D}, {D, C}]],
+    [inet_rdma_test_node:stop(Node) || Node <- Going],
+    receive
+        {'DOWN', Ref, process, Removing, Reason} -> ?assertEqual(normal, Reason)
+    end,
+    [] = os:cmd("ip link delete going"),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
 ping(Answer, Node) ->
     lists:flatten(io_lib:format("~p = net_adm:ping(~p)", [Answer, name(Node)])).

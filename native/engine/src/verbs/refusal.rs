@@ -17,6 +17,8 @@ pub(super) const REFUSED_HELLO: u8 = 2;
 /// InfiniBand specification.
 const REJECTED_NO_LISTENER: i32 = 8;
 
+const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
+
 /// A system call of the fabric that failed for no reason that has a better name.
 pub(super) fn system(failed: VerbsError) -> FabricError {
     FabricError::System {
@@ -31,12 +33,13 @@ pub(super) fn no_connection_manager(failed: VerbsError) -> FabricError {
         libc::EOPNOTSUPP => {
             "librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)".to_owned()
         }
-        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS => {
+        // The library says so of a file that may not be opened, too.
+        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS if !is_forbidden(CONNECTION_MANAGER) => {
             "there is no /dev/infiniband/rdma_cm; load the kernel's module with `modprobe rdma_ucm`, and give a container \
              --device=/dev/infiniband"
                 .to_owned()
         }
-        libc::EACCES | libc::EPERM => {
+        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS | libc::EACCES | libc::EPERM => {
             "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)"
                 .to_owned()
         }
@@ -44,6 +47,11 @@ pub(super) fn no_connection_manager(failed: VerbsError) -> FabricError {
         _ => failed.to_string(),
     };
     FabricError::Unavailable(format!("the verbs fabric cannot be used: {why}"))
+}
+
+fn is_forbidden(file: &str) -> bool {
+    let opened = std::fs::File::options().read(true).write(true).open(file);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// Whether this machine can be expected to connect over verbs at all.
