@@ -26,7 +26,8 @@ groups() ->
         calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut, long_cut,
         killed_and_back
     ],
-    %% Not with rxe: when its interface had been down, connects over it timed out at times, while pings went through.
+    %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for rping as
+    %% for nodes, until it is made anew.
     %% There is no guest 2 after the last.
     [{rxe, [], Cases}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
