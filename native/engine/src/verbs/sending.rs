@@ -102,11 +102,13 @@ impl Sending {
             immediate,
         };
         match outlet.transport {
-            Transport::InfiniBand => self.post(outlet, write(Some(word)), source, true),
+            Transport::InfiniBand => {
+                let posted = self.ledger.post(true, true);
+                self.post(outlet, posted, write(Some(word)), source)
+            }
             Transport::Iwarp => {
-                let (number, _) = self.ledger.post(true, false);
-                self.counts.sends_posted += 1;
-                posted(outlet.qp.post_send(number, write(None), source, false))?;
+                let posted = self.ledger.post(true, false);
+                self.post(outlet, posted, write(None), source)?;
                 self.post_message(outlet, &word.to_be_bytes())
             }
         }
@@ -210,31 +212,26 @@ impl Sending {
 
     /// A send of a few bytes, inline where the device can.
     fn post_message(&mut self, outlet: &Outlet<'_>, message: &[u8]) -> Result<(), FabricError> {
-        if message.len() <= outlet.qp.inline_bytes() {
-            return self.post(outlet, Operation::Send, Source::Inline(&[message]), false);
-        }
         // Numbers go up by one, and no more are under way than there are slots.
-        let (number, signalled) = self.ledger.post(false, true);
-        let slot = (number % u64::from(outlet.entries)) as usize;
+        let posted = self.ledger.post(false, true);
+        if message.len() <= outlet.qp.inline_bytes() {
+            return self.post(outlet, posted, Operation::Send, Source::Inline(&[message]));
+        }
+        let slot = (posted.0 % u64::from(outlet.entries)) as usize;
         let offset = outlet.slots_offset + slot * CONTROL_BYTES;
         outlet.slots.write(offset, message);
         let piece = [outlet.slots.piece(offset, message.len())];
-        self.counts.sends_posted += 1;
-        posted(
-            outlet
-                .qp
-                .post_send(number, Operation::Send, Source::Region(&piece), signalled),
-        )
+        self.post(outlet, posted, Operation::Send, Source::Region(&piece))
     }
 
+    /// Posts what the ledger has a number for.
     fn post(
         &mut self,
         outlet: &Outlet<'_>,
+        (number, signalled): (u64, bool),
         operation: Operation,
         source: Source<'_>,
-        with_staged: bool,
     ) -> Result<(), FabricError> {
-        let (number, signalled) = self.ledger.post(with_staged, true);
         self.counts.sends_posted += 1;
         posted(outlet.qp.post_send(number, operation, source, signalled))
     }
