@@ -4,23 +4,21 @@ mod support;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Settings};
-use inet_rdma_engine::fabric::{Fabric, ListenOptions, Parameters, QueuePair};
+use inet_rdma_engine::fabric::{ListenOptions, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};
-use support::{BOUND, Cat, command, random, recv, send};
+use support::{BOUND, Cat, at, command, fabric, random, recv, send};
 
 /// A sender in the middle of its input, and its receiver; some of it has come out.
 fn in_the_middle() -> (Cat, std::process::ChildStdin, Cat) {
     let (mut receiver, port) = recv(&[]);
-    let to = format!("localhost:{port}");
+    let to = at(port).to_string();
     let mut sender = Cat::start(command(&["send", &to]).stdin(Stdio::piped()));
     let mut pipe = sender.stdin();
     pipe.write_all(&[7; 100_000]).expect("it reads");
@@ -46,9 +44,9 @@ fn a_receiver_sees_its_sender_die() {
 #[test]
 fn both_ends_of_a_chain_see_the_relay_die() {
     let (mut receiver, port) = recv(&[]);
-    let to = format!("localhost:{port}");
+    let to = at(port).to_string();
     let (mut relay, port) = Cat::listening(&mut command(&["relay", "0", &to]));
-    let to = format!("localhost:{port}");
+    let to = at(port).to_string();
     let mut sender = Cat::start(command(&["send", &to]).stdin(Stdio::piped()));
     let mut pipe = sender.stdin();
     pipe.write_all(b"some").expect("it reads");
@@ -73,7 +71,7 @@ fn a_full_disk_fails_at_both_ends() {
 fn a_full_disk_behind_a_relay_fails_everywhere() {
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
     let (receiver, port) = Cat::listening(command(&["recv", "0"]).stdout(full));
-    let to = format!("localhost:{port}");
+    let to = at(port).to_string();
     let (relay, port) = Cat::listening(&mut command(&["relay", "0", &to]));
     let sent = send(port, &[], &random(1, 5_000_000)).wait();
     sent.assert(5, "No space left");
@@ -115,7 +113,7 @@ fn nobody_listening_is_an_error() {
 #[test]
 fn a_taken_port_is_an_error() {
     let (_receiver, port) = recv(&[]);
-    let second = Cat::start(&mut command(&["recv", &port.to_string(), "--fabric", "shm"]));
+    let second = Cat::start(&mut command(&["recv", &port.to_string()]));
     second.wait().assert(3, "no free port");
 }
 
@@ -163,8 +161,7 @@ fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<Vec<u8>>> {
 #[test]
 fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_receiver() {
     let (receiver, port) = recv(&[]);
-    let to = (Ipv4Addr::LOCALHOST, port).into();
-    let peer = stranger(ShmFabric.connect(to, &parameters(), BOUND).expect("a connection"));
+    let peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
     let mut packet = 100u32.to_be_bytes().to_vec();
     packet.resize(104, b'?');
     let mut gather = Gather::with_capacity(1, 1);
@@ -184,7 +181,7 @@ fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_sender() {
         hello_timeout: BOUND,
         parameters: parameters(),
     };
-    let mut listener = ShmFabric.listen(&options).expect("a free port");
+    let mut listener = fabric().listen(&options).expect("a free port");
     let sender = send(listener.port(), &["--connect-timeout", "1"], b"x");
     let end = Instant::now() + BOUND;
     let qp = loop {
@@ -201,8 +198,7 @@ fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_sender() {
 #[test]
 fn somebody_who_goes_before_it_said_anything_keeps_nobody_out() {
     let (receiver, port) = recv(&[]);
-    let to = (Ipv4Addr::LOCALHOST, port).into();
-    let peer = stranger(ShmFabric.connect(to, &parameters(), BOUND).expect("a connection"));
+    let peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
     let _wakes = peer.close();
     drop(peer);
     let sender = send(port, &[], b"hello");

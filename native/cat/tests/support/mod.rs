@@ -1,11 +1,18 @@
 //! Real processes of rdma-cat, each bounded in time.
+//!
+//! They talk over what leads to this host, which is shm; if INET_RDMA_TEST_VERBS names the address of an RDMA device of this host, over verbs.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+use inet_rdma_engine::fabric::Fabric;
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_engine::verbs::VerbsFabric;
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -36,10 +43,33 @@ impl Ended {
     }
 }
 
+fn verbs_address() -> Option<IpAddr> {
+    let address = std::env::var("INET_RDMA_TEST_VERBS").ok()?;
+    Some(address.parse().expect("an address"))
+}
+
+/// Which fabric is under test.
+pub fn fabric() -> Box<dyn Fabric> {
+    match verbs_address() {
+        Some(_) => Box::new(VerbsFabric),
+        None => Box::new(ShmFabric),
+    }
+}
+
+/// Where a port of this host is.
+pub fn at(port: u16) -> SocketAddr {
+    let ip = verbs_address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    SocketAddr::new(ip, port)
+}
+
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-cat"));
+    let program = std::env::var("INET_RDMA_TEST_CAT").unwrap_or(env!("CARGO_BIN_EXE_rdma-cat").to_owned());
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if verbs_address().is_some() && matches!(arguments, ["send" | "recv" | "relay", ..]) {
+        command.args(["--fabric", "verbs"]);
+    }
     command
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -132,7 +162,7 @@ pub fn recv(options: &[&str]) -> (Cat, u16) {
 
 /// A sender to this host with `data` on its standard input; the input ends with it.
 pub fn send(port: u16, options: &[&str], data: &[u8]) -> Cat {
-    let to = format!("localhost:{port}");
+    let to = at(port).to_string();
     let mut sender = Cat::start(command(&[&["send", &to], options].concat()).stdin(Stdio::piped()));
     let (mut pipe, data) = (sender.stdin(), data.to_vec());
     // It ends early where the sender does.
