@@ -12,6 +12,7 @@
 //!
 //! With [`FaultPlan::default`] nothing is injected and all passes through.
 
+mod distance;
 mod inbound;
 mod stall;
 
@@ -268,6 +269,13 @@ impl QueuePair for FaultQueuePair {
             Next::Unknown => self.inner.arm(),
             Next::AfterPolls => Ok(false),
             Next::At(due) => {
+                self.set_timer(due)?;
+                Ok(true)
+            }
+            Next::UnderWay(due) => {
+                if !self.inner.arm()? {
+                    return Ok(false);
+                }
                 self.set_timer(due)?;
                 Ok(true)
             }

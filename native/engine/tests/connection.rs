@@ -129,8 +129,8 @@ fn plan() -> impl Strategy<Value = FaultPlan> {
                 delayed_notices,
                 delayed_controls,
                 delay: Delay::Polls(1..=polls),
-                drop_after_posts: None,
                 write_room_max,
+                ..FaultPlan::default()
             },
         )
 }

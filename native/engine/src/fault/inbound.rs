@@ -3,10 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use super::distance::Distance;
 use crate::fabric::{Completion, FabricError, QueuePair};
 
-/// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`], which looks at
-/// the clock).
+/// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and `distance`,
+/// which look at the clock).
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
     /// Where the pseudo-random choices start.
@@ -17,6 +18,8 @@ pub struct FaultPlan {
     pub delayed_controls: u16,
     /// For how long.
     pub delay: Delay,
+    /// How long every completion is under way: one is not held up by those before it, as on a long line.
+    pub distance: Duration,
     /// So many posts of a queue pair go through; the next one ends the connection instead.
     pub drop_after_posts: Option<u64>,
     /// A write must not be larger than this, in bytes, not 0.
@@ -47,6 +50,8 @@ pub(super) enum Next {
     AfterPolls,
     /// At this time.
     At(Instant),
+    /// At this time; the inner queue pair is to be asked meanwhile for what sets out.
+    UnderWay(Instant),
 }
 
 /// The completions of one direction. At most one is held back here; those behind it stay in the receive queue.
@@ -54,6 +59,7 @@ pub(super) enum Next {
 pub(super) struct Inbound {
     random: fastrand::Rng,
     held: Option<(Completion, Due)>,
+    distance: Distance,
 }
 
 #[derive(Debug)]
@@ -67,12 +73,13 @@ impl Inbound {
         Inbound {
             random: fastrand::Rng::with_seed(seed),
             held: None,
+            distance: Distance::default(),
         }
     }
 
     pub(super) fn next(&self) -> Next {
         match &self.held {
-            None => Next::Unknown,
+            None => self.distance.due().map_or(Next::Unknown, Next::UnderWay),
             Some((_, Due::Polls(_))) => Next::AfterPolls,
             Some((_, Due::At(due))) => Next::At(*due),
         }
@@ -122,11 +129,9 @@ impl Inbound {
 
     /// The next one of the inner queue pair, unless it is to be delayed; then it is held back from now on.
     fn take(&mut self, inner: &dyn QueuePair, plan: &FaultPlan) -> Result<Option<Completion>, FabricError> {
-        let mut one = [Completion::Control([0; inet_rdma_stream::CONTROL_BYTES])];
-        if inner.poll(&mut one)? == 0 {
+        let Some(completion) = self.distance.poll(inner, plan.distance)? else {
             return Ok(None);
-        }
-        let [completion] = one;
+        };
         let delayed_of_1000 = match completion {
             Completion::Notice(_) => plan.delayed_notices,
             Completion::Control(_) => plan.delayed_controls,

@@ -1,0 +1,56 @@
+//! The way between two hosts that are far from each other.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::CONTROL_BYTES;
+
+use crate::fabric::{Completion, FabricError, QueuePair};
+
+/// Completions that are under way, oldest first, each with the time at which it arrives. A completion sets out when it is
+/// first seen here, so a side that does not look makes the way longer.
+///
+/// There are no more of them than the receive queue has slots, as the sender gets no credit for one before it has arrived.
+#[derive(Debug, Default)]
+pub(super) struct Distance(VecDeque<(Completion, Instant)>);
+
+/// Completions taken from the inner queue pair at a time.
+const BATCH: usize = 8;
+
+impl Distance {
+    /// When the oldest arrives; None: nothing is under way.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.0.front().map(|(_, due)| *due)
+    }
+
+    /// The oldest, if it has arrived.
+    pub(super) fn poll(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<Option<Completion>, FabricError> {
+        if way.is_zero() {
+            let mut one = [Completion::Control([0; CONTROL_BYTES])];
+            let taken = inner.poll(&mut one)?;
+            return Ok(one[..taken].first().copied());
+        }
+        let failed = self.set_out(inner, way).err();
+        let now = Instant::now();
+        if self.due().is_some_and(|due| due <= now) {
+            return Ok(self.0.pop_front().map(|(completion, _)| completion));
+        }
+        match failed {
+            // What set out before the fault arrives before it.
+            Some(error) if self.0.is_empty() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    fn set_out(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<(), FabricError> {
+        loop {
+            let mut batch = [Completion::Control([0; CONTROL_BYTES]); BATCH];
+            let taken = inner.poll(&mut batch)?;
+            let due = Instant::now() + way;
+            self.0.extend(batch[..taken].iter().map(|completion| (*completion, due)));
+            if taken < BATCH {
+                return Ok(());
+            }
+        }
+    }
+}
