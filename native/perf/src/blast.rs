@@ -1,0 +1,139 @@
+//! The client sends as fast as it can, the server consumes.
+//!
+//! A sender keeps `sends` messages on offer, in memory of their own; one is done when the engine has taken all its bytes,
+//! and its memory is used for the next one. Empty messages mark where the measured time begins and where it ends; both
+//! sides know the number of messages at either.
+
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::gather::Gather;
+
+use crate::failure::Failure;
+use crate::gauge::{Gauge, Seen};
+use crate::link::Link;
+use crate::message::{Message, Pattern};
+use crate::order::{LENGTH_BYTES, Order};
+
+/// Sends until the time is over.
+pub fn send(link: &mut Link, order: &Order) -> Result<Seen, Failure> {
+    let mut sender = Sender::new(order);
+    sender.send_for(link, order.warmup)?;
+    let first = Gauge::read(link, sender.first);
+    mark(link)?;
+    sender.send_for(link, order.seconds)?;
+    mark(link)?;
+    let last = Gauge::read(link, sender.first);
+    Ok(first.sent(&last, link))
+}
+
+/// Consumes until the second mark: looks at each message's words, then gives its buffer back.
+pub fn receive(link: &mut Link, order: &Order) -> Result<Seen, Failure> {
+    let pattern = pattern(order);
+    let mut received = Vec::new();
+    let mut next = 0;
+    let (mut first, mut last) = (None, None);
+    while last.is_none() {
+        link.read(&mut received)?;
+        for received in received.drain(..) {
+            Message::each(&received, |message| {
+                if message.len() > 0 {
+                    pattern.check(message, next)?;
+                    next += 1;
+                } else if first.is_none() {
+                    first = Some(Gauge::read(link, next));
+                } else {
+                    last = Some(Gauge::read(link, next));
+                }
+                Ok(())
+            })?;
+        }
+    }
+    match (first, last) {
+        (Some(first), Some(last)) => Ok(first.received(&last, link)),
+        _ => Err(Failure::Differs("the marks are missing".into())),
+    }
+}
+
+/// An empty message.
+pub fn mark(link: &mut Link) -> Result<(), Failure> {
+    let mut gather = Gather::with_capacity(1, 1);
+    gather.push(&[0; LENGTH_BYTES]);
+    gather.end_packet();
+    link.write(&gather)
+}
+
+fn pattern(order: &Order) -> Pattern {
+    Pattern {
+        size: order.size as usize,
+        stride: order.stride as usize,
+    }
+}
+
+/// The messages on offer.
+struct Sender {
+    pattern: Pattern,
+    length: [u8; LENGTH_BYTES],
+    packet_bytes: usize,
+    /// Memory of the messages; number n lies in the one with index n mod their number.
+    slots: Vec<Vec<u8>>,
+    /// Number of the oldest message on offer.
+    first: u64,
+    /// Number of the next message.
+    next: u64,
+    /// Bytes of the oldest one that are sent.
+    at: usize,
+}
+
+impl Sender {
+    fn new(order: &Order) -> Self {
+        Self {
+            pattern: pattern(order),
+            length: order.size.to_be_bytes(),
+            packet_bytes: order.packet_bytes(),
+            slots: vec![vec![0; order.size as usize]; order.sends as usize],
+            first: 0,
+            next: 0,
+            at: 0,
+        }
+    }
+
+    /// Sends for so long, and then what is on offer.
+    fn send_for(&mut self, link: &mut Link, seconds: f64) -> Result<(), Failure> {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        while Instant::now() < end {
+            self.top_up();
+            self.send_some(link)?;
+        }
+        while self.first < self.next {
+            self.send_some(link)?;
+        }
+        Ok(())
+    }
+
+    fn top_up(&mut self) {
+        while self.next < self.first + self.slots.len() as u64 {
+            let slot = self.slot(self.next);
+            self.pattern.stamp(&mut self.slots[slot], self.next);
+            self.next += 1;
+        }
+    }
+
+    fn send_some(&mut self, link: &mut Link) -> Result<(), Failure> {
+        let on_offer = (self.next - self.first) as usize;
+        let mut gather = Gather::with_capacity(2 * on_offer, on_offer);
+        for number in self.first..self.next {
+            gather.push(&self.length);
+            gather.push(&self.slots[self.slot(number)]);
+            gather.end_packet();
+        }
+        let at = link.write_some(&gather, self.at)?;
+        let done = gather.packets_before(at);
+        self.first += done as u64;
+        self.at = at - done * self.packet_bytes;
+        Ok(())
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        (number % self.slots.len() as u64) as usize
+    }
+}

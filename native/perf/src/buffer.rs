@@ -1,0 +1,53 @@
+//! Where messages are copied that come through the ring: buffers that are used again, as a program that receives
+//! without pause does. New ones each time would measure the allocator, and be filled with zeros first.
+
+use std::cell::RefCell;
+
+use inet_rdma_engine::assembly::Buffer;
+
+/// Buffers kept for the next use, per thread. More are freed.
+const KEPT_MAX: usize = 64;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer from those that were used before.
+pub struct Recycled {
+    /// At least `bytes` long.
+    whole: Vec<u8>,
+    bytes: usize,
+}
+
+impl Recycled {
+    /// What it holds.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.whole[..self.bytes]
+    }
+}
+
+impl Buffer for Recycled {
+    fn allocate(bytes: usize) -> Option<Self> {
+        let mut whole = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();
+        if whole.len() < bytes {
+            whole.try_reserve_exact(bytes - whole.len()).ok()?;
+            whole.resize(bytes, 0);
+        }
+        Some(Self { whole, bytes })
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.whole[..self.bytes]
+    }
+}
+
+impl Drop for Recycled {
+    fn drop(&mut self) {
+        let whole = std::mem::take(&mut self.whole);
+        KEPT.with_borrow_mut(|kept| {
+            if kept.len() < KEPT_MAX {
+                kept.push(whole);
+            }
+        });
+    }
+}

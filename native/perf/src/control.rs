@@ -1,0 +1,62 @@
+//! The TCP connection by which both sides agree: a line of JSON at a time.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::gauge::Seen;
+
+/// The longest line.
+const LINE_BYTES_MAX: u64 = 65_536;
+
+/// What a server says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Connect to this port.
+    Port(u16),
+    /// It is over.
+    Seen(Seen),
+    /// It could not be done.
+    Failed(String),
+}
+
+/// See the module's description.
+pub struct Control {
+    lines: BufReader<TcpStream>,
+}
+
+impl Control {
+    /// Over a TCP connection.
+    pub fn new(stream: TcpStream) -> Self {
+        Self {
+            lines: BufReader::new(stream),
+        }
+    }
+
+    /// Says something.
+    pub fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
+        let line = serde_json::to_string(what).map_err(io::Error::from);
+        line.and_then(|line| self.lines.get_mut().write_all(format!("{line}\n").as_bytes()))
+            .map_err(|error| Failure::Control {
+                doing: "writing to the other side",
+                error,
+            })
+    }
+
+    /// Hears what the other side says.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let mut line = String::new();
+        (&mut self.lines)
+            .take(LINE_BYTES_MAX)
+            .read_line(&mut line)
+            .and_then(|_| serde_json::from_str(&line).map_err(io::Error::from))
+            .map_err(|error| Failure::Control {
+                doing: "reading from the other side, which must be an rdma-perf of the same build",
+                error,
+            })
+    }
+}

@@ -1,0 +1,48 @@
+//! Why a measurement is void.
+
+use std::io;
+
+use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::fabric::FabricError;
+
+/// Why a measurement is void.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The TCP connection by which both sides agree.
+    #[error("{doing}: {error}")]
+    Control {
+        /// What was being done, in words.
+        doing: &'static str,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// There is no connection over the fabric.
+    #[error("{doing}: {error}")]
+    Fabric {
+        /// What was being done, in words.
+        doing: &'static str,
+        /// What came of it.
+        error: FabricError,
+    },
+    /// The connection ended before the measurement did.
+    #[error("the connection was lost: {0}")]
+    Lost(Closed),
+    /// What arrived is not what was sent.
+    #[error("what arrived is not what was sent: {0}")]
+    Differs(String),
+    /// Nothing moves any more.
+    #[error("nothing arrived or left for {0} s")]
+    Late(u64),
+    /// The server could not do its part.
+    #[error("the server: {0}")]
+    Server(String),
+}
+
+impl From<Closed> for Failure {
+    fn from(closed: Closed) -> Self {
+        Self::Lost(closed)
+    }
+}

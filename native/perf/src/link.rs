@@ -1,0 +1,214 @@
+//! A connection in the hands of one thread, and how that waits.
+
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_engine::connection::{Connection, ReadEnd, Wakes};
+use inet_rdma_engine::endpoint::{Attachment, Engine, Waker};
+use inet_rdma_engine::fabric::QueuePair;
+use inet_rdma_engine::gather::Gather;
+
+use crate::buffer::Recycled;
+use crate::failure::Failure;
+use crate::order::{Order, Polling};
+
+/// Nothing that works keeps the other side waiting for so long.
+const LATE: Duration = Duration::from_secs(30);
+
+/// Fruitless looks between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 1 << 16;
+
+/// What one read takes at most, about: the default of the option `call_bytes`.
+const READ_BYTES: usize = 131_072;
+
+/// Wakes the thread that made it.
+struct Unpark(Thread);
+
+impl Waker for Unpark {
+    fn wake(&self, _wakes: Wakes) {
+        self.0.unpark();
+    }
+}
+
+/// How a thread waits.
+#[derive(Clone, Copy)]
+enum Waiting {
+    Busy,
+    /// Looks by itself for so long, then sleeps.
+    Look(Duration),
+    Sleep,
+}
+
+/// What a look was for.
+#[derive(Clone, Copy)]
+enum For {
+    Reading,
+    Writing,
+}
+
+/// One end of a connection, of the thread that made it.
+pub struct Link {
+    connection: Arc<Connection<Recycled>>,
+    waiting: Waiting,
+    /// Looks in vain since something came.
+    looks: u32,
+    /// Since when nothing has come, where the clock was looked at.
+    quiet_since: Option<Instant>,
+    _attachment: Attachment,
+}
+
+impl Link {
+    /// A stream over a queue pair.
+    pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, order: &Order) -> Result<Self, Failure> {
+        let failed = |error| Failure::Fabric {
+            doing: "starting the connection",
+            error,
+        };
+        let connection =
+            Arc::new(Connection::new(qp, order.limits(), order.settings(), Framing::Length4).map_err(failed)?);
+        let waiting = match order.polling {
+            Polling::Busy => Waiting::Busy,
+            Polling::Reader => Waiting::Look(order.spin()),
+            Polling::Adaptive | Polling::Event => Waiting::Sleep,
+        };
+        if !matches!(waiting, Waiting::Sleep) {
+            connection.set_self_polling();
+        }
+        let waker = Box::new(Unpark(std::thread::current()));
+        let attachment = engine.attach(Arc::clone(&connection), waker).map_err(failed)?;
+        Ok(Self {
+            connection,
+            waiting,
+            looks: 0,
+            quiet_since: None,
+            _attachment: attachment,
+        })
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &Connection<Recycled> {
+        &self.connection
+    }
+
+    /// Writes from `at` on, as far as the peer has room, at least something; how far it came.
+    pub fn write_some(&mut self, gather: &Gather<'_>, at: usize) -> Result<usize, Failure> {
+        loop {
+            let written = self.connection.write(gather, at, usize::MAX)?;
+            ring(written.wakes);
+            if written.at > at {
+                self.moved();
+                return Ok(written.at);
+            }
+            self.wait(For::Writing)?;
+        }
+    }
+
+    /// Writes all of it.
+    pub fn write(&mut self, gather: &Gather<'_>) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < gather.total() {
+            at = self.write_some(gather, at)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something has arrived, and adds it to `out`.
+    pub fn read(&mut self, out: &mut Vec<Received<Recycled>>) -> Result<(), Failure> {
+        loop {
+            let (end, wakes) = self.connection.read(ReadLimit::bytes(READ_BYTES), out);
+            ring(wakes);
+            if !out.is_empty() {
+                self.moved();
+                return Ok(());
+            }
+            match end {
+                ReadEnd::More => {}
+                ReadEnd::Closed(closed) => return Err(closed.into()),
+                ReadEnd::Empty => self.wait(For::Reading)?,
+            }
+        }
+    }
+
+    fn moved(&mut self) {
+        self.looks = 0;
+        self.quiet_since = None;
+    }
+
+    /// Comes back when there may be something, or before.
+    fn wait(&mut self, what: For) -> Result<(), Failure> {
+        match self.waiting {
+            Waiting::Busy => {
+                // A few looks without the rest of a read.
+                let (_found, wakes) = self.connection.spin(Duration::ZERO);
+                ring(wakes);
+                self.looks += 1;
+                if self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+                    self.check_late()?;
+                }
+                return Ok(());
+            }
+            Waiting::Look(duration) => {
+                // A writer has no such look: it tries again.
+                if let For::Reading = what {
+                    let (found, wakes) = self.connection.spin(duration);
+                    ring(wakes);
+                    if found {
+                        return Ok(());
+                    }
+                } else if self.quiet_since.is_none_or(|since| since.elapsed() < duration) {
+                    self.quiet_since.get_or_insert_with(Instant::now);
+                    std::thread::yield_now();
+                    return Ok(());
+                }
+            }
+            Waiting::Sleep => {}
+        }
+        let (armed, wakes) = match what {
+            For::Reading => self.connection.arm(),
+            For::Writing => {
+                let (armed, wakes) = self.connection.arm_writer();
+                // A writer that reads nothing must not promise to look, or nobody would ask for an event.
+                (armed && self.rest_from_reading(), wakes)
+            }
+        };
+        ring(wakes);
+        if armed {
+            self.check_late()?;
+            std::thread::park_timeout(LATE);
+        }
+        Ok(())
+    }
+
+    /// The promise to look is taken back until something comes. False: something has come.
+    fn rest_from_reading(&self) -> bool {
+        if let Waiting::Sleep = self.waiting {
+            return true;
+        }
+        let (armed, wakes) = self.connection.arm();
+        ring(wakes);
+        armed
+    }
+
+    fn check_late(&mut self) -> Result<(), Failure> {
+        let since = *self.quiet_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > LATE {
+            return Err(Failure::Late(LATE.as_secs()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        ring(self.connection.close());
+    }
+}
+
+/// A look for one direction may have found what the other waits for.
+fn ring(wakes: Wakes) {
+    if !wakes.is_empty() {
+        std::thread::current().unpark();
+    }
+}

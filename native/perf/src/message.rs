@@ -1,0 +1,116 @@
+//! What is in a message, so that the receiver can tell count and order of what arrives.
+
+use inet_rdma_engine::assembly::Received;
+use inet_rdma_engine::landing::LandingBuffer;
+
+use crate::buffer::Recycled;
+use crate::failure::Failure;
+
+const WORD: usize = 8;
+
+/// What a message is made of: its number, at every `stride` bytes and in its last word. A message shorter than a word
+/// has the number's low bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Pattern {
+    /// Bytes of a message.
+    pub size: usize,
+    /// From one word to the next.
+    pub stride: usize,
+}
+
+impl Pattern {
+    /// Offset and length of each word.
+    fn words(self) -> impl Iterator<Item = (usize, usize)> {
+        let last = self.size.saturating_sub(WORD);
+        (0..last)
+            .step_by(self.stride)
+            .chain([last])
+            .map(move |at| (at, WORD.min(self.size)))
+    }
+
+    /// The word at `at`: no two numbers have the same one at the same place.
+    fn word(number: u64, at: usize) -> [u8; WORD] {
+        number.wrapping_add(at as u64).to_le_bytes()
+    }
+
+    /// Writes number `number` into a message.
+    pub fn stamp(self, message: &mut [u8], number: u64) {
+        for (at, bytes) in self.words() {
+            message[at..at + bytes].copy_from_slice(&Self::word(number, at)[..bytes]);
+        }
+    }
+
+    /// Whether this is message `number`, all of it. Reads its words.
+    pub fn check(self, message: &Message<'_>, number: u64) -> Result<(), Failure> {
+        if message.len() != self.size {
+            let (found, size) = (message.len(), self.size);
+            return Err(Failure::Differs(format!("message {number} has {found} bytes and not {size}")));
+        }
+        for (at, bytes) in self.words() {
+            let mut found = [0; WORD];
+            message.copy_out(at, &mut found[..bytes]);
+            if found[..bytes] != Self::word(number, at)[..bytes] {
+                return Err(Failure::Differs(format!("message {number} has {found:x?} at {at}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message as it was received.
+pub enum Message<'a> {
+    /// Copied out of the ring.
+    Copied(&'a [u8]),
+    /// Where the peer wrote it: buffer, start and length.
+    Landed(&'a LandingBuffer, usize, usize),
+}
+
+impl Message<'_> {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Message::Copied(bytes) => bytes.len(),
+            Message::Landed(_, _, bytes) => *bytes,
+        }
+    }
+
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        match self {
+            Message::Copied(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
+            Message::Landed(buffer, start, _) => buffer.copy_out(start + at, to),
+        }
+    }
+
+    /// Calls `take` with each message of what was read.
+    pub fn each(
+        received: &Received<Recycled>,
+        mut take: impl FnMut(&Message<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match received {
+            Received::Whole(bytes) => take(&Message::Copied(bytes.as_slice())),
+            Received::Landed(buffer, range) => take(&Message::Landed(buffer, range.start, range.len())),
+            Received::Batch { bytes, packets } => packets
+                .iter()
+                .try_for_each(|range| take(&Message::Copied(&bytes.as_slice()[range.clone()]))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Message, Pattern};
+
+    #[test]
+    fn another_number_a_torn_message_and_another_length_are_found() {
+        for (size, stride) in [(1, 8), (7, 8), (8, 8), (9, 8), (100, 64), (10_000, 4096)] {
+            let pattern = Pattern { size, stride };
+            let mut message = vec![0; size];
+            pattern.stamp(&mut message, 7);
+            assert!(pattern.check(&Message::Copied(&message), 7).is_ok(), "{size}");
+            assert!(pattern.check(&Message::Copied(&message), 8).is_err(), "{size}");
+            assert!(pattern.check(&Message::Copied(&message[1..]), 7).is_err(), "{size}");
+            message[size - 1] ^= 1;
+            assert!(pattern.check(&Message::Copied(&message), 7).is_err(), "{size}");
+        }
+    }
+}

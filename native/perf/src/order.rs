@@ -1,0 +1,216 @@
+//! What is measured, and how: the same for both sides.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use inet_rdma_engine::auto::{AutoFabric, Choice};
+use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::fabric::{Fabric, Parameters};
+use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
+use inet_rdma_engine::poller;
+use inet_rdma_stream::Limits;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Before each message on the wire.
+pub const LENGTH_BYTES: usize = 4;
+
+/// Landing buffers start on cache lines.
+const LINE_BYTES: u32 = 64;
+
+/// All landing buffers of a side together.
+const LANDING_AREA_BYTES_MAX: u64 = 1 << 31;
+
+/// All messages that the sender offers together.
+const OFFERED_BYTES_MAX: u64 = 1 << 31;
+
+/// What is measured, and how.
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+pub struct Order {
+    /// What happens
+    #[arg(long, value_enum, default_value_t = Test::Blast)]
+    pub test: Test,
+    /// Bytes of a message
+    #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub size: u32,
+    /// Measured seconds
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Seconds of traffic before that
+    #[arg(long, default_value_t = 0.2)]
+    pub warmup: f64,
+    /// Messages that the sender offers at a time (blast)
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub sends: u32,
+    /// Landing buffers of each side, all of which are advertised
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    pub receives: u16,
+    /// Size of a landing buffer [a message]
+    #[arg(long)]
+    pub landing_bytes: Option<u32>,
+    /// A message of so many bytes may go direct
+    #[arg(long, default_value_t = 1)]
+    pub direct_bytes: u32,
+    /// Which kinds of transfers are used
+    #[arg(long, value_enum, default_value_t = Mode::Dynamic)]
+    pub mode: Mode,
+    /// Size of each side's ring
+    #[arg(long, default_value_t = 524_288)]
+    pub ring_bytes: u32,
+    /// Depth of each side's receive queue
+    #[arg(long, default_value_t = 256)]
+    pub receive_slots: u16,
+    /// How somebody waits
+    #[arg(long, value_enum, default_value_t = Polling::Adaptive)]
+    pub polling: Polling,
+    /// How long adaptive polling looks on after an arrival, in microseconds
+    #[arg(long, default_value_t = 100)]
+    pub spin_us: u64,
+    /// The receiver looks at a word in so many bytes of each message, and at its last (blast)
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..))]
+    pub stride: u32,
+    /// Added to each round trip, in microseconds: half of it on the way in at each side
+    #[arg(long, default_value_t = 0)]
+    pub distance_us: u64,
+    /// Which fabric
+    #[arg(long, value_enum, default_value_t = FabricChoice::Auto)]
+    pub fabric: FabricChoice,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// The client sends without pause, the server consumes
+    Blast,
+    /// One message goes to and fro
+    Pingpong,
+}
+
+/// Which kinds of transfers are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Mode {
+    /// Both
+    Dynamic,
+    /// Into landing buffers
+    DirectOnly,
+    /// Into the ring
+    IndirectOnly,
+}
+
+/// How somebody waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Polling {
+    /// It looks by itself and never sleeps
+    Busy,
+    /// It looks by itself for a while, then sleeps until a polling thread wakes it: as a link of the distribution
+    Reader,
+    /// It sleeps; the polling thread that wakes it looks for a while before it sleeps itself
+    Adaptive,
+    /// It sleeps, and the polling thread, too
+    Event,
+}
+
+/// Which fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FabricChoice {
+    /// Whichever leads to the server
+    Auto,
+    /// Shared memory
+    Shm,
+    /// RDMA devices
+    Verbs,
+}
+
+impl Order {
+    /// Refuses what no memory is there for.
+    pub fn check(&self) -> Result<(), Failure> {
+        let area = u64::from(self.landing_buffer_bytes()) * u64::from(self.receives);
+        let offered = self.size as u64 * u64::from(self.sends);
+        if area > LANDING_AREA_BYTES_MAX || offered > OFFERED_BYTES_MAX {
+            return Err(Failure::Usage(format!(
+                "--receives take {area} bytes and --sends {offered}: {LANDING_AREA_BYTES_MAX} is the most for either"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a message and its length.
+    pub fn packet_bytes(&self) -> usize {
+        self.size as usize + LENGTH_BYTES
+    }
+
+    fn landing_buffer_bytes(&self) -> u32 {
+        let least = self.size + LENGTH_BYTES as u32;
+        self.landing_bytes.unwrap_or(least).next_multiple_of(LINE_BYTES)
+    }
+
+    /// What is told to the peer.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            ring_bytes: self.ring_bytes,
+            receive_slots: self.receive_slots,
+            adverts: self.receives,
+        }
+    }
+
+    /// What goes into a connection.
+    pub fn parameters(&self) -> Parameters {
+        Parameters {
+            limits: self.limits(),
+            landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
+            connection_id: std::process::id().into(),
+        }
+    }
+
+    /// How a connection behaves.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            mode: match self.mode {
+                Mode::Dynamic => inet_rdma_stream::Mode::Dynamic,
+                Mode::DirectOnly => inet_rdma_stream::Mode::DirectOnly,
+                Mode::IndirectOnly => inet_rdma_stream::Mode::IndirectOnly,
+            },
+            landing_bytes: self.landing_buffer_bytes(),
+            direct_bytes: self.direct_bytes as usize,
+            packet_max_bytes: self.size as usize,
+            // Who waits looks by itself, and has promised to: see `Link`.
+            busy: false,
+        }
+    }
+
+    /// How the polling thread behaves.
+    pub fn engine_polling(&self) -> poller::Polling {
+        match self.polling {
+            Polling::Adaptive => poller::Polling::Adaptive { spin: self.spin() },
+            Polling::Busy | Polling::Reader | Polling::Event => poller::Polling::Event,
+        }
+    }
+
+    /// How long somebody looks on before it sleeps.
+    pub fn spin(&self) -> Duration {
+        Duration::from_micros(self.spin_us)
+    }
+
+    /// Over which fabric, how far away.
+    pub fn fabric(&self) -> Box<dyn Fabric> {
+        let fabric = AutoFabric(match self.fabric {
+            FabricChoice::Auto => Choice::Auto,
+            FabricChoice::Shm => Choice::Shm,
+            FabricChoice::Verbs => Choice::Verbs,
+        });
+        if self.distance_us == 0 {
+            return Box::new(fabric);
+        }
+        let plan = FaultPlan {
+            distance: Duration::from_micros(self.distance_us) / 2,
+            ..FaultPlan::default()
+        };
+        Box::new(FaultFabric::new(fabric, plan))
+    }
+}

@@ -1,0 +1,113 @@
+//! Takes orders and does the server's part.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
+use inet_rdma_engine::fabric::{FabricError, ListenOptions, QueuePair};
+
+use crate::control::{Answer, Control};
+use crate::failure::Failure;
+use crate::gauge::Seen;
+use crate::link::Link;
+use crate::order::{Order, Test};
+use crate::{blast, pingpong};
+
+/// How long a client may take to connect over the fabric.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client may take to say what it wants.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+
+struct Unpark(Thread);
+
+impl AcceptWaker for Unpark {
+    fn accepted(&self) {
+        self.0.unpark();
+    }
+
+    fn refused(&self, error: &FabricError) {
+        eprintln!("rdma-perf: refused somebody: {error}");
+    }
+}
+
+/// Serves one client after the other; what goes wrong with one is told to that one.
+pub fn run(on: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::Control {
+        doing: "listening for orders",
+        error,
+    };
+    let listener = TcpListener::bind(on).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    println!("listening on {address}");
+    io::stdout().flush().map_err(failed)?;
+    loop {
+        let (stream, _) = listener.accept().map_err(failed)?;
+        // Over RDMA it listens where the order came in.
+        let on = stream.local_addr().map_err(failed)?.ip();
+        if let Err(failure) = serve(stream, on) {
+            eprintln!("rdma-perf: {failure}");
+        }
+    }
+}
+
+fn serve(stream: TcpStream, on: IpAddr) -> Result<(), Failure> {
+    let timed = stream.set_read_timeout(Some(ORDER_TIMEOUT));
+    timed.map_err(|error| Failure::Control {
+        doing: "setting a timeout",
+        error,
+    })?;
+    let mut control = Control::new(stream);
+    let order = control.hear()?;
+    let mut link = None;
+    let answer = match measure(&mut control, &order, on, &mut link) {
+        Ok(seen) => Answer::Seen(seen),
+        Err(failure) => Answer::Failed(failure.to_string()),
+    };
+    control.say(&answer)?;
+    // The connection stays until the client has had all that is on its way, and hangs up.
+    let _over: Result<Answer, Failure> = control.hear();
+    Ok(())
+}
+
+fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<Link>) -> Result<Seen, Failure> {
+    let failed = |error| Failure::Fabric {
+        doing: "listening over the fabric",
+        error,
+    };
+    order.check()?;
+    let engine = Arc::new(Engine::start(1, order.engine_polling()).map_err(failed)?);
+    let options = ListenOptions {
+        address: Some(on),
+        ports: 0..=0,
+        backlog: 1,
+        hello_timeout: CONNECT_TIMEOUT,
+        parameters: order.parameters(),
+    };
+    let listener = order.fabric().listen(&options).map_err(failed)?;
+    let waker = Box::new(Unpark(std::thread::current()));
+    let acceptor = engine.listen(listener, 1, waker).map_err(failed)?;
+    control.say(&Answer::Port(acceptor.port()))?;
+    let link = link.insert(Link::new(&engine, accept(&acceptor)?, order)?);
+    match order.test {
+        Test::Blast => blast::receive(link, order),
+        Test::Pingpong => pingpong::follow(link, order),
+    }
+}
+
+fn accept(acceptor: &Acceptor) -> Result<Box<dyn QueuePair>, Failure> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        if let Some(qp) = acceptor.accept() {
+            return Ok(qp);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Late(CONNECT_TIMEOUT.as_secs()));
+        }
+        std::thread::park_timeout(left);
+    }
+}
