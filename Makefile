@@ -19,8 +19,9 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build rdma-cat erl-flags demo bench bench-cluster bench-native bench-instructions test \
-        test-native test-erlang test-elixir test-vm test-bench soak check check-native check-beam dialyzer clean
+.PHONY: help deps build rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
+        bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak check check-native check-beam \
+        dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -36,6 +37,9 @@ build: ## build the native library and the beams
 
 rdma-cat: ## build the pipe over RDMA: native/target/release/rdma-cat
 	cd native && cargo build --release -p inet_rdma_cat
+
+rdma-perf: ## build what measures the stream alone: native/target/release/rdma-perf
+	cd native && cargo build --release -p inet_rdma_perf
 
 erl-flags: ## print the flags that make erl a node: erl $(make -s erl-flags) -sname a
 	@echo "-pa $(ebin) -proto_dist inet_rdma"
@@ -53,6 +57,14 @@ bench-native: deps ## measure the native side alone: protocol, fabric, idle conn
 	cd native && cargo bench -p inet_rdma_stream --bench transfers
 	cd native && cargo bench -p inet_rdma_engine --bench fabric
 	cd native && cargo run --release -p inet_rdma_engine --example idle_connections
+
+bench-stream: deps rdma-perf ## measure the stream between two processes: dynamic, direct, indirect (ARGS="--quick")
+	$(PYTHON) bench/run.py stream $(ARGS)
+
+# What cannot be installed is left out of the tables, with a note.
+bench-fabric: deps rdma-perf ## latency and bandwidth by message size, beside TCP and UCX (ARGS="--quick")
+	-scripts/deps bench
+	$(PYTHON) bench/run.py fabric $(ARGS)
 
 bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
@@ -83,7 +95,7 @@ test-elixir: build ## run the ExUnit tests
 	epmd -daemon
 	MIX_ENV=test mix test
 
-test-bench: build ## run the tests of the benchmark harness
+test-bench: build rdma-perf ## run the tests of the benchmark harness
 	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
 
 check: deps check-native check-beam dialyzer ## run all lints: the same as CI

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 
 
 def words(text: str) -> list[str]:
     return text.split(",")
+
+
+def choices(known: list[str]) -> Callable[[str], list[str]]:
+    def chosen(text: str) -> list[str]:
+        for word in text.split(","):
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"{word} is none of {', '.join(known)}")
+        return text.split(",")
+
+    return chosen
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, paths, report, site
+from . import carriers, demo, fabric, paths, report, sheet, site, stream
 from .arguments import (
-    count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, words,
+    choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
 )
 from .cases import WORKLOADS, Case, suite
 from .errors import BenchError
@@ -100,7 +100,8 @@ def show(options: argparse.Namespace) -> int:
         document = json.loads(options.file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BenchError(f"cannot read {options.file}: {error}") from error
-    report.show(document, options.file.resolve().parent, options.chart)
+    shown = sheet if "sweep" in document else report
+    shown.show(document, options.file.resolve().parent, options.chart)
     return 0
 
 
@@ -166,6 +167,8 @@ def parser() -> argparse.ArgumentParser:
     own.set_defaults(cases=lambda o: [Case("idle", nodes=n) for n in o.nodes])
 
     add_cluster(tests)
+    add_stream(tests)
+    add_fabric(tests)
 
     own = tests.add_parser("show", help="table and chart of an earlier run again, from its results.json")
     own.add_argument("file", type=Path)
@@ -211,6 +214,45 @@ def add_cluster(tests: Any) -> None:
                        help="as for ssh -o; repeatable")
     reach.add_argument("--ssh", default="ssh", metavar="COMMAND", help="another ssh")
     common(own, "inet_tcp,inet_rdma")
+
+
+def add_stream(tests: Any) -> None:
+    title = "the stream without the BEAM: dynamic, direct only, indirect only, between two processes"
+    own = tests.add_parser("stream", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=stream.run)
+    own.add_argument("--only", type=choices(stream.SERIES), metavar="SERIES,...",
+                     help=f"only these series, of {', '.join(stream.SERIES)}")
+    own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
+    own.add_argument("--stride", type=size, default=4096,
+                     help="the receiver looks at a word in so many bytes of each message, and at the last")
+    native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
+
+
+def add_fabric(tests: Any) -> None:
+    title = "latency and bandwidth by message size, for each way to wait, beside TCP and UCX"
+    own = tests.add_parser("fabric", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=fabric.run)
+    own.add_argument("--polling", type=choices(fabric.POLLING), default=",".join(fabric.POLLING), metavar="WAY,...",
+                     help="ways to wait")
+    own.add_argument("--landing-bytes", type=size, metavar="BYTES", help="size of a landing buffer [the option's default]")
+    own.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
+                     help="TCP and UCX in the same rounds, where they are installed")
+    native(own, fabric.ROUNDS, fabric.SECONDS, fabric.WARMUP)
+
+
+def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: float) -> None:
+    own.add_argument("--size", type=whole_sizes, metavar="BYTES,...", help="only these sizes")
+    own.add_argument("--quick", action="store_true", help="a minute: few points, one short round")
+    own.add_argument("--rounds", type=count, help=f"times that every point is measured [{rounds}; quick: 1]")
+    own.add_argument("--seconds", type=positive, help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
+    own.add_argument("--warmup", type=positive, default=warmup, help="seconds of traffic before that")
+    own.add_argument("--ring-bytes", type=size, default="512K", help="size of the ring")
+    own.add_argument("--address", metavar="HOST:PORT",
+                     help="an rdma-perf server on another host, started there by hand; its address decides the fabric")
+    own.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True,
+                     help="each side on a core of its own, where both are on this machine")
+    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-TEST]")
+    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the charts")
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):

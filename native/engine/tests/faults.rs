@@ -228,3 +228,43 @@ fn the_room_to_write_can_be_small() {
     let (client, _server) = pair(&fabric(plan));
     assert_eq!(client.write_room(), 1_000);
 }
+
+#[test]
+fn what_is_far_away_comes_in_order_and_wakes_whoever_sleeps() {
+    let plan = FaultPlan {
+        distance: Duration::from_millis(2),
+        ..FaultPlan::default()
+    };
+    let (client, server) = pair(&fabric(plan));
+    let slots = u64::from(client.remote_hello().receive_slots);
+    (0..slots).for_each(|number| client.post_control(&numbered(number)).expect("room"));
+    let mut came = 0;
+    while came < slots {
+        match poll(&*server) {
+            Some(completion) => {
+                assert_eq!(completion, Completion::Control(numbered(came)));
+                came += 1;
+            }
+            None if server.arm().expect("up") => {
+                assert!(readable_within(server.event_fd(), BOUND), "the wake-up is lost");
+                server.drain_event();
+            }
+            None => {}
+        }
+    }
+    assert_eq!(poll(&*server), None);
+}
+
+#[test]
+fn what_is_under_way_arrives_before_the_end() {
+    let plan = FaultPlan {
+        distance: Duration::from_millis(2),
+        ..FaultPlan::default()
+    };
+    let (client, server) = pair(&fabric(plan));
+    client.post_control(&numbered(7)).expect("room");
+    client.disconnect();
+    let deadline = Instant::now() + BOUND;
+    let arrived = std::iter::repeat_with(|| poll(&*server)).find(|found| found.is_some() || Instant::now() > deadline);
+    assert_eq!(arrived.flatten(), Some(Completion::Control(numbered(7))));
+}

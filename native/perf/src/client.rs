@@ -59,7 +59,9 @@ pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
     };
     if client.messages != server.messages {
         let (sent, received) = (client.messages, server.messages);
-        return Err(Failure::Differs(format!("{sent} messages were sent, {received} arrived")));
+        return Err(Failure::Differs(format!(
+            "{sent} messages were sent, {received} arrived"
+        )));
     }
     let result = Outcome {
         order,

@@ -22,7 +22,8 @@ impl Pattern {
     /// Offset and length of each word.
     fn words(self) -> impl Iterator<Item = (usize, usize)> {
         let last = self.size.saturating_sub(WORD);
-        (0..last)
+        // None that would overlap with the last.
+        (0..last.saturating_sub(WORD - 1))
             .step_by(self.stride)
             .chain([last])
             .map(move |at| (at, WORD.min(self.size)))
@@ -44,7 +45,9 @@ impl Pattern {
     pub fn check(self, message: &Message<'_>, number: u64) -> Result<(), Failure> {
         if message.len() != self.size {
             let (found, size) = (message.len(), self.size);
-            return Err(Failure::Differs(format!("message {number} has {found} bytes and not {size}")));
+            return Err(Failure::Differs(format!(
+                "message {number} has {found} bytes and not {size}"
+            )));
         }
         for (at, bytes) in self.words() {
             let mut found = [0; WORD];

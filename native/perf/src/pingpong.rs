@@ -135,7 +135,9 @@ impl Ball {
         match (messages, marks) {
             (1, 0) => Ok(true),
             (0, 1) => Ok(false),
-            _ => Err(Failure::Differs(format!("{messages} messages and {marks} marks at a time"))),
+            _ => Err(Failure::Differs(format!(
+                "{messages} messages and {marks} marks at a time"
+            ))),
         }
     }
 

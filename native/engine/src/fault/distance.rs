@@ -47,7 +47,8 @@ impl Distance {
             let mut batch = [Completion::Control([0; CONTROL_BYTES]); BATCH];
             let taken = inner.poll(&mut batch)?;
             let due = Instant::now() + way;
-            self.0.extend(batch[..taken].iter().map(|completion| (*completion, due)));
+            self.0
+                .extend(batch[..taken].iter().map(|completion| (*completion, due)));
             if taken < BATCH {
                 return Ok(());
             }

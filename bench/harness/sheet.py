@@ -1,0 +1,142 @@
+"""Tables, charts and the JSON of series."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from . import paths
+from .environment import commit, load_warning, machine, memcpy_mb_s
+from .errors import BenchError
+from .report import SCHEMA, as_json, command_line, machine_text, save, shown_path
+from .runner import say
+from .stats import Spread, absolute
+from .sweep import Figure, Point, Series, Subject, against_better, run
+from .table import number
+
+
+def measure_and_report(
+    title: str, series: list[Series], subjects: dict[str, Subject], rounds: int, options: dict[str, Any],
+    notes: list[str], out: Path | None, chart: bool,
+) -> int:
+    """Returns the exit status: 1 when any measurement failed. A subject may add to the notes."""
+    if warning := load_warning(os.getloadavg()[0], os.cpu_count() or 1):
+        notes.append(warning)
+    for note in notes:
+        say(f"note: {note}")
+    target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()
+    target.mkdir(parents=True, exist_ok=True)
+    memcpy = {"1 MB": memcpy_mb_s(1 << 20), "16 MB": memcpy_mb_s(16 << 20)}
+    failures = run(series, subjects, rounds)
+    document = {
+        "schema": SCHEMA,
+        "sweep": title,
+        "environment": {
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "commit": commit(), **machine(),
+            "memcpy_mb_s": memcpy,
+        },
+        "options": {"command": command_line(), "rounds": rounds, **options},
+        "notes": notes, "failures": failures, "subjects": list(subjects),
+        "series": [as_document(each, list(subjects)) for each in series],
+    }
+    text = text_of(document)
+    print(f"\n{text}")
+    for failure in failures:
+        print(f"FAILED  {failure}\n")
+    written = [save(target / "results.json", as_json(document)), save(target / "table.txt", text)]
+    if chart:
+        written += draw(document, target)
+    for path in written:
+        print(f"written: {shown_path(path)}")
+    return 1 if failures else 0
+
+
+def show(document: dict[str, Any], target: Path, chart: bool) -> None:
+    """Tables and charts of an earlier run, from its JSON."""
+    print(text_of(document))
+    for path in draw(document, target) if chart else []:
+        print(f"written: {shown_path(path)}")
+
+
+def draw(document: dict[str, Any], target: Path) -> list[Path]:
+    try:
+        from .lines import lines
+    except ImportError as error:
+        raise BenchError(f"no chart: {error} (on Debian: apt install python3-matplotlib; or --no-chart)") from error
+    return [path for each in series_of(document) for path in lines(each, document["subjects"], summary(document), target)]
+
+
+def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
+    points = []
+    for point in each.points:
+        rounds = each.rounds[point.label]
+        figures = {}
+        for figure in each.figures:
+            spreads = {name: absolute(rounds, name, figure.name) for name in subjects}
+            figures[figure.name] = {name: value.as_dict() for name, value in spreads.items() if value}
+        points.append({**asdict(point), "figures": figures, "rounds": rounds})
+    return {
+        "name": each.name, "title": each.title, "axis": each.axis, "compared": each.compared,
+        "figures": [asdict(figure) for figure in each.figures], "points": points,
+    }
+
+
+def series_of(document: dict[str, Any]) -> list[Series]:
+    return [
+        Series(
+            each["name"], each["title"], each["axis"], [Figure(**figure) for figure in each["figures"]],
+            [Point(point["x"], point["label"], point["order"]) for point in each["points"]], each["compared"],
+            {point["label"]: point["rounds"] for point in each["points"]},
+        )
+        for each in document["series"]
+    ]
+
+
+def summary(document: dict[str, Any]) -> str:
+    """Where the figures come from."""
+    facts = document["environment"]
+    memcpy = ", ".join(f"{rate:,} MB/s ({size})" for size, rate in facts["memcpy_mb_s"].items())
+    return (
+        f"{machine_text(facts)}, commit {facts['commit']}; median of {document['options']['rounds']} interleaved rounds "
+        f"(least .. most); memcpy {memcpy}"
+    )
+
+
+def text_of(document: dict[str, Any]) -> str:
+    parts = [summary(document)]
+    for each in series_of(document):
+        for figure in each.figures:
+            parts.append(table(each, figure, document["subjects"]))
+    parts += [f"note: {note}" for note in document["notes"]]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(each: Series, figure: Figure, subjects: list[str]) -> str:
+    """Points downwards, subjects side by side; behind the first figure the comparison."""
+    measured = [name for name in subjects if any(name in values for r in each.rounds.values() for values in r)]
+    compares = figure == each.figures[0] and set(each.compared) <= set(measured)
+    head = [each.axis, *measured]
+    if compares:
+        first, *others = each.compared
+        head.append(f"{first} / {others[0] if len(others) == 1 else 'better of the others'}")
+    rows = [head]
+    for point in each.points:
+        rounds = each.rounds[point.label]
+        row = [point.label, *(cell(absolute(rounds, name, figure.name), number) for name in measured)]
+        if compares:
+            row.append(cell(against_better(rounds, first, others, figure), lambda ratio: f"{ratio:.2f}"))
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([f"{each.title}: {figure.title}, {figure.unit}", *lines])
+
+
+def cell(value: Spread | None, text: Any) -> str:
+    if value is None:
+        return "-"
+    if value.rounds == 1:
+        return str(text(value.median))
+    return f"{text(value.median)} ({text(value.low)} .. {text(value.high)})"

@@ -1,0 +1,112 @@
+"""What the commands that measure the stream without the BEAM leave behind, from short real runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from harness import cli, fabric, peers, perf, stream
+from harness.errors import MeasurementError
+from harness.sweep import Figure, against_better
+
+SHORT = {"seconds": 0.05, "warmup": 0.02}
+SHORT_FLAGS = ["--seconds", "0.05", "--warmup", "0.02", "--rounds", "2", "--no-chart"]
+
+
+def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Exit status, results.json and table.txt."""
+    with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()), \
+            contextlib.redirect_stderr(io.StringIO()):
+        status = cli.main([*arguments, *SHORT_FLAGS, "--out", directory])
+        document = json.loads((Path(directory) / "results.json").read_text(encoding="utf-8"))
+        return status, document, (Path(directory) / "table.txt").read_text(encoding="utf-8")
+
+
+class Program(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = perf.Server(None)
+        self.addCleanup(self.server.__exit__)
+
+    def test_every_byte_that_was_sent_arrived_the_way_that_the_mode_says(self) -> None:
+        for size in (1, 512, 65_536, 3_000_000):
+            for mode in stream.MODES:
+                with self.subTest(size=size, mode=mode):
+                    order = {"size": size, "mode": mode, "polling": "reader", **SHORT}
+                    values, said = perf.measure(self.server.address, order, None)
+                    client, server = said["client"], said["server"]
+                    self.assertEqual(client["messages"], server["messages"])
+                    # Each message has a length of four bytes before it, and the two marks are such a length alone.
+                    self.assertEqual(client["direct_bytes"] + client["indirect_bytes"],
+                                     client["messages"] * (size + 4) + 8)
+                    if mode != "dynamic":
+                        self.assertEqual(values["direct_transfers"], 100.0 if mode == "direct_only" else 0.0)
+
+    def test_times_round_trips_whoever_polls(self) -> None:
+        for polling in fabric.POLLING:
+            with self.subTest(polling=polling):
+                order = {"test": "pingpong", "size": 100, "polling": polling, **SHORT}
+                values, said = perf.measure(self.server.address, order, None)
+                self.assertEqual(said["latency"]["count"], said["server"]["messages"])
+                self.assertTrue(0 < values["min"] <= values["p50"] <= values["p99"])
+
+    def test_says_what_is_wrong_and_serves_the_next(self) -> None:
+        with self.assertRaisesRegex(MeasurementError, "the server: .*device|the server: .*verbs|the server: .*librdmacm"):
+            perf.measure(self.server.address, {"fabric": "verbs", **SHORT}, None)
+        with self.assertRaisesRegex(MeasurementError, "--receives take"):
+            perf.measure(self.server.address, {"size": 1 << 30, "receives": 8, **SHORT}, None)
+        perf.measure(self.server.address, SHORT, None)
+
+
+class Stream(unittest.TestCase):
+    def test_measures_every_mode_at_every_point(self) -> None:
+        status, document, table = run("stream", "--quick", "--only", "size,half,ahead", "--size", "4K,64K")
+        self.assertEqual((status, document["failures"]), (0, []))
+        self.assertEqual([each["name"] for each in document["series"]], ["size", "half-64KB", "ahead-64KB"])
+        for each in document["series"]:
+            for point in each["points"]:
+                self.assertEqual(len(point["rounds"]), 2)
+                for measured in point["rounds"]:
+                    self.assertEqual(set(measured), set(stream.MODES))
+                self.assertEqual(set(point["figures"]), {figure.name for figure in stream.FIGURES})
+                self.assertEqual(point["figures"]["direct_bytes"]["direct_only"]["median"], 100.0)
+                self.assertEqual(point["figures"]["direct_bytes"]["indirect_only"]["median"], 0.0)
+        self.assertIn("dynamic / better of the others", table)
+
+    def test_is_slower_the_farther_it_goes(self) -> None:
+        _, document, _ = run("stream", "--quick", "--only", "distance")
+        rounds = [point["rounds"][0] for point in document["series"][0]["points"]]
+        for mode in stream.MODES:
+            near, _, far = (measured[mode]["bandwidth"] for measured in rounds)
+            self.assertGreater(near, far)
+
+
+class Fabric(unittest.TestCase):
+    def test_measures_every_way_to_wait_and_the_peers_that_are_installed(self) -> None:
+        status, document, _ = run("fabric", "--size", "16,64K")
+        self.assertEqual((status, document["failures"]), (0, []))
+        absent = 0
+        for each, known in zip(document["series"], (peers.latency_peers(), peers.bandwidth_peers()), strict=True):
+            found, notes = peers.installed(known)
+            absent += len(notes)
+            for note in notes:
+                print(f"\nskipped: {note}")
+            self.assertEqual(set(each["points"][0]["rounds"][0]), {*fabric.POLLING, *found})
+            self.assertEqual(each["points"][1]["label"], "64 KB")
+        self.assertEqual(absent, sum("left out" in note for note in document["notes"]))
+
+
+class Comparison(unittest.TestCase):
+    def test_is_with_the_better_of_the_others_in_each_round(self) -> None:
+        rounds = [{"a": {"f": 4.0}, "b": {"f": 2.0}, "c": {"f": 8.0}}, {"a": {"f": 4.0}, "b": {"f": 1.0}}]
+        most, least = Figure("f", "", ""), Figure("f", "", "", higher_is_better=False)
+        found = [against_better(rounds, "a", ["b", "c"], figure) for figure in (most, least)]
+        self.assertEqual([(each.median, each.rounds) for each in found if each], [(0.5, 1), (2.0, 1)])
+
+
+if __name__ == "__main__":
+    unittest.main()
