@@ -20,6 +20,9 @@ const LATE: Duration = Duration::from_secs(30);
 /// Fruitless looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 1 << 16;
 
+/// A writer's looks between two offers of the processor to other threads.
+const LOOKS_PER_YIELD: u32 = 8;
+
 /// What one read takes at most, about: the default of the option `call_bytes`.
 const READ_BYTES: usize = 131_072;
 
@@ -150,16 +153,13 @@ impl Link {
                 return Ok(());
             }
             Waiting::Look(duration) => {
-                // A writer has no such look: it tries again.
                 if let For::Reading = what {
                     let (found, wakes) = self.connection.spin(duration);
                     ring(wakes);
                     if found {
                         return Ok(());
                     }
-                } else if self.quiet_since.is_none_or(|since| since.elapsed() < duration) {
-                    self.quiet_since.get_or_insert_with(Instant::now);
-                    std::thread::yield_now();
+                } else if self.writer_looks_on(duration) {
                     return Ok(());
                 }
             }
@@ -179,6 +179,17 @@ impl Link {
             std::thread::park_timeout(LATE);
         }
         Ok(())
+    }
+
+    /// Whether a writer tries again, which is a look, before it sleeps. Lets others have the processor now and then.
+    fn writer_looks_on(&mut self, duration: Duration) -> bool {
+        std::hint::spin_loop();
+        self.looks += 1;
+        if !self.looks.is_multiple_of(LOOKS_PER_YIELD) {
+            return true;
+        }
+        std::thread::yield_now();
+        self.quiet_since.get_or_insert_with(Instant::now).elapsed() < duration
     }
 
     /// The promise to look is taken back until something comes. False: something has come.
