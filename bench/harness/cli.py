@@ -223,7 +223,7 @@ def add_stream(tests: Any) -> None:
     own.add_argument("--only", type=choices(stream.SERIES), metavar="SERIES,...",
                      help=f"only these series, of {', '.join(stream.SERIES)}")
     own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
-    own.add_argument("--stride", type=size, default=4096,
+    own.add_argument("--stride", type=size, default=64,
                      help="the receiver looks at a word in so many bytes of each message, and at the last")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
 

@@ -68,7 +68,7 @@ pub struct Order {
     #[arg(long, default_value_t = 100)]
     pub spin_us: u64,
     /// The receiver looks at a word in so many bytes of each message, and at its last (blast)
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..))]
     pub stride: u32,
     /// Added to each round trip, in microseconds: half of it on the way in at each side
     #[arg(long, default_value_t = 0)]

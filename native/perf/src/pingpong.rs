@@ -79,9 +79,10 @@ struct Ball {
 impl Ball {
     fn new(order: &Order) -> Self {
         Self {
+            // Its first and its last word: to write and read more would be a part of the time.
             pattern: Pattern {
                 size: order.size as usize,
-                stride: order.stride as usize,
+                stride: usize::MAX,
             },
             length: order.size.to_be_bytes(),
             message: vec![0; order.size as usize],
