@@ -26,7 +26,7 @@ BANDWIDTH = [
     Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
     Figure("cpu_per_byte", "CPU of both sides", "ns per byte", higher_is_better=False),
 ]
-ROUNDS, SECONDS, WARMUP = 3, 0.2, 0.05
+ROUNDS, SECONDS, WARMUP = 4, 0.2, 0.05
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.1
 QUICK_SIZES = [1, 64, 4096, 1 << 18, 1 << 23]
 # Sent without waiting, as in osu_bw; fewer large ones, so that all of them stay in a cache, as the one buffer of others does.

@@ -25,7 +25,7 @@ FIGURES = [
     Figure("cpu_client", "CPU of the sender", "% of a core", higher_is_better=False),
     Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
 ]
-ROUNDS, SECONDS, WARMUP = 5, 0.3, 0.1
+ROUNDS, SECONDS, WARMUP = 7, 0.3, 0.1
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.15
 # Per measurement at a distance, at least: as many round trips as give a rate.
 ROUND_TRIPS = 20
