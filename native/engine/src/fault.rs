@@ -4,6 +4,8 @@
 //!
 //! * Completions of one direction keep their order. A delayed one holds up those behind it, which stay in the receive
 //!   queue and keep their slots, so the sender's credits are as short as with a slow network.
+//! * At a distance completions are under way side by side, each for the same time, and leave the receive queue when they set
+//!   out; the stream's credits come back when they have arrived, so no more are under way than there are slots.
 //! * The two directions know nothing of each other. So by delaying controls, notices, or both, on one side or both,
 //!   every order of this side's controls against the *other* direction's notices can come about. That is the only
 //!   reordering there is: within a direction none is possible on any fabric.

@@ -47,6 +47,13 @@ impl Control {
             })
     }
 
+    /// Whether the other side has hung up. Does not wait.
+    pub fn is_over(&self) -> bool {
+        let stream = self.lines.get_ref();
+        let over = stream.set_nonblocking(true).is_err() || matches!(stream.peek(&mut [0]), Ok(0));
+        over || stream.set_nonblocking(false).is_err()
+    }
+
     /// Hears what the other side says.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();

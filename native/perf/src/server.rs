@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
 use inet_rdma_engine::fabric::{FabricError, ListenOptions, QueuePair};
 
@@ -21,6 +22,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a client may take to say what it wants.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it is found out whether a client that does not connect is still there.
+const HANG_UP_LOOK: Duration = Duration::from_millis(100);
 
 struct Unpark(Thread);
 
@@ -91,14 +95,14 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
     let waker = Box::new(Unpark(std::thread::current()));
     let acceptor = engine.listen(listener, 1, waker).map_err(failed)?;
     control.say(&Answer::Port(acceptor.port()))?;
-    let link = link.insert(Link::new(&engine, accept(&acceptor)?, order)?);
+    let link = link.insert(Link::new(&engine, accept(&acceptor, control)?, order)?);
     match order.test {
         Test::Blast => blast::receive(link, order),
         Test::Pingpong => pingpong::follow(link, order),
     }
 }
 
-fn accept(acceptor: &Acceptor) -> Result<Box<dyn QueuePair>, Failure> {
+fn accept(acceptor: &Acceptor, control: &Control) -> Result<Box<dyn QueuePair>, Failure> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
         if let Some(qp) = acceptor.accept() {
@@ -108,6 +112,9 @@ fn accept(acceptor: &Acceptor) -> Result<Box<dyn QueuePair>, Failure> {
         if left.is_zero() {
             return Err(Failure::Late(CONNECT_TIMEOUT.as_secs()));
         }
-        std::thread::park_timeout(left);
+        if control.is_over() {
+            return Err(Failure::Lost(Closed::PeerGone));
+        }
+        std::thread::park_timeout(left.min(HANG_UP_LOOK));
     }
 }
