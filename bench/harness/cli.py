@@ -223,8 +223,6 @@ def add_stream(tests: Any) -> None:
     own.add_argument("--only", type=choices(stream.SERIES), metavar="SERIES,...",
                      help=f"only these series, of {', '.join(stream.SERIES)}")
     own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
-    own.add_argument("--stride", type=size, default=64,
-                     help="the receiver looks at a word in so many bytes of each message, and at the last")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
 
 
@@ -247,6 +245,8 @@ def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: fl
     own.add_argument("--seconds", type=positive, help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
     own.add_argument("--warmup", type=positive, default=warmup, help="seconds of traffic before that")
     own.add_argument("--ring-bytes", type=size, default="512K", help="size of the ring")
+    own.add_argument("--stride", type=size, default=64,
+                     help="the receiver looks at a word in so many bytes of each message, and at the last")
     own.add_argument("--address", metavar="HOST:PORT",
                      help="an rdma-perf server on another host, started there by hand; its address decides the fabric")
     own.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True,

@@ -40,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     sizes = options.size or (QUICK_SIZES if options.quick else [1 << exponent for exponent in range(24)])
-    fixed: dict[str, Any] = {**DEFAULTS, "ring_bytes": options.ring_bytes, "seconds": seconds, "warmup": options.warmup}
+    fixed: dict[str, Any] = {**DEFAULTS, "ring_bytes": options.ring_bytes, "seconds": seconds, "warmup": options.warmup,
+                             "stride": options.stride}
     fixed |= {"landing_bytes": options.landing_bytes} if options.landing_bytes else {}
     compared = ["busy", "ucx stream"]
     points = [

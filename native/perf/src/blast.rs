@@ -66,6 +66,7 @@ fn pattern(order: &Order) -> Pattern {
     Pattern {
         size: order.size as usize,
         stride: order.stride as usize,
+        still: false,
     }
 }
 

@@ -79,10 +79,11 @@ struct Ball {
 impl Ball {
     fn new(order: &Order) -> Self {
         Self {
-            // Its first and its last word: to write and read more would be a part of the time.
             pattern: Pattern {
                 size: order.size as usize,
-                stride: usize::MAX,
+                stride: order.stride as usize,
+                // To write all words each time would be a part of the time.
+                still: true,
             },
             length: order.size.to_be_bytes(),
             message: vec![0; order.size as usize],
