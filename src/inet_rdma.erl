@@ -2,7 +2,8 @@
 %%
 %% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N} and
 %% {packet, raw | 4}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
-%% mode), not_owner, econnrefused (nobody listens), etimedout (connect), eaddrinuse, peer_gone (its process
+%% mode), enobufs (so many are posted already), too_late (cancel/2),
+%% not_owner, econnrefused (nobody listens), etimedout (connect), eaddrinuse, peer_gone (its process
 %% ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours}, {bad_hello, Text},
 %% {no_route, Text} (no fabric leads there), {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text},
 %% {unknown_option, Key},
@@ -11,6 +12,7 @@
 
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
+-export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
 -export([is_local/1, format_error/1, doctor/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
@@ -218,6 +220,55 @@ await_readable(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Length, Deadlin
             end
     end.
 
+%% Sends without waiting. When the last byte is on its way the caller gets
+%%   {inet_rdma_sent, Socket, Ref, {ok, Bytes} | {error, Reason}}
+%% Sends go in the order in which they were posted, and so do these messages, one for each. The data is not copied: its
+%% binaries are kept until then. {error, enobufs}: sends_max are posted already; this one is not. send/2 goes behind all
+%% that is posted. shutdown/2 and close/1 do not wait: what has not gone ends with {error, closed}.
+-spec post_send(socket(), iodata()) -> {ok, reference()} | {error, reason()}.
+post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
+    Ref = make_ref(),
+    case inet_rdma_nif:post_send(Conn, Socket, Ref, erlang:iolist_to_iovec(Data)) of
+        ok -> {ok, Ref};
+        Error -> Error
+    end.
+
+%% Receives without waiting. Length as in recv/2. The caller gets
+%%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
+%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
+%% written straight into a landing buffer, and Data is that buffer, without a copy, whatever its size; it is free
+%% again when the binary is collected. Longer ones are put together from several landing buffers by a copy.
+%% {error, enobufs}: receives_max are posted already. While receives are posted, recv/2,3, {active, true | once | N} and
+%% {packet, _} give {error, einval}; so does this in active mode. At the end of the stream all end with {error, Reason};
+%% what had come for one that is not full is left for recv(Socket, 0).
+-spec post_recv(socket(), non_neg_integer()) -> {ok, reference()} | {error, reason()}.
+post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
+    Ref = make_ref(),
+    case inet_rdma_nif:post_recv(Conn, Socket, Ref, Length) of
+        ok -> {ok, Ref};
+        Error -> Error
+    end.
+
+%% Takes back what was posted: ok, and there will be no message. {error, too_late}: bytes of the send have gone, or it is
+%% done and its message is there or has been. A receive can be taken back at any time before: what has come
+%% for it is for whoever reads next.
+-spec cancel(socket(), reference()) -> ok | {error, too_late | closed}.
+cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
+    inet_rdma_nif:cancel(Conn, Ref).
+
+%% Sends a file: file:sendfile/2.
+-spec sendfile(file:name_all(), socket()) -> {ok, non_neg_integer()} | {error, reason()}.
+sendfile(Filename, #inet_rdma_socket{} = Socket) ->
+    inet_rdma_sendfile:send(Filename, Socket, 0, 0, []).
+
+%% Sends Bytes (0: to the end) of a file, or of one that is open for reading, from Offset on: file:sendfile/5. How many
+%% were there, which are fewer if the file has become shorter. Reads ahead while it sends, and keeps four times
+%% {chunk_size, Bytes} in memory (default 262144). {error, einval}: with {packet, 4}, or an option that it does not know.
+-spec sendfile(file:name_all() | file:fd(), socket(), non_neg_integer(), non_neg_integer(),
+               [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, reason()}.
+sendfile(File, #inet_rdma_socket{} = Socket, Offset, Bytes, Options) ->
+    inet_rdma_sendfile:send(File, Socket, Offset, Bytes, Options).
+
 %% write: the peer reads to the end of what was sent, then closed. read: nothing more is handed over here.
 -spec shutdown(socket(), read | write | read_write) -> ok | {error, reason()}.
 shutdown(#inet_rdma_socket{conn = Conn}, write) ->
@@ -266,7 +317,8 @@ port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
 %% {active, Mode} and {packet, raw | 4}; the others are set for good when the socket is made. {error, einval}: packet cannot
-%% change while a part of a packet, or of what a recv with a length timed out on, has been taken in.
+%% change while a part of a packet, or of what a recv with a length timed out on, has been taken in; nor can either
+%% while receives are posted.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     case inet_rdma_nif:owner(Conn) of
@@ -279,8 +331,10 @@ setopt(Socket, [{active, Mode} | Rest]) ->
         error ->
             {error, {bad_option, active, Mode, "true, false, once or an integer from -32768 to 32767"}};
         Count ->
-            ok = set_active(Socket, Count),
-            setopt(Socket, Rest)
+            case set_active(Socket, Count) of
+                ok -> setopt(Socket, Rest);
+                Error -> Error
+            end
     end;
 setopt(#inet_rdma_socket{conn = Conn, config = #{packet_max_bytes := Max}} = Socket, [{packet, Packet} | Rest]) ->
     case framing(Packet) of
@@ -345,16 +399,16 @@ packet_option(length4) -> 4.
 getstat(Socket) ->
     getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]).
 
-%% Packets (cnt) and bytes (oct) each way since the start; send_pend is 0: what is not sent stays with the sender.
+%% Packets (cnt) and bytes (oct) each way since the start; send_pend: bytes of posted sends that have not gone.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
-    case inet_rdma_nif:statistics(Conn) of
-        #{packets_received := ReceivedCount, bytes_received := Received,
-          packets_sent := SentCount, bytes_sent := Sent} ->
+    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn)} of
+        {#{packets_received := ReceivedCount, bytes_received := Received,
+           packets_sent := SentCount, bytes_sent := Sent}, {_Sends, Pending, _Receives}} ->
             All = [{recv_cnt, ReceivedCount}, {recv_oct, Received},
-                   {send_cnt, SentCount}, {send_oct, Sent}, {send_pend, 0}],
+                   {send_cnt, SentCount}, {send_oct, Sent}, {send_pend, Pending}],
             {ok, [Pair || {Key, _} = Pair <- All, lists:member(Key, Keys)]};
-        closed ->
+        _ ->
             {error, closed}
     end.
 

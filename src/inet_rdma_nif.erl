@@ -6,12 +6,14 @@
 -export([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
+-export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, links/0]).
 -export_type([conn/0, listener/0, packets/0]).
 
 -nifs([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
+-nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([statistics/1, all_statistics/0, links/0]).
 
 -on_load(on_load/0).
@@ -128,7 +130,7 @@ framing(_Conn, _Framing, _PacketMaxBytes) -> not_loaded().
 -spec framing(conn()) -> raw | length4 | distribution.
 framing(_Conn) -> not_loaded().
 
--spec active(conn(), term(), passive | once | infinity | non_neg_integer()) -> ok.
+-spec active(conn(), term(), passive | once | infinity | non_neg_integer()) -> ok | {error, einval}.
 active(_Conn, _Socket, _Count) -> not_loaded().
 
 -spec active_left(conn()) -> passive | once | infinity | pos_integer().
@@ -157,6 +159,18 @@ packets(_Conn) -> not_loaded().
 
 -spec label(conn(), binary()) -> ok.
 label(_Conn, _Node) -> not_loaded().
+
+-spec post_send(conn(), term(), reference(), [binary()]) -> ok | {error, term()}.
+post_send(_Conn, _Socket, _Ref, _Binaries) -> not_loaded().
+
+-spec post_recv(conn(), term(), reference(), non_neg_integer()) -> ok | {error, term()}.
+post_recv(_Conn, _Socket, _Ref, _Length) -> not_loaded().
+
+-spec cancel(conn(), reference()) -> ok | {error, too_late | closed}.
+cancel(_Conn, _Ref) -> not_loaded().
+
+-spec posted(conn()) -> {Sends :: non_neg_integer(), Bytes :: non_neg_integer(), Receives :: non_neg_integer()} | closed.
+posted(_Conn) -> not_loaded().
 
 -spec statistics(conn()) -> map() | closed.
 statistics(_Conn) -> not_loaded().

@@ -28,6 +28,8 @@ list() ->
      {spin_us,            {integer, 0, 500, "microseconds"},                    100},
      {polling_threads,    {integer, 1, 64, "threads"},                          1},
      {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   128 * 1024},
+     {sends_max,          {integer, 1, 4096, "sends"},                          64},
+     {receives_max,       {integer, 1, 4096, "receives"},                       64},
      {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
      {backlog,            {integer, 1, 4096, "connections"},                    128}].
 

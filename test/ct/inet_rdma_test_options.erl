@@ -9,7 +9,7 @@ keys() ->
     [
         fabric, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes, direct_bytes, dist_direct,
         packet_max_bytes,
-        polling, spin_us, polling_threads, call_bytes, connect_timeout_ms, backlog
+        polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
     ].
 
 %% The smallest value that is accepted.
@@ -23,6 +23,8 @@ smallest(packet_max_bytes) -> 65536;
 smallest(spin_us) -> 0;
 smallest(polling_threads) -> 1;
 smallest(call_bytes) -> 4096;
+smallest(sends_max) -> 1;
+smallest(receives_max) -> 1;
 smallest(connect_timeout_ms) -> 1;
 smallest(backlog) -> 1.
 
@@ -43,6 +45,8 @@ good(polling) -> [adaptive, event, busy];
 good(spin_us) -> [0, 50, 500];
 good(polling_threads) -> [1, 4];
 good(call_bytes) -> [4096, 1 bsl 20];
+good(sends_max) -> [1, 4096];
+good(receives_max) -> [1, 4096];
 good(connect_timeout_ms) -> [1000, 60000];
 good(backlog) -> [1, 4096].
 

@@ -170,6 +170,11 @@ impl<B: Buffer> Assembly<B> {
         true
     }
 
+    /// Bytes of raw reads that were taken in and not handed over yet.
+    pub fn kept(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.filled)
+    }
+
     fn at_boundary(&self) -> bool {
         self.header_filled == 0 && self.partial.is_none()
     }
@@ -212,9 +217,10 @@ impl<B: Buffer> Assembly<B> {
         let bytes = range.len();
         // SAFETY: the stream checked the bytes against the buffer's size, and `buffer` outlives `arrived`.
         let arrived = unsafe { Arrived::new([(buffer.as_ptr().add(range.start), bytes), (std::ptr::null(), 0)]) };
-        if bytes >= bulk.max(HEADER_BYTES) && self.at_boundary() {
+        if bytes >= bulk && self.at_boundary() {
             let header = match self.framing {
                 Framing::Raw => (limit.exact == bytes || limit.exact == 0 && bytes <= limit.bytes).then_some(0),
+                Framing::Length4 | Framing::Distribution if bytes < HEADER_BYTES => None,
                 Framing::Length4 | Framing::Distribution => {
                     let announced = self.packet_bytes(header_at(&arrived, 0))?;
                     let may_land = self.framing == Framing::Length4 || is_fragment(&arrived);

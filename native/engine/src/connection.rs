@@ -6,7 +6,9 @@
 
 mod closed;
 mod core;
+mod landings;
 mod polling;
+mod posting;
 mod reading;
 mod statistics;
 mod writing;
@@ -58,7 +60,8 @@ impl Wakes {
         !self.reader && !self.writer
     }
 
-    fn merge(&mut self, other: Wakes) {
+    /// These, too.
+    pub fn merge(&mut self, other: Wakes) {
         self.reader |= other.reader;
         self.writer |= other.writer;
     }

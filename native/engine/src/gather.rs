@@ -47,6 +47,11 @@ impl<'a> Gather<'a> {
         self.ends.push(self.total);
     }
 
+    /// Ends the packet under way where it will end when all of it is here: `end` bytes from the start of the gather.
+    pub fn end_packet_at(&mut self, end: usize) {
+        self.ends.push(end);
+    }
+
     /// All bytes.
     pub fn total(&self) -> usize {
         self.total
@@ -71,6 +76,7 @@ impl<'a> Gather<'a> {
     /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next bulk
     /// packet. Only a packet larger than the buffer is cut.
     pub fn direct_prefix(&self, at: usize, room: usize, bulk: usize) -> usize {
+        let room = room.min(self.total - at);
         let mut taken = 0;
         let mut start = at;
         for &end in &self.ends[self.packets_before(at)..] {

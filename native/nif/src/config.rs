@@ -13,6 +13,8 @@ use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
 use rustler::{NifMap, NifUnitEnum};
 
+use crate::posts::Bounds;
+
 /// The option `mode`.
 #[derive(NifUnitEnum, Clone, Copy)]
 pub enum ModeOption {
@@ -61,6 +63,9 @@ pub struct Config {
     pub spin_us: u32,
     pub polling_threads: u16,
     pub backlog: u16,
+    pub call_bytes: u32,
+    pub sends_max: u16,
+    pub receives_max: u16,
     pub connect_timeout_ms: u32,
 }
 
@@ -102,6 +107,15 @@ impl Config {
             direct_bytes: if lands { self.direct_bytes as usize } else { usize::MAX },
             packet_max_bytes: self.packet_max_bytes as usize,
             busy: self.polling == PollingOption::Busy,
+        }
+    }
+
+    /// How much may be posted on a connection.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            call_bytes: self.call_bytes as usize,
+            sends: self.sends_max.into(),
+            receives: self.receives_max.into(),
         }
     }
 

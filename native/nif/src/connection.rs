@@ -16,10 +16,12 @@ use rustler::{Atom, Binary, Encoder, Env, LocalPid, Monitor, NifResult, Resource
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::packets::Block;
-use crate::pen::Pen;
+use crate::posting::half_sent;
+use crate::posts::Posts;
 use crate::registry::{self, Registered};
 use crate::subscribers::{ConnectionWaker, Left, Subscribers};
 use crate::terms;
+use crate::voice::Voice;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -33,18 +35,21 @@ pub struct ConnectionResource {
     id: u64,
     /// None: closed, and everything that it held is given back, however long the VM keeps the term.
     open: Mutex<Option<Arc<Registered>>>,
-    /// Who is in the middle of a send.
-    pub pen: Pen,
+    posts: Arc<Posts>,
     subscribers: Arc<Subscribers>,
     attachment: Mutex<Option<Attachment>>,
     owner: Mutex<Option<(LocalPid, Monitor)>>,
+    /// A process in the middle of a send whose end somebody's posted send waits for.
+    watched: Mutex<Option<LocalPid>>,
 }
 
 #[rustler::resource_impl]
 impl Resource for ConnectionResource {
-    fn down<'a>(&'a self, env: Env<'a>, _pid: LocalPid, monitor: Monitor) {
+    fn down<'a>(&'a self, env: Env<'a>, pid: LocalPid, monitor: Monitor) {
         if self.owner.lock().take_if(|(_, of)| *of == monitor).is_some() {
             self.close(env);
+        } else {
+            self.holder_died(env, pid);
         }
     }
 }
@@ -69,11 +74,41 @@ impl ConnectionResource {
         &self.subscribers
     }
 
-    /// Tells those who wait that they can go on.
+    /// What is posted on it.
+    pub fn posts(&self) -> &Posts {
+        &self.posts
+    }
+
+    /// Lets those who wait go on: what is posted, and processes.
     pub fn wake(&self, env: Env<'_>, wakes: Wakes) {
-        self.subscribers.wake_from_nif(env, self.id, wakes);
+        if wakes.is_empty() {
+            return;
+        }
+        self.tell(env, wakes);
+        self.go_on(env, wakes);
+    }
+
+    /// Lets what is posted go on.
+    pub fn go_on(&self, env: Env<'_>, wakes: Wakes) {
+        if let Some(open) = self.open() {
+            let more = self.posts.go_on(open.connection(), Voice::Nif(env), wakes);
+            self.tell(env, more);
+        }
+    }
+
+    fn tell(&self, env: Env<'_>, wakes: Wakes) {
+        self.subscribers.wake(Voice::Nif(env), self.id, wakes);
         if wakes.reader && self.subscribers.active().is_some() {
             self.deliver_soon();
+        }
+    }
+
+    fn holder_died(&self, env: Env<'_>, pid: LocalPid) {
+        if self.posts.pen.is_held_by(pid)
+            && let Some(open) = self.open()
+        {
+            let wakes = open.connection().close_with(half_sent());
+            self.wake(env, Wakes { writer: true, ..wakes });
         }
     }
 
@@ -82,21 +117,29 @@ impl ConnectionResource {
         if let Some(open) = self.open() {
             open.connection().wake_reader();
         }
-        self.kick();
+        self.posts.kick();
     }
 
     fn close(&self, env: Env<'_>) {
         let Some(open) = self.open.lock().take() else { return };
-        let wakes = open.connection().close();
+        let mut wakes = open.connection().close();
         self.subscribers.set_active(None);
-        self.wake(env, wakes);
+        wakes.merge(self.posts.end(open.connection(), Voice::Nif(env), &Closed::Here));
+        self.tell(env, wakes);
         *self.attachment.lock() = None;
     }
+}
 
-    fn kick(&self) {
-        if let Some(attachment) = &*self.attachment.lock() {
-            attachment.kick();
-        }
+/// Somebody's posted send waits for the end of this process's: if that never comes the connection is broken.
+pub fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
+    let mut watched = conn.watched.lock();
+    if *watched == Some(holder) {
+        return;
+    }
+    *watched = Some(holder);
+    drop(watched);
+    if env.monitor(conn, &holder).is_none() {
+        conn.holder_died(env, holder);
     }
 }
 
@@ -112,20 +155,23 @@ pub fn establish(
     let connection = Connection::new(qp, config.limits(), settings, Framing::Raw)?;
     let connection = Arc::new(connection);
     let subscribers = Arc::new(Subscribers::default());
+    let posts = Arc::new(Posts::new(config.bounds()));
     let waker = ConnectionWaker {
         id,
+        posts: Arc::clone(&posts),
         subscribers: Arc::clone(&subscribers),
         connection: Arc::downgrade(&connection),
     };
     let attachment = engine(config)?.attach(Arc::clone(&connection), Box::new(waker))?;
-    subscribers.set_kicker(attachment.kicker());
+    posts.set_kicker(attachment.kicker());
     let resource = ResourceArc::new(ConnectionResource {
         id,
         open: Mutex::new(Some(registry::add(id, connection, why))),
-        pen: Pen::default(),
+        posts,
         subscribers,
         attachment: Mutex::new(Some(attachment)),
         owner: Mutex::new(None),
+        watched: Mutex::new(None),
     });
     own(env, &resource, env.pid());
     Ok(resource)
@@ -200,7 +246,7 @@ fn self_polling(conn: ResourceArc<ConnectionResource>) -> Atom {
 }
 
 /// `framing(Conn, raw | length4 | distribution, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
-/// middle of a packet.
+/// middle of a packet, or receives are posted.
 #[rustler::nif]
 fn framing<'a>(
     env: Env<'a>,
@@ -217,7 +263,8 @@ fn framing<'a>(
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
-    match open.connection().reframe(framing, packet_max_bytes) {
+    let receives = conn.posts.receives.lock();
+    match receives.is_empty() && open.connection().reframe(framing, packet_max_bytes) {
         true => Ok(atoms::ok().encode(env)),
         false => Ok((atoms::error(), atoms::einval()).encode(env)),
     }
@@ -233,10 +280,15 @@ fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
     }
 }
 
-/// `active(Conn, Socket, passive | once | infinity | Count) -> ok`: what arrives goes to the owner as messages that name
-/// `Socket`. Counts add up; 0 is passive.
+/// `active(Conn, Socket, passive | once | infinity | Count) -> ok | {error, einval}`: what arrives goes to the owner as
+/// messages that name `Socket`. Counts add up; 0 is passive. einval: receives are posted.
 #[rustler::nif]
-fn active<'a>(conn: ResourceArc<ConnectionResource>, socket: Term<'a>, count: Term<'a>) -> NifResult<Atom> {
+fn active<'a>(
+    env: Env<'a>,
+    conn: ResourceArc<ConnectionResource>,
+    socket: Term<'a>,
+    count: Term<'a>,
+) -> NifResult<Term<'a>> {
     let left = match count.decode::<u32>() {
         Ok(count) => (count > 0).then_some(Left::Count(count)),
         Err(_) if atoms::infinity() == count => Some(Left::Infinity),
@@ -247,11 +299,16 @@ fn active<'a>(conn: ResourceArc<ConnectionResource>, socket: Term<'a>, count: Te
     let owner = conn.owner.lock().as_ref().map(|(pid, _)| *pid);
     let active = owner.zip(left).map(|(owner, left)| (owner, socket, left));
     let on = active.is_some();
+    let receives = conn.posts.receives.lock();
+    if on && !receives.is_empty() {
+        return Ok((atoms::error(), atoms::einval()).encode(env));
+    }
     conn.subscribers.set_active(active);
+    drop(receives);
     if on {
         conn.deliver_soon();
     }
-    Ok(atoms::ok())
+    Ok(atoms::ok().encode(env))
 }
 
 /// `active_left(Conn) -> passive | once | infinity | Count`

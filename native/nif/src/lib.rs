@@ -9,11 +9,17 @@ mod doctor;
 mod listener;
 mod packets;
 mod pen;
+mod posted_receives;
+mod posted_sends;
+mod posting;
+mod posts;
+mod receipt;
 mod registry;
 mod statistics;
 mod subscribers;
 mod terms;
 mod transfer;
+mod voice;
 
 /// Every atom that goes either way.
 mod atoms {
@@ -21,6 +27,7 @@ mod atoms {
     rustler::atoms! {
         ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4, distribution,
         event = "$inet_rdma", readable, writable, acceptable, refused,
+        inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none,
         einval, eaddrinuse, etimedout, enobufs,

@@ -3,18 +3,20 @@
 //! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call; in active mode `{inet_rdma, Socket, Data}`
 //! and its kin to the socket's owner, straight from the polling thread.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use inet_rdma_engine::assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, Connection, ReadEnd, Wakes};
-use inet_rdma_engine::endpoint::{Kicker, Waker};
+use inet_rdma_engine::endpoint::Waker;
 use parking_lot::Mutex;
-use rustler::env::{SavedTerm, SendError};
+use rustler::env::SavedTerm;
 use rustler::{Encoder, Env, LocalPid, OwnedEnv, Term};
 
 use crate::atoms;
 use crate::packets::{Block, encode_packet};
+use crate::posts::Posts;
 use crate::terms;
+use crate::voice::Voice;
 
 /// What becomes one message of active mode.
 const ONE_MESSAGE: ReadLimit = ReadLimit {
@@ -30,7 +32,6 @@ const ACTIVE_READS: usize = 64;
 pub struct Subscribers {
     waiting: Mutex<Waiting>,
     active: Mutex<Option<Active>>,
-    kicker: OnceLock<Kicker>,
 }
 
 #[derive(Default)]
@@ -59,12 +60,6 @@ pub enum Left {
 }
 
 impl Subscribers {
-    /// How a polling thread is called back to the connection.
-    pub fn set_kicker(&self, kicker: Kicker) {
-        // Each connection is attached once.
-        let _ = self.kicker.set(kicker);
-    }
-
     /// This process waits for something to read.
     pub fn add_reader(&self, pid: LocalPid) {
         add_once(&mut self.waiting.lock().readers, pid);
@@ -82,36 +77,21 @@ impl Subscribers {
         waiting.writers.retain(|waiter| *waiter != pid);
     }
 
-    /// Calls `send` for each process that `wakes` is for, with its message's last element.
-    fn each(&self, wakes: Wakes, mut send: impl FnMut(&LocalPid, rustler::Atom) -> Result<(), SendError>) {
+    /// Tells those that `wakes` is for.
+    pub fn wake(&self, voice: Voice<'_>, id: u64, wakes: Wakes) {
+        if wakes.is_empty() {
+            return;
+        }
         let mut waiting = self.waiting.lock();
+        let event = |pid: LocalPid, what: rustler::Atom| {
+            voice.tell(&pid, |env| (atoms::event(), id, what).encode(env));
+        };
         if wakes.reader {
-            waiting
-                .readers
-                .drain(..)
-                .for_each(|pid| dead_or_told(send(&pid, atoms::readable())));
+            waiting.readers.drain(..).for_each(|pid| event(pid, atoms::readable()));
         }
         if wakes.writer {
-            waiting
-                .writers
-                .drain(..)
-                .for_each(|pid| dead_or_told(send(&pid, atoms::writable())));
+            waiting.writers.drain(..).for_each(|pid| event(pid, atoms::writable()));
         }
-    }
-
-    /// Tells them from a native function. A process that has died needs no message.
-    pub fn wake_from_nif(&self, env: Env<'_>, id: u64, wakes: Wakes) {
-        if !wakes.is_empty() {
-            self.each(wakes, |pid, what| env.send(pid, (atoms::event(), id, what)));
-        }
-    }
-
-    /// Tells them from a thread of our own.
-    fn wake_from_thread(&self, id: u64, wakes: Wakes) {
-        let mut message = OwnedEnv::new();
-        self.each(wakes, |pid, what| {
-            message.send_and_clear(pid, |_| (atoms::event(), id, what))
-        });
     }
 
     /// Switches active mode; `None`: passive.
@@ -143,9 +123,6 @@ impl Subscribers {
     }
 }
 
-/// Nobody misses a message to a process that has died.
-fn dead_or_told(_sent: Result<(), SendError>) {}
-
 /// Puts a process on a list, unless it is there.
 pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
     if !pids.contains(&pid) {
@@ -159,41 +136,53 @@ pub struct ConnectionWaker {
     pub id: u64,
     /// Whom to tell.
     pub subscribers: Arc<Subscribers>,
+    /// What is posted, and goes on from here.
+    pub posts: Arc<Posts>,
     /// What to read from in active mode.
     pub connection: Weak<Connection<Block>>,
 }
 
 impl Waker for ConnectionWaker {
     fn wake(&self, wakes: Wakes) {
-        self.subscribers.wake_from_thread(self.id, wakes);
-        if wakes.reader {
-            self.deliver();
+        let Some(connection) = self.connection.upgrade() else {
+            return;
+        };
+        let mut all = wakes;
+        all.merge(self.posts.go_on(&connection, Voice::Thread, wakes));
+        self.subscribers.wake(Voice::Thread, self.id, all);
+        if all.reader {
+            self.deliver(&connection);
         }
     }
 }
 
 impl ConnectionWaker {
     /// Reads and sends what there is to the owner, while active mode is on.
-    fn deliver(&self) {
-        let Some(connection) = self.connection.upgrade() else {
-            return;
-        };
+    fn deliver(&self, connection: &Connection<Block>) {
         let mut slot = self.subscribers.active.lock();
         for _ in 0..ACTIVE_READS {
-            if !self.deliver_once(&connection, &mut slot) {
+            if !self.deliver_once(connection, &mut slot) {
                 return;
             }
         }
         // What has arrived before the end is not much more.
         while connection.closed().is_some() {
-            if !self.deliver_once(&connection, &mut slot) {
+            if !self.deliver_once(connection, &mut slot) {
                 return;
             }
         }
         // There is more, but others wait for their turn.
         connection.wake_reader();
-        if let Some(kicker) = self.subscribers.kicker.get() {
-            kicker.kick();
+        self.posts.kick();
+    }
+
+    /// A read has found that these can go on; what reads is at it already.
+    fn wake_writers(&self, connection: &Connection<Block>, wakes: Wakes) {
+        if wakes.writer {
+            let mut writers = wakes;
+            writers.merge(self.posts.write(connection, Voice::Thread));
+            writers.reader = false;
+            self.subscribers.wake(Voice::Thread, self.id, writers);
         }
     }
 
@@ -202,8 +191,7 @@ impl ConnectionWaker {
         let Some(active) = slot else { return false };
         let mut packets = Vec::new();
         let (end, wakes) = connection.read(ONE_MESSAGE, &mut packets);
-        self.subscribers
-            .wake_from_thread(self.id, Wakes { reader: false, ..wakes });
+        self.wake_writers(connection, wakes);
         if !active.send_packets(packets) {
             *slot = None;
             return false;
@@ -212,8 +200,7 @@ impl ConnectionWaker {
             ReadEnd::More => true,
             ReadEnd::Empty => {
                 let (armed, wakes) = connection.arm();
-                self.subscribers
-                    .wake_from_thread(self.id, Wakes { reader: false, ..wakes });
+                self.wake_writers(connection, wakes);
                 !armed
             }
             ReadEnd::Closed(closed) => {
@@ -227,14 +214,12 @@ impl ConnectionWaker {
 
 impl Active {
     fn send(&self, build: impl for<'a> FnOnce(Env<'a>, Term<'a>) -> Term<'a>) {
-        let mut message = OwnedEnv::new();
-        // An owner that has died needs no message.
-        dead_or_told(message.send_and_clear(&self.owner, |env| {
+        Voice::Thread.tell(&self.owner, |env| {
             let socket = self
                 .socket_env
                 .run(|socket_env| self.socket.load(socket_env).in_env(env));
             build(env, socket)
-        }));
+        });
     }
 
     /// False: the socket has become passive.

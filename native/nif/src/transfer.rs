@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use inet_rdma_engine::assembly::ReadLimit;
-use inet_rdma_engine::connection::{Closed, ReadEnd, Wakes};
-use rustler::{Atom, Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
+use inet_rdma_engine::connection::{ReadEnd, Wakes};
+use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
 use crate::connection::{ConnectionResource, closed_error};
 use crate::packets::{Outgoing, encode_packets};
+use crate::pen::Holder;
+use crate::posting::half_sent;
 use crate::registry::Registered;
 use crate::terms;
 
@@ -27,39 +29,40 @@ fn send<'a>(
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
-    let mut pen = match conn.pen.take(env.pid()) {
+    let pen = match conn.posts().pen.take(env.pid()) {
         Ok(pen) => pen,
         Err(holder) => return Ok(wait_for_pen(env, &conn, &open, holder, packets, offset)),
     };
-    let decoded = Outgoing::decode(packets, open.connection().framing(), max.saturating_add(offset));
-    let outgoing = decoded.inspect_err(|_| {
-        // What was never begun keeps nobody waiting.
-        if offset == 0 {
-            pen.put_down();
+    let outgoing = match Outgoing::decode(packets, open.connection().framing(), max.saturating_add(offset)) {
+        Ok(outgoing) => outgoing,
+        Err(error) => {
+            // What was never begun keeps nobody waiting.
+            if offset == 0 {
+                conn.wake(env, pen.put_down());
+            }
+            return Err(error);
         }
-    })?;
+    };
     let gather = outgoing.gather();
     let written = match open.connection().write(&gather, offset, max) {
         Ok(written) => written,
-        Err(closed) => return Ok((atoms::error(), terms::closed(env, &closed)).encode(env)),
+        Err(closed) => {
+            conn.wake(env, pen.put_down());
+            return Ok((atoms::error(), terms::closed(env, &closed)).encode(env));
+        }
     };
-    conn.wake(env, written.wakes);
     charge(env, written.at - offset);
     let index = gather.packets_before(written.at);
     let rest = outgoing.list_from(index);
     let sent = written.at - if index == 0 { 0 } else { gather.ends()[index - 1] };
     if rest.is_empty_list() {
-        pen.put_down();
-        // Others may have been waiting for the pen.
-        conn.wake(
-            env,
-            Wakes {
-                reader: false,
-                writer: pen.was_wanted(),
-            },
-        );
+        let mut wakes = written.wakes;
+        wakes.merge(pen.put_down());
+        conn.wake(env, wakes);
         return Ok(atoms::ok().encode(env));
     }
+    drop(pen);
+    conn.wake(env, written.wakes);
     let how = if written.blocked {
         atoms::blocked()
     } else {
@@ -68,19 +71,19 @@ fn send<'a>(
     Ok((how, rest, sent).encode(env))
 }
 
-/// Another process is in the middle of its bytes; if it died there, the stream is broken.
+/// Another process is in the middle of its bytes, or sends are posted; if it died there, the stream is broken.
 fn wait_for_pen<'a>(
     env: Env<'a>,
     conn: &ConnectionResource,
     open: &Registered,
-    holder: LocalPid,
+    holder: Holder,
     packets: Term<'a>,
     offset: usize,
 ) -> Term<'a> {
-    if !holder.is_alive(env) {
-        let wakes = open
-            .connection()
-            .close_with(Closed::Fabric("a process died in the middle of a send".into()));
+    if let Holder::Process(holder) = holder
+        && !holder.is_alive(env)
+    {
+        let wakes = open.connection().close_with(half_sent());
         conn.wake(env, wakes);
         return closed_error(env);
     }
@@ -88,14 +91,14 @@ fn wait_for_pen<'a>(
 }
 
 /// Charges the process for copying: a millisecond's slice is about a megabyte.
-fn charge(env: Env<'_>, bytes: usize) {
+pub fn charge(env: Env<'_>, bytes: usize) {
     let percent = (bytes / (10 * 1024)).clamp(1, 100);
     rustler::schedule::consume_timeslice(env, i32::try_from(percent).unwrap_or(100));
 }
 
 /// `recv(Conn, MaxBytes, MaxPackets, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`
 ///
-/// `more`: there may be more at once; `ok`: that was all.
+/// `more`: there may be more at once; `ok`: that was all. `einval`: receives are posted, and what comes is theirs.
 #[rustler::nif]
 fn recv<'a>(
     env: Env<'a>,
@@ -107,6 +110,9 @@ fn recv<'a>(
     let Some(open) = conn.open() else {
         return Ok((atoms::error(), atoms::closed(), Term::list_new_empty(env)).encode(env));
     };
+    if !conn.posts().receives.lock().is_empty() {
+        return Ok((atoms::error(), atoms::einval(), Term::list_new_empty(env)).encode(env));
+    }
     let mut received = Vec::with_capacity(16);
     let limit = ReadLimit { bytes, packets, exact };
     let (end, wakes) = open.connection().read(limit, &mut received);
@@ -150,7 +156,7 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let Some(open) = conn.open() else { return false };
     conn.subscribers().add_writer(env.pid());
-    let (armed, wakes) = match conn.pen.is_free_for(env.pid()) {
+    let (armed, wakes) = match conn.posts().pen.is_free_for(env.pid()) {
         true => open.connection().arm_writer(),
         // Whoever has the pen wakes all that wait for it.
         false => (true, Wakes::default()),

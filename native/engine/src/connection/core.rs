@@ -1,15 +1,14 @@
 //! The bookkeeping of a connection, behind its lock: what came in, what must go out, who waits.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId, Stream};
 
+use super::landings::Landings;
+use super::posting::Posted;
 use super::{Closed, Connection, Settings, Wakes};
 use crate::assembly::Buffer;
 use crate::fabric::Completion;
-use crate::landing::LandingBuffer;
 
 /// Who looks at the receive queue. While nobody does, it is armed: an event tells.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,10 +27,10 @@ impl PolledBy {
 
 pub(super) struct Core {
     pub(super) stream: Stream,
-    /// Direct transfers that have arrived and were not read yet: always before what is in the ring.
-    pub(super) landed: VecDeque<(LandingBuffer, Range<usize>)>,
-    /// The landing buffers that are advertised, by index.
-    pub(super) advertised: Vec<Option<LandingBuffer>>,
+    /// The landing buffers that the peer has or had.
+    pub(super) landings: Landings,
+    /// The receives that are posted.
+    pub(super) posted: Posted,
     /// Bulk packets are coming: advertise.
     pub(super) bulk: bool,
     /// Arrivals since the last bulk packet.
@@ -40,6 +39,8 @@ pub(super) struct Core {
     /// The reader is to be woken whatever there is.
     pub(super) reader_called: bool,
     pub(super) writer_waits: bool,
+    /// The writer is to be woken whatever there is.
+    pub(super) writer_called: bool,
     /// The writer waits for room in the fabric, not for the peer.
     pub(super) fabric_full: bool,
     pub(super) self_polling: bool,
@@ -68,13 +69,14 @@ impl Core {
     pub(super) fn new(stream: Stream, landing_buffers: u16, settings: &Settings) -> Self {
         Self {
             stream,
-            landed: VecDeque::with_capacity(landing_buffers.into()),
-            advertised: (0..landing_buffers).map(|_| None).collect(),
+            landings: Landings::new(landing_buffers),
+            posted: Posted::default(),
             bulk: false,
             since_bulk: 0,
             reader_waits: false,
             reader_called: false,
             writer_waits: false,
+            writer_called: false,
             fabric_full: false,
             self_polling: false,
             polled_by: PolledBy {
@@ -90,11 +92,28 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Takes back all that was advertised and can never be filled any more.
+    fn withdraw(&mut self) {
+        while let Some(ReceiveId(index)) = self.stream.withdraw() {
+            self.landings.withdraw(index as usize);
+        }
+    }
+
+    /// Something has landed that the reader takes.
+    pub(super) fn has_landed(&self) -> bool {
+        match self.landings.next() {
+            Some((bytes, is_part)) => !(is_part && self.waits_for_rest(bytes)),
+            None => false,
+        }
+    }
+}
+
 impl<B: Buffer> Connection<B> {
     pub(super) fn is_readable(&self, core: &Core) -> bool {
         core.reading_stopped
             || core.reader_called
-            || !core.landed.is_empty()
+            || core.has_landed()
             || core.stream.ring_bytes_readable() > 0
             || core.stream.is_end()
             || core.closed.is_some()
@@ -117,6 +136,7 @@ impl<B: Buffer> Connection<B> {
             core.writer_waits = false;
             wakes.writer = true;
         }
+        wakes.writer |= std::mem::take(&mut core.writer_called);
         if core.reader_waits && self.is_readable(core) {
             core.reader_waits = false;
             core.polled_by.reader = core.self_polling;
@@ -149,19 +169,18 @@ impl<B: Buffer> Connection<B> {
             .handle_notice(notice)
             .map_err(|error| Closed::PeerMisbehaved(error.to_string()))?
         {
-            Arrival::Ring { .. } => {
-                // The peer went on through the ring: what was advertised before can never be filled.
-                while let Some(ReceiveId(index)) = core.stream.withdraw() {
-                    core.advertised[index as usize] = None;
-                }
-            }
+            // The peer went on through the ring: what was advertised before can never be filled.
+            Arrival::Ring { .. } => core.withdraw(),
             Arrival::Direct {
                 id: ReceiveId(index),
+                offset,
                 bytes,
-                ..
+                done,
             } => {
-                if let Some(buffer) = core.advertised[index as usize].take() {
-                    core.landed.push_back((buffer, 0..bytes as usize));
+                core.landings
+                    .arrive(index as usize, offset as usize, bytes as usize, done);
+                if core.stream.is_end() {
+                    core.withdraw();
                 }
             }
         }
@@ -179,7 +198,12 @@ impl<B: Buffer> Connection<B> {
             ControlEvent::Ticked => {
                 self.tally.packets_received.fetch_add(1, Ordering::Relaxed);
             }
-            ControlEvent::Finished => core.peer_finished = true,
+            ControlEvent::Finished => {
+                core.peer_finished = true;
+                if core.stream.is_end() {
+                    core.withdraw();
+                }
+            }
         }
         // Each of them may have brought the credit that the writer waits for, and no other message need follow.
         wakes.writer |= std::mem::take(&mut core.writer_waits);
@@ -198,34 +222,54 @@ impl<B: Buffer> Connection<B> {
         }
     }
 
-    /// Posts free landing buffers while bulk is coming and the ring is empty.
+    /// Offers the peer free landing buffers while the ring is empty: for the receives that are posted just what they take,
+    /// else whole ones while bulk is coming.
     pub(super) fn advertise(&self, core: &mut Core) {
-        let wanted = match self.settings.mode {
-            Mode::Dynamic => core.bulk,
-            // Nothing comes before it is advertised for.
-            Mode::DirectOnly => true,
-            Mode::IndirectOnly => false,
+        if core.closed.is_some() || core.stream.ring_bytes_readable() > 0 {
+            return;
+        }
+        match self.settings.mode {
+            Mode::IndirectOnly => {}
+            Mode::Dynamic if core.posted.in_use => self.advertise_posted(core),
+            Mode::Dynamic if !core.bulk => {}
+            // With direct_only nothing comes before it is advertised for.
+            Mode::Dynamic | Mode::DirectOnly => {
+                let bytes = self.landing.buffer_bytes();
+                while self.advertise_one(core, bytes, false) {}
+            }
+        }
+    }
+
+    fn advertise_posted(&self, core: &mut Core) {
+        let Some(covered) = core.landings.covered() else {
+            return;
         };
-        if !wanted || core.closed.is_some() {
-            return;
+        let room = self.adverts_max.saturating_sub(core.stream.receives_posted());
+        let pieces = core.posted.pieces(covered, self.landing.buffer_bytes().max(1));
+        let pieces: Vec<usize> = pieces.take(room).collect();
+        for bytes in pieces {
+            if !self.advertise_one(core, bytes, true) {
+                return;
+            }
         }
-        if core.stream.ring_bytes_readable() > 0 {
-            return;
+    }
+
+    /// False: the peer takes no more, or no buffer is free.
+    fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
+        if core.stream.receives_posted() >= self.adverts_max {
+            return false;
         }
-        while core.stream.receives_posted() < self.adverts_max {
-            let Some(buffer) = self.landing.take() else { break };
-            let id = ReceiveId(buffer.index().into());
-            let target = buffer.remote_address();
-            let bytes = saturating_u32(self.landing.buffer_bytes());
-            let index = usize::from(buffer.index());
-            core.advertised[index] = Some(buffer);
-            core.stream.post_receive(Receive {
-                id,
-                target,
-                bytes,
-                fill: false,
-            });
-        }
+        let Some(buffer) = self.landing.take() else {
+            return false;
+        };
+        core.stream.post_receive(Receive {
+            id: ReceiveId(buffer.index().into()),
+            target: buffer.remote_address(),
+            bytes: saturating_u32(bytes),
+            fill,
+        });
+        core.landings.advertise(buffer, bytes, fill);
+        true
     }
 
     /// Nobody polls from here on: ask for an event, and look again until there is surely nothing.

@@ -7,6 +7,7 @@ use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
 
 use super::core::{Core, note_size, saturating_u32};
+use super::landings::Landed;
 use super::{Closed, Connection, Wakes};
 use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
 
@@ -25,22 +26,42 @@ impl<B: Buffer> Connection<B> {
     /// Reads up to `limit`; the packets that are complete are added to `out`.
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
         let mut reader = self.reader.lock();
+        self.read_counted(&mut reader, limit, false, out)
+    }
+
+    pub(super) fn read_counted(
+        &self,
+        reader: &mut Assembly<B>,
+        limit: ReadLimit,
+        posted: bool,
+        out: &mut Vec<Received<B>>,
+    ) -> (ReadEnd, Wakes) {
         let before = out.len();
-        let (end, wakes) = self.read_into(&mut reader, limit, out);
+        let (end, wakes) = self.read_into(reader, limit, posted, out);
         let packets: usize = out[before..].iter().map(Received::packets).sum();
         self.tally.packets_received.fetch_add(packets as u64, Ordering::Relaxed);
         (end, wakes)
     }
 
-    fn read_into(&self, reader: &mut Assembly<B>, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
+    fn read_into(
+        &self,
+        reader: &mut Assembly<B>,
+        limit: ReadLimit,
+        posted: bool,
+        out: &mut Vec<Received<B>>,
+    ) -> (ReadEnd, Wakes) {
         let mut wakes = Wakes::default();
         let mut left = limit;
-        match reader.retarget(limit, out) {
-            Ok(true) => return (ReadEnd::More, wakes),
-            Ok(false) => {}
+        let kept = match reader.retarget(limit, out) {
+            Ok(satisfied) => satisfied,
             Err(error) => return (ReadEnd::Closed(self.fail(error.into(), &mut wakes)), wakes),
-        }
+        };
         let mut core = self.core.lock();
+        core.posted.in_use = posted;
+        core.note_handed_over(reader, kept);
+        if kept {
+            return (ReadEnd::More, wakes);
+        }
         core.reader_called = false;
         self.resume_reader(&mut core);
         wakes.merge(self.progress(&mut core));
@@ -59,6 +80,7 @@ impl<B: Buffer> Connection<B> {
                 Ok(None) => break self.nothing_more(&core),
                 Err(closed) => break ReadEnd::Closed(self.fail_locked(&mut core, closed, &mut wakes)),
             }
+            core.note_handed_over(reader, out.len() > had);
             left.packets -= out[had..]
                 .iter()
                 .map(Received::packets)
@@ -91,21 +113,61 @@ impl<B: Buffer> Connection<B> {
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
     ) -> (MutexGuard<'a, Core>, Result<Option<usize>, Closed>) {
-        if let Some((buffer, range)) = core.landed.pop_front() {
-            let bulk = self.bulk_bytes(&core);
-            drop(core);
-            let bytes = range.len();
-            let pushed = reader.push_landed(buffer, range, bulk, limit, out);
-            let mut core = self.core.lock();
-            let taken = pushed.map_err(Closed::from).map(|rest| {
-                let left = rest.as_ref().map_or(0, |(_, range)| range.len());
-                if let Some(rest) = rest {
-                    core.landed.push_front(rest);
-                }
-                Some(bytes - left)
-            });
-            return (core, taken);
+        if !core.has_landed() {
+            return self.read_ring(core, reader, limit, out);
         }
+        match core.landings.take() {
+            Some(Landed::Whole(buffer, range)) => {
+                let bulk = self.bulk_bytes(&core, limit);
+                drop(core);
+                let bytes = range.len();
+                let pushed = reader.push_landed(buffer, range, bulk, limit, out);
+                let mut core = self.core.lock();
+                let taken = pushed.map_err(Closed::from).map(|rest| {
+                    let left = rest.as_ref().map_or(0, |(_, range)| range.len());
+                    let rest = rest.map(|(buffer, range)| Landed::Whole(buffer, range));
+                    core.landings.took(bytes - left, rest);
+                    Some(bytes - left)
+                });
+                (core, taken)
+            }
+            Some(Landed::Part(index, range)) => {
+                let taken = self.read_part(&mut core, reader, (index, range), limit, out);
+                (core, taken)
+            }
+            None => (core, Ok(None)),
+        }
+    }
+
+    /// Copies out of a buffer of which the peer writes the rest, with `core` held, so that it stays where it is.
+    fn read_part(
+        &self,
+        core: &mut Core,
+        reader: &mut Assembly<B>,
+        (index, range): (usize, std::ops::Range<usize>),
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<Option<usize>, Closed> {
+        let Some(start) = core.landings.part(index, &range) else {
+            return Ok(None);
+        };
+        // SAFETY: `start` is where the bytes `range` of a landing buffer lie, which `core.landings` keeps as long as it is
+        // locked, and the value does not leave this function. The peer may write to them; the copy stands that.
+        let arrived = unsafe { Arrived::new([(start, range.len()), (std::ptr::null(), 0)]) };
+        let taken = reader.push(&arrived, limit, out)?;
+        let left = range.start + taken..range.end;
+        let rest = (!left.is_empty()).then_some(Landed::Part(index, left));
+        core.landings.took(taken, rest);
+        Ok(Some(taken))
+    }
+
+    fn read_ring<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core>,
+        reader: &mut Assembly<B>,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> (MutexGuard<'a, Core>, Result<Option<usize>, Closed>) {
         let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
@@ -121,12 +183,16 @@ impl<B: Buffer> Connection<B> {
 
     /// From which size on a landing buffer is handed over as it is. Without a ring to go on with the last one is copied
     /// out: the user may hold on to all others until something comes that they cannot hold up.
-    fn bulk_bytes(&self, core: &Core) -> usize {
+    /// What lies just where a posted receive wants it is handed over whatever its size.
+    fn bulk_bytes(&self, core: &Core, limit: ReadLimit) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
         if self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
-        self.settings.direct_bytes
+        match core.posted.in_use && limit.exact > 0 {
+            true => 1,
+            false => self.settings.direct_bytes,
+        }
     }
 
     /// A reader that polls by itself looks again before it was woken: no wake for it, and no event.
@@ -222,3 +288,13 @@ impl<B: Buffer> Connection<B> {
 
 /// Looks between two offers of the processor to other threads.
 const LOOKS_PER_YIELD: u32 = 8;
+
+impl Core {
+    /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.
+    fn note_handed_over<B: Buffer>(&mut self, reader: &Assembly<B>, handed_over: bool) {
+        self.posted.kept = reader.kept();
+        if handed_over && self.posted.in_use {
+            self.posted.done();
+        }
+    }
+}

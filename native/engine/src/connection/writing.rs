@@ -92,8 +92,11 @@ impl<B: Buffer> Connection<B> {
                 Some(buffer) => gather.direct_prefix(at, room.min(buffer as usize), self.settings.direct_bytes),
                 None => 0,
             };
-            if direct == 0 && !looked && gather.packet_at(at) >= self.settings.direct_bytes {
-                // An advertisement may be there already: worth a look before bulk takes the way of two copies.
+            let bulk =
+                gather.packet_at(at) >= self.settings.direct_bytes || core.stream.counters().adverts_received > 0;
+            if direct == 0 && !looked && bulk {
+                // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
+                // what a posted receive waits for goes another way.
                 wakes.merge(self.progress(&mut core));
                 continue;
             }
@@ -127,6 +130,11 @@ impl<B: Buffer> Connection<B> {
             return (false, wakes);
         }
         (true, wakes)
+    }
+
+    /// The writer shall be woken at the next look, also if there is no room.
+    pub fn wake_writer(&self) {
+        self.core.lock().writer_called = true;
     }
 
     fn is_writable(&self, core: &mut Core) -> bool {

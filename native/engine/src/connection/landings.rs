@@ -1,0 +1,144 @@
+//! The landing buffers of a connection that are not the user's: those that the peer may write, and what has landed and
+//! was not read yet.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::landing::LandingBuffer;
+
+/// A buffer that is advertised, or will be with the next credit.
+struct Advertised {
+    buffer: LandingBuffer,
+    bytes: usize,
+    /// How much of it has arrived.
+    filled: usize,
+    /// It takes exactly `bytes`, in as many transfers as the peer likes; else it takes one transfer.
+    fill: bool,
+}
+
+/// Bytes that have landed, next to be read.
+pub(super) enum Landed {
+    /// In a buffer that the peer writes no more.
+    Whole(LandingBuffer, Range<usize>),
+    /// In the buffer with this index, of which the peer writes the rest.
+    Part(usize, Range<usize>),
+}
+
+/// All of them.
+///
+/// # Invariants
+/// At most the last of `landed` is a part. `covered` is the sum of what is in `landed` and of what the advertised
+/// buffers that must be filled still take.
+pub(super) struct Landings {
+    advertised: Vec<Option<Advertised>>,
+    /// Always before what is in the ring.
+    landed: VecDeque<Landed>,
+    /// Bytes of the stream, from the next to be read on, for which there is a landing buffer.
+    covered: usize,
+    /// Advertised buffers that take one transfer of whatever size: where the stream goes on behind them nobody knows.
+    open_ended: usize,
+}
+
+impl Landings {
+    pub(super) fn new(buffers: u16) -> Self {
+        Self {
+            advertised: (0..buffers).map(|_| None).collect(),
+            landed: VecDeque::with_capacity(buffers.into()),
+            covered: 0,
+            open_ended: 0,
+        }
+    }
+
+    /// How far the stream is covered; None: that depends on what the peer sends.
+    pub(super) fn covered(&self) -> Option<usize> {
+        (self.open_ended == 0).then_some(self.covered)
+    }
+
+    /// This buffer is advertised for `bytes`.
+    pub(super) fn advertise(&mut self, buffer: LandingBuffer, bytes: usize, fill: bool) {
+        if fill {
+            self.covered += bytes;
+        } else {
+            self.open_ended += 1;
+        }
+        let index = usize::from(buffer.index());
+        self.advertised[index] = Some(Advertised {
+            buffer,
+            bytes,
+            filled: 0,
+            fill,
+        });
+    }
+
+    /// The peer wrote `bytes` at `offset`; `done`: and writes there no more.
+    pub(super) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
+        let Some(advertised) = &mut self.advertised[index] else {
+            return;
+        };
+        advertised.filled = offset + bytes;
+        if !advertised.fill {
+            self.open_ended -= 1;
+            self.covered += bytes;
+        }
+        match self.landed.back_mut() {
+            Some(Landed::Part(_, range)) => range.end = offset + bytes,
+            _ => self.landed.push_back(Landed::Part(index, offset..offset + bytes)),
+        }
+        if done {
+            self.finish(index);
+        }
+    }
+
+    /// The peer can write this buffer no more: it stays with what has arrived in it, or is free.
+    pub(super) fn withdraw(&mut self, index: usize) {
+        if let Some(advertised) = &self.advertised[index] {
+            if advertised.fill {
+                self.covered -= advertised.bytes - advertised.filled;
+            } else {
+                self.open_ended -= 1;
+            }
+        }
+        self.finish(index);
+    }
+
+    fn finish(&mut self, index: usize) {
+        let Some(advertised) = self.advertised[index].take() else {
+            return;
+        };
+        // What of it was read already is not in the list.
+        if let Some(Landed::Part(of, range)) = self.landed.back()
+            && *of == index
+        {
+            let range = range.clone();
+            self.landed.pop_back();
+            self.landed.push_back(Landed::Whole(advertised.buffer, range));
+        }
+    }
+
+    /// What is to be read next: how many bytes, and whether the peer may still add to them.
+    pub(super) fn next(&self) -> Option<(usize, bool)> {
+        self.landed.front().map(|landed| match landed {
+            Landed::Whole(_, range) => (range.len(), false),
+            Landed::Part(_, range) => (range.len(), true),
+        })
+    }
+
+    /// Takes it; [`Self::took`] says how much of it was used.
+    pub(super) fn take(&mut self) -> Option<Landed> {
+        self.landed.pop_front()
+    }
+
+    /// Of what [`Self::take`] gave so much was used; `rest` is what is left.
+    pub(super) fn took(&mut self, bytes: usize, rest: Option<Landed>) {
+        self.covered -= bytes;
+        if let Some(rest) = rest {
+            self.landed.push_front(rest);
+        }
+    }
+
+    /// Where the bytes `range` of a buffer that is advertised begin.
+    pub(super) fn part(&self, index: usize, range: &Range<usize>) -> Option<*const u8> {
+        let advertised = self.advertised[index].as_ref()?;
+        Some(advertised.buffer.range(range.clone()))
+    }
+}

@@ -1,0 +1,135 @@
+//! Sends and receives that are posted, and complete as messages.
+
+use inet_rdma_engine::assembly::Framing;
+use inet_rdma_engine::connection::{Closed, Wakes};
+use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
+
+use crate::atoms;
+use crate::connection::{ConnectionResource, closed_error, watch};
+use crate::posted_sends::PostedSend;
+use crate::receipt::Receipt;
+use crate::registry::Registered;
+use crate::terms;
+use crate::transfer::charge;
+
+const WRITER: Wakes = Wakes {
+    reader: false,
+    writer: true,
+};
+const READER: Wakes = Wakes {
+    reader: true,
+    writer: false,
+};
+
+fn error<'a>(env: Env<'a>, why: impl Encoder) -> Term<'a> {
+    (atoms::error(), why).encode(env)
+}
+
+/// The connection, unless it is over.
+fn up<'a>(env: Env<'a>, conn: &ConnectionResource) -> Result<std::sync::Arc<Registered>, Term<'a>> {
+    let Some(open) = conn.open() else {
+        return Err(closed_error(env));
+    };
+    match open.connection().closed() {
+        Some(closed) => Err(error(env, terms::closed(env, &closed))),
+        None => Ok(open),
+    }
+}
+
+/// `post_send(Conn, Socket, Reference, Binaries) -> ok | {error, Reason}`: after `ok` the caller gets one
+/// `{inet_rdma_sent, Socket, Reference, {ok, Bytes} | {error, Reason}}`. `enobufs`: `sends_max` are posted already.
+#[rustler::nif]
+fn post_send<'a>(
+    env: Env<'a>,
+    conn: ResourceArc<ConnectionResource>,
+    socket: Term<'a>,
+    reference: Term<'a>,
+    binaries: Term<'a>,
+) -> NifResult<Term<'a>> {
+    let open = match up(env, &conn) {
+        Ok(open) => open,
+        Err(error) => return Ok(error),
+    };
+    let posts = conn.posts();
+    let framed = open.connection().framing() != Framing::Raw;
+    let send = PostedSend::new(Receipt::new(env, socket, reference), binaries, framed)?;
+    let (_, before) = posts.pen.posted();
+    let Ok(holder) = posts.pen.post(send, posts.bounds.sends) else {
+        return Ok(error(env, atoms::enobufs()));
+    };
+    if let Some(holder) = holder {
+        watch(env, &conn, holder);
+    }
+    conn.go_on(env, WRITER);
+    let (_, after) = posts.pen.posted();
+    charge(env, posts.bounds.call_bytes.min(before.abs_diff(after)));
+    Ok(atoms::ok().encode(env))
+}
+
+/// `post_recv(Conn, Socket, Reference, Length) -> ok | {error, Reason}`: after `ok` the caller gets one
+/// `{inet_rdma_received, Socket, Reference, {ok, Data} | {error, Reason}}`. `enobufs`: `receives_max` are posted already;
+/// `einval`: in active mode, or a length where packets say theirs.
+#[rustler::nif]
+fn post_recv<'a>(
+    env: Env<'a>,
+    conn: ResourceArc<ConnectionResource>,
+    socket: Term<'a>,
+    reference: Term<'a>,
+    length: usize,
+) -> Term<'a> {
+    let open = match up(env, &conn) {
+        Ok(open) => open,
+        Err(error) => return error,
+    };
+    let posts = conn.posts();
+    {
+        let mut receives = posts.receives.lock();
+        let fits = length == 0 || open.connection().framing() == Framing::Raw;
+        if !fits || conn.subscribers().active().is_some() {
+            return error(env, atoms::einval());
+        }
+        if receives.len() >= posts.bounds.receives {
+            return error(env, atoms::enobufs());
+        }
+        receives.post(open.connection(), Receipt::new(env, socket, reference), length);
+    }
+    conn.go_on(env, READER);
+    charge(env, length.min(posts.bounds.call_bytes));
+    atoms::ok().encode(env)
+}
+
+/// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of the
+/// send have gone, or the message is under way or was read already.
+#[rustler::nif]
+fn cancel<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, reference: Term<'a>) -> Term<'a> {
+    let Some(open) = conn.open() else {
+        return closed_error(env);
+    };
+    let posts = conn.posts();
+    let (send, wakes) = posts.pen.cancel(reference);
+    if send == Some(true) {
+        conn.wake(env, wakes);
+        return atoms::ok().encode(env);
+    }
+    if send.is_none() && posts.receives.lock().cancel(open.connection(), reference) {
+        // What was kept for it may be what the next one waits for.
+        conn.go_on(env, READER);
+        return atoms::ok().encode(env);
+    }
+    error(env, atoms::too_late())
+}
+
+/// `posted(Conn) -> {Sends, BytesToSend, Receives} | closed`
+#[rustler::nif]
+fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    if conn.open().is_none() {
+        return atoms::closed().encode(env);
+    }
+    let (sends, bytes) = conn.posts().pen.posted();
+    (sends, bytes, conn.posts().receives.lock().len()).encode(env)
+}
+
+/// Why a connection ends whose sender died in the middle of its bytes.
+pub fn half_sent() -> Closed {
+    Closed::Fabric("a process died in the middle of a send".into())
+}

@@ -1,0 +1,101 @@
+%% A file into a stream: reads the next chunks while the last ones go.
+-module(inet_rdma_sendfile).
+
+-export([send/5]).
+
+-define(CHUNK_BYTES, 262144).
+%% Chunks that are posted at a time: one goes, one is next, and the reader may fall behind by the rest.
+-define(CHUNKS, 4).
+
+-record(state, {
+    file :: file:io_device(),
+    socket :: inet_rdma:socket(),
+    %% The next byte to read.
+    at :: non_neg_integer(),
+    left :: non_neg_integer() | infinity,
+    chunk_bytes :: pos_integer(),
+    sent = 0 :: non_neg_integer(),
+    posted = queue:new() :: queue:queue(reference())
+}).
+
+-spec send(file:name_all() | file:fd(), inet_rdma:socket(), non_neg_integer(), non_neg_integer(),
+           [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, inet_rdma:reason()}.
+send(File, Socket, Offset, Bytes, Options) when is_integer(Offset), Offset >= 0, is_integer(Bytes), Bytes >= 0 ->
+    case {chunk_bytes(Options), inet_rdma:getopts(Socket, [packet])} of
+        {_, {error, Reason}} -> {error, Reason};
+        {Chunk, {ok, [{packet, raw}]}} when is_integer(Chunk) -> send_opened(File, Socket, Offset, Bytes, Chunk);
+        _ -> {error, einval}
+    end;
+send(_File, _Socket, _Offset, _Bytes, _Options) ->
+    {error, einval}.
+
+chunk_bytes([]) -> ?CHUNK_BYTES;
+chunk_bytes([{chunk_size, Bytes}]) when is_integer(Bytes), Bytes > 0 -> Bytes;
+chunk_bytes(_) -> error.
+
+send_opened(File, Socket, Offset, Bytes, Chunk) when is_tuple(File); is_pid(File) ->
+    Left = case Bytes of 0 -> infinity; _ -> Bytes end,
+    run(#state{file = File, socket = Socket, at = Offset, left = Left, chunk_bytes = Chunk});
+send_opened(Filename, Socket, Offset, Bytes, Chunk) ->
+    case file:open(Filename, [read, raw, binary]) of
+        {ok, File} ->
+            try send_opened(File, Socket, Offset, Bytes, Chunk)
+            after ok = file:close(File)
+            end;
+        Error ->
+            Error
+    end.
+
+run(#state{left = 0} = State) ->
+    finish(State, ok);
+run(#state{file = File, at = At, left = Left, chunk_bytes = Chunk} = State) ->
+    %% A number is less than any atom: infinity.
+    case file:pread(File, At, min(Chunk, Left)) of
+        {ok, Data} -> post(iolist_to_binary(Data), State);
+        eof -> finish(State, ok);
+        Error -> finish(State, Error)
+    end.
+
+post(Data, #state{socket = Socket, at = At, left = Left, posted = Posted} = State) ->
+    Next = State#state{at = At + byte_size(Data), left = less(Left, byte_size(Data))},
+    case {queue:len(Posted) < ?CHUNKS andalso inet_rdma:post_send(Socket, Data), queue:is_empty(Posted)} of
+        {{ok, Ref}, _} -> run(Next#state{posted = queue:in(Ref, Posted)});
+        %% Others have posted all that may be: behind them.
+        {{error, enobufs}, true} -> sent(inet_rdma:send(Socket, Data), byte_size(Data), Next);
+        {{error, Reason}, _} when Reason =/= enobufs -> finish(State, {error, Reason});
+        _ -> wait(Data, State)
+    end.
+
+sent(ok, Bytes, #state{sent = Sent} = State) -> run(State#state{sent = Sent + Bytes});
+sent(Error, _Bytes, State) -> finish(State, Error).
+
+less(infinity, _Bytes) -> infinity;
+less(Left, Bytes) -> Left - Bytes.
+
+wait(Data, State) ->
+    case await_oldest(State) of
+        {ok, Next} -> post(Data, Next);
+        {Error, Next} -> finish(Next, Error)
+    end.
+
+%% Whatever has happened, all that was posted is done when this returns: no message is left behind.
+finish(#state{posted = Posted, sent = Sent} = State, Result) ->
+    case queue:is_empty(Posted) of
+        true when Result =:= ok ->
+            {ok, Sent};
+        true ->
+            Result;
+        false ->
+            case await_oldest(State) of
+                {ok, Next} -> finish(Next, Result);
+                {Error, Next} when Result =:= ok -> finish(Next, Error);
+                {_Error, Next} -> finish(Next, Result)
+            end
+    end.
+
+await_oldest(#state{socket = Socket, posted = Posted, sent = Sent} = State) ->
+    {{value, Ref}, Rest} = queue:out(Posted),
+    receive
+        {inet_rdma_sent, Socket, Ref, {ok, Bytes}} -> {ok, State#state{posted = Rest, sent = Sent + Bytes}};
+        {inet_rdma_sent, Socket, Ref, Error} -> {Error, State#state{posted = Rest}}
+    end.
