@@ -225,7 +225,8 @@ impl<B: Buffer> Connection<B> {
     /// Offers the peer free landing buffers while the ring is empty: for the receives that are posted just what they take,
     /// else whole ones while bulk is coming.
     pub(super) fn advertise(&self, core: &mut Core) {
-        if core.closed.is_some() || core.stream.ring_bytes_readable() > 0 {
+        // Behind its end the peer writes no more.
+        if core.closed.is_some() || core.peer_finished || core.stream.ring_bytes_readable() > 0 {
             return;
         }
         match self.settings.mode {

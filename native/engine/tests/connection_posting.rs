@@ -1,0 +1,306 @@
+//! Posted receives: each is told to the peer as a buffer of its own size, and whatever the peer makes of it, every byte is
+//! handed over once, in order.
+
+#[path = "support_connection/pair.rs"]
+mod pair;
+
+use std::sync::Arc;
+
+use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::gather::Gather;
+use inet_rdma_engine::shm::ShmFabric;
+use pair::{Conn, Side};
+use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::test_runner::TestCaseError;
+
+const LANDING_BYTES: u32 = 8192;
+
+fn side() -> Side {
+    Side {
+        framing: Framing::Raw,
+        ring_bytes: 16_384,
+        landing_buffers: 8,
+        landing_bytes: LANDING_BYTES,
+        ..Side::default()
+    }
+}
+
+fn connected() -> (Arc<Conn>, Arc<Conn>) {
+    let (left, right) = pair::connect(&ShmFabric, &side(), &side());
+    look(&left);
+    look(&right);
+    (left, right)
+}
+
+/// One look of a polling thread.
+fn look(connection: &Conn) {
+    let (polls_on, _) = connection.attend(false);
+    assert!(!polls_on);
+}
+
+/// The stream's bytes from `at` on: each run of them differs from every other.
+fn stream(at: usize, bytes: usize) -> Vec<u8> {
+    (at..at + bytes)
+        .map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[6])
+        .collect()
+}
+
+/// Writes `data` as one packet, as far as there is room.
+fn write(connection: &Conn, data: &[u8]) -> usize {
+    let mut gather = Gather::with_capacity(1, 1);
+    gather.push(data);
+    gather.end_packet();
+    connection.write(&gather, 0, data.len()).expect("a write").at
+}
+
+/// What the first posted receive gets; None: nothing yet.
+fn read_posted(connection: &Conn) -> Option<Received<Vec<u8>>> {
+    let mut out = Vec::new();
+    loop {
+        let (end, _) = connection.read_posted(usize::MAX, &mut out);
+        if let Some(received) = out.pop() {
+            return Some(received);
+        }
+        if end != ReadEnd::More {
+            return None;
+        }
+    }
+}
+
+/// What lies there for somebody who has posted nothing.
+fn read_plain(connection: &Conn) -> Vec<u8> {
+    let mut out = Vec::new();
+    while connection.read(ReadLimit::bytes(usize::MAX), &mut out).0 == ReadEnd::More {}
+    out.iter().flat_map(bytes).collect()
+}
+
+fn bytes(received: &Received<Vec<u8>>) -> Vec<u8> {
+    match received {
+        Received::Whole(bytes) => bytes.clone(),
+        Received::Landed(buffer, range) => {
+            let mut bytes = vec![0; range.len()];
+            buffer.copy_out(range.start, &mut bytes);
+            bytes
+        }
+        Received::Batch { .. } => panic!("a raw stream has no batches"),
+    }
+}
+
+fn is_landed(received: &Received<Vec<u8>>) -> bool {
+    matches!(received, Received::Landed(..))
+}
+
+#[test]
+fn a_send_of_the_posted_size_is_one_direct_transfer_and_no_copy() {
+    let (left, right) = connected();
+    let sizes = [1, 3, 100, 5000, 8192];
+    for size in sizes {
+        right.post_receive(size);
+    }
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    let mut at = 0;
+    for size in sizes {
+        assert_eq!(write(&left, &stream(at, size)), size);
+        let received = read_posted(&right).expect("what was sent");
+        assert!(is_landed(&received), "{size} bytes were copied");
+        assert_eq!(bytes(&received), stream(at, size));
+        at += size;
+    }
+    let sent = left.statistics().stream;
+    assert_eq!(sent.direct_transfers_sent, sizes.len() as u64);
+    assert_eq!(sent.indirect_transfers_sent, 0);
+    assert_eq!(right.statistics().landing_used, 0, "all are back");
+}
+
+#[test]
+fn a_receive_that_is_filled_by_several_sends_still_lands() {
+    let (left, right) = connected();
+    right.post_receive(3000);
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    for part in 0..3 {
+        assert_eq!(write(&left, &stream(part * 1000, 1000)), 1000);
+        let received = read_posted(&right);
+        assert_eq!(received.is_some(), part == 2);
+        if let Some(received) = received {
+            assert!(is_landed(&received));
+            assert_eq!(bytes(&received), stream(0, 3000));
+        }
+    }
+}
+
+#[test]
+fn one_that_is_longer_than_a_buffer_comes_directly_and_is_put_together() {
+    let (left, right) = connected();
+    let size = 3 * LANDING_BYTES as usize + 77;
+    right.post_receive(size);
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    assert_eq!(write(&left, &stream(0, size)), size);
+    let received = read_posted(&right).expect("what was sent");
+    assert_eq!(bytes(&received), stream(0, size));
+    let sent = left.statistics().stream;
+    assert_eq!((sent.direct_transfers_sent, sent.indirect_transfers_sent), (4, 0));
+}
+
+#[test]
+fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
+    let (left, right) = connected();
+    // Sent before anything was posted: through the ring.
+    assert_eq!(write(&left, &stream(0, 40)), 40);
+    right.post_receive(100);
+    right.post_receive(200);
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    assert_eq!(write(&left, &stream(40, 60)), 60);
+    assert_eq!(write(&left, &stream(100, 200)), 200);
+    let first = read_posted(&right).expect("the first");
+    assert_eq!(bytes(&first), stream(0, 100));
+    let second = read_posted(&right).expect("the second");
+    assert!(is_landed(&second));
+    assert_eq!(bytes(&second), stream(100, 200));
+    assert_eq!(left.statistics().stream.indirect_bytes_sent, 40);
+}
+
+#[test]
+fn what_has_come_for_a_receive_that_is_taken_back_is_there_for_the_next() {
+    let (left, right) = connected();
+    right.post_receive(1000);
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    assert_eq!(write(&left, &stream(0, 400)), 400);
+    assert!(read_posted(&right).is_none());
+    right.cancel_receive(0);
+    assert_eq!(read_plain(&right), stream(0, 400));
+    // The buffer is advertised all the same, and what comes there is read on.
+    assert_eq!(write(&left, &stream(400, 900)), 900);
+    assert_eq!(read_plain(&right), stream(400, 900));
+}
+
+#[test]
+fn at_the_end_a_part_is_left_for_whoever_reads_what_there_is() {
+    let (left, right) = connected();
+    right.post_receive(1000);
+    assert!(read_posted(&right).is_none());
+    look(&left);
+    assert_eq!(write(&left, &stream(0, 400)), 400);
+    assert!(!left.finish().expect("in order").writer);
+    let mut out = Vec::new();
+    let end = loop {
+        let (end, _) = right.read_posted(usize::MAX, &mut out);
+        if end != ReadEnd::More {
+            break end;
+        }
+    };
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+    assert!(out.is_empty());
+    right.cancel_receive(0);
+    assert_eq!(right.statistics().landing_used, 0);
+    let (_, _) = right.read(ReadLimit::bytes(usize::MAX), &mut out);
+    assert_eq!(bytes(&out.pop().expect("the part")), stream(0, 400));
+}
+
+/// What either side does next.
+#[derive(Debug, Clone)]
+enum Step {
+    Send(usize),
+    Post(usize),
+    Cancel(usize),
+    Read,
+    Look,
+    /// The user lets go of what it has.
+    Drop,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let size = || prop_oneof![1..10usize, 1..2000usize, 8000..8400usize, 1..40_000usize];
+    prop_oneof![
+        4 => size().prop_map(Step::Send),
+        3 => size().prop_map(Step::Post),
+        1 => Just(Step::Post(0)),
+        1 => (0..8usize).prop_map(Step::Cancel),
+        4 => Just(Step::Read),
+        2 => Just(Step::Look),
+        1 => Just(Step::Drop),
+    ]
+}
+
+/// The receiving side and what is expected of it.
+struct Reader {
+    connection: Arc<Conn>,
+    posted: Vec<usize>,
+    at: usize,
+    held: Vec<(usize, Received<Vec<u8>>)>,
+}
+
+impl Reader {
+    fn read(&mut self) -> Result<(), TestCaseError> {
+        if self.posted.is_empty() {
+            let data = read_plain(&self.connection);
+            prop_assert_eq!(&data, &stream(self.at, data.len()));
+            self.at += data.len();
+            return Ok(());
+        }
+        while let Some(&wanted) = self.posted.first() {
+            let Some(received) = read_posted(&self.connection) else {
+                break;
+            };
+            self.posted.remove(0);
+            let data = bytes(&received);
+            prop_assert!(wanted == data.len() || wanted == 0 && !data.is_empty());
+            prop_assert_eq!(&data, &stream(self.at, data.len()));
+            self.held.push((self.at, received));
+            self.at += data.len();
+        }
+        Ok(())
+    }
+
+    /// What is held stays as it was handed over.
+    fn let_go(&mut self) -> Result<(), TestCaseError> {
+        for (at, received) in self.held.drain(..) {
+            let data = bytes(&received);
+            prop_assert_eq!(&data, &stream(at, data.len()));
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_byte_comes_once_and_in_order_however_receives_are_posted(steps in proptest::collection::vec(step(), 1..120)) {
+        let (left, right) = connected();
+        let mut reader = Reader { connection: right, posted: Vec::new(), at: 0, held: Vec::new() };
+        let mut sent = 0;
+        for step in steps {
+            match step {
+                Step::Send(bytes) => sent += write(&left, &stream(sent, bytes)),
+                Step::Post(bytes) => {
+                    reader.connection.post_receive(bytes);
+                    reader.posted.push(bytes);
+                }
+                Step::Cancel(index) if index < reader.posted.len() => {
+                    reader.connection.cancel_receive(index);
+                    reader.posted.remove(index);
+                }
+                Step::Cancel(_) => {}
+                Step::Read => reader.read()?,
+                Step::Look => {
+                    look(&left);
+                    look(&reader.connection);
+                }
+                Step::Drop => reader.let_go()?,
+            }
+        }
+        // Without what is posted all that was sent is there.
+        while !reader.posted.is_empty() {
+            reader.connection.cancel_receive(0);
+            reader.posted.remove(0);
+        }
+        reader.read()?;
+        prop_assert_eq!(reader.at, sent);
+        reader.let_go()?;
+        prop_assert!(left.closed().is_none() && reader.connection.closed().is_none());
+    }
+}
