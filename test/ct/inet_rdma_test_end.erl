@@ -1,7 +1,7 @@
 %% One end of a socket: a process that owns it and does with it what the case asks for. Runs in the nodes under test.
 -module(inet_rdma_test_end).
 
--export([listen/2, connect/3, do/3]).
+-export([listen/2, connect/3, do/3, bystander/1]).
 
 -define(MASTER_BYTES, 1048576).
 -define(TIMEOUT_MS, 55000).
@@ -38,6 +38,12 @@ do(Pid, Function, Args) ->
             end
     after ?TIMEOUT_MS -> error({no_result, Function})
     end.
+
+%% A process that uses the socket of another, which goes on owning it.
+-spec bystander(pid()) -> pid().
+bystander(Owner) ->
+    Socket = do(Owner, socket, []),
+    spawn(fun() -> loop(Socket) end).
 
 own(Open) ->
     Caller = self(),
@@ -96,6 +102,13 @@ act(sent, [], _Socket) ->
 act(send_split, [Seed], Socket) ->
     {Sizes, Master} = sizes(Seed),
     send_hashed(Socket, [binary:part(Master, 0, Size) || Size <- Sizes]);
+act(socket, [], Socket) ->
+    Socket;
+act(shrunk, [], _Socket) ->
+    Pid = erase(shrinking),
+    receive {Pid, Result} -> Result after ?TIMEOUT_MS -> never_sent end;
+act(posts, [Function, Args], Socket) ->
+    apply(inet_rdma_test_posts, Function, [Socket | Args]);
 act(messages, [Count], Socket) ->
     [next_message(Socket) || _ <- lists:seq(1, Count)];
 act(Function, Args, Socket) ->
