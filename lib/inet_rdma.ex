@@ -95,6 +95,52 @@ defmodule InetRdma do
   def recv(%Socket{handle: handle}, length, timeout \\ :infinity), do: :inet_rdma.recv(handle, length, timeout)
 
   @doc """
+  Sends `data` without waiting. The caller gets `{:inet_rdma_sent, handle, ref, {:ok, bytes} | {:error, reason}}` when
+  it is on its way. `{:error, :enobufs}`: `sends_max` are posted already, and this one is not.
+  """
+  @spec post_send(Socket.t(), iodata()) :: {:ok, reference()} | {:error, reason()}
+  def post_send(%Socket{handle: handle}, data), do: :inet_rdma.post_send(handle, data)
+
+  @doc """
+  Receives without waiting; `length` as in `recv/3`. The caller gets
+  `{:inet_rdma_received, handle, ref, {:ok, data} | {:error, reason}}`.
+
+  The peer is told of it before it sends, and writes a message of `length` bytes (up to `landing_bytes`) straight into the
+  buffer that `data` then is. `{:error, :enobufs}`: `receives_max` are posted already.
+  """
+  @spec post_recv(Socket.t(), non_neg_integer()) :: {:ok, reference()} | {:error, reason()}
+  def post_recv(%Socket{handle: handle}, length), do: :inet_rdma.post_recv(handle, length)
+
+  @doc """
+  Takes back what was posted. `:ok`: there will be no message, and nothing is lost. `{:error, :too_late}`: there is one,
+  or will be.
+  """
+  @spec cancel(Socket.t(), reference()) :: :ok | {:error, :too_late | :closed}
+  def cancel(%Socket{handle: handle}, ref), do: :inet_rdma.cancel(handle, ref)
+
+  @doc """
+  Sends a file: how many bytes it was. Reads while it sends, in bounded memory. `InetRdma.Stream` does it with any enumerable.
+  """
+  @spec sendfile(Path.t(), Socket.t()) :: {:ok, non_neg_integer()} | {:error, reason()}
+  def sendfile(path, %Socket{handle: handle}), do: :inet_rdma.sendfile(path, handle)
+
+  @doc """
+  Sends `bytes` of a file (0: to its end) from `offset` on; `file` is a path or what `:file.open/2` gave. The option
+  `chunk_size` says how much is read at a time.
+  """
+  @spec sendfile(Path.t() | :file.fd(), Socket.t(), non_neg_integer(), non_neg_integer(), chunk_size: pos_integer()) ::
+          {:ok, non_neg_integer()} | {:error, reason()}
+  def sendfile(file, %Socket{handle: handle}, offset, bytes, options \\ []) do
+    :inet_rdma.sendfile(file, handle, offset, bytes, options)
+  end
+
+  @doc """
+  The socket as a stream that can be read from and written into, see `InetRdma.Stream`.
+  """
+  @spec stream(Socket.t()) :: InetRdma.Stream.t()
+  def stream(%Socket{} = socket), do: %InetRdma.Stream{socket: socket}
+
+  @doc """
   Closes one direction, or both, in order: what was sent before still arrives.
   """
   @spec shutdown(Socket.t(), :read | :write | :read_write) :: :ok | {:error, reason()}
@@ -163,7 +209,7 @@ defmodule InetRdma do
   end
 
   @doc """
-  What a message says about a socket in active mode; `:unknown` when it is not about this socket.
+  What a message says about a socket in active mode, or about what was posted on it; `:unknown` when it is not about this socket.
 
       receive do
         message ->
@@ -173,11 +219,20 @@ defmodule InetRdma do
           end
       end
   """
-  @spec message(Socket.t(), term()) :: {:data, binary()} | :closed | {:error, reason()} | :passive | :unknown
+  @spec message(Socket.t(), term()) ::
+          {:data, binary()}
+          | :closed
+          | {:error, reason()}
+          | :passive
+          | {:sent, reference(), {:ok, non_neg_integer()} | {:error, reason()}}
+          | {:received, reference(), {:ok, binary()} | {:error, reason()}}
+          | :unknown
   def message(%Socket{handle: handle}, {:inet_rdma, handle, data}), do: {:data, data}
   def message(%Socket{handle: handle}, {:inet_rdma_closed, handle}), do: :closed
   def message(%Socket{handle: handle}, {:inet_rdma_error, handle, reason}), do: {:error, reason}
   def message(%Socket{handle: handle}, {:inet_rdma_passive, handle}), do: :passive
+  def message(%Socket{handle: handle}, {:inet_rdma_sent, handle, ref, result}), do: {:sent, ref, result}
+  def message(%Socket{handle: handle}, {:inet_rdma_received, handle, ref, result}), do: {:received, ref, result}
   def message(%Socket{}, _message), do: :unknown
 
   @doc """

@@ -1,7 +1,7 @@
 %% Posts sends and receives on the socket of an end, and says how they ended. Runs in the nodes under test.
 -module(inet_rdma_test_posts).
 
--export([send/2, recv/2, done/2, there/1, cancel/2, keep/2, drop/1]).
+-export([send/2, recv/2, done/2, there/1, cancel/2, keep/2, drop/1, take/2]).
 -export([send_pipeline/2, recv_pipeline/2, send_while/2, start_send/2, dies_sending/2, stranger/3]).
 -export([sendfile/2, grow/1, shrinks/2]).
 
@@ -54,6 +54,17 @@ drop(_Socket) ->
     _ = erase(kept),
     true = erlang:garbage_collect(),
     ok.
+
+%% Just so many bytes, read by recv with a length: size and hash.
+take(Socket, Bytes) ->
+    {Bytes, erlang:md5_final(take(Socket, Bytes, erlang:md5_init()))}.
+
+take(_Socket, 0, Context) ->
+    Context;
+take(Socket, Left, Context) ->
+    Size = min(Left, 1048576),
+    {ok, Data} = inet_rdma:recv(Socket, Size, ?TIMEOUT_MS),
+    take(Socket, Left - Size, erlang:md5_update(Context, Data)).
 
 %% Sends so many bytes in posts of random sizes, as many at a time as may be: size and hash.
 send_pipeline(Socket, Seed) ->

@@ -164,8 +164,8 @@ cancel_a_send(Config) ->
     ?assertEqual({error, too_late}, posts(X, cancel, [First])),
     ?assertEqual(ok, posts(X, cancel, [Second])),
     ?assertEqual({error, too_late}, posts(X, cancel, [Second])),
-    ?assertEqual({?MB, Hash}, do(Y, collect_hash, [?MB])),
-    ?assertEqual({2000, Last}, do(Y, collect_hash, [2000])),
+    ?assertEqual({?MB, Hash}, posts(Y, take, [?MB])),
+    ?assertEqual({2000, Last}, posts(Y, take, [2000])),
     ?assertEqual([{sent, First, {ok, ?MB}}, {sent, Third, {ok, 2000}}], posts(X, done, [2])),
     ?assertEqual({error, too_late}, posts(X, cancel, [Third])),
     ?assertEqual([], posts(X, there, [])).
@@ -193,7 +193,7 @@ send_goes_behind_what_is_posted(Config) ->
     {X, Y} = ends(Config),
     {Count, {error, enobufs}, Hash} = posts(X, send_while, [?MB]),
     Sending = start(X, send, [<<"behind">>]),
-    ?assertEqual({Count * ?MB, Hash}, do(Y, collect_hash, [Count * ?MB])),
+    ?assertEqual({Count * ?MB, Hash}, posts(Y, take, [Count * ?MB])),
     ?assertEqual({ok, <<"behind">>}, do(Y, recv, [6, 20000])),
     ok = result(Sending).
 
@@ -201,8 +201,8 @@ posted_goes_behind_a_send(Config) ->
     {X, Y} = ends(Config),
     {_, Hash} = posts(X, start_send, [8 * ?MB]),
     [{{ok, Ref}, Behind}] = posts(X, send, [[1000]]),
-    ?assertEqual({8 * ?MB, Hash}, do(Y, collect_hash, [8 * ?MB])),
-    ?assertEqual({1000, Behind}, do(Y, collect_hash, [1000])),
+    ?assertEqual({8 * ?MB, Hash}, posts(Y, take, [8 * ?MB])),
+    ?assertEqual({1000, Behind}, posts(Y, take, [1000])),
     ?assertEqual([{sent, Ref, {ok, 1000}}], posts(X, done, [1])).
 
 %% Nobody else will finish what it has begun.
