@@ -6,7 +6,7 @@
 -import(inet_rdma_test_pair, [ends/1, ends/2, do/3, start/3, result/1, state/1]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([sizes_in_order/1, random_sizes_both_ways/1, against_blocking_calls/1, packets_of_length_4/1]).
+-export([sizes_in_order/1, random_sizes/1, both_ways_at_once/1, against_blocking_calls/1, packets_of_length_4/1]).
 -export([whatever_comes/1, posted_receives_land_whatever_their_size/1, longer_than_a_landing_buffer/1]).
 -export([bound_on_sends/1, bound_on_receives/1, memory_for_a_slow_reader/1]).
 -export([cancel_a_send/1, cancel_a_receive/1, send_goes_behind_what_is_posted/1, posted_goes_behind_a_send/1]).
@@ -21,7 +21,7 @@ suite() ->
 
 all() ->
     [
-        sizes_in_order, random_sizes_both_ways, against_blocking_calls, packets_of_length_4, whatever_comes,
+        sizes_in_order, random_sizes, both_ways_at_once, against_blocking_calls, packets_of_length_4, whatever_comes,
         posted_receives_land_whatever_their_size, longer_than_a_landing_buffer, bound_on_sends, bound_on_receives,
         memory_for_a_slow_reader, cancel_a_send, cancel_a_receive, send_goes_behind_what_is_posted,
         posted_goes_behind_a_send, death_in_the_middle_of_a_send, other_ways_of_reading_are_refused, kill_of_the_peer,
@@ -58,7 +58,7 @@ sizes_in_order(Config) ->
     ?assertEqual([{sent, Empty, {ok, 0}}], posts(X, done, [1])),
     ?assertEqual({[], []}, {posts(X, there, []), posts(Y, there, [])}).
 
-random_sizes_both_ways(Config) ->
+random_sizes(Config) ->
     {X, Y} = ends(Config, [{sends_max, 7}, {receives_max, 9}]),
     {V, W} = ends(Config, [{ring_bytes, 8192}, {landing_buffers, 3}, {call_bytes, 4096}]),
     [
@@ -70,6 +70,20 @@ random_sizes_both_ways(Config) ->
             ?assertEqual({Seed, result(There)}, {Seed, result(Back)})
         end
      || {P, Q} <- [{X, Y}, {Y, X}, {V, W}, {W, V}]
+    ].
+
+%% Each direction goes on by what the other looks at.
+both_ways_at_once(Config) ->
+    Few = [{ring_bytes, 8192}, {receive_slots, 16}, {landing_buffers, 3}, {call_bytes, 4096}, {sends_max, 3}],
+    [
+        begin
+            {X, Y} = ends(Config, Options),
+            {V, W} = {bystander(X), bystander(Y)},
+            There = {start(V, posts, [send_pipeline, [Seed]]), start(Y, posts, [recv_pipeline, [Seed + 1]])},
+            Back = {start(W, posts, [send_pipeline, [Seed + 2]]), start(X, posts, [recv_pipeline, [Seed + 3]])},
+            [?assertEqual({Seed, result(Sent)}, {Seed, result(Received)}) || {Sent, Received} <- [There, Back]]
+        end
+     || Options <- [[], Few, [{polling, event}], [{mode, indirect_only}], [{mode, direct_only}]], Seed <- [1, 10, 100]
     ].
 
 against_blocking_calls(Config) ->
@@ -240,7 +254,9 @@ kill_of_the_peer(Config) ->
     ends_in_order(Count, peer_gone, Done),
     ?assertEqual([], posts(X, there, [])),
     ?assertMatch([{{error, peer_gone}, _}], posts(X, send, [[1]])),
-    ?assertEqual([{error, peer_gone}], posts(X, recv, [[1]])).
+    %% Whatever comes after that ends in the same way.
+    [{ok, Late}] = posts(X, recv, [[1]]),
+    ?assertEqual([{received, Late, {error, peer_gone}}], posts(X, done, [1])).
 
 close_here(Config) ->
     {X, _Y} = ends(Config),
@@ -261,8 +277,10 @@ close_of_the_peer(Config) ->
     ok = do(X, close, []),
     ?assertEqual([{received, First, {ok, 10, erlang:md5(binary:part(Data, 0, 10))}},
                   {received, Second, {error, closed}}, {received, Third, {error, closed}}], posts(Y, done, [3])),
-    %% What was not enough for the second is not lost.
-    ?assertEqual({ok, binary:part(Data, 10, 50)}, do(Y, recv, [0, 0])),
+    %% What was not enough for the second is not lost, and can be had in either way.
+    [{ok, Fourth}] = posts(Y, recv, [[20]]),
+    ?assertEqual([{received, Fourth, {ok, 20, erlang:md5(binary:part(Data, 10, 20))}}], posts(Y, done, [1])),
+    ?assertEqual({ok, binary:part(Data, 30, 30)}, do(Y, recv, [0, 0])),
     ?assertEqual({error, closed}, do(Y, recv, [0, 0])).
 
 half_close(Config) ->
@@ -276,7 +294,7 @@ half_close(Config) ->
     ok = do(Y, send, [<<"data">>]),
     ?assertEqual([{received, Ref, {ok, 4, erlang:md5(<<"data">>)}}], posts(X, done, [1])),
     ok = do(X, shutdown, [read]),
-    ?assertMatch([{received, _, {error, closed}}], [last_receive(X, Posted) || Posted <- posts(X, recv, [[1]])]).
+    ?assertMatch([{received, _, {error, closed}}], [hd(posts(X, done, [1])) || {ok, _} <- posts(X, recv, [[1]])]).
 
 %% The owner's death ends what others have posted, and what another poster leaves behind goes on.
 death_of_the_owner(Config) ->
@@ -284,11 +302,10 @@ death_of_the_owner(Config) ->
     [{{ok, _}, Hash}] = posts(X, stranger, [send, [[100000]]]),
     ?assertEqual({100000, Hash}, do(Y, collect_hash, [100000])),
     [{ok, _}] = posts(Y, recv, [[10]]),
-    {Node, Owner} = X,
-    Heir = {Node, inet_rdma_test_pair:call(Node, inet_rdma_test_end, bystander, [Owner])},
-    [{ok, Ref}] = posts(Heir, recv, [[10]]),
+    Other = bystander(X),
+    [{ok, Ref}] = posts(Other, recv, [[10]]),
     ok = do(X, stop, []),
-    ?assertEqual([{received, Ref, {error, closed}}], posts(Heir, done, [1])),
+    ?assertEqual([{received, Ref, {error, closed}}], posts(Other, done, [1])),
     ?assertMatch([{received, _, {error, closed}}], posts(Y, done, [1])).
 
 sendfile_whole_and_parts(Config) ->
@@ -356,9 +373,6 @@ ends_in_order(Count, Reason, Done) ->
 last(_X, {{error, _}, _} = Post, _Hash) -> Post;
 last(X, {{ok, Ref}, _}, Hash) -> [{sent, Ref, Error}] = posts(X, done, [1]), {Error, Hash}.
 
-last_receive(_X, {error, _} = Error) -> {received, none, Error};
-last_receive(X, {ok, _}) -> hd(posts(X, done, [1])).
-
 file_arrives(X, Y, Args, Data) ->
     Sending = start(X, posts, [sendfile, [Args]]),
     ?assertEqual({byte_size(Data), erlang:md5(Data)}, do(Y, collect_hash, [byte_size(Data)])),
@@ -368,6 +382,10 @@ file(Config, Data) ->
     Name = filename:join(proplists:get_value(priv_dir, Config), inet_rdma_test_node:unique("file")),
     ok = file:write_file(Name, Data),
     Name.
+
+%% Another process in the same node, with the same socket.
+bystander({Node, Owner}) ->
+    {Node, inet_rdma_test_pair:call(Node, inet_rdma_test_end, bystander, [Owner])}.
 
 %% The sender knows of so many buffers.
 advertised(X, Count) ->

@@ -8,7 +8,6 @@ use crate::atoms;
 use crate::connection::{ConnectionResource, closed_error, watch};
 use crate::posted_sends::PostedSend;
 use crate::receipt::Receipt;
-use crate::registry::Registered;
 use crate::terms;
 use crate::transfer::charge;
 
@@ -25,17 +24,6 @@ fn error<'a>(env: Env<'a>, why: impl Encoder) -> Term<'a> {
     (atoms::error(), why).encode(env)
 }
 
-/// The connection, unless it is over.
-fn up<'a>(env: Env<'a>, conn: &ConnectionResource) -> Result<std::sync::Arc<Registered>, Term<'a>> {
-    let Some(open) = conn.open() else {
-        return Err(closed_error(env));
-    };
-    match open.connection().closed() {
-        Some(closed) => Err(error(env, terms::closed(env, &closed))),
-        None => Ok(open),
-    }
-}
-
 /// `post_send(Conn, Socket, Reference, Binaries) -> ok | {error, Reason}`: after `ok` the caller gets one
 /// `{inet_rdma_sent, Socket, Reference, {ok, Bytes} | {error, Reason}}`. `enobufs`: `sends_max` are posted already.
 #[rustler::nif]
@@ -46,10 +34,12 @@ fn post_send<'a>(
     reference: Term<'a>,
     binaries: Term<'a>,
 ) -> NifResult<Term<'a>> {
-    let open = match up(env, &conn) {
-        Ok(open) => open,
-        Err(error) => return Ok(error),
+    let Some(open) = conn.open() else {
+        return Ok(closed_error(env));
     };
+    if let Some(closed) = open.connection().closed() {
+        return Ok(error(env, terms::closed(env, &closed)));
+    }
     let posts = conn.posts();
     let framed = open.connection().framing() != Framing::Raw;
     let send = PostedSend::new(Receipt::new(env, socket, reference), binaries, framed)?;
@@ -77,9 +67,9 @@ fn post_recv<'a>(
     reference: Term<'a>,
     length: usize,
 ) -> Term<'a> {
-    let open = match up(env, &conn) {
-        Ok(open) => open,
-        Err(error) => return error,
+    // One that the peer has ended may still hold what it sent before.
+    let Some(open) = conn.open() else {
+        return closed_error(env);
     };
     let posts = conn.posts();
     {

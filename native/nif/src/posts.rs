@@ -64,25 +64,24 @@ impl Posts {
     pub fn go_on(&self, connection: &Connection<Block>, voice: Voice<'_>, mut todo: Wakes) -> Wakes {
         let mut told = Wakes::default();
         for _ in 0..ROUNDS {
-            let mut more = Wakes::default();
+            let mut next = Wakes::default();
             if todo.writer {
-                more.merge(self.write(connection, voice));
+                let wakes = self.write(connection, voice);
+                told.merge(wakes);
+                // Reading comes next in this round, if at all.
+                next.reader = wakes.reader && !todo.reader;
             }
             if todo.reader {
                 let (wakes, again) = self.receives.read(connection, self.bounds.call_bytes, voice);
-                more.merge(wakes);
+                told.merge(wakes);
+                next.writer = wakes.writer;
                 if again {
                     // There is more, but others wait for their turn.
                     connection.wake_reader();
                     self.kick();
                 }
             }
-            told.merge(more);
-            // What goes on for its own sake has said so above.
-            todo = Wakes {
-                reader: more.reader && !todo.reader,
-                writer: more.writer && !todo.writer,
-            };
+            todo = next;
             if todo.is_empty() {
                 return told;
             }
