@@ -4,6 +4,7 @@
     "lib/**/*.{ex,exs}",
     "test/test_helper.exs",
     "test/elixir/**/*.{ex,exs}",
+    "examples/*.exs",
     "test/projects/*/{mix,.formatter}.exs",
     "test/projects/*/lib/**/*.ex"
   ],

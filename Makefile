@@ -110,7 +110,7 @@ check-beam: ## mix format, and every Elixir and Erlang warning an error
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
 	@mkdir -p _build/check/ct
-	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl)
+	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl examples/*.erl)
 	rebar3 compile
 
 dialyzer: ## run Dialyzer over the Erlang and Elixir modules

@@ -58,7 +58,7 @@ impl PostedSend {
     }
 
     /// Bytes that have not gone.
-    fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.header().len() + self.bytes - self.sent
     }
 

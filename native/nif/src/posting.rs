@@ -43,7 +43,7 @@ fn post_send<'a>(
     let posts = conn.posts();
     let framed = open.connection().framing() != Framing::Raw;
     let send = PostedSend::new(Receipt::new(env, socket, reference), binaries, framed)?;
-    let (_, before) = posts.pen.posted();
+    let bytes = send.left();
     let Ok(holder) = posts.pen.post(send, posts.bounds.sends) else {
         return Ok(error(env, atoms::enobufs()));
     };
@@ -51,8 +51,7 @@ fn post_send<'a>(
         watch(env, &conn, holder);
     }
     conn.go_on(env, WRITER);
-    let (_, after) = posts.pen.posted();
-    charge(env, posts.bounds.call_bytes.min(before.abs_diff(after)));
+    charge(env, bytes.min(posts.bounds.call_bytes));
     Ok(atoms::ok().encode(env))
 }
 
