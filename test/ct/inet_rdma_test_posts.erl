@@ -3,7 +3,7 @@
 
 -export([send/2, recv/2, done/2, there/1, cancel/2, keep/2, drop/1, take/2]).
 -export([send_pipeline/2, recv_pipeline/2, send_while/2, start_send/2, dies_sending/2, stranger/3]).
--export([sendfile/2, grow/1, shrinks/2]).
+-export([sendfile/2, grow/1, shrinks/2, storm/1]).
 
 -define(TIMEOUT_MS, 50000).
 -define(SPLIT_BYTES, 3000000).
@@ -156,6 +156,27 @@ stranger(Socket, Function, Args) ->
 
 sendfile(Socket, [Filename]) -> inet_rdma:sendfile(Filename, Socket);
 sendfile(Socket, [File, Offset, Bytes, Options]) -> inet_rdma:sendfile(File, Socket, Offset, Bytes, Options).
+
+%% Posts both ways until the socket is closed: how many were taken, of which each has come to its end once.
+storm(Socket) ->
+    storm(Socket, 0, #{}).
+
+storm(Socket, Count, Open) ->
+    Posted = [inet_rdma:post_send(Socket, <<Count:512>>), inet_rdma:post_recv(Socket, 64)],
+    Taken = lists:foldl(fun(Ref, Refs) -> Refs#{Ref => open} end, Open, [Ref || {ok, Ref} <- Posted]),
+    More = Count + map_size(Taken) - map_size(Open),
+    case [Reason || {error, Reason} <- Posted, Reason =/= enobufs] of
+        [_ | _] ->
+            #{} = lists:foldl(fun ended/2, Taken, done(Socket, map_size(Taken))),
+            [] = there(Socket),
+            More;
+        [] ->
+            storm(Socket, More, lists:foldl(fun ended/2, Taken, there(Socket)))
+    end.
+
+ended({_, Ref, _}, Open) ->
+    {open, Left} = maps:take(Ref, Open),
+    Left.
 
 %% What all binaries of the node take.
 grow(_Socket) ->

@@ -11,7 +11,7 @@
 -export([bound_on_sends/1, bound_on_receives/1, memory_for_a_slow_reader/1]).
 -export([cancel_a_send/1, cancel_a_receive/1, send_goes_behind_what_is_posted/1, posted_goes_behind_a_send/1]).
 -export([death_in_the_middle_of_a_send/1, other_ways_of_reading_are_refused/1]).
--export([kill_of_the_peer/1, close_here/1, close_of_the_peer/1, half_close/1, death_of_the_owner/1]).
+-export([kill_of_the_peer/1, close_here/1, close_while_others_post/1, close_of_the_peer/1, half_close/1, death_of_the_owner/1]).
 -export([sendfile_whole_and_parts/1, sendfile_sparse/1, sendfile_that_shrinks/1, sendfile_errors/1]).
 
 -define(MB, 1048576).
@@ -25,7 +25,7 @@ all() ->
         posted_receives_land_whatever_their_size, longer_than_a_landing_buffer, bound_on_sends, bound_on_receives,
         memory_for_a_slow_reader, cancel_a_send, cancel_a_receive, send_goes_behind_what_is_posted,
         posted_goes_behind_a_send, death_in_the_middle_of_a_send, other_ways_of_reading_are_refused, kill_of_the_peer,
-        close_here, close_of_the_peer, half_close, death_of_the_owner, sendfile_whole_and_parts, sendfile_sparse,
+        close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner, sendfile_whole_and_parts, sendfile_sparse,
         sendfile_that_shrinks, sendfile_errors
     ].
 
@@ -269,6 +269,19 @@ close_here(Config) ->
     ?assertEqual([], posts(X, there, [])),
     ?assertMatch({error, closed}, posts(X, cancel, [hd(Receives)])).
 
+%% What was taken in the same moment has its end, too.
+close_while_others_post(Config) ->
+    [
+        begin
+            {X, Y} = ends(Config),
+            Storms = [start(bystander(End), posts, [storm, []]) || End <- [X, X, Y]],
+            sent(X, 50),
+            ok = do(X, close, []),
+            [?assert(result(Storm) >= 0) || Storm <- Storms]
+        end
+     || _ <- lists:seq(1, 15)
+    ].
+
 close_of_the_peer(Config) ->
     {X, Y} = ends(Config),
     [{ok, First}, {ok, Second}, {ok, Third}] = posts(Y, recv, [[10, 100, 0]]),
@@ -393,6 +406,13 @@ advertised(X, Count) ->
         case do(X, info, []) of
             #{adverts_received := Received} when Received >= Count -> true;
             #{adverts_received := Received} -> Received
+        end
+    end).
+
+sent(X, Transfers) ->
+    inet_rdma_test_wait:until({sent, Transfers}, 10000, fun() ->
+        case do(X, info, []) of
+            #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} -> Direct + Indirect >= Transfers
         end
     end).
 

@@ -40,7 +40,7 @@ pub struct ConnectionResource {
     attachment: Mutex<Option<Attachment>>,
     owner: Mutex<Option<(LocalPid, Monitor)>>,
     /// A process in the middle of a send whose end somebody's posted send waits for.
-    watched: Mutex<Option<LocalPid>>,
+    pub watched: Mutex<Option<LocalPid>>,
 }
 
 #[rustler::resource_impl]
@@ -85,15 +85,15 @@ impl ConnectionResource {
             return;
         }
         self.tell(env, wakes);
-        self.go_on(env, wakes);
+        if let Some(open) = self.open() {
+            self.go_on(env, &open, wakes);
+        }
     }
 
-    /// Lets what is posted go on.
-    pub fn go_on(&self, env: Env<'_>, wakes: Wakes) {
-        if let Some(open) = self.open() {
-            let more = self.posts.go_on(open.connection(), Voice::Nif(env), wakes);
-            self.tell(env, more);
-        }
+    /// Lets what is posted go on. `open` is this one's, whoever closes it meanwhile: then that ends what is posted.
+    pub fn go_on(&self, env: Env<'_>, open: &Registered, wakes: Wakes) {
+        let more = self.posts.go_on(open.connection(), Voice::Nif(env), wakes);
+        self.tell(env, more);
     }
 
     fn tell(&self, env: Env<'_>, wakes: Wakes) {
@@ -103,7 +103,8 @@ impl ConnectionResource {
         }
     }
 
-    fn holder_died(&self, env: Env<'_>, pid: LocalPid) {
+    /// A process has died that may have been in the middle of a send.
+    pub fn holder_died(&self, env: Env<'_>, pid: LocalPid) {
         if self.posts.pen.is_held_by(pid)
             && let Some(open) = self.open()
         {
@@ -127,19 +128,6 @@ impl ConnectionResource {
         wakes.merge(self.posts.end(open.connection(), Voice::Nif(env), &Closed::Here));
         self.tell(env, wakes);
         *self.attachment.lock() = None;
-    }
-}
-
-/// Somebody's posted send waits for the end of this process's: if that never comes the connection is broken.
-pub fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
-    let mut watched = conn.watched.lock();
-    if *watched == Some(holder) {
-        return;
-    }
-    *watched = Some(holder);
-    drop(watched);
-    if env.monitor(conn, &holder).is_none() {
-        conn.holder_died(env, holder);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Wakes};
-use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
+use rustler::{Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
 
 use crate::atoms;
-use crate::connection::{ConnectionResource, closed_error, watch};
+use crate::connection::{ConnectionResource, closed_error};
 use crate::posted_sends::PostedSend;
 use crate::receipt::Receipt;
 use crate::terms;
@@ -50,7 +50,7 @@ fn post_send<'a>(
     if let Some(holder) = holder {
         watch(env, &conn, holder);
     }
-    conn.go_on(env, WRITER);
+    conn.go_on(env, &open, WRITER);
     charge(env, bytes.min(posts.bounds.call_bytes));
     Ok(atoms::ok().encode(env))
 }
@@ -82,7 +82,7 @@ fn post_recv<'a>(
         }
         receives.post(open.connection(), Receipt::new(env, socket, reference), length);
     }
-    conn.go_on(env, READER);
+    conn.go_on(env, &open, READER);
     charge(env, length.min(posts.bounds.call_bytes));
     atoms::ok().encode(env)
 }
@@ -102,7 +102,7 @@ fn cancel<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, reference: Te
     }
     if send.is_none() && posts.receives.lock().cancel(open.connection(), reference) {
         // What was kept for it may be what the next one waits for.
-        conn.go_on(env, READER);
+        conn.go_on(env, &open, READER);
         return atoms::ok().encode(env);
     }
     error(env, atoms::too_late())
@@ -116,6 +116,19 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     }
     let (sends, bytes) = conn.posts().pen.posted();
     (sends, bytes, conn.posts().receives.lock().len()).encode(env)
+}
+
+/// Somebody's posted send waits for the end of this process's: if that never comes the connection is broken.
+fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
+    let mut watched = conn.watched.lock();
+    if *watched == Some(holder) {
+        return;
+    }
+    *watched = Some(holder);
+    drop(watched);
+    if env.monitor(conn, &holder).is_none() {
+        conn.holder_died(env, holder);
+    }
 }
 
 /// Why a connection ends whose sender died in the middle of its bytes.
