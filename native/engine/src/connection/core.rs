@@ -101,6 +101,7 @@ impl Core {
     }
 
     /// Something has landed that the reader takes.
+    #[inline]
     pub(super) fn has_landed(&self) -> bool {
         match self.landings.next() {
             Some((bytes, is_part)) => !(is_part && self.waits_for_rest(bytes)),
@@ -241,6 +242,7 @@ impl<B: Buffer> Connection<B> {
         }
     }
 
+    #[inline(never)]
     fn advertise_posted(&self, core: &mut Core) {
         let Some(covered) = core.landings.covered() else {
             return;
@@ -256,6 +258,7 @@ impl<B: Buffer> Connection<B> {
     }
 
     /// False: the peer takes no more, or no buffer is free.
+    #[inline]
     fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
         if core.stream.receives_posted() >= self.adverts_max {
             return false;

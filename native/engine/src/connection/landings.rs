@@ -50,11 +50,13 @@ impl Landings {
     }
 
     /// How far the stream is covered; None: that depends on what the peer sends.
+    #[inline]
     pub(super) fn covered(&self) -> Option<usize> {
         (self.open_ended == 0).then_some(self.covered)
     }
 
     /// This buffer is advertised for `bytes`.
+    #[inline]
     pub(super) fn advertise(&mut self, buffer: LandingBuffer, bytes: usize, fill: bool) {
         if fill {
             self.covered += bytes;
@@ -71,14 +73,20 @@ impl Landings {
     }
 
     /// The peer wrote `bytes` at `offset`; `done`: and writes there no more.
+    #[inline]
     pub(super) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
-        let Some(advertised) = &mut self.advertised[index] else {
-            return;
-        };
+        let slot = &mut self.advertised[index];
+        let Some(advertised) = slot else { return };
         advertised.filled = offset + bytes;
         if !advertised.fill {
             self.open_ended -= 1;
             self.covered += bytes;
+        }
+        if done && offset == 0 {
+            // The usual way: one transfer for one buffer.
+            let whole = slot.take().map(|whole| Landed::Whole(whole.buffer, 0..bytes));
+            self.landed.extend(whole);
+            return;
         }
         match self.landed.back_mut() {
             Some(Landed::Part(_, range)) => range.end = offset + bytes,
@@ -116,6 +124,7 @@ impl Landings {
     }
 
     /// What is to be read next: how many bytes, and whether the peer may still add to them.
+    #[inline]
     pub(super) fn next(&self) -> Option<(usize, bool)> {
         self.landed.front().map(|landed| match landed {
             Landed::Whole(_, range) => (range.len(), false),
@@ -124,11 +133,13 @@ impl Landings {
     }
 
     /// Takes it; [`Self::took`] says how much of it was used.
+    #[inline]
     pub(super) fn take(&mut self) -> Option<Landed> {
         self.landed.pop_front()
     }
 
     /// Of what [`Self::take`] gave so much was used; `rest` is what is left.
+    #[inline]
     pub(super) fn took(&mut self, bytes: usize, rest: Option<Landed>) {
         self.covered -= bytes;
         if let Some(rest) = rest {

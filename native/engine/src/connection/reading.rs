@@ -140,6 +140,7 @@ impl<B: Buffer> Connection<B> {
     }
 
     /// Copies out of a buffer of which the peer writes the rest, with `core` held, so that it stays where it is.
+    #[cold]
     fn read_part(
         &self,
         core: &mut Core,
@@ -291,6 +292,7 @@ const LOOKS_PER_YIELD: u32 = 8;
 
 impl Core {
     /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.
+    #[inline]
     fn note_handed_over<B: Buffer>(&mut self, reader: &Assembly<B>, handed_over: bool) {
         self.posted.kept = reader.kept();
         if handed_over && self.posted.in_use {
