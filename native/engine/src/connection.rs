@@ -161,11 +161,10 @@ impl<B: Buffer> Connection<B> {
         }
         core.stream.finish();
         core.finished = true;
+        // The credit that the last message needs may have come.
+        let mut wakes = self.progress(&mut core);
         // A writer that waits for room finds out that there will be none.
-        let mut wakes = Wakes {
-            reader: false,
-            writer: std::mem::take(&mut core.writer_waits),
-        };
+        wakes.writer |= std::mem::take(&mut core.writer_waits);
         self.flush_controls(&mut core, &mut wakes);
         Ok(wakes)
     }

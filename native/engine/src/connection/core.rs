@@ -126,9 +126,6 @@ impl<B: Buffer> Connection<B> {
         if core.closed.is_none() {
             self.tally.polls.fetch_add(1, Ordering::Relaxed);
             if let Err(closed) = self.take_completions(core, &mut wakes) {
-                // Over iWARP the queue pair itself ends when the peer hangs up, which had said all it had to say.
-                let in_order = closed == Closed::PeerGone && core.peer_finished;
-                let closed = if in_order { Closed::ByPeer } else { closed };
                 self.fail_locked(core, closed, &mut wakes);
             }
             self.flush_controls(core, &mut wakes);
@@ -294,8 +291,16 @@ impl<B: Buffer> Connection<B> {
     }
 
     /// Ends the connection, once; the reason that holds.
-    pub(super) fn fail_locked(&self, core: &mut Core, closed: Closed, wakes: &mut Wakes) -> Closed {
+    pub(super) fn fail_locked(&self, core: &mut Core, mut closed: Closed, wakes: &mut Wakes) -> Closed {
         if core.closed.is_none() {
+            if closed == Closed::PeerGone {
+                // Who found nobody to write to has not looked at what the peer said last. Over iWARP the queue pair itself
+                // ends when the peer hangs up, which had said all it had to say.
+                let _gone_either_way = self.take_completions(core, wakes);
+                if core.peer_finished {
+                    closed = Closed::ByPeer;
+                }
+            }
             self.qp.disconnect();
         }
         wakes.reader |= std::mem::take(&mut core.reader_waits);
