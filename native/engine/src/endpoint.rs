@@ -105,14 +105,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Makes the thread look, soon.
-    pub fn kick(&self) {
-        self.engine.pollers[self.index].kick(self.id);
-    }
-}
-
-impl Attachment {
-    /// Kicks after [`Self`] was given away; does nothing once it is dropped.
+    /// Calls the thread back to it, also after [`Self`] was given away; does nothing once it is dropped.
     pub fn kicker(&self) -> Kicker {
         Kicker {
             engine: Arc::downgrade(&self.engine),
