@@ -35,6 +35,10 @@ pub(crate) struct Receiver {
     adverts_max: u16,
     /// Length of the stream, once the peer said it.
     end: Option<Seq>,
+    /// The peer used a buffer of this phase up, and since then nothing was advertised or passed.
+    expected: bool,
+    /// The peer is to be told that there is nothing to advertise for now.
+    passing: bool,
 }
 
 impl Receiver {
@@ -52,6 +56,8 @@ impl Receiver {
             advert_phase: Phase(0),
             adverts_max: remote.adverts,
             end: None,
+            expected: false,
+            passing: false,
         }
     }
 
@@ -102,6 +108,7 @@ impl Receiver {
         if done {
             self.receives.pop_front();
             self.advertised -= 1;
+            self.expected = self.end.is_none();
         }
         self.next = self.next.plus(bytes);
         counters.direct_transfers_received += 1;
@@ -129,6 +136,8 @@ impl Receiver {
             self.phase = self.phase.next();
             counters.phase_switches_received += 1;
         }
+        self.expected = false;
+        self.passing = false;
         self.ring.write(bytes);
         counters.indirect_transfers_received += 1;
         counters.indirect_bytes_received += u64::from(bytes);
@@ -147,6 +156,8 @@ impl Receiver {
             });
         }
         self.end = Some(end);
+        self.expected = false;
+        self.passing = false;
         Ok(())
     }
 
@@ -157,6 +168,7 @@ impl Receiver {
             receive.bytes
         );
         self.receives.push_back(Posted::new(receive));
+        self.passing = false;
     }
 
     /// The caller copied `bytes` out of the ring, into the head receive if there is one.
@@ -248,8 +260,25 @@ impl Receiver {
         self.estimate = self.estimate.plus(posted.least());
         self.advertised += 1;
         self.advert_phase = self.phase;
+        self.expected = false;
+        self.passing = false;
         counters.adverts_sent += 1;
         Some(advert)
+    }
+
+    /// See [`crate::Stream::pass`].
+    pub fn pass(&mut self) {
+        self.passing = self.expected && self.receives.is_empty();
+    }
+
+    pub fn is_passing(&self) -> bool {
+        self.passing
+    }
+
+    /// Whether the caller must tell the peer now that there is nothing to advertise.
+    pub fn take_pass(&mut self) -> bool {
+        self.expected &= !self.passing;
+        std::mem::take(&mut self.passing)
     }
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must

@@ -45,7 +45,8 @@ pub enum Transfer {
 }
 
 /// # Invariants
-/// All of `adverts` are of one phase. While `phase` is direct they are of that phase.
+/// * All of `adverts` are of one phase. While `phase` is direct they are of that phase.
+/// * While `expecting`, `phase` is direct.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Sender {
@@ -63,6 +64,8 @@ pub(crate) struct Sender {
     last_phase: Phase,
     last_least: Seq,
     finished: bool,
+    /// A buffer of this phase was used up, and since then the peer has not said that it has no other for now.
+    expecting: bool,
     /// The mutation that the model must find: without the jump an advertisement meets a wrong byte.
     #[cfg(test)]
     pub without_phase_jump: bool,
@@ -80,6 +83,7 @@ impl Sender {
             last_phase: Phase(0),
             last_least: start,
             finished: false,
+            expecting: false,
             #[cfg(test)]
             without_phase_jump: false,
         }
@@ -172,6 +176,18 @@ impl Sender {
         Ok(())
     }
 
+    /// The peer says that it has nothing to advertise for now. True: that was what a transfer may wait for.
+    pub fn handle_pass(&mut self) -> bool {
+        let awaited = self.awaits_advert();
+        self.expecting = false;
+        awaited
+    }
+
+    /// See [`crate::Stream::awaits_advert`].
+    pub fn awaits_advert(&self) -> bool {
+        self.expecting && self.adverts.is_empty() && self.mode == Mode::Dynamic && !self.finished
+    }
+
     /// The peer has copied all up to `freed` out of its ring. True: that is news.
     pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
         let before = self.ring.freed();
@@ -256,6 +272,7 @@ impl Sender {
             head.seq = head.seq.plus(bytes);
         } else {
             self.adverts.pop_front();
+            self.expecting = true;
         }
         if !self.phase.is_direct() {
             self.phase = head_phase;
@@ -274,6 +291,7 @@ impl Sender {
     /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
         let offset = self.ring.writable().offset;
+        self.expecting = false;
         if self.phase.is_direct() {
             self.phase = self.phase.next();
             counters.phase_switches_sent += 1;

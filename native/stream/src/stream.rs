@@ -93,7 +93,7 @@ impl Stream {
         self.credit.handle_credits(control.credits)?;
         self.counters.controls_received += 1;
         let news = match control.body {
-            ControlBody::Credit => false,
+            ControlBody::Credit => self.sender.handle_pass(),
             ControlBody::Advert(advert) => self.sender.handle_advert(advert, &mut self.counters)?,
             ControlBody::Ack { freed } => self.sender.handle_ack(freed)?,
             ControlBody::Tick => {
@@ -155,6 +155,14 @@ impl Stream {
         Some(transfer)
     }
 
+    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read: direct transfers
+    /// used up what it had advertised, and it has answered with neither yet. Bulk that goes into the ring instead makes
+    /// all that it is about to advertise stale; to wait for it, offer 0 bytes for the ring.
+    #[must_use]
+    pub fn awaits_advert(&self) -> bool {
+        self.sender.awaits_advert()
+    }
+
     /// Asks for a keepalive; one that has not gone yet serves for this one, too.
     pub fn tick(&mut self) {
         self.tick = true;
@@ -213,6 +221,12 @@ impl Stream {
         self.receiver.withdraw()
     }
 
+    /// The caller has read all and offers no buffer for now: a peer that waits for one is told. Call it whenever that is
+    /// so; it does nothing while a receive is posted or nobody waits.
+    pub fn pass(&mut self) {
+        self.receiver.pass();
+    }
+
     /// Receives that are posted and not satisfied, advertised or not.
     #[must_use]
     pub fn receives_posted(&self) -> usize {
@@ -229,7 +243,7 @@ impl Stream {
 
     /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
     ///
-    /// Order: keepalive, end of stream, advertisements, acknowledgement, credits. The first two are rare and must not
+    /// Order: keepalive, end of stream, advertisements, their absence, acknowledgement, credits. The first two are rare and must not
     /// wait; advertisements go before an acknowledgement because a sender that stands still goes on with the first of
     /// them that it gets, and direct is better. Every message gives back all credits owed; one that exists only for them
     /// says also what was freed.
@@ -260,6 +274,9 @@ impl Stream {
         if let Some(advert) = self.receiver.advertise(&mut self.counters) {
             return Some(ControlBody::Advert(advert));
         }
+        if self.receiver.take_pass() {
+            return Some(ControlBody::Credit);
+        }
         if self.receiver.ack_due() {
             return Some(ControlBody::Ack {
                 freed: self.receiver.ack(),
@@ -283,6 +300,7 @@ impl Stream {
             || self.finish == Finish::Wanted
             || self.receiver.ack_due()
             || self.receiver.may_advertise()
+            || self.receiver.is_passing()
             || self.credit.is_due()
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) writer_waits: bool,
     /// The writer is to be woken whatever there is.
     pub(super) writer_called: bool,
+    /// What the writer has to write is bulk.
+    pub(super) writer_wants_advert: bool,
     /// The writer waits for room in the fabric, not for the peer.
     pub(super) fabric_full: bool,
     pub(super) self_polling: bool,
@@ -77,6 +79,7 @@ impl Core {
             reader_called: false,
             writer_waits: false,
             writer_called: false,
+            writer_wants_advert: false,
             fabric_full: false,
             self_polling: false,
             polled_by: PolledBy {
@@ -236,6 +239,9 @@ impl<B: Buffer> Connection<B> {
                 let bytes = self.landing.buffer_bytes();
                 while self.advertise_one(core, bytes, false) {}
             }
+        }
+        if core.landings.next().is_none() {
+            core.stream.pass();
         }
     }
 

@@ -92,15 +92,18 @@ impl<B: Buffer> Connection<B> {
                 Some(buffer) => gather.direct_prefix(at, room.min(buffer as usize), self.settings.direct_bytes),
                 None => 0,
             };
-            let bulk =
-                gather.packet_at(at) >= self.settings.direct_bytes || core.stream.counters().adverts_received > 0;
-            if direct == 0 && !looked && bulk {
+            let bulk = gather.packet_at(at) >= self.settings.direct_bytes;
+            if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
                 // what a posted receive waits for goes another way.
                 wakes.merge(self.progress(&mut core));
                 continue;
             }
-            let indirect = (end - at).min(room);
+            // Bulk in the ring would make stale what the peer is about to advertise: the price is a switch of phases, for
+            // each of which a round trip passes without a direct transfer.
+            core.writer_wants_advert = bulk;
+            let waits = bulk && core.stream.awaits_advert();
+            let indirect = if waits { 0 } else { (end - at).min(room) };
             let offer = Offer {
                 indirect: saturating_u32(indirect),
                 direct: saturating_u32(direct),
@@ -138,6 +141,7 @@ impl<B: Buffer> Connection<B> {
     }
 
     fn is_writable(&self, core: &mut Core) -> bool {
-        self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || core.stream.indirect_room() > 0)
+        let waits = core.writer_wants_advert && core.stream.awaits_advert();
+        self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() > 0))
     }
 }

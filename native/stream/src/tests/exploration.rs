@@ -126,6 +126,9 @@ impl Exploration {
         if state.buffers_posted() < self.setup.buffers[side].len() {
             actions.extend(self.fills.iter().map(|fill| Action::Post { side, fill: *fill }));
         }
+        if self.setup.patient && state.buffers_posted() == 0 {
+            actions.push(Action::Pass { side });
+        }
         if self.withdraw && state.buffers_posted() > 0 {
             actions.push(Action::Withdraw { side });
         }

@@ -23,6 +23,7 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
             bytes: [bytes, 0],
             buffers: [vec![], buffers.to_vec()],
             start: Seq((1 << 32) - 2),
+            patient: false,
             without_phase_jump: false,
             without_reserve: false,
         },
@@ -33,6 +34,11 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
         finish: true,
         ticks: 0,
     }
+}
+
+fn patient(mut exploration: Exploration) -> Exploration {
+    exploration.setup.patient = true;
+    exploration
 }
 
 fn explore(exploration: Exploration) {
@@ -105,6 +111,38 @@ fn a_receiver_that_never_withdraws() {
     explore(Exploration {
         withdraw: false,
         ..one_way(Mode::Dynamic, 2, 2, 3, &[1, 1])
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_one_buffer() {
+    explore(patient(one_way(Mode::Dynamic, 2, 1, 4, &[2])));
+}
+
+#[test]
+fn a_sender_that_waits_for_two_advertisements() {
+    explore(patient(one_way(Mode::Dynamic, 1, 2, 4, &[1, 1])));
+}
+
+#[test]
+fn a_sender_that_waits_for_buffers_of_both_sorts() {
+    explore(Exploration {
+        fills: vec![true, false],
+        ..patient(one_way(Mode::Dynamic, 2, 1, 3, &[2]))
+    });
+}
+
+#[test]
+fn senders_that_wait_in_both_directions() {
+    let mut both = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
+    both.setup.bytes = [2, 1];
+    both.setup.buffers = [vec![1], vec![1]];
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        finish: false,
+        send_max: 1,
+        ..both
     });
 }
 

@@ -39,15 +39,19 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let limits = [any_limits(), any_limits()];
     let bytes = [0u64..3000, 0u64..3000];
     let buffers = [vec(1u32..600, 1..6), vec(1u32..600, 1..6)];
-    (any_mode(), limits, bytes, buffers, any_start()).prop_map(|(mode, limits, bytes, buffers, start)| Setup {
-        mode,
-        limits,
-        bytes,
-        buffers,
-        start,
-        without_phase_jump: false,
-        without_reserve: false,
-    })
+    let patient = any::<bool>();
+    (any_mode(), limits, bytes, buffers, any_start(), patient).prop_map(
+        |(mode, limits, bytes, buffers, start, patient)| Setup {
+            mode,
+            limits,
+            bytes,
+            buffers,
+            start,
+            patient,
+            without_phase_jump: false,
+            without_reserve: false,
+        },
+    )
 }
 
 fn any_action() -> impl Strategy<Value = Action> {
@@ -63,6 +67,7 @@ fn any_action() -> impl Strategy<Value = Action> {
         3 => (side.clone(), any::<bool>()).prop_map(|(side, fill)| Action::Post { side, fill }),
         3 => (side.clone(), size()).prop_map(|(side, bytes)| Action::Copy { side, bytes }),
         1 => side.clone().prop_map(|side| Action::Withdraw { side }),
+        1 => side.clone().prop_map(|side| Action::Pass { side }),
         1 => side.prop_map(|side| Action::Tick { side }),
     ]
 }
@@ -94,6 +99,7 @@ fn one_turn(world: &mut World, setup: &Setup, side: usize) {
     if setup.mode == Mode::DirectOnly {
         actions.push(Action::Post { side, fill: false });
     }
+    actions.push(Action::Pass { side });
     actions.push(Action::Send {
         side,
         indirect: u32::MAX,
@@ -138,6 +144,7 @@ fn more_than_four_gigabytes_pass_through() {
         bytes: [1000, 0],
         buffers: [vec![], vec![50]],
         start: Seq((1 << 32) - 500),
+        patient: false,
         without_phase_jump: false,
         without_reserve: false,
     };

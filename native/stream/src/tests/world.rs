@@ -21,6 +21,8 @@ pub struct Setup {
     pub buffers: [Vec<u32>; 2],
     /// Stream byte to start at.
     pub start: Seq,
+    /// The sender waits for advertisements that it may expect.
+    pub patient: bool,
     /// Break the sender: leave out the phase jump.
     pub without_phase_jump: bool,
     /// Break the credits: transfers and controls may take the last one.
@@ -44,6 +46,8 @@ pub enum Action {
     Copy { side: usize, bytes: u32 },
     /// The caller takes a buffer back.
     Withdraw { side: usize },
+    /// The caller has read all, and nothing is posted.
+    Pass { side: usize },
     /// The caller ends its direction; only after all its bytes.
     Finish { side: usize },
     /// The caller wants a keepalive.
@@ -105,6 +109,14 @@ impl World {
             Action::Post { side, fill } => Ok(self.sides[side].post(fill)),
             Action::Copy { side, bytes } => self.sides[side].copy(bytes),
             Action::Withdraw { side } => self.sides[side].withdraw(),
+            Action::Pass { side } => {
+                let stream = &mut self.sides[side].stream;
+                let before = stream.has_control();
+                if stream.ring_bytes_readable() == 0 {
+                    stream.pass();
+                }
+                Ok(stream.has_control() && !before)
+            }
             Action::Finish { side } => {
                 let side_state = &mut self.sides[side];
                 let now = !side_state.finished && side_state.sent == setup.bytes[side];
@@ -125,8 +137,9 @@ impl World {
     fn send(&mut self, setup: &Setup, side: usize, offer: Offer) -> Result<bool, Broken> {
         let [sender, receiver] = pair(&mut self.sides, side);
         let left = u32::try_from(setup.bytes[side] - sender.sent).unwrap_or(u32::MAX);
+        let waits = setup.patient && sender.stream.awaits_advert();
         let offer = Offer {
-            indirect: offer.indirect.min(left),
+            indirect: if waits { 0 } else { offer.indirect.min(left) },
             direct: offer.direct.min(left),
         };
         if left == 0 {
@@ -206,10 +219,11 @@ impl World {
         self.notices.iter().all(VecDeque::is_empty)
             && self.controls.iter().all(VecDeque::is_empty)
             && self.sides.iter().all(|side| side.stream.ring_bytes_readable() == 0)
-            && self
-                .sides
-                .iter()
-                .all(|side| side.stream.clone().poll_control().is_none())
+            && self.sides.iter().all(|side| {
+                let mut stream = side.stream.clone();
+                stream.pass();
+                stream.poll_control().is_none()
+            })
     }
 
     /// A quiet world in which somebody waits for what will never come.
@@ -227,7 +241,11 @@ impl World {
         }
         // With direct transfers only, a caller that posts nothing does not read.
         let reads = setup.mode != Mode::DirectOnly || !receiver.posted.is_empty();
-        let offer = Offer { indirect: 1, direct: 1 };
+        let waits = setup.patient && sender.stream.awaits_advert();
+        let offer = Offer {
+            indirect: u32::from(!waits),
+            direct: 1,
+        };
         reads && sender.stream.clone().poll_transfer(offer).is_none()
     }
 
