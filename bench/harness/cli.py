@@ -223,6 +223,7 @@ def add_stream(tests: Any) -> None:
     own.add_argument("--only", type=choices(stream.SERIES), metavar="SERIES,...",
                      help=f"only these series, of {', '.join(stream.SERIES)}")
     own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
+    own.add_argument("--direct-bytes", type=size, default="16K", help="dynamic sends smaller messages through the ring")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
 
 

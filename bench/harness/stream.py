@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
                 round_trip_s = point.order.get("distance_us", 0) / 1e6
                 order = {
                     "test": "blast", "mode": mode, **fixed, **point.order,
+                    "direct_bytes": options.direct_bytes if mode == "dynamic" else 1,
                     "seconds": max(seconds, ROUND_TRIPS * round_trip_s),
                     "warmup": max(options.warmup, 4 * round_trip_s),
                 }
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
                 return values
             return measure
 
-        shown: dict[str, Any] = {**fixed, "seconds": seconds, "warmup": options.warmup,
+        shown: dict[str, Any] = {**fixed, "direct_bytes": options.direct_bytes, "seconds": seconds, "warmup": options.warmup,
                                  "pinned": client_core is not None}
         return sheet.measure_and_report(
             "stream", series, {mode: subject(mode) for mode in MODES}, rounds, shown, notes, options.out, options.chart,
