@@ -14,6 +14,7 @@ from .measure import Values
 
 # Beyond what a run is to take.
 PATIENCE_S = 90.0
+LENGTH_BYTES = 4
 
 
 def program() -> Path:
@@ -75,14 +76,23 @@ def measure(address: str, order: dict[str, Any], core: int | None) -> tuple[Valu
     return values(said), said
 
 
+def carried_bytes(said: dict[str, Any]) -> int:
+    """Of the messages alone, in the measured time."""
+    client, order = said["client"], said["order"]
+    if not order["small"]:
+        return client["messages"] * order["size"]
+    # Each message has its length before it, and the two marks are a length alone.
+    return client["direct_bytes"] + client["indirect_bytes"] - LENGTH_BYTES * (client["messages"] + 2)
+
+
 def values(said: dict[str, Any]) -> Values:
     """Rates are the server's, over its own clock; CPU is of either process, all threads."""
     client, server = said["client"], said["server"]
-    carried = server["messages"] * said["order"]["size"]
     if not server["messages"]:
         raise MeasurementError("no message arrived in the measured time")
     transfers = server["direct_transfers"] + server["indirect_transfers"]
     wire = server["direct_bytes"] + server["indirect_bytes"]
+    carried = carried_bytes(said)
     result = {
         "bandwidth": carried / server["seconds"] / 1e6,
         "rate": server["messages"] / server["seconds"],

@@ -29,7 +29,7 @@ ROUNDS, SECONDS, WARMUP = 7, 0.3, 0.1
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.15
 # Per measurement at a distance, at least: as many round trips as give a rate.
 ROUND_TRIPS = 20
-SERIES = ["size", "half", "ahead", "distance"]
+SERIES = ["size", "half", "ahead", "bursts", "distance"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,6 +101,18 @@ def by_sends(options: argparse.Namespace) -> list[Series]:
     ]
 
 
+def by_bursts(options: argparse.Namespace) -> list[Series]:
+    counts = thinned([0, 1, 2, 4, 8, 16, 32], options)
+    small, size = 4096, 1 << 20
+    return [
+        Series(
+            "bursts", f"By turns {small} messages of 512 B, and so many of {bytes_text(size)}", "large messages", FIGURES,
+            [Point(n, str(n), {"size": size, "small": small, "large": n, "sends": 32, "receives": 16}) for n in counts],
+            MODES,
+        )
+    ]
+
+
 def by_distance(options: argparse.Namespace) -> list[Series]:
     delays = thinned([0, 1, 2, 6, 12, 24, 48], options)
     sizes = [65536] if options.quick else options.size or [65536, 1 << 20]
@@ -119,4 +131,4 @@ def short(size: int) -> str:
     return bytes_text(size).replace(" ", "")
 
 
-BUILDERS = {"size": by_size, "half": by_half, "ahead": by_sends, "distance": by_distance}
+BUILDERS = {"size": by_size, "half": by_half, "ahead": by_sends, "bursts": by_bursts, "distance": by_distance}

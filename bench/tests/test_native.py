@@ -46,6 +46,14 @@ class Program(unittest.TestCase):
                     if mode != "dynamic":
                         self.assertEqual(values["direct_transfers"], 100.0 if mode == "direct_only" else 0.0)
 
+    def test_small_messages_and_large_ones_take_turns(self) -> None:
+        order = {"size": 100_000, "small": 30, "large": 3, "polling": "reader", "direct_bytes": 16_384, **SHORT}
+        _values, said = perf.measure(self.server.address, order, None)
+        client = said["client"]
+        whole = client["messages"] // 33
+        self.assertLessEqual(abs(perf.carried_bytes(said) - whole * (30 * 512 + 3 * 100_000)), 30 * 512 + 3 * 100_000)
+        self.assertTrue(client["direct_bytes"] > 0 and client["indirect_bytes"] > 0)
+
     def test_times_round_trips_whoever_polls(self) -> None:
         for polling in fabric.POLLING:
             with self.subTest(polling=polling):

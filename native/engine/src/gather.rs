@@ -67,9 +67,11 @@ impl<'a> Gather<'a> {
         self.ends.partition_point(|&end| end <= at)
     }
 
-    /// What is left, from `at` on, of the packet that `at` lies in.
+    /// Bytes of the packet that `at` lies in.
     pub fn packet_at(&self, at: usize) -> usize {
-        self.ends.get(self.packets_before(at)).map_or(0, |end| end - at)
+        let index = self.packets_before(at);
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        self.ends.get(index).map_or(0, |end| end - start)
     }
 
     /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
@@ -145,6 +147,12 @@ mod tests {
         assert_eq!(gather.direct_prefix(0, 4, 8), 2);
         assert_eq!(gather.direct_prefix(5, 4, 8), 4);
         assert_eq!(gather.direct_prefix(9, 4, 8), 4);
+    }
+
+    #[test]
+    fn the_rest_of_a_packet_is_of_its_size() {
+        let gather = packets(&[b"aa", b"cccccccccc"]);
+        assert_eq!([0, 1, 2, 11, 12].map(|at| gather.packet_at(at)), [2, 2, 10, 10, 0]);
     }
 
     #[test]

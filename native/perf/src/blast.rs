@@ -29,6 +29,7 @@ pub fn send(link: &mut Link, order: &Order) -> Result<Seen, Failure> {
 /// Consumes until the second mark: looks at each message's words, then gives its buffer back.
 pub fn receive(link: &mut Link, order: &Order) -> Result<Seen, Failure> {
     let pattern = pattern(order);
+    let mut next_bytes = order.message_bytes(0);
     let mut received = Vec::new();
     let mut next = 0;
     let (mut first, mut last) = (None, None);
@@ -37,8 +38,9 @@ pub fn receive(link: &mut Link, order: &Order) -> Result<Seen, Failure> {
         for received in received.drain(..) {
             Message::each(&received, |message| {
                 if message.len() > 0 {
-                    pattern.check(message, next)?;
+                    pattern.check(message, next, next_bytes)?;
                     next += 1;
+                    next_bytes = order.message_bytes(next);
                 } else if first.is_none() {
                     first = Some(Gauge::read(link, next));
                 } else {
@@ -64,17 +66,15 @@ pub fn mark(link: &mut Link) -> Result<(), Failure> {
 
 fn pattern(order: &Order) -> Pattern {
     Pattern {
-        size: order.size as usize,
         stride: order.stride as usize,
         still: false,
     }
 }
 
 /// The messages on offer.
-struct Sender {
+struct Sender<'a> {
+    order: &'a Order,
     pattern: Pattern,
-    length: [u8; LENGTH_BYTES],
-    packet_bytes: usize,
     /// Memory of the messages; number n lies in the one with index n mod their number.
     slots: Vec<Vec<u8>>,
     /// Number of the oldest message on offer.
@@ -85,12 +85,11 @@ struct Sender {
     at: usize,
 }
 
-impl Sender {
-    fn new(order: &Order) -> Self {
+impl<'a> Sender<'a> {
+    fn new(order: &'a Order) -> Self {
         Self {
+            order,
             pattern: pattern(order),
-            length: order.size.to_be_bytes(),
-            packet_bytes: order.packet_bytes(),
             slots: vec![vec![0; order.size as usize]; order.sends as usize],
             first: 0,
             next: 0,
@@ -113,24 +112,27 @@ impl Sender {
 
     fn top_up(&mut self) {
         while self.next < self.first + self.slots.len() as u64 {
-            let slot = self.slot(self.next);
-            self.pattern.stamp(&mut self.slots[slot], self.next);
+            let (slot, bytes) = (self.slot(self.next), self.order.message_bytes(self.next));
+            self.pattern.stamp(&mut self.slots[slot][..bytes], self.next);
             self.next += 1;
         }
     }
 
     fn send_some(&mut self, link: &mut Link) -> Result<(), Failure> {
         let on_offer = (self.next - self.first) as usize;
+        let lengths: Vec<_> = (self.first..self.next)
+            .map(|number| (self.order.message_bytes(number) as u32).to_be_bytes())
+            .collect();
         let mut gather = Gather::with_capacity(2 * on_offer, on_offer);
-        for number in self.first..self.next {
-            gather.push(&self.length);
-            gather.push(&self.slots[self.slot(number)]);
+        for (number, length) in (self.first..self.next).zip(&lengths) {
+            gather.push(length);
+            gather.push(&self.slots[self.slot(number)][..u32::from_be_bytes(*length) as usize]);
             gather.end_packet();
         }
         let at = link.write_some(&gather, self.at)?;
         let done = gather.packets_before(at);
         self.first += done as u64;
-        self.at = at - done * self.packet_bytes;
+        self.at = at - if done == 0 { 0 } else { gather.ends()[done - 1] };
         Ok(())
     }
 

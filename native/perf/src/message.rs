@@ -15,8 +15,6 @@ const WINDOW: usize = 4096;
 /// has the number's low bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern {
-    /// Bytes of a message.
-    pub size: usize,
     /// From one word to the next.
     pub stride: usize,
     /// All words but the first and the last stay as number 0, which must be the first one in its memory, has them.
@@ -24,14 +22,14 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Offset and length of each word.
-    fn words(self) -> impl Iterator<Item = (usize, usize)> {
-        let last = self.size.saturating_sub(WORD);
+    /// Offset and length of each word of a message of so many bytes.
+    fn words(self, size: usize) -> impl Iterator<Item = (usize, usize)> {
+        let last = size.saturating_sub(WORD);
         // None that would overlap with the last.
         (0..last.saturating_sub(WORD - 1))
             .step_by(self.stride)
             .chain([last])
-            .map(move |at| (at, WORD.min(self.size)))
+            .map(move |at| (at, WORD.min(size)))
     }
 
     /// The word at `at`: no two numbers have the same one at the same place.
@@ -50,15 +48,15 @@ impl Pattern {
             stride: stepped,
             ..self
         };
-        for (at, bytes) in words.words() {
+        for (at, bytes) in words.words(message.len()) {
             message[at..at + bytes].copy_from_slice(&Self::word(number, at)[..bytes]);
         }
     }
 
-    /// Whether this is message `number`, all of it. Reads its words.
-    pub fn check(self, message: &Message<'_>, number: u64) -> Result<(), Failure> {
-        if message.len() != self.size {
-            let (found, size) = (message.len(), self.size);
+    /// Whether this is message `number`, all of its `size` bytes. Reads its words.
+    pub fn check(self, message: &Message<'_>, number: u64, size: usize) -> Result<(), Failure> {
+        if message.len() != size {
+            let found = message.len();
             return Err(Failure::Differs(format!(
                 "message {number} has {found} bytes and not {size}"
             )));
@@ -66,13 +64,13 @@ impl Pattern {
         // Where words are close together all bytes are read, at the speed of a copy.
         let span = if self.stride < WINDOW { WINDOW } else { WORD };
         let (mut window, mut filled) = ([0; WINDOW], 0..0);
-        for (at, bytes) in self.words() {
+        for (at, bytes) in self.words(size) {
             if at + bytes > filled.end {
-                filled = at..self.size.min(at + span);
+                filled = at..size.min(at + span);
                 message.copy_out(at, &mut window[..filled.len()]);
             }
             let found = &window[at - filled.start..][..bytes];
-            let is_end = at == 0 || at + bytes == self.size;
+            let is_end = at == 0 || at + bytes == size;
             let number = if self.still && !is_end { 0 } else { number };
             if found != &Self::word(number, at)[..bytes] {
                 return Err(Failure::Differs(format!("message {number} has {found:x?} at {at}")));
@@ -129,18 +127,20 @@ mod tests {
     fn another_number_a_torn_message_and_another_length_are_found() {
         for (size, stride) in [(1, 8), (7, 8), (8, 8), (9, 8), (100, 64), (10_000, 4096)] {
             let pattern = Pattern {
-                size,
                 stride,
                 still: size % 2 == 0,
             };
             let mut message = vec![0; size];
             pattern.stamp(&mut message, 0);
             pattern.stamp(&mut message, 7);
-            assert!(pattern.check(&Message::Copied(&message), 7).is_ok(), "{size}");
-            assert!(pattern.check(&Message::Copied(&message), 8).is_err(), "{size}");
-            assert!(pattern.check(&Message::Copied(&message[1..]), 7).is_err(), "{size}");
+            assert!(pattern.check(&Message::Copied(&message), 7, size).is_ok(), "{size}");
+            assert!(pattern.check(&Message::Copied(&message), 8, size).is_err(), "{size}");
+            assert!(
+                pattern.check(&Message::Copied(&message[1..]), 7, size).is_err(),
+                "{size}"
+            );
             message[size - 1] ^= 1;
-            assert!(pattern.check(&Message::Copied(&message), 7).is_err(), "{size}");
+            assert!(pattern.check(&Message::Copied(&message), 7, size).is_err(), "{size}");
         }
     }
 }

@@ -34,6 +34,15 @@ pub struct Order {
     /// Bytes of a message
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub size: u32,
+    /// Before each run of --large messages of --size come so many of --small-size (blast)
+    #[arg(long, default_value_t = 0)]
+    pub small: u32,
+    /// Bytes of these
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub small_size: u32,
+    /// Length of a run of messages of --size (blast, with --small)
+    #[arg(long, default_value_t = 1)]
+    pub large: u32,
     /// Measured seconds
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
@@ -130,6 +139,9 @@ pub enum FabricChoice {
 impl Order {
     /// Refuses what no memory is there for.
     pub fn check(&self) -> Result<(), Failure> {
+        if self.small_size > self.size && self.small > 0 {
+            return Err(Failure::Usage("--small-size is more than --size".into()));
+        }
         let area = u64::from(self.landing_buffer_bytes()) * u64::from(self.receives);
         let offered = self.size as u64 * u64::from(self.sends);
         if area > LANDING_AREA_BYTES_MAX || offered > OFFERED_BYTES_MAX {
@@ -140,9 +152,11 @@ impl Order {
         Ok(())
     }
 
-    /// Bytes of a message and its length.
-    pub fn packet_bytes(&self) -> usize {
-        self.size as usize + LENGTH_BYTES
+    /// Bytes of the message with this number.
+    pub fn message_bytes(&self, number: u64) -> usize {
+        let (small, large) = (u64::from(self.small), u64::from(self.large));
+        let is_small = small > 0 && number % (small + large) < small;
+        (if is_small { self.small_size } else { self.size }) as usize
     }
 
     fn landing_buffer_bytes(&self) -> u32 {

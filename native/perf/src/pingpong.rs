@@ -80,7 +80,6 @@ impl Ball {
     fn new(order: &Order) -> Self {
         Self {
             pattern: Pattern {
-                size: order.size as usize,
                 stride: order.stride as usize,
                 // To write all words each time would be a part of the time.
                 still: true,
@@ -131,7 +130,7 @@ impl Ball {
                     return Ok(());
                 }
                 messages += 1;
-                self.pattern.check(message, self.next)
+                self.pattern.check(message, self.next, self.message.len())
             })?;
         }
         match (messages, marks) {
