@@ -21,6 +21,8 @@ defmodule TensorExchange do
 
     {pid, monitor} =
       spawn_monitor(fn ->
+        # What is printed belongs here, and not to the node that asks, which may end first.
+        Process.group_leader(self(), Process.whereis(:user))
         {:ok, listener} = InetRdma.listen(0)
         {:ok, port} = InetRdma.port(listener)
         send(caller, {self(), port})
