@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::landing::LandingBuffer;
 
-/// Packets to send: slices in stream order, and where each packet ends.
+/// Packets to send: slices in stream order, and where each packet ends. One small packet needs no memory of its own.
 pub struct Gather<'a> {
-    slices: Vec<&'a [u8]>,
+    slices: SmallVec<[&'a [u8]; 4]>,
     /// Stream offset behind each packet, ascending.
-    ends: Vec<usize>,
+    ends: SmallVec<[usize; 2]>,
     total: usize,
 }
 
@@ -16,8 +18,8 @@ impl<'a> Gather<'a> {
     /// An empty gather with room for so many slices and packets.
     pub fn with_capacity(slices: usize, packets: usize) -> Self {
         Self {
-            slices: Vec::with_capacity(slices),
-            ends: Vec::with_capacity(packets),
+            slices: SmallVec::with_capacity(slices),
+            ends: SmallVec::with_capacity(packets),
             total: 0,
         }
     }

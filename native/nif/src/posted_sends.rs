@@ -138,8 +138,8 @@ impl PostedSends {
             if left == 0 {
                 return (wakes, true);
             }
-            let gather = self.gather(left);
-            let written = match connection.write(&gather, 0, left) {
+            let tried = connection.write(&self.gather(left), 0, left);
+            let written = match tried {
                 Ok(written) => written,
                 Err(closed) => {
                     self.end(voice, &closed);
