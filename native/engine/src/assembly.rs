@@ -105,6 +105,9 @@ pub enum AssemblyError {
 
 const HEADER_BYTES: usize = 4;
 
+/// Packets of a batch that room is made for beforehand, at most: the peer decides how small they are.
+const PACKETS_EXPECTED_MAX: usize = 64;
+
 /// A packet of which a part has arrived.
 struct Partial<B> {
     buffer: B,
@@ -193,12 +196,8 @@ impl<B: Buffer> Assembly<B> {
         let full = out.len().saturating_add(limit.packets);
         let at = self.finish_partial(arrived, out)?;
         let wanted = full - out.len();
-        let (end, packets) = self.complete_packets(arrived, at, wanted)?;
-        let satisfied = packets.len() == wanted;
-        if !packets.is_empty() {
-            out.push(batch(arrived, at, end, packets)?);
-        }
-        if satisfied {
+        let (end, packets) = self.complete_packets(arrived, at, wanted, out)?;
+        if packets == wanted {
             return Ok(end);
         }
         self.begin_partial(arrived, end)?;
@@ -246,7 +245,7 @@ impl<B: Buffer> Assembly<B> {
         self.largest = self.largest.max(arrived.len());
         if limit.exact == 0 {
             let bytes = arrived.len().min(limit.bytes);
-            out.push(Received::Whole(copy(arrived, 0, bytes)?));
+            out.push(Received::Whole(copy(arrived, 0..bytes)?));
             return Ok(bytes);
         }
         if self.partial.is_none() {
@@ -338,30 +337,64 @@ impl<B: Buffer> Assembly<B> {
         Ok(())
     }
 
-    /// Finds up to `wanted` packets that are complete from `from` on: where the last one ends, and where each is, relative
-    /// to `from`.
+    /// Adds up to `wanted` packets that are complete from `from` on to `out`; where the last one ends, and how many.
     fn complete_packets(
         &mut self,
         arrived: &Arrived,
         from: usize,
         wanted: usize,
-    ) -> Result<(usize, Vec<Range<usize>>), AssemblyError> {
-        let mut packets = Vec::new();
-        let mut at = from;
-        if !self.at_boundary() {
-            return Ok((at, packets));
+        out: &mut Vec<Received<B>>,
+    ) -> Result<(usize, usize), AssemblyError> {
+        if !self.at_boundary() || wanted == 0 {
+            return Ok((from, 0));
         }
-        while packets.len() < wanted && arrived.len() - at >= HEADER_BYTES {
-            let bytes = self.packet_bytes(header_at(arrived, at))?;
-            let end = at + HEADER_BYTES + bytes;
-            if end > arrived.len() {
-                break;
-            }
-            self.largest = self.largest.max(bytes);
-            packets.push(at + HEADER_BYTES - from..end - from);
-            at = end;
+        let Some(first) = self.complete_packet(arrived, from)? else {
+            return Ok((from, 0));
+        };
+        let mut at = first.end;
+        let mut next = if wanted > 1 {
+            self.complete_packet(arrived, at)?
+        } else {
+            None
+        };
+        if next.is_none() {
+            out.push(Received::Whole(copy(arrived, first)?));
+            return Ok((at, 1));
         }
-        Ok((at, packets))
+        // Packets that come together are often alike.
+        let alike = (arrived.len() - from) / (first.end - from);
+        let mut packets = Vec::with_capacity(alike.min(wanted).min(PACKETS_EXPECTED_MAX));
+        packets.push(first.start - from..first.end - from);
+        while let Some(packet) = next {
+            packets.push(packet.start - from..packet.end - from);
+            at = packet.end;
+            next = if packets.len() < wanted {
+                self.complete_packet(arrived, at)?
+            } else {
+                None
+            };
+        }
+        let count = packets.len();
+        out.push(Received::Batch {
+            bytes: copy(arrived, from..at)?,
+            packets,
+        });
+        Ok((at, count))
+    }
+
+    /// Where the packet is whose header is at `at`, if all of it is here.
+    #[inline]
+    fn complete_packet(&mut self, arrived: &Arrived, at: usize) -> Result<Option<Range<usize>>, AssemblyError> {
+        if arrived.len() - at < HEADER_BYTES {
+            return Ok(None);
+        }
+        let bytes = self.packet_bytes(header_at(arrived, at))?;
+        let start = at + HEADER_BYTES;
+        if bytes > arrived.len() - start {
+            return Ok(None);
+        }
+        self.largest = self.largest.max(bytes);
+        Ok(Some(start..start + bytes))
     }
 
     /// Keeps what is left behind the last complete packet.
@@ -378,7 +411,7 @@ impl<B: Buffer> Assembly<B> {
         }
         self.start_packet()?;
         if let Some(partial) = &mut self.partial {
-            // The peer may have rewritten the header since `complete_packets` read it: never take more than was announced.
+            // The peer may have rewritten the header since `complete_packet` read it: never take more than was announced.
             let part = (left - header).min(partial.bytes);
             arrived.copy_out(from + header, &mut partial.buffer.as_mut_slice()[..part]);
             partial.filled = part;
@@ -409,23 +442,8 @@ fn header_at(arrived: &Arrived, at: usize) -> [u8; HEADER_BYTES] {
     header
 }
 
-fn copy<B: Buffer>(arrived: &Arrived, at: usize, bytes: usize) -> Result<B, AssemblyError> {
-    let mut buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
-    arrived.copy_out(at, buffer.as_mut_slice());
+fn copy<B: Buffer>(arrived: &Arrived, range: Range<usize>) -> Result<B, AssemblyError> {
+    let mut buffer = B::allocate(range.len()).ok_or(AssemblyError::NoMemory(range.len()))?;
+    arrived.copy_out(range.start, buffer.as_mut_slice());
     Ok(buffer)
-}
-
-fn batch<B: Buffer>(
-    arrived: &Arrived,
-    from: usize,
-    end: usize,
-    packets: Vec<Range<usize>>,
-) -> Result<Received<B>, AssemblyError> {
-    if let [only] = packets.as_slice() {
-        return Ok(Received::Whole(copy(arrived, from + only.start, only.len())?));
-    }
-    Ok(Received::Batch {
-        bytes: copy(arrived, from, end - from)?,
-        packets,
-    })
 }
