@@ -11,6 +11,9 @@ const WORD: usize = 8;
 /// Bytes of a message that are copied out at a time to be looked at.
 const WINDOW: usize = 4096;
 
+/// As above, for a message that is not larger: to make room for more would take longer than to look at it.
+const SMALL_WINDOW: usize = 64;
+
 /// What a message is made of: its number, at every `stride` bytes and in its last word. A message shorter than a word
 /// has the number's low bytes.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +64,17 @@ impl Pattern {
                 "message {number} has {found} bytes and not {size}"
             )));
         }
+        if size <= SMALL_WINDOW {
+            self.check_words::<SMALL_WINDOW>(message, number, size)
+        } else {
+            self.check_words::<WINDOW>(message, number, size)
+        }
+    }
+
+    fn check_words<const BYTES: usize>(self, message: &Message<'_>, number: u64, size: usize) -> Result<(), Failure> {
         // Where words are close together all bytes are read, at the speed of a copy.
-        let span = if self.stride < WINDOW { WINDOW } else { WORD };
-        let (mut window, mut filled) = ([0; WINDOW], 0..0);
+        let span = if self.stride < WINDOW { BYTES } else { WORD };
+        let (mut window, mut filled) = ([0; BYTES], 0..0);
         for (at, bytes) in self.words(size) {
             if at + bytes > filled.end {
                 filled = at..size.min(at + span);
