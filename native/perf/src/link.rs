@@ -144,7 +144,6 @@ impl Link {
         match self.waiting {
             Waiting::Busy => {
                 // A read or write that finds nothing is a look.
-                std::hint::spin_loop();
                 self.looks += 1;
                 if self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
                     self.check_late()?;
