@@ -35,10 +35,18 @@ pub(crate) struct Receiver {
     adverts_max: u16,
     /// Length of the stream, once the peer said it.
     end: Option<Seq>,
-    /// The peer used a buffer of this phase up, and since then nothing was advertised or passed.
-    expected: bool,
-    /// The peer is to be told that there is nothing to advertise for now.
-    passing: bool,
+    answer: Answer,
+}
+
+/// What the peer, which may be waiting for an advertisement, is to hear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Answer {
+    /// Nothing: it does not wait.
+    NotDue,
+    /// It used a buffer of this phase up, and since then nothing was advertised or passed.
+    Due,
+    /// There is nothing to advertise for now.
+    Pass,
 }
 
 impl Receiver {
@@ -56,8 +64,7 @@ impl Receiver {
             advert_phase: Phase(0),
             adverts_max: remote.adverts,
             end: None,
-            expected: false,
-            passing: false,
+            answer: Answer::NotDue,
         }
     }
 
@@ -108,7 +115,9 @@ impl Receiver {
         if done {
             self.receives.pop_front();
             self.advertised -= 1;
-            self.expected = self.end.is_none();
+            if self.end.is_none() {
+                self.answer = Answer::Due;
+            }
         }
         self.next = self.next.plus(bytes);
         counters.direct_transfers_received += 1;
@@ -136,8 +145,7 @@ impl Receiver {
             self.phase = self.phase.next();
             counters.phase_switches_received += 1;
         }
-        self.expected = false;
-        self.passing = false;
+        self.answer = Answer::NotDue;
         self.ring.write(bytes);
         counters.indirect_transfers_received += 1;
         counters.indirect_bytes_received += u64::from(bytes);
@@ -156,8 +164,7 @@ impl Receiver {
             });
         }
         self.end = Some(end);
-        self.expected = false;
-        self.passing = false;
+        self.answer = Answer::NotDue;
         Ok(())
     }
 
@@ -168,7 +175,10 @@ impl Receiver {
             receive.bytes
         );
         self.receives.push_back(Posted::new(receive));
-        self.passing = false;
+        // It may be advertised instead.
+        if self.is_passing() {
+            self.answer = Answer::Due;
+        }
     }
 
     /// The caller copied `bytes` out of the ring, into the head receive if there is one.
@@ -260,25 +270,29 @@ impl Receiver {
         self.estimate = self.estimate.plus(posted.least());
         self.advertised += 1;
         self.advert_phase = self.phase;
-        self.expected = false;
-        self.passing = false;
+        self.answer = Answer::NotDue;
         counters.adverts_sent += 1;
         Some(advert)
     }
 
     /// See [`crate::Stream::pass`].
     pub fn pass(&mut self) {
-        self.passing = self.expected && self.receives.is_empty();
+        if self.answer == Answer::Due && self.receives.is_empty() {
+            self.answer = Answer::Pass;
+        }
     }
 
     pub fn is_passing(&self) -> bool {
-        self.passing
+        self.answer == Answer::Pass
     }
 
     /// Whether the caller must tell the peer now that there is nothing to advertise.
     pub fn take_pass(&mut self) -> bool {
-        self.expected &= !self.passing;
-        std::mem::take(&mut self.passing)
+        let passes = self.is_passing();
+        if passes {
+            self.answer = Answer::NotDue;
+        }
+        passes
     }
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must
