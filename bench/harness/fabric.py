@@ -22,9 +22,8 @@ LATENCY = [
 BANDWIDTH = [
     Figure("bandwidth", "bandwidth", "MB/s", logarithmic=True),
     Figure("rate", "message rate", "per second", logarithmic=True),
-    Figure("cpu_client", "CPU of the sender", "% of a core", higher_is_better=False),
-    Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
-    Figure("cpu_per_byte", "CPU of both sides", "ns per byte", higher_is_better=False),
+    *perf.CPU_ONE_WAY,
+    perf.CPU_PER_BYTE,
 ]
 ROUNDS, SECONDS, WARMUP = 4, 0.2, 0.05
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.1

@@ -11,10 +11,17 @@ from typing import Any
 from . import paths
 from .errors import BenchError, MeasurementError
 from .measure import Values
+from .sweep import Figure
 
 # Beyond what a run is to take.
 PATIENCE_S = 90.0
 LENGTH_BYTES = 4
+# Of messages that go one way.
+CPU_ONE_WAY = [
+    Figure("cpu_client", "CPU of the sender", "% of a core", higher_is_better=False),
+    Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
+]
+CPU_PER_BYTE = Figure("cpu_per_byte", "CPU of both sides", "ns per byte", higher_is_better=False)
 
 
 def program() -> Path:

@@ -21,9 +21,8 @@ FIGURES = [
     Figure("direct_bytes", "bytes that went direct", "%"),
     Figure("direct_transfers", "transfers that went direct", "%"),
     Figure("switches", "changes of the phase", "per second", higher_is_better=False),
-    Figure("cpu_per_byte", "CPU of both sides", "ns per byte", higher_is_better=False),
-    Figure("cpu_client", "CPU of the sender", "% of a core", higher_is_better=False),
-    Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
+    perf.CPU_PER_BYTE,
+    *perf.CPU_ONE_WAY,
 ]
 ROUNDS, SECONDS, WARMUP = 7, 0.3, 0.1
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.15
