@@ -97,7 +97,7 @@ impl<B: Buffer> Connection<B> {
         let stream = Stream::new(settings.mode, limits, remote)
             .map_err(|error| FabricError::PeerMisbehaved(error.to_string()))?;
         let landing = LandingPool::new(Arc::clone(qp.memory()), settings.landing_bytes as usize);
-        let core = Core::new(stream, landing.count(), &settings);
+        let core = Core::new(stream, &landing, &settings);
         Ok(Self {
             adverts_max: usize::from(remote.adverts.min(landing.count())),
             landing,

@@ -84,6 +84,11 @@ pub trait QueuePair: Send + Sync {
     fn check_alive(&self) -> Result<(), FabricError>;
     /// Ends the connection; the peer sees it at once. Idempotent.
     fn disconnect(&self);
+    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
+    /// they are written and read again while they are in the processor's cache.
+    fn landing_window_bytes(&self) -> usize {
+        usize::MAX
+    }
     /// Wake-ups sent to the peer, that is: events that cost a system call.
     fn wakeups_sent(&self) -> u64;
     /// Name of the fabric: "shm", "verbs".

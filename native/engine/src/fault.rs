@@ -308,6 +308,14 @@ impl QueuePair for FaultQueuePair {
         self.inner.disconnect();
     }
 
+    fn landing_window_bytes(&self) -> usize {
+        if self.plan.distance.is_zero() {
+            self.inner.landing_window_bytes()
+        } else {
+            usize::MAX
+        }
+    }
+
     fn wakeups_sent(&self) -> u64 {
         self.inner.wakeups_sent()
     }

@@ -8,9 +8,12 @@ mod message;
 mod pair;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::fabric::Fabric;
+use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::Mode;
 use message::Messages;
@@ -114,6 +117,30 @@ fn bulk_goes_directly_and_lands_without_a_copy() {
     let received = right.statistics().stream;
     assert_eq!(received.direct_bytes_received, sent.direct_bytes_sent);
     assert_eq!(received.indirect_bytes_received, sent.indirect_bytes_sent);
+}
+
+#[test]
+fn near_by_no_more_is_advertised_than_stays_in_a_cache() {
+    let side = Side {
+        landing_buffers: 64,
+        ..Side::default()
+    };
+    let advertised_after = |fabric: &dyn Fabric, bytes| {
+        let (left, right) = pair::connect(fabric, &side, &side);
+        for _ in 0..100 {
+            drop(carry(&left, &right, &Messages::new(5, &[bytes])));
+        }
+        usize::from(right.statistics().landing_used)
+    };
+    // What one transfer fills is what counts, not the size of the buffer.
+    assert_eq!(advertised_after(&ShmFabric, 65_000), (1 << 20) / 65_004);
+    assert_eq!(advertised_after(&ShmFabric, 20_000), (1 << 20) / 20_004);
+    let plan = FaultPlan {
+        distance: Duration::from_nanos(1),
+        ..FaultPlan::default()
+    };
+    // All but the one in which the last message was handed over.
+    assert_eq!(advertised_after(&FaultFabric::new(ShmFabric, plan), 65_000), 64 - 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::posting::Posted;
 use super::{Closed, Connection, Settings, Wakes};
 use crate::assembly::Buffer;
 use crate::fabric::Completion;
+use crate::landing::LandingPool;
 
 /// Who looks at the receive queue. While nobody does, it is armed: an event tells.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,14 +65,17 @@ const POLL_BATCH: usize = 8;
 /// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
 const PROGRESS_MAX: usize = 512;
 
+/// Whole landing buffers advertised together.
+const ADVERTS_AT_A_TIME: usize = 4;
+
 /// Arrivals without a bulk packet after which landing buffers are no longer advertised.
 const BULK_MEMORY: u32 = 32;
 
 impl Core {
-    pub(super) fn new(stream: Stream, landing_buffers: u16, settings: &Settings) -> Self {
+    pub(super) fn new(stream: Stream, landing: &LandingPool, settings: &Settings) -> Self {
         Self {
             stream,
-            landings: Landings::new(landing_buffers),
+            landings: Landings::new(landing.count(), landing.buffer_bytes()),
             posted: Posted::default(),
             bulk: false,
             since_bulk: 0,
@@ -237,11 +241,31 @@ impl<B: Buffer> Connection<B> {
             // With direct_only nothing comes before it is advertised for.
             Mode::Dynamic | Mode::DirectOnly => {
                 let bytes = self.landing.buffer_bytes();
-                while self.advertise_one(core, bytes, false) {}
+                let room = self.landing_room(core);
+                for _ in 0..room {
+                    if !self.advertise_one(core, bytes, false) {
+                        break;
+                    }
+                }
             }
         }
         if core.landings.next().is_none() {
             core.stream.pass();
+        }
+    }
+
+    /// How many whole landing buffers to advertise.
+    fn landing_room(&self, core: &Core) -> usize {
+        let landed = core.landings.landed();
+        // What the last transfer filled, the next ones will. At least one to be written while another one is read.
+        let window = (self.qp.landing_window_bytes() / core.landings.last_bytes().max(1)).max(2);
+        let window = window.min(self.adverts_max);
+        let room = window.saturating_sub(core.stream.receives_posted() + landed);
+        // A writer that waits for buffers is not woken for each: while there is more to read, some at a time.
+        if landed == 0 || room >= ADVERTS_AT_A_TIME.min(window / 2) {
+            room
+        } else {
+            0
         }
     }
 

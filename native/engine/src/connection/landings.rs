@@ -37,15 +37,18 @@ pub(super) struct Landings {
     covered: usize,
     /// Advertised buffers that take one transfer of whatever size: where the stream goes on behind them nobody knows.
     open_ended: usize,
+    /// Bytes of the last transfer; before the first, of a buffer.
+    last_bytes: usize,
 }
 
 impl Landings {
-    pub(super) fn new(buffers: u16) -> Self {
+    pub(super) fn new(buffers: u16, buffer_bytes: usize) -> Self {
         Self {
             advertised: (0..buffers).map(|_| None).collect(),
             landed: VecDeque::with_capacity(buffers.into()),
             covered: 0,
             open_ended: 0,
+            last_bytes: buffer_bytes,
         }
     }
 
@@ -78,6 +81,7 @@ impl Landings {
         let slot = &mut self.advertised[index];
         let Some(advertised) = slot else { return };
         advertised.filled = offset + bytes;
+        self.last_bytes = bytes;
         if !advertised.fill {
             self.open_ended -= 1;
             self.covered += bytes;
@@ -121,6 +125,18 @@ impl Landings {
             self.landed.pop_back();
             self.landed.push_back(Landed::Whole(advertised.buffer, range));
         }
+    }
+
+    /// Buffers in which something is to be read.
+    #[inline]
+    pub(super) fn landed(&self) -> usize {
+        self.landed.len()
+    }
+
+    /// Bytes of the last transfer that landed; of a buffer while none has.
+    #[inline]
+    pub(super) fn last_bytes(&self) -> usize {
+        self.last_bytes
     }
 
     /// What is to be read next: how many bytes, and whether the peer may still add to them.

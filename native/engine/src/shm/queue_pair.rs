@@ -95,6 +95,10 @@ impl PeerSide {
     }
 }
 
+/// Stays in the second-level cache of a core, and is enough for a writer and a reader that sleep by turns (measured:
+/// bench/results/tuning/landing-window).
+const LANDING_WINDOW_BYTES: usize = 1 << 20;
+
 /// A queue pair in shared memory. Holds three file descriptors: the socket and the two doorbells.
 pub(super) struct ShmQueuePair {
     socket: OwnedFd,
@@ -213,6 +217,10 @@ impl QueuePair for ShmQueuePair {
             // Fails only when the peer was faster.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
+    }
+
+    fn landing_window_bytes(&self) -> usize {
+        LANDING_WINDOW_BYTES
     }
 
     fn wakeups_sent(&self) -> u64 {
