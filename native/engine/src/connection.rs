@@ -1,8 +1,8 @@
 //! One connection: a queue pair, the stream over it, and who waits for what.
 //!
-//! Three locks, each short, never one held while waiting for another party, always taken in this order:
-//! `writer` (one transfer is copied at a time), `reader` (assembly of packets), `core` (the stream's bookkeeping).
-//! Bytes are copied with `core` free, so that neither direction waits for the other's copies.
+//! Two locks, each short, never one held while waiting for another party, always taken in this order: `reader` (assembly
+//! of packets), `core` (the stream's bookkeeping). Writers take turns, too: see `writing`. More than a few bytes are copied
+//! with `core` free, so that neither direction waits for the other's copies.
 
 mod closed;
 mod core;
@@ -14,10 +14,9 @@ mod statistics;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use inet_rdma_stream::{Mode, Stream};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 pub use self::closed::Closed;
 use self::core::Core;
@@ -74,9 +73,10 @@ pub struct Connection<B> {
     settings: Settings,
     adverts_max: usize,
     ring_bytes: u32,
-    writer: Mutex<()>,
     reader: Mutex<Assembly<B>>,
     core: Mutex<Core>,
+    /// Tells that `core.writing` is false again.
+    written: Condvar,
     tally: Tally,
 }
 
@@ -103,9 +103,9 @@ impl<B: Buffer> Connection<B> {
             landing,
             settings,
             ring_bytes: limits.ring_bytes,
-            writer: Mutex::new(()),
             reader: Mutex::new(Assembly::new(framing, settings.packet_max_bytes)),
             core: Mutex::new(core),
+            written: Condvar::new(),
             tally: Tally::default(),
             qp,
         })
@@ -136,7 +136,7 @@ impl<B: Buffer> Connection<B> {
             return Err(closed.clone());
         }
         core.stream.tick();
-        self.tally.packets_sent.fetch_add(1, Ordering::Relaxed);
+        self.tally.packets_sent.add(&core, 1);
         let mut wakes = self.progress(&mut core);
         self.flush_controls(&mut core, &mut wakes);
         Ok(wakes)
@@ -154,18 +154,19 @@ impl<B: Buffer> Connection<B> {
 
     /// Ends the outgoing stream; the peer reads to its end.
     pub fn finish(&self) -> Result<Wakes, Closed> {
-        let _behind_the_last_transfer = self.writer.lock();
-        let mut core = self.core.lock();
+        // Behind the last transfer.
+        let mut turn = self.turn_to_write();
+        let core = &mut *turn.core;
         if let Some(closed) = &core.closed {
             return Err(closed.clone());
         }
         core.stream.finish();
         core.finished = true;
         // The credit that the last message needs may have come.
-        let mut wakes = self.progress(&mut core);
+        let mut wakes = self.progress(core);
         // A writer that waits for room finds out that there will be none.
         wakes.writer |= std::mem::take(&mut core.writer_waits);
-        self.flush_controls(&mut core, &mut wakes);
+        self.flush_controls(core, &mut wakes);
         Ok(wakes)
     }
 

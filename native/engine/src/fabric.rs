@@ -64,9 +64,14 @@ pub trait QueuePair: Send + Sync {
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
     /// Bytes that can be posted now; 0: wait for an event, then poll.
     fn write_room(&self) -> usize;
-    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time (the engine holds the connection's lock).
+    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`] (the
+    /// engine holds the connection's lock).
     /// Err once all that came before the fault has been taken; it stays so.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
+    /// Whether a poll would surely find nothing. Asked without the connection's lock; false: perhaps it would.
+    fn is_quiet(&self) -> bool {
+        false
+    }
     /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was 0.
     /// False: there is something already, poll again (nothing is armed then, yet an event that was on its way may still
     /// make `event_fd` readable once).

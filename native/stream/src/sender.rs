@@ -44,6 +44,15 @@ pub enum Transfer {
     },
 }
 
+impl Transfer {
+    /// How many bytes.
+    pub fn bytes(&self) -> u32 {
+        match self {
+            Transfer::Direct { bytes, .. } | Transfer::Indirect { bytes, .. } => *bytes,
+        }
+    }
+}
+
 /// # Invariants
 /// * All of `adverts` are of one phase. While `phase` is direct they are of that phase.
 /// * While `expecting`, `phase` is direct.

@@ -200,6 +200,13 @@ impl Stream {
         self.receiver.ring().readable()
     }
 
+    /// Where the next indirect transfer arrives.
+    #[must_use]
+    #[inline]
+    pub fn ring_writable(&self) -> RingSpan {
+        self.receiver.ring().writable()
+    }
+
     /// All bytes in the ring, in one run or two.
     #[must_use]
     pub fn ring_bytes_readable(&self) -> u32 {
@@ -249,7 +256,7 @@ impl Stream {
     /// says also what was freed.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
-        if !self.credit.allows_control() {
+        if !self.has_control() || !self.credit.allows_control() {
             return None;
         }
         let body = self.next_body()?;
@@ -295,6 +302,7 @@ impl Stream {
 
     /// Whether [`Self::poll_control`] has something to say, be it that credits forbid it for now.
     #[must_use]
+    #[inline]
     pub fn has_control(&self) -> bool {
         self.tick
             || self.finish == Finish::Wanted

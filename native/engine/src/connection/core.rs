@@ -1,8 +1,6 @@
 //! The bookkeeping of a connection, behind its lock: what came in, what must go out, who waits.
 
-use std::sync::atomic::Ordering;
-
-use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId, Stream};
+use inet_rdma_stream::{Arrival, ControlEvent, Mode, Notice, Receive, ReceiveId, Stream};
 
 use super::landings::Landings;
 use super::posting::Posted;
@@ -10,6 +8,7 @@ use super::{Closed, Connection, Settings, Wakes};
 use crate::assembly::Buffer;
 use crate::fabric::Completion;
 use crate::landing::LandingPool;
+use crate::primitive::prefetch;
 
 /// Who looks at the receive queue. While nobody does, it is armed: an event tells.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +47,8 @@ pub(super) struct Core {
     pub(super) fabric_full: bool,
     pub(super) self_polling: bool,
     pub(super) polled_by: PolledBy,
+    /// A writer copies with `core` free: nobody else may write.
+    pub(super) writing: bool,
     /// This side's stream has ended: nothing more is written.
     pub(super) finished: bool,
     /// The peer said where its stream ends.
@@ -64,6 +65,9 @@ const POLL_BATCH: usize = 8;
 
 /// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
 const PROGRESS_MAX: usize = 512;
+
+/// So few bytes are copied with `core` locked: to give it back and take it again would take longer.
+pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 /// Whole landing buffers advertised together.
 const ADVERTS_AT_A_TIME: usize = 4;
@@ -90,6 +94,7 @@ impl Core {
                 thread: settings.busy,
                 ..PolledBy::default()
             },
+            writing: false,
             finished: false,
             peer_finished: false,
             reading_stopped: false,
@@ -131,9 +136,12 @@ impl<B: Buffer> Connection<B> {
     pub(super) fn progress(&self, core: &mut Core) -> Wakes {
         let mut wakes = Wakes::default();
         if core.closed.is_none() {
-            self.tally.polls.fetch_add(1, Ordering::Relaxed);
-            if let Err(closed) = self.take_completions(core, &mut wakes) {
-                self.fail_locked(core, closed, &mut wakes);
+            self.tally.polls.add(core, 1);
+            if !self.qp.is_quiet() {
+                self.prefetch_ring(core);
+                if let Err(closed) = self.take_completions(core, &mut wakes) {
+                    self.fail_locked(core, closed, &mut wakes);
+                }
             }
             self.flush_controls(core, &mut wakes);
         }
@@ -150,9 +158,19 @@ impl<B: Buffer> Connection<B> {
         wakes
     }
 
+    /// What has come begins, most likely, where the next byte of the ring goes: by the time that it is copied it is here.
+    fn prefetch_ring(&self, core: &Core) {
+        let offset = core.stream.ring_writable().offset as usize;
+        prefetch(self.qp.memory().base().cast_const().wrapping_add(offset));
+    }
+
     pub(super) fn take_completions(&self, core: &mut Core, wakes: &mut Wakes) -> Result<(), Closed> {
         for _ in 0..PROGRESS_MAX / POLL_BATCH {
-            let mut batch = [Completion::Control([0; CONTROL_BYTES]); POLL_BATCH];
+            let nothing = Notice {
+                direct: false,
+                bytes: 0,
+            };
+            let mut batch = [Completion::Notice(nothing); POLL_BATCH];
             let taken = self.qp.poll(&mut batch)?;
             core.arrivals += taken as u64;
             for completion in &batch[..taken] {
@@ -201,7 +219,7 @@ impl<B: Buffer> Connection<B> {
             ControlEvent::Nothing => return Ok(()),
             ControlEvent::Writable => {}
             ControlEvent::Ticked => {
-                self.tally.packets_received.fetch_add(1, Ordering::Relaxed);
+                self.tally.packets_received.add(core, 1);
             }
             ControlEvent::Finished => {
                 core.peer_finished = true;
@@ -217,10 +235,10 @@ impl<B: Buffer> Connection<B> {
 
     /// Posts the control messages that credits allow.
     pub(super) fn flush_controls(&self, core: &mut Core, wakes: &mut Wakes) {
-        while core.closed.is_none() {
-            let Some(control) = core.stream.poll_control() else {
-                break;
-            };
+        while core.closed.is_none()
+            && core.stream.has_control()
+            && let Some(control) = core.stream.poll_control()
+        {
             if let Err(error) = self.qp.post_control(&control.emit()) {
                 self.fail_locked(core, error.into(), wakes);
             }

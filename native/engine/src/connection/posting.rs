@@ -83,6 +83,6 @@ impl<B: Buffer> Connection<B> {
             packets: 1,
             exact,
         };
-        self.read_counted(&mut reader, limit, true, out)
+        self.read_into(&mut reader, limit, true, out)
     }
 }

@@ -1,12 +1,11 @@
 //! The reader's side of a connection.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
 
-use super::core::{Core, note_size, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, note_size, saturating_u32};
 use super::landings::Landed;
 use super::{Closed, Connection, Wakes};
 use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
@@ -26,24 +25,10 @@ impl<B: Buffer> Connection<B> {
     /// Reads up to `limit`; the packets that are complete are added to `out`.
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
         let mut reader = self.reader.lock();
-        self.read_counted(&mut reader, limit, false, out)
+        self.read_into(&mut reader, limit, false, out)
     }
 
-    pub(super) fn read_counted(
-        &self,
-        reader: &mut Assembly<B>,
-        limit: ReadLimit,
-        posted: bool,
-        out: &mut Vec<Received<B>>,
-    ) -> (ReadEnd, Wakes) {
-        let before = out.len();
-        let (end, wakes) = self.read_into(reader, limit, posted, out);
-        let packets: usize = out[before..].iter().map(Received::packets).sum();
-        self.tally.packets_received.fetch_add(packets as u64, Ordering::Relaxed);
-        (end, wakes)
-    }
-
-    fn read_into(
+    pub(super) fn read_into(
         &self,
         reader: &mut Assembly<B>,
         limit: ReadLimit,
@@ -60,6 +45,7 @@ impl<B: Buffer> Connection<B> {
         core.posted.in_use = posted;
         core.note_handed_over(reader, kept);
         if kept {
+            self.tally.packets_received.add(&core, 1);
             return (ReadEnd::More, wakes);
         }
         core.reader_called = false;
@@ -75,18 +61,16 @@ impl<B: Buffer> Connection<B> {
             let had = out.len();
             let (guard, taken) = self.read_some(core, reader, left, out);
             core = guard;
+            let packets = out[had..].iter().map(Received::packets).sum::<usize>();
+            self.tally.packets_received.add(&core, packets);
             match taken {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
                 Ok(None) => break self.nothing_more(&core),
                 Err(closed) => break ReadEnd::Closed(self.fail_locked(&mut core, closed, &mut wakes)),
             }
-            core.note_handed_over(reader, out.len() > had);
-            left.packets -= out[had..]
-                .iter()
-                .map(Received::packets)
-                .sum::<usize>()
-                .min(left.packets);
-            if limit.exact > 0 && out.len() > had {
+            core.note_handed_over(reader, packets > 0);
+            left.packets = left.packets.saturating_sub(packets);
+            if limit.exact > 0 && packets > 0 {
                 break ReadEnd::More;
             }
             note_size(&mut core, reader.take_largest(), self.settings.direct_bytes);
@@ -172,9 +156,13 @@ impl<B: Buffer> Connection<B> {
         let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
-        drop(core);
-        let pushed = reader.push(&arrived, limit, out);
-        let mut core = self.core.lock();
+        let (mut core, pushed) = if arrived.len() <= COPIED_AT_ONCE_BYTES {
+            (core, reader.push(&arrived, limit, out))
+        } else {
+            drop(core);
+            let pushed = reader.push(&arrived, limit, out);
+            (self.core.lock(), pushed)
+        };
         let taken = pushed.map_err(Closed::from).map(|bytes| {
             core.stream.handle_copied(saturating_u32(bytes));
             Some(bytes)
@@ -264,20 +252,26 @@ impl<B: Buffer> Connection<B> {
         core.polled_by.reader = core.self_polling;
     }
 
+    /// Surely nothing has come since the last look: worth another such look, which takes no lock, before a read. False:
+    /// perhaps something has. The end of the connection does not show.
+    pub fn is_quiet(&self) -> bool {
+        self.qp.is_quiet()
+    }
+
     /// Looks for something to read for a while; whether there is. For a reader that polls by itself and has nothing better
     /// to do. Lets other threads have the processor: on few cores the peer may need just this one.
     pub fn spin(&self, duration: Duration) -> (bool, Wakes) {
         let start = Instant::now();
         let mut wakes = Wakes::default();
         loop {
-            for _ in 0..LOOKS_PER_YIELD {
-                let mut core = self.core.lock();
-                wakes.merge(self.progress(&mut core));
-                if self.is_readable(&core) {
-                    return (true, wakes);
-                }
-                drop(core);
-                std::hint::spin_loop();
+            let mut core = self.core.lock();
+            wakes.merge(self.progress(&mut core));
+            if self.is_readable(&core) {
+                return (true, wakes);
+            }
+            drop(core);
+            if (1..LOOKS_PER_YIELD).any(|_| !self.is_quiet()) {
+                continue;
             }
             if start.elapsed() >= duration {
                 return (false, wakes);
@@ -288,7 +282,7 @@ impl<B: Buffer> Connection<B> {
 }
 
 /// Looks between two offers of the processor to other threads.
-const LOOKS_PER_YIELD: u32 = 8;
+const LOOKS_PER_YIELD: u32 = 256;
 
 impl Core {
     /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.

@@ -5,15 +5,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use inet_rdma_stream::Counters;
 
 use super::Connection;
+use super::core::Core;
 use crate::assembly::Buffer;
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) packets_sent: AtomicU64,
-    pub(super) packets_received: AtomicU64,
-    pub(super) polls: AtomicU64,
+    pub(super) packets_sent: Count,
+    pub(super) packets_received: Count,
+    pub(super) polls: Count,
     pub(super) wakeups_received: AtomicU64,
+}
+
+/// Counted with `core` locked, so without a locked instruction of its own; read at any time.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(super) fn add(&self, _locked: &Core, more: usize) {
+        self.0.store(self.get() + more as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Counts of one connection since its start.
@@ -45,10 +61,7 @@ impl<B: Buffer> Connection<B> {
     /// Packets received and sent, ticks included, and bytes that wait to be sent (none: the caller keeps what is not
     /// written): the three numbers that the distribution's tick looks at.
     pub fn packets(&self) -> (u64, u64) {
-        (
-            self.tally.packets_received.load(Ordering::Relaxed),
-            self.tally.packets_sent.load(Ordering::Relaxed),
-        )
+        (self.tally.packets_received.get(), self.tally.packets_sent.get())
     }
 
     /// All counts.
@@ -59,7 +72,7 @@ impl<B: Buffer> Connection<B> {
             stream: *core.stream.counters(),
             packets_sent,
             packets_received,
-            polls: self.tally.polls.load(Ordering::Relaxed),
+            polls: self.tally.polls.get(),
             wakeups_sent: self.qp.wakeups_sent(),
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
             ring_bytes: self.ring_bytes,

@@ -1,10 +1,9 @@
 //! The writer's side of a connection.
 
-use std::sync::atomic::Ordering;
-
 use inet_rdma_stream::{Offer, Transfer};
+use parking_lot::{Condvar, MutexGuard};
 
-use super::core::{Core, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::{Closed, Connection, Wakes};
 use crate::assembly::Buffer;
 use crate::gather::Gather;
@@ -21,17 +20,31 @@ pub struct Written {
     pub wakes: Wakes,
 }
 
+/// The right to write, of one thread at a time.
+pub(super) struct Turn<'a> {
+    pub(super) core: MutexGuard<'a, Core>,
+    written: &'a Condvar,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if std::mem::take(&mut self.core.writing) {
+            self.written.notify_one();
+        }
+    }
+}
+
 impl<B: Buffer> Connection<B> {
     /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. When [`Written::blocked`] the writer
     /// tries again, or asks with [`Self::arm_writer`] to be woken.
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let _one_transfer_at_a_time = self.writer.lock();
-        let (start, end) = (at, at.saturating_add(max).min(gather.total()));
+        let mut turn = self.turn_to_write();
+        let end = at.saturating_add(max).min(gather.total());
         let mut at = at;
         let mut wakes = Wakes::default();
         let mut blocked = false;
         while at < end && !blocked {
-            match self.write_transfer(gather, at, end, &mut wakes) {
+            match self.write_transfer(&mut turn.core, gather, at, end, &mut wakes) {
                 Ok(Some(bytes)) => at += bytes,
                 Ok(None) => blocked = true,
                 // Others must be told of the end; it comes out again at the next write.
@@ -39,20 +52,31 @@ impl<B: Buffer> Connection<B> {
                 Err(closed) => return Err(closed),
             }
         }
-        let packets = gather.packets_before(at) - gather.packets_before(start);
-        self.tally.packets_sent.fetch_add(packets as u64, Ordering::Relaxed);
         Ok(Written { at, blocked, wakes })
+    }
+
+    /// Waits while another thread is writing.
+    pub(super) fn turn_to_write(&self) -> Turn<'_> {
+        let mut core = self.core.lock();
+        while core.writing {
+            self.written.wait(&mut core);
+        }
+        Turn {
+            core,
+            written: &self.written,
+        }
     }
 
     /// Writes one transfer; its size. None: wait.
     fn write_transfer(
         &self,
+        core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
         wakes: &mut Wakes,
     ) -> Result<Option<usize>, Closed> {
-        let (target, bytes, notice) = match self.next_transfer(gather, at, end, wakes)? {
+        let (target, bytes, notice) = match self.next_transfer(core, gather, at, end, wakes)? {
             None => return Ok(None),
             Some(Transfer::Direct { target, bytes, notice }) => (target, bytes, notice),
             Some(Transfer::Indirect { offset, bytes, notice }) => {
@@ -62,24 +86,32 @@ impl<B: Buffer> Connection<B> {
             }
         };
         let bytes = bytes as usize;
-        let posted = if at == 0 && bytes == gather.total() {
-            self.qp.post_write(gather.slices(), target, notice)
-        } else {
-            self.qp.post_write(&gather.range(at, bytes), target, notice)
+        let post = || {
+            if at == 0 && bytes == gather.total() {
+                self.qp.post_write(gather.slices(), target, notice)
+            } else {
+                self.qp.post_write(&gather.range(at, bytes), target, notice)
+            }
         };
-        posted.map_err(|error| self.fail(error.into(), wakes))?;
+        let posted = if bytes <= COPIED_AT_ONCE_BYTES {
+            post()
+        } else {
+            core.writing = true;
+            MutexGuard::unlocked(core, post)
+        };
+        posted.map_err(|error| self.fail_locked(core, error.into(), wakes))?;
         Ok(Some(bytes))
     }
 
     /// What the stream lets go next; None: wait.
     fn next_transfer(
         &self,
+        core: &mut Core,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
         wakes: &mut Wakes,
     ) -> Result<Option<Transfer>, Closed> {
-        let mut core = self.core.lock();
         for looked in [false, true] {
             if let Some(closed) = &core.closed {
                 return Err(closed.clone());
@@ -96,7 +128,7 @@ impl<B: Buffer> Connection<B> {
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
                 // what a posted receive waits for goes another way.
-                wakes.merge(self.progress(&mut core));
+                wakes.merge(self.progress(core));
                 continue;
             }
             // Bulk in the ring would make stale what the peer is about to advertise: the price is a switch of phases, for
@@ -109,11 +141,14 @@ impl<B: Buffer> Connection<B> {
                 direct: saturating_u32(direct),
             };
             if let Some(transfer) = (room > 0).then(|| core.stream.poll_transfer(offer)).flatten() {
+                let behind = at + transfer.bytes() as usize;
+                let packets = gather.packets_before(behind) - gather.packets_before(at);
+                self.tally.packets_sent.add(core, packets);
                 return Ok(Some(transfer));
             }
             if !looked {
                 // Some room may have been made already.
-                wakes.merge(self.progress(&mut core));
+                wakes.merge(self.progress(core));
             }
         }
         Ok(None)

@@ -168,24 +168,28 @@ impl Producer {
     }
 }
 
-/// The consuming end. One per queue.
+/// The consuming end. One per queue; threads that share it take turns, and only [`Consumer::is_quiet`] may be asked out
+/// of turn.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    /// Position of the next entry to take.
-    next: u64,
+    /// Position of the next entry to take. Relaxed: whatever makes the threads take turns orders it.
+    next: AtomicU64,
 }
 
 impl Consumer {
     pub(crate) fn new() -> Consumer {
-        Consumer { next: 0 }
+        Consumer {
+            next: AtomicU64::new(0),
+        }
     }
 
     /// Takes the oldest item. Call [`Self::release`] after a batch, so that the producer may use the entries again.
-    pub(crate) fn pop(&mut self, queue: Queue<'_>) -> Result<Option<Completion>, EntryFault> {
-        if !self.is_ready(queue)? {
+    pub(crate) fn pop(&self, queue: Queue<'_>) -> Result<Option<Completion>, EntryFault> {
+        let next = self.next.load(Ordering::Relaxed);
+        if !is_ready(queue, next)? {
             return Ok(None);
         }
-        let entry = queue.entry(self.next);
+        let entry = queue.entry(next);
         entry.whole.reading();
         let kind = entry.kind.load(Ordering::Relaxed);
         let item = match kind >> 32 {
@@ -199,13 +203,14 @@ impl Consumer {
             }
             _ => return Err(EntryFault::Kind { said: kind }),
         };
-        self.next += 1;
+        self.next.store(next + 1, Ordering::Relaxed);
         Ok(Some(item))
     }
 
     /// Gives the entries taken so far back to the producer.
     pub(crate) fn release(&self, queue: Queue<'_>) {
-        queue.header.head.0.store(self.next, Ordering::Release);
+        let next = self.next.load(Ordering::Relaxed);
+        queue.header.head.0.store(next, Ordering::Release);
     }
 
     /// Asks the producer to ring at the next push. False: there is an entry already, nothing is armed. The doorbell may
@@ -214,7 +219,7 @@ impl Consumer {
         queue.header.armed.0.store(1, Ordering::Relaxed);
         // Pairs with the fence in `Producer::push`; see `QueueHeader::armed`.
         fence(Ordering::SeqCst);
-        let ready = self.is_ready(queue);
+        let ready = is_ready(queue, self.next.load(Ordering::Relaxed));
         if ready != Ok(false) {
             Self::disarm(queue);
         }
@@ -226,17 +231,22 @@ impl Consumer {
         queue.header.armed.0.store(0, Ordering::Relaxed);
     }
 
-    fn is_ready(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
-        let said = queue.entry(self.next).stamp.load(Ordering::Acquire);
-        if said == self.next + 1 {
-            return Ok(true);
-        }
-        // What the entry's previous turn left: 0 in the first turn.
-        let before = (self.next + 1).saturating_sub(queue.entries.len() as u64);
-        if said == before {
-            Ok(false)
-        } else {
-            Err(EntryFault::Stamp { said })
-        }
+    /// Whether there is surely nothing to take. While another thread takes something it may say false wrongly.
+    pub(crate) fn is_quiet(&self, queue: Queue<'_>) -> bool {
+        is_ready(queue, self.next.load(Ordering::Relaxed)) == Ok(false)
+    }
+}
+
+fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {
+    let said = queue.entry(next).stamp.load(Ordering::Acquire);
+    if said == next + 1 {
+        return Ok(true);
+    }
+    // What the entry's previous turn left: 0 in the first turn.
+    let before = (next + 1).saturating_sub(queue.entries.len() as u64);
+    if said == before {
+        Ok(false)
+    } else {
+        Err(EntryFault::Stamp { said })
     }
 }

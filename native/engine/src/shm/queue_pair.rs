@@ -51,7 +51,7 @@ impl OwnSide {
             own_memory: self.memory,
             exposed,
             peer,
-            consumer: Mutex::new(Consumer::new()),
+            consumer: Consumer::new(),
             producer: Mutex::new(producer),
             wakeups_sent: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
@@ -107,7 +107,8 @@ pub(super) struct ShmQueuePair {
     /// `own_memory` once more, as others see it.
     exposed: Arc<dyn Memory>,
     peer: PeerSide,
-    consumer: Mutex<Consumer>,
+    /// Whoever polls or arms holds the connection's lock.
+    consumer: Consumer,
     /// Held around a push only, never around the copying of bulk data.
     producer: Mutex<Producer>,
     wakeups_sent: AtomicU64,
@@ -167,10 +168,9 @@ impl QueuePair for ShmQueuePair {
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
         let queue = self.own_memory.queue();
-        let mut consumer = lock(&self.consumer);
         let mut taken = 0;
         for place in &mut *out {
-            match consumer.pop(queue) {
+            match self.consumer.pop(queue) {
                 Ok(Some(completion)) => *place = completion,
                 Ok(None) => break,
                 // What came before it counts; the fault is still there at the next poll.
@@ -180,15 +180,17 @@ impl QueuePair for ShmQueuePair {
             taken += 1;
         }
         if taken > 0 {
-            consumer.release(queue);
+            self.consumer.release(queue);
         }
         Ok(taken)
     }
 
     fn arm(&self) -> Result<bool, FabricError> {
-        lock(&self.consumer)
-            .arm(self.own_memory.queue())
-            .map_err(misbehaved_entry)
+        self.consumer.arm(self.own_memory.queue()).map_err(misbehaved_entry)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.consumer.is_quiet(self.own_memory.queue())
     }
 
     fn disarm(&self) {

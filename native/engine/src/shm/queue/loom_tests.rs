@@ -99,7 +99,7 @@ impl Line {
 
     /// Takes `count` items, asleep whenever there is none. A lost wake-up is a deadlock, which loom reports.
     fn take(&self, count: usize) -> Vec<Completion> {
-        let mut consumer = Consumer::new();
+        let consumer = Consumer::new();
         let mut items = Vec::new();
         let queue = self.held.queue();
         let mut seen = 0;
@@ -200,7 +200,7 @@ fn loom_an_entry_is_reused_only_after_it_was_read() {
                 }
             }
         });
-        let mut consumer = Consumer::new();
+        let consumer = Consumer::new();
         for bytes in 1..=2 {
             let item = loop {
                 match consumer.pop(line.held.queue()).unwrap() {

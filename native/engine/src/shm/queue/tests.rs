@@ -41,7 +41,7 @@ fn notice(bytes: u32) -> Completion {
 #[test]
 fn items_come_out_as_they_went_in_over_many_turns() {
     let held = Held::new(4);
-    let (mut producer, mut consumer) = (Producer::new(3), Consumer::new());
+    let (mut producer, consumer) = (Producer::new(3), Consumer::new());
     for turn in 0..50u32 {
         let items = [
             notice(turn + 1),
@@ -63,7 +63,7 @@ fn items_come_out_as_they_went_in_over_many_turns() {
 #[test]
 fn slots_are_free_only_when_released() {
     let held = Held::new(1);
-    let (mut producer, mut consumer) = (Producer::new(1), Consumer::new());
+    let (mut producer, consumer) = (Producer::new(1), Consumer::new());
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
     assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
     assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
@@ -74,7 +74,7 @@ fn slots_are_free_only_when_released() {
 #[test]
 fn an_armed_consumer_is_rung_for_once() {
     let held = Held::new(4);
-    let (mut producer, mut consumer) = (Producer::new(4), Consumer::new());
+    let (mut producer, consumer) = (Producer::new(4), Consumer::new());
     assert_eq!(consumer.arm(held.queue()), Ok(true));
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(true));
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
@@ -109,7 +109,7 @@ fn a_head_that_cannot_be_is_named() {
 #[test]
 fn a_stamp_that_cannot_be_is_named() {
     let held = Held::new(2);
-    let (mut producer, mut consumer) = (Producer::new(2), Consumer::new());
+    let (mut producer, consumer) = (Producer::new(2), Consumer::new());
     for said in [2, 3, u64::MAX] {
         held.entries[0].stamp.store(said, Ordering::Relaxed);
         assert_eq!(consumer.pop(held.queue()), Err(EntryFault::Stamp { said }));
