@@ -20,6 +20,9 @@ const LATE: Duration = Duration::from_secs(30);
 /// Fruitless looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 1 << 16;
 
+/// Looks without a lock between two reads of who never sleeps.
+const LOOKS_PER_READ: u32 = 64;
+
 /// A writer's looks between two offers of the processor to other threads.
 const LOOKS_PER_YIELD: u32 = 8;
 
@@ -143,7 +146,10 @@ impl Link {
     fn wait(&mut self, what: For) -> Result<(), Failure> {
         match self.waiting {
             Waiting::Busy => {
-                // A read or write that finds nothing is a look.
+                if let For::Reading = what {
+                    (0..LOOKS_PER_READ).any(|_| !self.connection.is_quiet());
+                }
+                // A read or write that finds nothing is a look, too.
                 self.looks += 1;
                 if self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
                     self.check_late()?;

@@ -64,7 +64,9 @@ impl Pattern {
                 "message {number} has {found} bytes and not {size}"
             )));
         }
-        if size <= SMALL_WINDOW {
+        if self.stride >= WINDOW {
+            self.check_words::<WORD>(message, number, size)
+        } else if size <= SMALL_WINDOW {
             self.check_words::<SMALL_WINDOW>(message, number, size)
         } else {
             self.check_words::<WINDOW>(message, number, size)
@@ -73,11 +75,10 @@ impl Pattern {
 
     fn check_words<const BYTES: usize>(self, message: &Message<'_>, number: u64, size: usize) -> Result<(), Failure> {
         // Where words are close together all bytes are read, at the speed of a copy.
-        let span = if self.stride < WINDOW { BYTES } else { WORD };
         let (mut window, mut filled) = ([0; BYTES], 0..0);
         for (at, bytes) in self.words(size) {
             if at + bytes > filled.end {
-                filled = at..size.min(at + span);
+                filled = at..size.min(at + BYTES);
                 message.copy_out(at, &mut window[..filled.len()]);
             }
             let found = &window[at - filled.start..][..bytes];
