@@ -26,6 +26,7 @@ macro_rules! contract {
                 a_write_lands_where_it_was_sent,
                 a_write_lands_in_the_landing_area,
                 a_write_gathers_its_pieces,
+                small_writes_land_as_large_ones_do,
                 a_write_may_fill_the_ring,
                 writes_outside_of_the_peers_memory_are_refused_here,
                 order_is_kept_among_writes_and_controls,

@@ -76,6 +76,13 @@ impl Layout {
         (word(self.landing_start - self.ring_offset), word(self.landing_bytes))
     }
 
+    /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring as a whole.
+    pub(super) fn locate_in_ring(&self, address: u64, bytes: usize) -> Option<usize> {
+        let first = usize::try_from(address).ok()?;
+        let end = first.checked_add(bytes)?;
+        (end <= self.ring_bytes).then(|| self.ring_offset + first)
+    }
+
     /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring or in the
     /// landing area as a whole.
     pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<usize> {

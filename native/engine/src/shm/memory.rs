@@ -65,6 +65,22 @@ impl ExposedMemory {
     pub(super) fn queue(&self) -> Queue<'_> {
         self.0.queue()
     }
+
+    /// Puts bytes that came with an entry into the ring, for the peer. False, and nothing is written: that is not inside.
+    pub(super) fn place(&self, address: u64, bytes: &[u8]) -> bool {
+        let Some(offset) = self.0.layout.locate_in_ring(address, bytes.len()) else {
+            return false;
+        };
+        // SAFETY: `locate_in_ring` says that these bytes are inside the ring, and that is inside the mapping, which lives as
+        // long as `self`. The source is memory of this process's own. Nobody holds a reference into a ring: it is copied
+        // out of through raw pointers only, by code that stands the peer's writing there at any moment, of which this is
+        // a part.
+        unsafe {
+            let to = self.0.mapping.base().add(offset).as_ptr();
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        true
+    }
 }
 
 impl Memory for ExposedMemory {
@@ -108,6 +124,11 @@ impl PeerMemory {
     /// The queue that this side fills.
     pub(super) fn queue(&self) -> Queue<'_> {
         self.0.queue()
+    }
+
+    /// Whether so many bytes at `target` are inside its ring.
+    pub(super) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
+        target.key == REGION_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
     }
 
     /// Copies `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring or its

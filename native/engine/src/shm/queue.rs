@@ -37,27 +37,33 @@ pub(crate) struct QueueHeader {
     armed: Apart<AtomicU32>,
 }
 
-/// One cache line: one notice or one control message.
+/// One cache line: one notice, with the bytes of its transfer where they are few, or one control message.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     /// Position + 1 of the entry, stored with Release after `kind` and `words`, loaded with Acquire before them. The
     /// same Release publishes the bytes of the transfer that a notice announces: they were written before it by the
     /// same thread.
     stamp: AtomicU64,
-    /// High half: [`KIND_NOTICE`] or [`KIND_CONTROL`]. Low half: the notice.
+    /// High half: [`KIND_NOTICE`], [`KIND_INLINE`] or [`KIND_CONTROL`]. Low half: the notice.
     kind: AtomicU64,
-    /// The control message, little-endian. Relaxed: ordered by `stamp` and `head`.
+    /// The control message, or the address of a transfer and its bytes; little-endian. Relaxed: ordered by `stamp` and
+    /// `head`.
     words: [AtomicU64; WORDS],
     whole: Witness,
 }
 
-const WORDS: usize = CONTROL_BYTES.div_ceil(8);
+const WORDS: usize = 6;
 const KIND_NOTICE: u64 = 1;
 const KIND_CONTROL: u64 = 2;
+/// A notice whose transfer the consumer puts into its memory itself: a line less that goes from one processor to the other.
+const KIND_INLINE: u64 = 3;
+
+/// Bytes of a transfer that an entry carries, at most.
+pub(crate) const INLINE_BYTES: usize = 8 * (WORDS - 1);
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(CONTROL_BYTES.is_multiple_of(8) && CONTROL_BYTES <= 48);
+    assert!(CONTROL_BYTES.is_multiple_of(8) && CONTROL_BYTES <= 8 * WORDS);
     assert!(size_of::<Entry>() == 64 && align_of::<Entry>() == 64);
     assert!(size_of::<QueueHeader>() == 256 && align_of::<QueueHeader>() == 128);
 };
@@ -101,6 +107,13 @@ pub(crate) enum EntryFault {
         /// What it says.
         said: u64,
     },
+    /// More bytes than an entry carries, or for a place where they must not go.
+    Inline {
+        /// How many.
+        bytes: u32,
+        /// Where they should go.
+        address: u64,
+    },
 }
 
 /// The producing end. One per queue; threads that share it take turns by a mutex of this process.
@@ -125,11 +138,7 @@ impl Producer {
 
     /// Puts an item at the end. Ok(true): the consumer sleeps, ring its doorbell.
     pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, PushError> {
-        if self.tail - self.head >= self.slots {
-            self.look_at_head(queue)?;
-        }
-        let entry = queue.entry(self.tail);
-        entry.whole.writing();
+        let entry = self.next_entry(queue)?;
         match item {
             Completion::Notice(notice) => {
                 let word = u64::from(notice.emit());
@@ -142,16 +151,54 @@ impl Producer {
                 }
             }
         }
+        Ok(self.publish(queue, entry))
+    }
+
+    /// As [`Self::push`], for a notice and the bytes of its transfer, [`INLINE_BYTES`] at most, which belong at `address`.
+    pub(crate) fn push_inline(
+        &mut self,
+        queue: Queue<'_>,
+        notice: Notice,
+        address: u64,
+        source: &[&[u8]],
+    ) -> Result<bool, PushError> {
+        let entry = self.next_entry(queue)?;
+        let mut bytes = [0; INLINE_BYTES];
+        let mut at = 0;
+        for piece in source {
+            bytes[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        let word = u64::from(notice.emit());
+        entry.kind.store(KIND_INLINE << 32 | word, Ordering::Relaxed);
+        entry.words[0].store(address, Ordering::Relaxed);
+        for (word, bytes) in entry.words[1..].iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        Ok(self.publish(queue, entry))
+    }
+
+    fn next_entry<'a>(&mut self, queue: Queue<'a>) -> Result<&'a Entry, PushError> {
+        if self.tail - self.head >= self.slots {
+            self.look_at_head(queue)?;
+        }
+        let entry = queue.entry(self.tail);
+        entry.whole.writing();
+        Ok(entry)
+    }
+
+    /// Whether the consumer sleeps.
+    fn publish(&mut self, queue: Queue<'_>, entry: &Entry) -> bool {
         self.tail += 1;
         entry.stamp.store(self.tail, Ordering::Release);
         // Pairs with the fence in `Consumer::arm`; see `QueueHeader::armed`.
         fence(Ordering::SeqCst);
         let armed = &queue.header.armed.0;
         // Looking first keeps the line shared while the consumer polls.
-        Ok(armed.load(Ordering::Relaxed) == 1
+        armed.load(Ordering::Relaxed) == 1
             && armed
                 .compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok())
+                .is_ok()
     }
 
     fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), PushError> {
@@ -183,8 +230,13 @@ impl Consumer {
         }
     }
 
-    /// Takes the oldest item. Call [`Self::release`] after a batch, so that the producer may use the entries again.
-    pub(crate) fn pop(&self, queue: Queue<'_>) -> Result<Option<Completion>, EntryFault> {
+    /// Takes the oldest item. Call [`Self::release`] after a batch, so that the producer may use the entries again. Bytes
+    /// that it carries are for `place`, with their address; false: they must not go there.
+    pub(crate) fn pop(
+        &self,
+        queue: Queue<'_>,
+        place: impl FnOnce(u64, &[u8]) -> bool,
+    ) -> Result<Option<Completion>, EntryFault> {
         let next = self.next.load(Ordering::Relaxed);
         if !is_ready(queue, next)? {
             return Ok(None);
@@ -193,7 +245,21 @@ impl Consumer {
         entry.whole.reading();
         let kind = entry.kind.load(Ordering::Relaxed);
         let item = match kind >> 32 {
-            KIND_NOTICE => Completion::Notice(Notice::parse(kind as u32).map_err(|_| EntryFault::Kind { said: kind })?),
+            KIND_NOTICE => Completion::Notice(notice_of(kind)?),
+            KIND_INLINE => {
+                let notice = notice_of(kind)?;
+                let address = entry.words[0].load(Ordering::Relaxed);
+                let mut bytes = [0; INLINE_BYTES];
+                for (word, bytes) in entry.words[1..].iter().zip(bytes.as_chunks_mut::<8>().0) {
+                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+                }
+                let carried = bytes.get(..notice.bytes as usize);
+                if !carried.is_some_and(|carried| place(address, carried)) {
+                    let bytes = notice.bytes;
+                    return Err(EntryFault::Inline { bytes, address });
+                }
+                Completion::Notice(notice)
+            }
             KIND_CONTROL => {
                 let mut bytes = [0; CONTROL_BYTES];
                 for (word, bytes) in entry.words.iter().zip(bytes.as_chunks_mut::<8>().0) {
@@ -235,6 +301,10 @@ impl Consumer {
     pub(crate) fn is_quiet(&self, queue: Queue<'_>) -> bool {
         is_ready(queue, self.next.load(Ordering::Relaxed)) == Ok(false)
     }
+}
+
+fn notice_of(kind: u64) -> Result<Notice, EntryFault> {
+    Notice::parse(kind as u32).map_err(|_| EntryFault::Kind { said: kind })
 }
 
 fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {

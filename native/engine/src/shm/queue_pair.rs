@@ -10,7 +10,7 @@ use super::doorbell::{OwnDoorbell, PeerDoorbell};
 use super::layout::{Layout, REGION_KEY};
 use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
-use super::queue::{Consumer, EntryFault, Producer, PushError};
+use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
 use crate::fabric::{Completion, FabricError, Memory, Parameters, QueuePair};
 use crate::primitive::{Mutex, lock};
@@ -118,6 +118,10 @@ pub(super) struct ShmQueuePair {
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), FabricError> {
         let pushed = lock(&self.producer).push(self.peer.memory.queue(), item);
+        self.announce(pushed)
+    }
+
+    fn announce(&self, pushed: Result<bool, PushError>) -> Result<(), FabricError> {
         match pushed {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -153,6 +157,11 @@ impl QueuePair for ShmQueuePair {
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.check_open()?;
+        let bytes = source.iter().map(|piece| piece.len()).sum();
+        if bytes <= INLINE_BYTES && bytes == notice.bytes as usize && self.peer.memory.is_in_ring(target, bytes) {
+            let pushed = lock(&self.producer).push_inline(self.peer.memory.queue(), notice, target.address, source);
+            return self.announce(pushed);
+        }
         self.peer.memory.write(source, target)?;
         self.push(&Completion::Notice(notice))
     }
@@ -170,7 +179,10 @@ impl QueuePair for ShmQueuePair {
         let queue = self.own_memory.queue();
         let mut taken = 0;
         for place in &mut *out {
-            match self.consumer.pop(queue) {
+            match self
+                .consumer
+                .pop(queue, |address, bytes| self.own_memory.place(address, bytes))
+            {
                 Ok(Some(completion)) => *place = completion,
                 Ok(None) => break,
                 // What came before it counts; the fault is still there at the next poll.
@@ -248,6 +260,9 @@ impl Drop for ShmQueuePair {
 fn misbehaved_entry(fault: EntryFault) -> FabricError {
     FabricError::PeerMisbehaved(match fault {
         EntryFault::Stamp { said } => format!("an entry of the receive queue has the impossible stamp {said}"),
+        EntryFault::Inline { bytes, address } => {
+            format!("an entry of the receive queue carries {bytes} bytes for the address {address:#x}")
+        }
         EntryFault::Kind { said } => format!("an entry of the receive queue has the unknown kind {said:#x}"),
     })
 }

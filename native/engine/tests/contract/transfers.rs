@@ -61,6 +61,24 @@ pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
     assert_eq!(read(server.memory(), 0, 11), b"onetwothree");
 }
 
+/// However few they are, and wherever: a fabric may send few bytes another way than many.
+pub fn small_writes_land_as_large_ones_do(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let memory = server.memory();
+    let bytes: Vec<u8> = (1..=72).collect();
+    for count in 1..=bytes.len() {
+        let ring_end = parameters().limits.ring_bytes as usize - count;
+        for offset in [0, 3, ring_end, memory.landing_offset()] {
+            let (front, back) = bytes[..count].split_at(count / 3);
+            client
+                .post_write(&[front, back], memory.remote_address(offset), notice(count))
+                .expect("room");
+            assert_eq!(poll_one(&*server), Completion::Notice(notice(count)));
+            assert_eq!(read(memory, offset, count), bytes[..count], "{count} at {offset}");
+        }
+    }
+}
+
 pub fn a_write_may_fill_the_ring(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();

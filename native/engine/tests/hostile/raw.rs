@@ -129,6 +129,15 @@ impl Words {
         self.set(ENTRIES + 64 * index + 8, kind);
         self.set(ENTRIES + 64 * index, stamp);
     }
+
+    /// Writes an entry that carries so many bytes, all 0xAB, for `address`.
+    pub fn inline(&self, index: usize, bytes: u64, address: u64) {
+        self.set(ENTRIES + 64 * index + 16, address);
+        for word in 3..8 {
+            self.set(ENTRIES + 64 * index + 8 * word, 0xABAB_ABAB_ABAB_ABAB);
+        }
+        self.entry(index, index as u64 + 1, 3 << 32 | bytes);
+    }
 }
 
 impl Words {

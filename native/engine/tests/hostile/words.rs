@@ -68,7 +68,7 @@ fn wild_stamps_are_noticed() {
 
 #[test]
 fn wild_kinds_are_noticed_after_what_came_before() {
-    for kind in [0, 5, 3 << 32, u64::MAX, 1 << 32, (1 << 32) + (1 << 31)] {
+    for kind in [0, 5, 4 << 32, 3 << 32, u64::MAX, 1 << 32, (1 << 32) + (1 << 31)] {
         let hostile = hostile();
         hostile.peers.entry(0, 1, 1 << 32 | 5);
         hostile.peers.entry(1, 2, kind);
@@ -78,6 +78,26 @@ fn wild_kinds_are_noticed_after_what_came_before() {
             misbehaved(hostile.honest.poll(&mut out), "poll");
         }
     }
+}
+
+#[test]
+fn bytes_in_an_entry_go_into_the_ring_or_nowhere() {
+    let hostile = hostile();
+    let end = u64::from(RING_BYTES);
+    hostile.peers.inline(0, 7, end - 7);
+    let mut out = [Completion::Notice(NOTICE); 2];
+    assert_eq!(hostile.honest.poll(&mut out).expect("they fit"), 1);
+    assert_eq!(out[0], Completion::Notice(support::notice(7)));
+    let memory = hostile.honest.memory();
+    assert_eq!(support::read(memory, RING_BYTES as usize - 7, 7), [0xAB; 7]);
+    let landing = memory.landing_offset() as u64;
+    for (bytes, address) in [(7, end - 6), (41, 0), (7, landing), (7, u64::MAX), ((1 << 31) - 1, 0)] {
+        hostile.peers.inline(1, bytes, address);
+        for _ in 0..3 {
+            misbehaved(hostile.honest.poll(&mut out), &format!("{bytes} at {address}"));
+        }
+    }
+    assert_eq!(support::read(memory, landing as usize, 7), [0; 7]);
 }
 
 #[test]

@@ -38,6 +38,39 @@ fn notice(bytes: u32) -> Completion {
     })
 }
 
+/// Where bytes go that no entry carries.
+fn nowhere(_address: u64, _bytes: &[u8]) -> bool {
+    panic!("nothing was carried");
+}
+
+#[test]
+fn bytes_come_out_as_they_went_in() {
+    let held = Held::new(2);
+    let (mut producer, consumer) = (Producer::new(2), Consumer::new());
+    let bytes: Vec<u8> = (1..=INLINE_BYTES as u8).collect();
+    for count in 1..=INLINE_BYTES {
+        let (front, back) = bytes[..count].split_at(count / 2);
+        let notice = Notice {
+            direct: false,
+            bytes: count as u32,
+        };
+        let address = u64::MAX - count as u64;
+        let pushed = producer.push_inline(held.queue(), notice, address, &[front, back]);
+        assert_eq!(pushed, Ok(false));
+        let refused = consumer.pop(held.queue(), |_, _| false);
+        assert_eq!(
+            refused,
+            Err(EntryFault::Inline {
+                bytes: count as u32,
+                address
+            })
+        );
+        let popped = consumer.pop(held.queue(), |at, carried| at == address && carried == &bytes[..count]);
+        assert_eq!(popped, Ok(Some(Completion::Notice(notice))));
+        consumer.release(held.queue());
+    }
+}
+
 #[test]
 fn items_come_out_as_they_went_in_over_many_turns() {
     let held = Held::new(4);
@@ -53,9 +86,9 @@ fn items_come_out_as_they_went_in_over_many_turns() {
         }
         assert_eq!(producer.push(held.queue(), &items[0]), Err(PushError::Full));
         for item in items {
-            assert_eq!(consumer.pop(held.queue()), Ok(Some(item)));
+            assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(item)));
         }
-        assert_eq!(consumer.pop(held.queue()), Ok(None));
+        assert_eq!(consumer.pop(held.queue(), nowhere), Ok(None));
         consumer.release(held.queue());
     }
 }
@@ -65,7 +98,7 @@ fn slots_are_free_only_when_released() {
     let held = Held::new(1);
     let (mut producer, consumer) = (Producer::new(1), Consumer::new());
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
-    assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+    assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
     assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
     consumer.release(held.queue());
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
@@ -80,7 +113,7 @@ fn an_armed_consumer_is_rung_for_once() {
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
     assert_eq!(consumer.arm(held.queue()), Ok(false), "there is something to poll");
     assert_eq!(producer.push(held.queue(), &notice(3)), Ok(false), "nothing was armed");
-    assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+    assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
 }
 
 #[test]
@@ -112,17 +145,17 @@ fn a_stamp_that_cannot_be_is_named() {
     let (mut producer, consumer) = (Producer::new(2), Consumer::new());
     for said in [2, 3, u64::MAX] {
         held.entries[0].stamp.store(said, Ordering::Relaxed);
-        assert_eq!(consumer.pop(held.queue()), Err(EntryFault::Stamp { said }));
+        assert_eq!(consumer.pop(held.queue(), nowhere), Err(EntryFault::Stamp { said }));
         assert_eq!(consumer.arm(held.queue()), Err(EntryFault::Stamp { said }));
     }
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
-        assert_eq!(consumer.pop(held.queue()), Ok(Some(notice(1))));
+        assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
     }
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     assert_eq!(
-        consumer.pop(held.queue()),
+        consumer.pop(held.queue(), nowhere),
         Err(EntryFault::Stamp { said: 0 }),
         "the turn before left 1"
     );
@@ -130,10 +163,13 @@ fn a_stamp_that_cannot_be_is_named() {
 
 #[test]
 fn a_kind_that_cannot_be_is_named() {
-    for said in [0, 3 << 32, u64::MAX, 1 << 32, 1 << 32 | 1 << 31] {
+    for said in [0, 3 << 32, 4 << 32, u64::MAX, 1 << 32, 1 << 32 | 1 << 31] {
         let held = Held::new(2);
         held.entries[0].kind.store(said, Ordering::Relaxed);
         held.entries[0].stamp.store(1, Ordering::Relaxed);
-        assert_eq!(Consumer::new().pop(held.queue()), Err(EntryFault::Kind { said }));
+        assert_eq!(
+            Consumer::new().pop(held.queue(), nowhere),
+            Err(EntryFault::Kind { said })
+        );
     }
 }
