@@ -224,6 +224,8 @@ def add_stream(tests: Any) -> None:
                      help=f"only these series, of {', '.join(stream.SERIES)}")
     own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
     own.add_argument("--direct-bytes", type=size, default="16K", help="dynamic sends smaller messages through the ring")
+    own.add_argument("--stride", type=size, default=64,
+                     help="the receiver looks at a word in so many bytes of each message, and at the last")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
 
 
@@ -233,6 +235,8 @@ def add_fabric(tests: Any) -> None:
     own.set_defaults(run=fabric.run)
     own.add_argument("--polling", type=choices(fabric.POLLING), default=",".join(fabric.POLLING), metavar="WAY,...",
                      help="ways to wait")
+    own.add_argument("--read", action=argparse.BooleanOptionalAction, default=True,
+                     help="the first way to wait once more, with a receiver that reads all bytes")
     own.add_argument("--landing-bytes", type=size, metavar="BYTES", help="size of a landing buffer [the option's default]")
     own.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                      help="TCP and UCX in the same rounds, where they are installed")
@@ -246,8 +250,6 @@ def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: fl
     own.add_argument("--seconds", type=positive, help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
     own.add_argument("--warmup", type=positive, default=warmup, help="seconds of traffic before that")
     own.add_argument("--ring-bytes", type=size, default="512K", help="size of the ring")
-    own.add_argument("--stride", type=size, default=64,
-                     help="the receiver looks at a word in so many bytes of each message, and at the last")
     own.add_argument("--address", metavar="HOST:PORT",
                      help="an rdma-perf server on another host, started there by hand; its address decides the fabric")
     own.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True,

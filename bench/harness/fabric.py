@@ -12,6 +12,8 @@ from .measure import Values
 from .sweep import Figure, Point, Series, Subject
 
 POLLING = ["busy", "reader", "adaptive", "event"]
+# The receiver looks at the first and the last word of a message, or at one of each cache line.
+ENDS, ALL = 1 << 30, 64
 LATENCY = [
     Figure("p50", "latency, median", "us", higher_is_better=False, logarithmic=True),
     Figure("p99", "latency, 99th percentile", "us", higher_is_better=False, logarithmic=True),
@@ -39,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     sizes = options.size or (QUICK_SIZES if options.quick else [1 << exponent for exponent in range(24)])
-    fixed: dict[str, Any] = {**DEFAULTS, "ring_bytes": options.ring_bytes, "seconds": seconds, "warmup": options.warmup,
-                             "stride": options.stride}
+    fixed: dict[str, Any] = {**DEFAULTS, "ring_bytes": options.ring_bytes, "seconds": seconds, "warmup": options.warmup}
     fixed |= {"landing_bytes": options.landing_bytes} if options.landing_bytes else {}
     compared = ["busy", "ucx stream"]
     points = [
@@ -60,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         address = options.address or stack.enter_context(perf.Server(cores[1])).address
 
-        def own(polling: str) -> Subject:
+        def own(polling: str, stride: int) -> Subject:
             def measure(each: Series, point: Point) -> Values:
                 test = "pingpong" if each.name == "latency" else "blast"
-                order = {**fixed, **point.order, "test": test, "polling": polling}
+                order = {**fixed, **point.order, "test": test, "polling": polling, "stride": stride}
                 return perf.measure(address, order, cores[0])[0]
             return measure
 
@@ -76,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
                 return peer(int(point.x), seconds, cores)
             return measure
 
-        subjects = {polling: own(polling) for polling in options.polling}
+        subjects = {polling: own(polling, ENDS) for polling in options.polling}
+        if options.read:
+            subjects |= {f"{polling}, read": own(polling, ALL) for polling in options.polling[:1]}
         subjects |= {name: other(name) for name in dict.fromkeys([*others["latency"], *others["bandwidth"]])}
         shown = {**fixed, "window": WINDOW, "window_bytes": WINDOW_BYTES, "pinned": cores[0] is not None}
         return sheet.measure_and_report(
