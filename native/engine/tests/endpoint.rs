@@ -464,3 +464,41 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
         "nobody listens any more"
     );
 }
+
+/// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not wait for
+/// ever, whatever was advertised too late.
+#[test]
+fn both_sides_may_write_before_they_read() {
+    let plan = FaultPlan {
+        distance: Duration::from_millis(2),
+        ..FaultPlan::default()
+    };
+    let engine = engine(2, Polling::Event);
+    // As much as fits into three quarters of a ring, into several of few buffers, and little.
+    for (landing_buffers, ahead) in [(32, 3), (2, 3), (32, 2), (32, 1)] {
+        let side = Side {
+            landing_buffers,
+            ..Side::default()
+        };
+        let fabric = FaultFabric::new(ShmFabric, plan.clone());
+        let ends = attached(&fabric, [&engine, &engine], [side, side]);
+        let turn = Messages::new(41, &vec![60_000; ahead]);
+        let one_packet = ReadLimit {
+            packets: 1,
+            ..ReadLimit::bytes(usize::MAX)
+        };
+        std::thread::scope(|scope| {
+            for end in &ends {
+                scope.spawn(|| {
+                    for _ in 0..40 {
+                        end.write(&turn.gather(true), usize::MAX).expect("it is up");
+                        for body in turn.bodies() {
+                            let packets = contents::packets(&end.read(one_packet).expect("it is up"));
+                            assert_eq!(&packets, std::slice::from_ref(body));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

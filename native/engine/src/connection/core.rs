@@ -36,6 +36,8 @@ pub(super) struct Core {
     /// Arrivals since the last bulk packet.
     pub(super) since_bulk: u32,
     pub(super) reader_waits: bool,
+    /// The last read has ended, and the reader did not ask to be woken since.
+    pub(super) reader_away: bool,
     /// The reader is to be woken whatever there is.
     pub(super) reader_called: bool,
     pub(super) writer_waits: bool,
@@ -84,6 +86,7 @@ impl Core {
             bulk: false,
             since_bulk: 0,
             reader_waits: false,
+            reader_away: true,
             reader_called: false,
             writer_waits: false,
             writer_called: false,
@@ -235,6 +238,10 @@ impl<B: Buffer> Connection<B> {
 
     /// Posts the control messages that credits allow.
     pub(super) fn flush_controls(&self, core: &mut Core, wakes: &mut Wakes) {
+        if core.writer_waits && core.reader_away {
+            // Who writes now and reads later may be what the peer is, too: its writer must not wait for this reader.
+            core.stream.pass();
+        }
         while core.closed.is_none()
             && core.stream.has_control()
             && let Some(control) = core.stream.poll_control()

@@ -44,6 +44,7 @@ impl<B: Buffer> Connection<B> {
         let mut core = self.core.lock();
         core.posted.in_use = posted;
         core.note_handed_over(reader, kept);
+        core.reader_away = kept;
         if kept {
             self.tally.packets_received.add(&core, 1);
             return (ReadEnd::More, wakes);
@@ -80,6 +81,7 @@ impl<B: Buffer> Connection<B> {
             wakes.merge(self.progress(&mut core));
         };
         self.advertise(&mut core);
+        core.reader_away = true;
         self.flush_controls(&mut core, &mut wakes);
         if matches!(end, ReadEnd::Closed(_)) {
             // Nobody reads on behind the end, but a writer may still wait.
@@ -226,6 +228,7 @@ impl<B: Buffer> Connection<B> {
         let mut wakes = Wakes::default();
         core.polled_by.reader = false;
         core.reader_waits = true;
+        core.reader_away = false;
         self.rest(&mut core, &mut wakes);
         if self.is_readable(&core) {
             core.reader_waits = false;

@@ -161,6 +161,7 @@ impl<B: Buffer> Connection<B> {
         core.writer_waits = true;
         // Asked before arming, so that room makes an event.
         core.fabric_full = self.qp.write_room() == 0;
+        self.flush_controls(&mut core, &mut wakes);
         self.rest(&mut core, &mut wakes);
         if core.closed.is_some() || self.is_writable(&mut core) {
             core.writer_waits = false;
