@@ -36,6 +36,9 @@ pub(crate) struct Receiver {
     /// Length of the stream, once the peer said it.
     end: Option<Seq>,
     answer: Answer,
+    /// The mutation that the model must find: without the answer a sender that saw advertisements too late waits for ever.
+    #[cfg(test)]
+    pub without_late_answer: bool,
 }
 
 /// What the peer, which may be waiting for an advertisement, is to hear.
@@ -43,7 +46,8 @@ pub(crate) struct Receiver {
 enum Answer {
     /// Nothing: it does not wait.
     NotDue,
-    /// It used a buffer of this phase up, and since then nothing was advertised or passed.
+    /// It used a buffer of this phase up, or went on through the ring with advertisements unused, which it may have seen too
+    /// late; since then nothing was advertised or passed.
     Due,
     /// There is nothing to advertise for now.
     Pass,
@@ -65,6 +69,8 @@ impl Receiver {
             adverts_max: remote.adverts,
             end: None,
             answer: Answer::NotDue,
+            #[cfg(test)]
+            without_late_answer: false,
         }
     }
 
@@ -97,7 +103,7 @@ impl Receiver {
     /// The peer wrote `bytes` into the buffer that it must think is next.
     pub fn handle_direct(&mut self, bytes: u32, counters: &mut Counters) -> Result<Arrival, Violation> {
         self.check_end(bytes)?;
-        let fresh = self.advertised > 0 && self.advert_phase == self.phase;
+        let fresh = self.is_advertising();
         let Some(head) = self.receives.front_mut().filter(|_| fresh) else {
             return Err(Violation::DirectUnadvertised);
         };
@@ -144,12 +150,23 @@ impl Receiver {
         if self.phase.is_direct() {
             self.phase = self.phase.next();
             counters.phase_switches_received += 1;
+            let answers = self.advertised > 0 && self.end.is_none() && self.answers_late();
+            self.answer = if answers { Answer::Due } else { Answer::NotDue };
         }
-        self.answer = Answer::NotDue;
         self.ring.write(bytes);
         counters.indirect_transfers_received += 1;
         counters.indirect_bytes_received += u64::from(bytes);
         Ok(Arrival::Ring { bytes })
+    }
+
+    #[cfg(not(test))]
+    fn answers_late(&self) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn answers_late(&self) -> bool {
+        !self.without_late_answer
     }
 
     /// The peer says where its stream ends.
@@ -240,13 +257,18 @@ impl Receiver {
         posted.map(|posted| posted.receive.id)
     }
 
+    /// Whether there is an advertisement that the peer can use, as far as can be told.
+    fn is_advertising(&self) -> bool {
+        self.advertised > 0 && self.advert_phase == self.phase
+    }
+
     /// Whether the first receive that is not advertised may be now.
     pub fn may_advertise(&self) -> bool {
         self.mode != Mode::IndirectOnly
             && self.end.is_none()
             && self.ring.used() == 0
             && self.receives.len() > self.advertised
-            && (self.advertised == 0 || self.advert_phase == self.phase)
+            && (self.advertised == 0 || self.is_advertising())
             && self.advertised < usize::from(self.adverts_max)
     }
 
@@ -277,7 +299,7 @@ impl Receiver {
 
     /// See [`crate::Stream::pass`].
     pub fn pass(&mut self) {
-        if self.answer == Answer::Due && self.receives.is_empty() {
+        if self.answer == Answer::Due && !self.is_advertising() && !self.may_advertise() {
             self.answer = Answer::Pass;
         }
     }

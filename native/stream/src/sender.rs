@@ -55,7 +55,7 @@ impl Transfer {
 
 /// # Invariants
 /// * All of `adverts` are of one phase. While `phase` is direct they are of that phase.
-/// * While `expecting`, `phase` is direct.
+/// * While `expecting` and with no `adverts`, `phase` is direct or `late`.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Sender {
@@ -73,7 +73,10 @@ pub(crate) struct Sender {
     last_phase: Phase,
     last_least: Seq,
     finished: bool,
-    /// A buffer of this phase was used up, and since then the peer has not said that it has no other for now.
+    /// The last advertisement was stale when it arrived, and since then the peer has not said that it has none for now.
+    late: bool,
+    /// The peer's answer is worth a wait: a buffer of this phase was used up, or the ring was full while `late`. Since then
+    /// nothing went into the ring, and the peer has not said that it has none for now.
     expecting: bool,
     /// The mutation that the model must find: without the jump an advertisement meets a wrong byte.
     #[cfg(test)]
@@ -92,6 +95,7 @@ impl Sender {
             last_phase: Phase(0),
             last_least: start,
             finished: false,
+            late: false,
             expecting: false,
             #[cfg(test)]
             without_phase_jump: false,
@@ -131,7 +135,9 @@ impl Sender {
         }
         self.adverts.push_back(advert);
         self.drop_stale(counters);
-        Ok(!self.adverts.is_empty())
+        self.late = self.adverts.is_empty();
+        self.expecting |= self.late && self.ring.free() == 0;
+        Ok(!self.late)
     }
 
     fn remember(&mut self, advert: &Advert, least: Seq) {
@@ -188,6 +194,7 @@ impl Sender {
     /// The peer says that it has nothing to advertise for now. True: that was what a transfer may wait for.
     pub fn handle_pass(&mut self) -> bool {
         let awaited = self.awaits_advert();
+        self.late = false;
         self.expecting = false;
         awaited
     }
@@ -300,12 +307,12 @@ impl Sender {
     /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
         let offset = self.ring.writable().offset;
-        self.expecting = false;
         if self.phase.is_direct() {
             self.phase = self.phase.next();
             counters.phase_switches_sent += 1;
         }
         self.ring.write(bytes);
+        self.expecting = self.late && self.ring.free() == 0;
         self.next = self.next.plus(bytes);
         counters.indirect_transfers_sent += 1;
         counters.indirect_bytes_sent += u64::from(bytes);

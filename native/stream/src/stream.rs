@@ -155,9 +155,10 @@ impl Stream {
         Some(transfer)
     }
 
-    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read: direct transfers
-    /// used up what it had advertised, and it has answered with neither yet. Bulk that goes into the ring instead makes
-    /// all that it is about to advertise stale; to wait for it, offer 0 bytes for the ring.
+    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read, and it is time to
+    /// wait for that: direct transfers used up what it had advertised, or what it advertised came too late and the ring has
+    /// been full, and it has answered with neither yet. Bulk that goes into the ring instead makes all that it is about to
+    /// advertise stale; to wait for it, offer 0 bytes for the ring.
     #[must_use]
     pub fn awaits_advert(&self) -> bool {
         self.sender.awaits_advert()
@@ -228,8 +229,8 @@ impl Stream {
         self.receiver.withdraw()
     }
 
-    /// The caller has read all and offers no buffer for now: a peer that waits for one is told. Call it whenever that is
-    /// so; it does nothing while a receive is posted or nobody waits.
+    /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that waits for
+    /// one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or nobody waits.
     pub fn pass(&mut self) {
         self.receiver.pass();
     }

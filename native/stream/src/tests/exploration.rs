@@ -126,7 +126,7 @@ impl Exploration {
         if state.buffers_posted() < self.setup.buffers[side].len() {
             actions.extend(self.fills.iter().map(|fill| Action::Post { side, fill: *fill }));
         }
-        if self.setup.patient && state.buffers_posted() == 0 {
+        if self.setup.patient {
             actions.push(Action::Pass { side });
         }
         if self.withdraw && state.buffers_posted() > 0 {

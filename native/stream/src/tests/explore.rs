@@ -25,6 +25,7 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
             start: Seq((1 << 32) - 2),
             patient: false,
             without_phase_jump: false,
+            without_late_answer: false,
             without_reserve: false,
         },
         send_max: 2,
@@ -129,6 +130,15 @@ fn a_sender_that_waits_for_buffers_of_both_sorts() {
     explore(Exploration {
         fills: vec![true, false],
         ..patient(one_way(Mode::Dynamic, 2, 1, 3, &[2]))
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_a_receiver_that_never_withdraws() {
+    explore(Exploration {
+        fills: vec![true, false],
+        withdraw: false,
+        ..patient(one_way(Mode::Dynamic, 1, 2, 3, &[2, 1]))
     });
 }
 
@@ -244,6 +254,13 @@ fn without_the_phase_jump_an_advertisement_meets_a_wrong_byte() {
         ),
         promises
     );
+}
+
+#[test]
+fn without_the_answer_to_what_came_too_late_a_sender_waits_for_ever() {
+    let mut broken = patient(one_way(Mode::Dynamic, 1, 1, 3, &[1]));
+    broken.setup.without_late_answer = true;
+    assert_eq!(broken_promises(broken, &["no deadlock"]), ["no deadlock"]);
 }
 
 #[test]

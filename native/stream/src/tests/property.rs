@@ -49,6 +49,7 @@ fn any_setup() -> impl Strategy<Value = Setup> {
             start,
             patient,
             without_phase_jump: false,
+            without_late_answer: false,
             without_reserve: false,
         },
     )
@@ -146,6 +147,7 @@ fn more_than_four_gigabytes_pass_through() {
         start: Seq((1 << 32) - 500),
         patient: false,
         without_phase_jump: false,
+        without_late_answer: false,
         without_reserve: false,
     };
     let mut world = World::new(&setup);

@@ -44,6 +44,7 @@ impl Side {
         let (local, remote) = (setup.limits[side], setup.limits[1 - side]);
         let mut stream = Stream::starting_at(setup.mode, local, remote, setup.start).expect("the setup's limits");
         stream.parts().0.without_phase_jump = setup.without_phase_jump;
+        stream.parts().1.without_late_answer = setup.without_late_answer;
         stream.break_reserve(setup.without_reserve);
         Side {
             stream,

@@ -21,10 +21,12 @@ pub struct Setup {
     pub buffers: [Vec<u32>; 2],
     /// Stream byte to start at.
     pub start: Seq,
-    /// The sender waits for advertisements that it may expect.
+    /// The sender waits for advertisements that it may expect, but for what it wants in the ring whatever there is.
     pub patient: bool,
     /// Break the sender: leave out the phase jump.
     pub without_phase_jump: bool,
+    /// Break the receiver: leave out its answer to a sender that saw advertisements too late.
+    pub without_late_answer: bool,
     /// Break the credits: transfers and controls may take the last one.
     pub without_reserve: bool,
 }
@@ -137,7 +139,7 @@ impl World {
     fn send(&mut self, setup: &Setup, side: usize, offer: Offer) -> Result<bool, Broken> {
         let [sender, receiver] = pair(&mut self.sides, side);
         let left = u32::try_from(setup.bytes[side] - sender.sent).unwrap_or(u32::MAX);
-        let waits = setup.patient && sender.stream.awaits_advert();
+        let waits = setup.patient && offer.direct > 0 && sender.stream.awaits_advert();
         let offer = Offer {
             indirect: if waits { 0 } else { offer.indirect.min(left) },
             direct: offer.direct.min(left),
