@@ -8,7 +8,7 @@ mod message;
 mod pair;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
@@ -17,7 +17,7 @@ use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::Mode;
 use message::Messages;
-use pair::{Conn, Side};
+use pair::{BOUND, Conn, Side};
 
 const ALL: ReadLimit = ReadLimit {
     bytes: usize::MAX,
@@ -30,6 +30,15 @@ fn connected(side: Side) -> (Arc<Conn>, Arc<Conn>) {
     look(&left);
     look(&right);
     (left, right)
+}
+
+/// Far from each other.
+fn far(side: Side) -> (Arc<Conn>, Arc<Conn>) {
+    let plan = FaultPlan {
+        distance: Duration::from_millis(2),
+        ..FaultPlan::default()
+    };
+    pair::connect(&FaultFabric::new(ShmFabric, plan), &side, &side)
 }
 
 /// One look of a polling thread; whom it would tell.
@@ -117,6 +126,36 @@ fn bulk_goes_directly_and_lands_without_a_copy() {
     let received = right.statistics().stream;
     assert_eq!(received.direct_bytes_received, sent.direct_bytes_sent);
     assert_eq!(received.indirect_bytes_received, sent.indirect_bytes_sent);
+}
+
+/// One packet, or nothing.
+fn read_one(connection: &Conn) -> usize {
+    let mut out = Vec::new();
+    let _nobody_to_wake = connection.read(ReadLimit { packets: 1, ..ALL }, &mut out);
+    contents::packets(&out).len()
+}
+
+#[test]
+fn bulk_that_never_pauses_leaves_the_ring_over_a_distance() {
+    let (left, right) = far(Side::default());
+    let messages = Messages::new(31, &[65_000; 400]);
+    let total = messages.gather(true).total();
+    let (mut at, mut packets, mut half) = (0, 0, None);
+    let end = Instant::now() + BOUND;
+    while packets < messages.bodies().len() {
+        assert!(Instant::now() < end, "{at} of {total}");
+        at = write(&left, &messages, at);
+        // One at a time, so that room is told bit by bit: enough for the writer to go on, and too early for it to pause.
+        packets += read_one(&right);
+        if at > total / 2 {
+            half.get_or_insert_with(|| left.statistics().stream);
+        }
+    }
+    let (half, all) = (half.expect("half of it was sent"), left.statistics().stream);
+    assert!(half.indirect_transfers_sent > 0, "nothing was advertised at first");
+    let direct = all.direct_bytes_sent - half.direct_bytes_sent;
+    let indirect = all.indirect_bytes_sent - half.indirect_bytes_sent;
+    assert!(direct > 9 * indirect, "{direct} bytes direct, {indirect} indirect");
 }
 
 #[test]
