@@ -12,6 +12,8 @@ pub struct Gather<'a> {
     /// Stream offset behind each packet, ascending.
     ends: SmallVec<[usize; 2]>,
     total: usize,
+    /// Bytes of the first packet that are on their way already.
+    before: usize,
 }
 
 impl<'a> Gather<'a> {
@@ -21,7 +23,13 @@ impl<'a> Gather<'a> {
             slices: SmallVec::with_capacity(slices),
             ends: SmallVec::with_capacity(packets),
             total: 0,
+            before: 0,
         }
+    }
+
+    /// Of the first packet so many bytes are on their way already: here is the rest of it.
+    pub fn goes_on_behind(&mut self, bytes: usize) {
+        self.before = bytes;
     }
 
     /// Adds bytes to the packet under way.
@@ -69,11 +77,13 @@ impl<'a> Gather<'a> {
         self.ends.partition_point(|&end| end <= at)
     }
 
-    /// Bytes of the packet that `at` lies in.
+    /// Bytes of the packet that `at` lies in, those that are on their way included.
     pub fn packet_at(&self, at: usize) -> usize {
         let index = self.packets_before(at);
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        self.ends.get(index).map_or(0, |end| end - start)
+        self.ends.get(index).map_or(0, |end| match index {
+            0 => end + self.before,
+            _ => end - self.ends[index - 1],
+        })
     }
 
     /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
@@ -153,8 +163,10 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_packet_is_of_its_size() {
-        let gather = packets(&[b"aa", b"cccccccccc"]);
+        let mut gather = packets(&[b"aa", b"cccccccccc"]);
         assert_eq!([0, 1, 2, 11, 12].map(|at| gather.packet_at(at)), [2, 2, 10, 10, 0]);
+        gather.goes_on_behind(7);
+        assert_eq!([0, 1, 2, 11, 12].map(|at| gather.packet_at(at)), [9, 9, 10, 10, 0]);
     }
 
     #[test]

@@ -64,6 +64,10 @@ impl PostedSend {
 
     /// Adds what has not gone, as one packet, of which the slices cover about `max` bytes.
     fn gather<'a>(&'a self, gather: &mut Gather<'a>, max: usize) {
+        if self.sent > 0 {
+            // The first of all, or it would not have gone in part.
+            gather.goes_on_behind(self.sent);
+        }
         let end = gather.total() + self.left();
         let header = self.header();
         gather.push(&header[self.sent.min(header.len())..]);
