@@ -183,6 +183,24 @@ fn near_by_no_more_is_advertised_than_stays_in_a_cache() {
 }
 
 #[test]
+fn bulk_keeps_to_a_ring_that_holds_far_more_than_the_landing_buffers() {
+    let direct = |landing_buffers| {
+        let side = Side {
+            landing_buffers,
+            ..Side::default()
+        };
+        let (left, right) = connected(side);
+        for _ in 0..20 {
+            carry(&left, &right, &Messages::new(6, &[65_000]));
+        }
+        left.statistics().stream.direct_transfers_sent
+    };
+    // 69,632 bytes each, and a ring of 262,144.
+    assert_eq!(direct(1), 0);
+    assert!(direct(2) > 0);
+}
+
+#[test]
 fn landing_buffers_come_back() {
     let (left, right) = connected(Side::default());
     let received = carry(&left, &right, &Messages::new(3, &[65_000; 60]));

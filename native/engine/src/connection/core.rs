@@ -262,7 +262,7 @@ impl<B: Buffer> Connection<B> {
         match self.settings.mode {
             Mode::IndirectOnly => {}
             Mode::Dynamic if core.posted.in_use => self.advertise_posted(core),
-            Mode::Dynamic if !core.bulk => {}
+            Mode::Dynamic if !(core.bulk && self.lands_bulk) => {}
             // With direct_only nothing comes before it is advertised for.
             Mode::Dynamic | Mode::DirectOnly => {
                 let bytes = self.landing.buffer_bytes();
