@@ -293,6 +293,21 @@ fn a_waiting_reader_is_woken_once() {
 }
 
 #[test]
+fn looking_ends_where_nothing_comes_and_finds_what_does() {
+    // The one fabric can say without a lock that nothing has come, the other cannot.
+    let fabrics: [&dyn Fabric; 2] = [&ShmFabric, &FaultFabric::new(ShmFabric, FaultPlan::default())];
+    for fabric in fabrics {
+        let (left, right) = pair::connect(fabric, &Side::default(), &Side::default());
+        let spin = || right.spin(Duration::from_micros(50)).0;
+        assert!(!spin());
+        write(&left, &Messages::new(7, &[10]), 0);
+        assert!(spin());
+        assert_eq!(contents::packets(&read(&right).0).len(), 1);
+        assert!(!spin());
+    }
+}
+
+#[test]
 fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     let (left, right) = connected(Side::default());
     right.set_self_polling();

@@ -267,14 +267,18 @@ impl<B: Buffer> Connection<B> {
         let start = Instant::now();
         let mut wakes = Wakes::default();
         loop {
-            let mut core = self.core.lock();
-            wakes.merge(self.progress(&mut core));
-            if self.is_readable(&core) {
-                return (true, wakes);
-            }
-            drop(core);
-            if (1..LOOKS_PER_YIELD).any(|_| !self.is_quiet()) {
-                continue;
+            for _ in 0..LOOKS_PER_YIELD {
+                let mut core = self.core.lock();
+                wakes.merge(self.progress(&mut core));
+                if self.is_readable(&core) {
+                    return (true, wakes);
+                }
+                drop(core);
+                if (0..QUIET_LOOKS).all(|_| self.is_quiet()) {
+                    break;
+                }
+                // Something came, or this fabric cannot tell.
+                std::hint::spin_loop();
             }
             if start.elapsed() >= duration {
                 return (false, wakes);
@@ -285,7 +289,10 @@ impl<B: Buffer> Connection<B> {
 }
 
 /// Looks between two offers of the processor to other threads.
-const LOOKS_PER_YIELD: u32 = 256;
+const LOOKS_PER_YIELD: u32 = 8;
+
+/// Looks without the lock, where the fabric allows them, before such an offer: about as long as those with it.
+const QUIET_LOOKS: u32 = 256;
 
 impl Core {
     /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.
