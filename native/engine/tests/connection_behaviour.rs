@@ -266,6 +266,40 @@ fn a_blocked_writer_is_woken_when_there_is_room() {
     assert!(left.write(&gather, written.at, usize::MAX).expect("it is up").at > 4_096);
 }
 
+/// Some copy with the connection's lock, some without.
+#[test]
+fn writers_take_turns_and_their_packets_stay_whole() {
+    const THREADS: u64 = 16;
+    const WRITES: u64 = 50;
+    const SIZES: [usize; 5] = [10, 40_000, 2_048, 100, 3_000];
+    let side = Side {
+        ring_bytes: 1 << 25,
+        receive_slots: 4_096,
+        ..Side::default()
+    };
+    let (left, right) = connected(side);
+    let of = |seed| Messages::new(seed, &[SIZES[seed as usize % SIZES.len()]]);
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            let left = &left;
+            scope.spawn(move || {
+                for seed in (first * WRITES..).take(WRITES as usize) {
+                    let one = of(seed);
+                    assert_eq!(write(left, &one, 0), one.gather(true).total());
+                }
+            });
+        }
+    });
+    let mut arrived = contents::packets(&read(&right).0);
+    let mut sent: Vec<_> = (0..THREADS * WRITES)
+        .flat_map(|seed| of(seed).bodies().to_vec())
+        .collect();
+    arrived.sort_unstable();
+    sent.sort_unstable();
+    assert!(arrived == sent, "{} packets of {}", arrived.len(), sent.len());
+    assert_eq!(left.statistics().packets_sent, THREADS * WRITES);
+}
+
 #[test]
 fn a_writer_that_finds_room_need_not_wait() {
     let (left, right) = connected(small());

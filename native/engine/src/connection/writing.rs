@@ -29,7 +29,8 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if std::mem::take(&mut self.core.writing) {
-            self.written.notify_one();
+            // All: whoever is first may write so little that it leaves no flag, and tells nobody.
+            self.written.notify_all();
         }
     }
 }
