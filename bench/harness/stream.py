@@ -12,7 +12,9 @@ from typing import Any
 
 from . import perf, sheet
 from .cases import bytes_text
+from .errors import BenchError
 from .measure import Values
+from .netem import Netem
 from .sweep import Figure, Point, Series, Subject
 
 MODES = ["dynamic", "direct_only", "indirect_only"]
@@ -38,17 +40,24 @@ def run(options: argparse.Namespace) -> int:
     series = [each for name in options.only or SERIES for each in BUILDERS[name](options)]
     fixed = {"polling": options.polling, "ring_bytes": options.ring_bytes, "stride": options.stride}
     notes: list[str] = []
+    if options.netem and not options.address:
+        raise BenchError("--netem delays what goes to another host: name it by --address")
     with contextlib.ExitStack() as stack:
+        netem = stack.enter_context(Netem(options.netem)) if options.netem else None
         address = options.address or stack.enter_context(perf.Server(server_core)).address
 
         def subject(mode: str) -> Subject:
             def measure(_series: Series, point: Point) -> Values:
-                round_trip_s = point.order.get("distance_us", 0) / 1e6
+                distance_us = point.order.get("distance_us", 0)
+                round_trip_s = distance_us / 1e6
+                if netem:
+                    netem.delay(distance_us)
                 order = {
                     "test": "blast", "mode": mode, **fixed, **point.order,
                     "direct_bytes": options.direct_bytes if mode == "dynamic" else 1,
                     "seconds": max(seconds, ROUND_TRIPS * round_trip_s),
                     "warmup": max(options.warmup, 4 * round_trip_s),
+                    "distance_us": 0 if netem else distance_us,
                 }
                 values, said = perf.measure(address, order, client_core)
                 over = f"over {said['server']['fabric']}"
@@ -58,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             return measure
 
         shown: dict[str, Any] = {**fixed, "direct_bytes": options.direct_bytes, "seconds": seconds, "warmup": options.warmup,
-                                 "pinned": client_core is not None}
+                                 "pinned": client_core is not None, "netem": options.netem}
         return sheet.measure_and_report(
             "stream", series, {mode: subject(mode) for mode in MODES}, rounds, shown, notes, options.out, options.chart,
         )

@@ -27,6 +27,16 @@ def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
         return status, document, (Path(directory) / "table.txt").read_text(encoding="utf-8")
 
 
+def refused(*arguments: str) -> str:
+    """What a user hears who asks for something that cannot be."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = cli.main([*arguments, *SHORT_FLAGS])
+    if status == 0:
+        raise AssertionError(f"{arguments} went well")
+    return said.getvalue()
+
+
 class Program(unittest.TestCase):
     def setUp(self) -> None:
         self.server = perf.Server(None)
@@ -91,6 +101,11 @@ class Stream(unittest.TestCase):
         for mode in stream.MODES:
             near, _, far = (measured[mode]["bandwidth"] for measured in rounds)
             self.assertGreater(near, far)
+
+    def test_netem_wants_another_host_and_says_what_it_takes(self) -> None:
+        options = ("stream", "--quick", "--only", "distance", "--netem")
+        self.assertIn("--address", refused(*options, "lo"))
+        self.assertIn("no-such-device", refused(*options, "no-such-device", "--address", "127.0.0.1:1"))
 
 
 class Fabric(unittest.TestCase):
