@@ -71,6 +71,10 @@ const PROGRESS_MAX: usize = 512;
 /// So few bytes are copied with `core` locked: to give it back and take it again would take longer.
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
+/// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
+const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
+const LINE_BYTES: usize = 64;
+
 /// Whole landing buffers advertised together.
 const ADVERTS_AT_A_TIME: usize = 4;
 
@@ -140,11 +144,10 @@ impl<B: Buffer> Connection<B> {
         let mut wakes = Wakes::default();
         if core.closed.is_none() {
             self.tally.polls.add(core, 1);
-            if !self.qp.is_quiet() {
-                self.prefetch_ring(core);
-                if let Err(closed) = self.take_completions(core, &mut wakes) {
-                    self.fail_locked(core, closed, &mut wakes);
-                }
+            if !self.qp.is_quiet()
+                && let Err(closed) = self.take_completions(core, &mut wakes)
+            {
+                self.fail_locked(core, closed, &mut wakes);
             }
             self.flush_controls(core, &mut wakes);
         }
@@ -161,10 +164,19 @@ impl<B: Buffer> Connection<B> {
         wakes
     }
 
-    /// What has come begins, most likely, where the next byte of the ring goes: by the time that it is copied it is here.
-    fn prefetch_ring(&self, core: &Core) {
+    /// A few bytes that have come alone are here by the time that they are copied. Where more come than are read the lines
+    /// are better left to the peer that writes them.
+    #[inline]
+    fn prefetch(&self, core: &Core, notice: Notice) {
+        let bytes = notice.bytes as usize;
+        if notice.direct || bytes > PREFETCHED_BYTES || core.stream.ring_bytes_readable() > 0 {
+            return;
+        }
         let offset = core.stream.ring_writable().offset as usize;
-        prefetch(self.qp.memory().base().cast_const().wrapping_add(offset));
+        let first = self.qp.memory().base().cast_const().wrapping_add(offset);
+        for at in (0..bytes).step_by(LINE_BYTES) {
+            prefetch(first.wrapping_add(at));
+        }
     }
 
     pub(super) fn take_completions(&self, core: &mut Core, wakes: &mut Wakes) -> Result<(), Closed> {
@@ -190,6 +202,7 @@ impl<B: Buffer> Connection<B> {
     }
 
     pub(super) fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Closed> {
+        self.prefetch(core, notice);
         match core
             .stream
             .handle_notice(notice)
