@@ -86,12 +86,12 @@ impl Layout {
     /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring or in the
     /// landing area as a whole.
     pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<usize> {
-        let first = usize::try_from(address).ok()?;
-        let end = first.checked_add(bytes)?;
-        let landing_first = self.landing_start - self.ring_offset;
-        let in_ring = end <= self.ring_bytes;
-        let in_landing = first >= landing_first && end <= landing_first + self.landing_bytes;
-        (in_ring || in_landing).then(|| self.ring_offset + first)
+        if let Some(offset) = self.locate_in_ring(address, bytes) {
+            return Some(offset);
+        }
+        let offset = self.ring_offset.checked_add(usize::try_from(address).ok()?)?;
+        let end = offset.checked_add(bytes)?;
+        (offset >= self.landing_start && end <= self.total_bytes).then_some(offset)
     }
 }
 
