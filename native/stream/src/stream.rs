@@ -257,7 +257,7 @@ impl Stream {
     /// says also what was freed.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
-        if !self.has_control() || !self.credit.allows_control() {
+        if !self.credit.allows_control() {
             return None;
         }
         let body = self.next_body()?;

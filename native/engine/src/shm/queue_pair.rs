@@ -157,8 +157,9 @@ impl QueuePair for ShmQueuePair {
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.check_open()?;
-        let bytes = source.iter().map(|piece| piece.len()).sum();
-        if bytes <= INLINE_BYTES && bytes == notice.bytes as usize && self.peer.memory.is_in_ring(target, bytes) {
+        let bytes = notice.bytes as usize;
+        let is_all = || source.iter().map(|piece| piece.len()).sum::<usize>() == bytes;
+        if bytes <= INLINE_BYTES && is_all() && self.peer.memory.is_in_ring(target, bytes) {
             let pushed = lock(&self.producer).push_inline(self.peer.memory.queue(), notice, target.address, source);
             return self.announce(pushed);
         }
