@@ -98,15 +98,23 @@ connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 6
 
 connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
     Limit = maps:get(connect_timeout_ms, Config),
-    Bounded = Config#{connect_timeout_ms := min(Limit, max(1, finite(Timeout, Limit)))},
-    case inet_rdma_nif:connect(list_to_binary(inet:ntoa(Ip)), Port, Bounded) of
-        {ok, Conn, Id} ->
-            opened(#inet_rdma_socket{conn = Conn, id = Id, port = Port, role = connected, config = Config},
-                   SocketOptions);
+    Bound = min(Limit, max(1, finite(Timeout, Limit))),
+    Address = list_to_binary(inet:ntoa(Ip)),
+    case inet_rdma_nif:connect(maps:get(fabric, Config), Address, Port, 0, Bound, Config) of
+        {ok, Attempt, Id} ->
+            %% The message comes once, whatever the outcome, and what waits for the peer keeps to Bound: no `after` here, so no
+            %% message is left behind.
+            receive {'$inet_rdma', Id, connected} -> ok end,
+            connected(inet_rdma_nif:stream(Attempt), Id, Port, Config, SocketOptions);
         Error ->
             Error
     end;
 connect_to(_Ip, _Port, Error, _Timeout) ->
+    Error.
+
+connected({ok, Conn}, Id, Port, Config, SocketOptions) ->
+    opened(#inet_rdma_socket{conn = Conn, id = Id, port = Port, role = connected, config = Config}, SocketOptions);
+connected(Error, _Id, _Port, _Config, _SocketOptions) ->
     Error.
 
 finite(infinity, Limit) -> Limit;

@@ -284,7 +284,7 @@ call_epmd(Epmd, Function, Arguments) ->
 connect(Node, Ip, Port) ->
     case options() of
         {ok, Config} ->
-            case inet_rdma_nif:connect(list_to_binary(inet:ntoa(Ip)), Port, Config) of
+            case connect_to(Ip, Port, Config) of
                 {ok, Conn, Id} ->
                     log_choice(Node, Conn),
                     #link{conn = Conn, id = Id, config = Config};
@@ -295,6 +295,18 @@ connect(Node, Ip, Port) ->
         {error, Reason} ->
             ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
             ?shutdown2(Node, Reason)
+    end.
+
+connect_to(Ip, Port, #{fabric := Fabric, connect_timeout_ms := Timeout} = Config) ->
+    case inet_rdma_nif:connect(Fabric, list_to_binary(inet:ntoa(Ip)), Port, 0, Timeout, Config) of
+        {ok, Attempt, Id} ->
+            receive {'$inet_rdma', Id, connected} -> ok end,
+            case inet_rdma_nif:stream(Attempt) of
+                {ok, Conn} -> {ok, Conn, Id};
+                Error -> Error
+            end;
+        Error ->
+            Error
     end.
 
 log_choice(Node, Conn) ->

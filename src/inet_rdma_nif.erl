@@ -3,14 +3,16 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([connect/6, expect/5, stream/1, identity/0]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, links/0]).
--export_type([conn/0, listener/0, packets/0]).
+-export_type([attempt/0, conn/0, listener/0, packets/0, token/0]).
 
--nifs([listen/4, accept/2, observe/1, close_listener/1, connect/3, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([connect/6, expect/5, stream/1, identity/0]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -20,6 +22,10 @@
 
 -type conn() :: reference().
 -type listener() :: reference().
+%% A queue pair in the making; it is cancelled when the last term that names it is collected.
+-type attempt() :: reference().
+%% 64 random bits that the two sides of a settlement know; 0: none.
+-type token() :: 0..16#ffffffffffffffff.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
@@ -88,8 +94,20 @@ observe(_Listener) -> not_loaded().
 -spec close_listener(listener()) -> ok.
 close_listener(_Listener) -> not_loaded().
 
--spec connect(Address :: binary(), inet:port_number(), map()) -> {ok, conn(), Id :: pos_integer()} | {error, term()}.
-connect(_Address, _Port, _Config) -> not_loaded().
+-spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+          {ok, attempt(), Id :: pos_integer()} | {error, term()}.
+connect(_Fabric, _Address, _Port, _Token, _TimeoutMs, _Config) -> not_loaded().
+
+-spec expect(shm | verbs, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+          {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, term()}.
+expect(_Fabric, _Address, _Token, _TimeoutMs, _Config) -> not_loaded().
+
+-spec stream(attempt()) -> {ok, conn()} | {error, term()} | waiting.
+stream(_Attempt) -> not_loaded().
+
+-spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
+                      instance := non_neg_integer()}.
+identity() -> not_loaded().
 
 -spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
 addresses(_Conn) -> not_loaded().

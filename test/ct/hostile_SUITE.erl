@@ -75,7 +75,7 @@ bad_greetings(Config) ->
 
 other_version_is_named(Config) ->
     ?assertMatch("ended" ++ _, attack(Config, "other_version")),
-    await_logged(Config, ["version", "999", "1"]),
+    await_logged(Config, ["version", "999", "2"]),
     unharmed(Config).
 
 %% More silent connections than the backlog has places; each loses its place after a while.

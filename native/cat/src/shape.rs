@@ -72,6 +72,7 @@ impl Shape {
             limits: self.limits(),
             landing_bytes: self.landing_bytes() * u32::from(self.buffers),
             connection_id: std::process::id().into(),
+            token: 0,
         }
     }
 

@@ -143,6 +143,7 @@ fn parameters() -> Parameters {
         limits: LIMITS,
         landing_bytes: 16 * 8192,
         connection_id: 1,
+        token: 0,
     }
 }
 

@@ -37,6 +37,7 @@ fn usual() -> Parameters {
         },
         landing_bytes: 256 * 69_632,
         connection_id: 1,
+        token: 0,
     }
 }
 

@@ -26,6 +26,9 @@ pub enum Choice {
 #[derive(Debug, Clone, Copy)]
 pub struct AutoFabric(pub Choice);
 
+/// Why a queue pair that two nodes settled on is over its fabric.
+pub(crate) const SETTLED: &str = "both nodes settled on it";
+
 /// Ports to try where any free one will do: one that is free over one fabric may be taken over the other.
 const TRIES: usize = 20;
 
@@ -42,6 +45,7 @@ impl AutoFabric {
             let route = qp.route();
             (qp, format!("{why}: {route}"))
         };
+        let settled = (parameters.token != 0).then_some(SETTLED);
         match self.0 {
             Choice::Shm if !is_local(to.ip()) => {
                 return Err(FabricError::NoRoute(format!(
@@ -51,11 +55,11 @@ impl AutoFabric {
             }
             Choice::Shm => {
                 let qp = ShmFabric.connect(to, parameters, timeout)?;
-                return Ok(chosen(qp, "the option fabric is shm"));
+                return Ok(chosen(qp, settled.unwrap_or("the option fabric is shm")));
             }
             Choice::Verbs => {
                 let qp = VerbsFabric.connect(to, parameters, timeout)?;
-                return Ok(chosen(qp, "the option fabric is verbs"));
+                return Ok(chosen(qp, settled.unwrap_or("the option fabric is verbs")));
             }
             Choice::Auto => {}
         }
@@ -216,6 +220,10 @@ impl Listener for AutoListener {
         } else {
             self.shm.poll_accept().or_else(|| verbs.poll_accept())
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shm.is_over() || self.verbs.as_ref().is_some_and(|verbs| verbs.is_over())
     }
 
     fn port(&self) -> u16 {

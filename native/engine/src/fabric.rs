@@ -19,6 +19,21 @@ pub struct Parameters {
     pub landing_bytes: u32,
     /// Names this connection on this side (for logs).
     pub connection_id: u64,
+    /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
+    /// [`Parameters::check_token`].
+    pub token: u64,
+}
+
+impl Parameters {
+    /// Fails unless the peer's hello has the token of this side. A listener calls it before it maps memory of the peer or
+    /// makes memory of its own, so a peer without the token costs a file descriptor and no more.
+    pub fn check_token(&self, peer: &Hello) -> Result<(), FabricError> {
+        if peer.token == self.token {
+            Ok(())
+        } else {
+            Err(FabricError::WrongToken)
+        }
+    }
 }
 
 /// Something that a poll found in the receive queue; each used one receive slot, which is posted again already.
@@ -124,6 +139,9 @@ pub struct Counts {
 }
 
 /// Accepts connections. Never blocks: a peer that says nothing costs one bounded slot until its deadline.
+///
+/// With a [`Parameters::token`] other than 0 it is a one-off listener: the first peer with that token takes it, and its
+/// queue pair, or why there is none, is the last thing that [`Self::poll_accept`] gives.
 pub trait Listener: Send {
     /// Readable when [`Self::poll_accept`] may have something.
     fn event_fd(&self) -> BorrowedFd<'_>;
@@ -131,6 +149,9 @@ pub trait Listener: Send {
     fn next_deadline(&self) -> Option<Instant>;
     /// The next ready connection or refused attempt; None: nothing more for now.
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>>;
+    /// True: [`Self::poll_accept`] will give nothing any more, so the listener can be dropped. The peer of a one-off
+    /// listener has been here, or what it listens on has failed.
+    fn is_over(&self) -> bool;
     /// The port that peers connect to.
     fn port(&self) -> u16;
     /// Over which fabrics, in words.
@@ -188,6 +209,9 @@ pub enum FabricError {
     /// The peer said something else than a hello of this version.
     #[error(transparent)]
     Hello(#[from] inet_rdma_stream::WireError),
+    /// The peer's hello has another token than this side.
+    #[error("the peer does not know the token of this settlement")]
+    WrongToken,
     /// Nobody listens there.
     #[error("nobody listens on port {0}")]
     Refused(u16),

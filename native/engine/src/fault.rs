@@ -122,6 +122,10 @@ impl Listener for FaultListener {
         )
     }
 
+    fn is_over(&self) -> bool {
+        self.inner.is_over()
+    }
+
     fn port(&self) -> u16 {
         self.inner.port()
     }

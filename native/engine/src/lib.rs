@@ -2,6 +2,7 @@
 
 mod arrived;
 pub mod assembly;
+pub mod attempt;
 pub mod auto;
 pub mod connection;
 pub mod endpoint;
@@ -15,3 +16,8 @@ mod scheduling;
 pub mod shm;
 mod signals;
 pub mod verbs;
+
+/// The effective user of this process, whom a peer over shm must share.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

@@ -35,6 +35,7 @@ fn an_idle_connection_touches_few_pages() {
         },
         landing_bytes: 32 * 69_632,
         connection_id: 1,
+        token: 0,
     };
     assert_eq!(resident_kib(), 0);
     let (client, server) = pair_of(&ShmFabric, usual, usual);

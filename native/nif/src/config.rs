@@ -32,11 +32,22 @@ pub enum PollingOption {
 }
 
 /// The option `fabric`.
-#[derive(NifUnitEnum, Clone, Copy)]
+#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
 pub enum FabricOption {
     Auto,
     Shm,
     Verbs,
+}
+
+impl FabricOption {
+    /// What it stands for.
+    pub fn fabric(self) -> AutoFabric {
+        AutoFabric(match self {
+            FabricOption::Auto => Choice::Auto,
+            FabricOption::Shm => Choice::Shm,
+            FabricOption::Verbs => Choice::Verbs,
+        })
+    }
 }
 
 /// Over which fabrics bulk goes into landing buffers.
@@ -70,12 +81,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this side brings into a connection.
-    pub fn parameters(&self, connection_id: u64) -> Parameters {
+    /// What this side brings into a connection; a token of 0 is none.
+    pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
             limits: self.limits(),
             landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
             connection_id,
+            token,
         }
     }
 
@@ -121,11 +133,7 @@ impl Config {
 
     /// Which fabrics may be used.
     pub fn fabric(&self) -> AutoFabric {
-        AutoFabric(match self.fabric {
-            FabricOption::Auto => Choice::Auto,
-            FabricOption::Shm => Choice::Shm,
-            FabricOption::Verbs => Choice::Verbs,
-        })
+        self.fabric.fabric()
     }
 
     fn polling(&self) -> Polling {

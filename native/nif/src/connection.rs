@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Wakes};
@@ -177,22 +176,6 @@ fn own(env: Env<'_>, resource: &ResourceArc<ConnectionResource>, pid: LocalPid) 
         // The new owner is dead already.
         resource.close(env);
     }
-}
-
-/// `connect(Address, Port, Config) -> {ok, Conn, Id} | {error, Reason}`: the address as text.
-#[rustler::nif(schedule = "DirtyIo")]
-fn connect<'a>(env: Env<'a>, address: &str, port: u16, config: Config) -> NifResult<Term<'a>> {
-    let ip = address.parse().map_err(|_| rustler::Error::BadArg)?;
-    let id = next_id();
-    let timeout = Duration::from_millis(config.connect_timeout_ms.into());
-    let connected = config
-        .fabric()
-        .connect_because(SocketAddr::new(ip, port), &config.parameters(id), timeout)
-        .and_then(|(qp, why)| establish(env, qp, id, &config, why));
-    Ok(match connected {
-        Ok(resource) => (atoms::ok(), resource, id).encode(env),
-        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
-    })
 }
 
 /// `addresses(Conn) -> {Fabric, none | {Local, LocalPort}, none | {Peer, PeerPort}} | closed`: addresses as text.

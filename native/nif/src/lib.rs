@@ -1,11 +1,14 @@
 //! The native functions of inet_rdma for the BEAM: decode, call the engine, encode. No protocol, no policy.
 //!
-//! No function here blocks or runs longer than its byte cap allows, but `connect`, which runs on a dirty I/O scheduler.
+//! No function here blocks or runs longer than its byte cap allows. What opens listeners or asks for devices takes a few
+//! system calls and runs on a dirty I/O scheduler; what waits for a peer runs on a thread of its own (`attempt`).
 //! A panic becomes an exception of the caller (rustler's boundary), or ends the one connection (polling threads).
 
+mod attempt;
 mod config;
 mod connection;
 mod doctor;
+mod identity;
 mod listener;
 mod packets;
 mod pen;
@@ -26,12 +29,12 @@ mod atoms {
     #![allow(missing_docs, reason = "an atom's name is all there is to say")]
     rustler::atoms! {
         ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4, distribution,
-        event = "$inet_rdma", readable, writable, acceptable, refused,
+        event = "$inet_rdma", readable, writable, acceptable, refused, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none,
         einval, eaddrinuse, etimedout, enobufs,
-        peer_gone, no_route, rejected, peer_misbehaved, wrong_user, bad_hello, version_mismatch, fabric, no_memory, system,
+        peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }
 }
 

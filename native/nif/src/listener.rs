@@ -102,7 +102,7 @@ fn open(
         ports,
         backlog: config.backlog,
         hello_timeout: Duration::from_millis(config.connect_timeout_ms.into()),
-        parameters: config.parameters(id),
+        parameters: config.parameters(id, 0),
     };
     let listener = config.fabric().listen(&options)?;
     let over = listener.over();

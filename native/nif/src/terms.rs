@@ -28,6 +28,7 @@ pub fn fabric_error<'a>(env: Env<'a>, error: &FabricError) -> Term<'a> {
             (atoms::version_mismatch(), theirs, PROTOCOL_VERSION).encode(env)
         }
         FabricError::Hello(other) => (atoms::bad_hello(), other.to_string()).encode(env),
+        FabricError::WrongToken => (atoms::wrong_token(), error.to_string()).encode(env),
         FabricError::Refused(_) => atoms::econnrefused().encode(env),
         FabricError::PortsTaken { .. } => atoms::eaddrinuse().encode(env),
         FabricError::TimedOut => atoms::etimedout().encode(env),

@@ -179,6 +179,7 @@ impl Order {
             limits: self.limits(),
             landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id().into(),
+            token: 0,
         }
     }
 

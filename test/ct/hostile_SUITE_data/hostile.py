@@ -35,7 +35,7 @@ def connect(port):
     return sock
 
 
-def hello(magic=MAGIC, version=1, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
+def hello(magic=MAGIC, version=2, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
     landing = min(pages(ring), 0xFFFFFFFF), 0
     return struct.pack("<8sHHIIHHQQII", magic, version, slots, ring, key, adverts, pad, address, 7, *landing) + tail
 
@@ -73,7 +73,7 @@ GREETINGS = {
     "wrong_magic": lambda: (hello(magic=b"inetrdmb"), [memory(), doorbell()]),
     "other_version": lambda: (hello(version=999), [memory(), doorbell()]),
     "pad_not_zero": lambda: (hello(pad=1), [memory(), doorbell()]),
-    "reserved_not_zero": lambda: (hello(tail=b"\x01" * 8), [memory(), doorbell()]),
+    "token_of_no_settlement": lambda: (hello(tail=b"\x01" * 8), [memory(), doorbell()]),
     "no_descriptors": lambda: (hello(), []),
     "one_descriptor": lambda: (hello(), [memory()]),
     "three_descriptors": lambda: (hello(), [memory(), doorbell(), doorbell()]),

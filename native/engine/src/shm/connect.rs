@@ -30,6 +30,7 @@ pub(super) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> 
             break greeting;
         }
     };
+    parameters.check_token(&greeting.hello)?;
     Ok(own.join(socket, PeerSide::map(greeting)?))
 }
 

@@ -13,7 +13,7 @@ use rustix::net::SocketFlags;
 
 use super::mapping::system;
 use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
-use super::rendezvous::{self, REFUSED_BUSY, REFUSED_GREETING};
+use super::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
 use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
 
 /// Where free ports are looked for when the caller does not care: the range for that of the IANA.
@@ -41,6 +41,8 @@ pub(super) struct ShmListener {
     ready: VecDeque<Result<ShmQueuePair, FabricError>>,
     /// Set while the listening socket is out of the epoll set.
     paused_until: Option<Instant>,
+    /// A one-off listener has met the peer with its token: nobody else gets in.
+    is_taken: bool,
 }
 
 struct Pending {
@@ -62,6 +64,7 @@ impl ShmListener {
             next_number: LISTENING + 1,
             ready: VecDeque::new(),
             paused_until: None,
+            is_taken: false,
         };
         listener.watch(listener.socket.as_fd(), LISTENING)?;
         Ok(listener)
@@ -82,6 +85,9 @@ impl ShmListener {
             return;
         }
         for event in events {
+            if self.is_taken {
+                return;
+            }
             match event.data.u64() {
                 LISTENING => self.take_callers(),
                 number => self.hear(number),
@@ -147,14 +153,17 @@ impl ShmListener {
                 self.pending.insert(number, pending);
             }
             Ok(Some(greeting)) => {
-                let answered = PeerSide::map(greeting).and_then(|peer| self.answer(&pending.socket, peer));
+                let answered = self.answer(&pending.socket, greeting);
                 self.finish(pending.socket, answered);
             }
             Err(error) => self.finish(pending.socket, Err(error)),
         }
     }
 
-    fn answer(&self, socket: &OwnedFd, peer: PeerSide) -> Result<(OwnSide, PeerSide), FabricError> {
+    fn answer(&mut self, socket: &OwnedFd, greeting: Greeting) -> Result<(OwnSide, PeerSide), FabricError> {
+        self.options.parameters.check_token(&greeting.hello)?;
+        self.is_taken = self.options.parameters.token != 0;
+        let peer = PeerSide::map(greeting)?;
         let own = OwnSide::create(&self.options.parameters)?;
         own.greet(socket.as_fd())?;
         Ok((own, peer))
@@ -176,6 +185,9 @@ impl ShmListener {
 
     /// Gives up on peers that have been silent for too long.
     fn expire(&mut self) {
+        if self.is_taken {
+            return;
+        }
         let now = Instant::now();
         let silent: Vec<u64> = self
             .pending
@@ -207,13 +219,17 @@ impl Listener for ShmListener {
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && !self.is_taken {
             self.end_pause();
             self.look();
             self.expire();
         }
         let next = self.ready.pop_front()?;
         Some(next.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_taken && self.ready.is_empty()
     }
 
     fn port(&self) -> u16 {

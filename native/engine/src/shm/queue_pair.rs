@@ -73,6 +73,7 @@ pub(super) fn hello_of(parameters: &Parameters) -> Result<Hello, FabricError> {
         connection_id: parameters.connection_id,
         landing_offset,
         landing_bytes,
+        token: parameters.token,
     })
 }
 

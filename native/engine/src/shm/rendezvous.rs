@@ -49,7 +49,7 @@ pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
 /// Fails unless the process at the other end runs as the same user as this one.
 pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     let theirs = peer_user(socket)?;
-    let ours = rustix::process::geteuid().as_raw();
+    let ours = crate::user();
     if theirs == ours {
         Ok(())
     } else {

@@ -38,6 +38,7 @@ pub(super) fn connect(
     parts.id().connect(&Parts::conduct(&hello)).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
+    parameters.check_token(&peer)?;
     Ok(VerbsQueuePair::new(parts, peer))
 }
 

@@ -30,6 +30,8 @@ pub(super) struct VerbsListener {
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
     /// The connection manager does not answer any more: said once.
     is_broken: bool,
+    /// A one-off listener has met the peer with its token: nobody else gets in.
+    is_taken: bool,
 }
 
 struct Answered {
@@ -50,6 +52,7 @@ impl VerbsListener {
             answered: HashMap::new(),
             ready: VecDeque::new(),
             is_broken: false,
+            is_taken: false,
         })
     }
 
@@ -87,12 +90,16 @@ impl VerbsListener {
     fn handle_request(&mut self, event: Event) {
         let Some(id) = event.request else { return };
         let token = id.token();
+        if self.is_taken {
+            let _ = id.reject(&[REFUSED_BUSY]);
+            return;
+        }
         if self.answered.len() >= usize::from(self.options.backlog) {
             let _ = id.reject(&[REFUSED_BUSY]);
             self.ready.push_back(Err(FabricError::QueueFull));
             return;
         }
-        let peer = match refusal::parse_hello(&event.private_data) {
+        let peer = match self.greeted(&event.private_data) {
             Ok(peer) => peer,
             Err(error) => {
                 let _ = match &error {
@@ -104,6 +111,7 @@ impl VerbsListener {
                 return;
             }
         };
+        self.is_taken = self.options.parameters.token != 0;
         match self.answer(id) {
             Ok(parts) => {
                 let until = Instant::now() + self.options.hello_timeout;
@@ -111,6 +119,13 @@ impl VerbsListener {
             }
             Err(error) => self.ready.push_back(Err(error)),
         }
+    }
+
+    /// The hello of a peer that may get in.
+    fn greeted(&self, private_data: &[u8]) -> Result<Hello, FabricError> {
+        let hello = refusal::parse_hello(private_data)?;
+        self.options.parameters.check_token(&hello)?;
+        Ok(hello)
     }
 
     fn answer(&self, id: CmId) -> Result<Parts, FabricError> {
@@ -169,6 +184,7 @@ fn version_hello() -> Hello {
         connection_id: 0,
         landing_offset: 0,
         landing_bytes: 0,
+        token: 0,
     }
 }
 
@@ -195,6 +211,10 @@ impl Listener for VerbsListener {
         }
         let next = self.ready.pop_front()?;
         Some(next.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_broken || (self.is_taken && self.answered.is_empty() && self.ready.is_empty())
     }
 
     fn port(&self) -> u16 {

@@ -103,6 +103,7 @@ impl Parts {
             connection_id: parameters.connection_id,
             landing_offset: u32::try_from(memory.landing_offset()).unwrap_or(u32::MAX),
             landing_bytes: parameters.landing_bytes,
+            token: parameters.token,
         };
         let parts = Parts {
             life: Life::of(&id, events, &qp)?,

@@ -59,6 +59,7 @@ pub fn parameters() -> Parameters {
         },
         landing_bytes: 10_000,
         connection_id: 7,
+        token: 0,
     }
 }
 

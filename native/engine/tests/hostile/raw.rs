@@ -39,6 +39,7 @@ pub fn hello() -> Hello {
         connection_id: 1,
         landing_offset: 10 * 4_096,
         landing_bytes: 3 * 4_096,
+        token: 0,
     }
 }
 

@@ -61,6 +61,7 @@ impl Side {
             limits: self.limits(),
             landing_bytes: self.landing_bytes * u32::from(self.landing_buffers),
             connection_id: 1,
+            token: 0,
         }
     }
 

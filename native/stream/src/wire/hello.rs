@@ -4,7 +4,7 @@ use super::{RemoteAddress, WireError, check_length, check_zero, read_u16, read_u
 use crate::limits::Limits;
 
 /// The version of the protocol in this crate. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Size of the hello on the wire; fits the private data of an rdma_cm connect request (56 bytes).
 pub const HELLO_BYTES: usize = 56;
@@ -24,7 +24,7 @@ mod field {
     pub const CONNECTION_ID: Field = 32..40;
     pub const LANDING_OFFSET: Field = 40..44;
     pub const LANDING_BYTES: Field = 44..48;
-    pub const RESERVED: Field = 48..56;
+    pub const TOKEN: Field = 48..56;
 }
 
 const MAGIC: [u8; 8] = *b"inetrdma";
@@ -46,6 +46,8 @@ pub struct Hello {
     pub landing_offset: u32,
     /// Size of the landing area in bytes.
     pub landing_bytes: u32,
+    /// Names the settlement that this connection is made for; 0: none.
+    pub token: u64,
 }
 
 impl Hello {
@@ -74,7 +76,6 @@ impl Hello {
         }
         check_length(message, HELLO_BYTES)?;
         check_zero(message, field::PAD, "hello pad")?;
-        check_zero(message, field::RESERVED, "hello reserved")?;
         Ok(Hello {
             ring: RemoteAddress {
                 key: read_u32(message, field::RING_KEY),
@@ -86,6 +87,7 @@ impl Hello {
             connection_id: read_u64(message, field::CONNECTION_ID),
             landing_offset: read_u32(message, field::LANDING_OFFSET),
             landing_bytes: read_u32(message, field::LANDING_BYTES),
+            token: read_u64(message, field::TOKEN),
         })
     }
 
@@ -114,6 +116,7 @@ impl Hello {
         message[field::CONNECTION_ID].copy_from_slice(&self.connection_id.to_le_bytes());
         message[field::LANDING_OFFSET].copy_from_slice(&self.landing_offset.to_le_bytes());
         message[field::LANDING_BYTES].copy_from_slice(&self.landing_bytes.to_le_bytes());
+        message[field::TOKEN].copy_from_slice(&self.token.to_le_bytes());
         message
     }
 }

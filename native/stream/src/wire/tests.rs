@@ -17,6 +17,7 @@ fn hello() -> Hello {
         connection_id: 77,
         landing_offset: 262_144,
         landing_bytes: 65_536,
+        token: 0x1817_1615_1413_1211,
     }
 }
 
@@ -26,8 +27,9 @@ fn any_address() -> impl Strategy<Value = RemoteAddress> {
 
 fn any_hello() -> impl Strategy<Value = Hello> {
     let sizes = (any::<u32>(), any::<u32>(), any::<u32>());
-    (any_address(), sizes, any::<u16>(), any::<u16>(), any::<u64>()).prop_map(
-        |(ring, (ring_bytes, landing_offset, landing_bytes), receive_slots, adverts, connection_id)| Hello {
+    let names = (any::<u64>(), any::<u64>());
+    (any_address(), sizes, any::<u16>(), any::<u16>(), names).prop_map(
+        |(ring, (ring_bytes, landing_offset, landing_bytes), receive_slots, adverts, (connection_id, token))| Hello {
             ring,
             ring_bytes,
             receive_slots,
@@ -35,6 +37,7 @@ fn any_hello() -> impl Strategy<Value = Hello> {
             connection_id,
             landing_offset,
             landing_bytes,
+            token,
         },
     )
 }
@@ -109,7 +112,7 @@ proptest! {
 fn the_hello_lies_as_documented() {
     let mut expected = [0; HELLO_BYTES];
     expected[0..8].copy_from_slice(b"inetrdma");
-    expected[8] = 1;
+    expected[8] = 2;
     expected[11] = 1;
     expected[14] = 4;
     expected[16..20].copy_from_slice(&[1, 2, 3, 4]);
@@ -118,6 +121,7 @@ fn the_hello_lies_as_documented() {
     expected[32] = 77;
     expected[42] = 4;
     expected[46] = 1;
+    expected[48..56].copy_from_slice(&[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
     assert_eq!(hello().emit(), expected);
 }
 
@@ -162,10 +166,10 @@ fn the_other_messages_lie_as_documented() {
 #[test]
 fn a_hello_of_another_version_is_named_even_if_it_is_longer() {
     let mut message = hello().emit().to_vec();
-    message[8] = 2;
-    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 2 }));
+    message[8] = 3;
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 3 }));
     message.extend_from_slice(&[0; 8]);
-    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 2 }));
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 3 }));
 }
 
 #[test]
@@ -186,9 +190,9 @@ fn what_is_no_hello_is_refused_with_its_reason() {
             want: HELLO_BYTES
         })
     );
-    let mut reserved = good;
-    reserved[55] = 1;
-    assert_eq!(Hello::parse(&reserved), Err(WireError::Field("hello reserved")));
+    let mut padded = good;
+    padded[23] = 1;
+    assert_eq!(Hello::parse(&padded), Err(WireError::Field("hello pad")));
 }
 
 #[test]

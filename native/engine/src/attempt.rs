@@ -1,0 +1,205 @@
+//! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread of its own, while its user
+//! does something else.
+//!
+//! The thread does what may block, puts the outcome into the attempt, then calls the user's notifier. It lives as long as the
+//! work does. Signals are blocked in it, and a panic becomes the attempt's error.
+//!
+//! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener is closed.
+//! A thread that connects ends at its deadline at the latest, and then closes the queue pair that nobody wants any more.
+
+mod accept;
+mod connects;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::EventfdFlags;
+
+use crate::fabric::{FabricError, Listener, QueuePair};
+use connects::{CONNECTS, Connect};
+
+pub use connects::CONNECTS_MAX;
+
+/// A queue pair, and why it is over its fabric, in words.
+pub type Outcome = Result<(Box<dyn QueuePair>, String), FabricError>;
+
+/// Tells the user of an attempt that the outcome is there. Called once, on the attempt's thread, unless the attempt is dropped
+/// before; must not block.
+pub type Notify = Box<dyn FnOnce() + Send>;
+
+/// Stack of an attempt's thread, in bytes. The deepest that it calls is librdmacm, which loads a device's library and keeps
+/// path names of 4 KiB on the stack: a dozen of those fit.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// A queue pair in the making. See the module's description.
+#[must_use = "dropping it cancels the attempt"]
+pub struct Attempt {
+    slot: Arc<Slot>,
+}
+
+impl Attempt {
+    /// Calls `connect` on a thread, with the time that it may take. At most [`CONNECTS_MAX`] such calls are under way
+    /// at a time; further ones wait in a queue, and `timeout` counts from now all the same: an attempt whose time passes
+    /// in the queue ends with [`FabricError::TimedOut`].
+    ///
+    /// Err: no thread can be started. `notify` is not called then.
+    pub fn connect(
+        timeout: Duration,
+        connect: impl FnOnce(Duration) -> Outcome + Send + 'static,
+        notify: Notify,
+    ) -> Result<Attempt, FabricError> {
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(notify)),
+            cancelled: None,
+        });
+        let attempt = Attempt {
+            slot: Arc::clone(&slot),
+        };
+        CONNECTS.add(Connect {
+            deadline: deadline(timeout),
+            connect: Box::new(connect),
+            promise: Promise(slot),
+        })?;
+        Ok(attempt)
+    }
+
+    /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not end
+    /// the attempt, but for the one with a one-off listener's token.
+    ///
+    /// Each has a thread, and there is no bound on them. With a bound, nodes that all connect to each other could fill it
+    /// with waits for peers whose own waits for them stand in a queue; nobody would get anywhere until the deadlines. How
+    /// many there are is up to the user, who opens a listener for each.
+    ///
+    /// Err: no thread or no event can be made. `notify` is not called then.
+    pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
+        let cancelled = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| system("creating an event", errno))?;
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(notify)),
+            cancelled: Some(cancelled),
+        });
+        let attempt = Attempt {
+            slot: Arc::clone(&slot),
+        };
+        let deadline = deadline(timeout);
+        start("inet_rdma/accept", move || {
+            let promise = Promise(slot);
+            promise.keep(|slot| accept::accept(listener, deadline, slot));
+        })?;
+        Ok(attempt)
+    }
+
+    /// The outcome, once. None: not there yet, the notifier tells.
+    pub fn take(&self) -> Option<Outcome> {
+        let mut state = self.slot.state.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(outcome) => Some(outcome),
+            State::Taken | State::Cancelled => Some(Err(FabricError::Broken(
+                "the queue pair of this attempt was taken already".to_owned(),
+            ))),
+            pending @ State::Pending(_) => {
+                *state = pending;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let before = std::mem::replace(&mut *self.slot.state.lock(), State::Cancelled);
+        if let (State::Pending(_), Some(event)) = (&before, &self.slot.cancelled) {
+            // The counter is 0 until now, so there is room.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What the user's handle and the thread share.
+struct Slot {
+    state: Mutex<State>,
+    /// Readable once the attempt is cancelled. None: nobody waits on it. One descriptor for each awaited peer, which has
+    /// three or more for its listener, too.
+    cancelled: Option<OwnedFd>,
+}
+
+enum State {
+    Pending(Notify),
+    Done(Outcome),
+    Taken,
+    Cancelled,
+}
+
+impl Slot {
+    fn is_cancelled(&self) -> bool {
+        matches!(*self.state.lock(), State::Cancelled)
+    }
+
+    /// Readable once the attempt is cancelled.
+    fn cancelled_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cancelled.as_ref().map(|event| event.as_fd())
+    }
+}
+
+/// The thread's end of an attempt: it owes an outcome.
+struct Promise(Arc<Slot>);
+
+impl Promise {
+    /// Does the work, unless nobody waits for it any more. The notifier is called after the outcome is there; what is
+    /// not wanted is closed here.
+    fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
+        if self.0.is_cancelled() {
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&self.0))).unwrap_or_else(|_| {
+            Err(FabricError::Broken(
+                "the thread that made this connection panicked; stderr says where".to_owned(),
+            ))
+        });
+        let notify = {
+            let mut state = self.0.state.lock();
+            match std::mem::replace(&mut *state, State::Cancelled) {
+                State::Pending(notify) => {
+                    *state = State::Done(outcome);
+                    notify
+                }
+                cancelled => {
+                    *state = cancelled;
+                    return;
+                }
+            }
+        };
+        // The thread may have others to serve.
+        let _ = catch_unwind(AssertUnwindSafe(notify));
+    }
+}
+
+/// Starts a thread with all signals blocked: they are the business of the process's own threads.
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
+    let _blocked = crate::signals::block_all();
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_BYTES);
+    match thread.spawn(run) {
+        Ok(_detached) => Ok(()),
+        Err(error) => Err(FabricError::System {
+            doing: "starting a thread that connects",
+            error,
+        }),
+    }
+}
+
+/// The point in time; so far away that it never comes where the timeout is longer than that.
+fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(Duration::from_secs(1 << 30))
+}
+
+fn system(doing: &'static str, errno: rustix::io::Errno) -> FabricError {
+    FabricError::System {
+        doing,
+        error: errno.into(),
+    }
+}

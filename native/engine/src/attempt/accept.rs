@@ -1,0 +1,45 @@
+//! Waiting for one peer.
+
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::{Outcome, Slot, system};
+use crate::auto::SETTLED;
+use crate::fabric::{FabricError, Listener};
+
+/// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it returns.
+pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &Slot) -> Outcome {
+    loop {
+        match listener.poll_accept() {
+            Some(Ok(qp)) => {
+                let why = format!("{SETTLED}: {}", qp.route());
+                return Ok((qp, why));
+            }
+            Some(Err(error)) if listener.is_over() => return Err(error),
+            // A stranger was refused; there may be more to look at.
+            Some(Err(_)) => {}
+            None => wait(&*listener, deadline, slot)?,
+        }
+        if Instant::now() >= deadline || slot.is_cancelled() {
+            return Err(FabricError::TimedOut);
+        }
+    }
+}
+
+/// Waits until there is something to look at.
+fn wait(listener: &dyn Listener, deadline: Instant, slot: &Slot) -> Result<(), FabricError> {
+    let wake = listener.next_deadline().map_or(deadline, |next| next.min(deadline));
+    let left = Timespec::try_from(wake.saturating_duration_since(Instant::now())).ok();
+    let listening = PollFd::from_borrowed_fd(listener.event_fd(), PollFlags::IN);
+    let mut fds = vec![listening];
+    fds.extend(
+        slot.cancelled_fd()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+    );
+    match rustix::event::poll(&mut fds, left.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(system("waiting for a peer", errno)),
+    }
+}

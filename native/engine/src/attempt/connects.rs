@@ -1,0 +1,137 @@
+//! The threads that connect, and the queue before them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{Outcome, Promise, start};
+use crate::fabric::FabricError;
+
+/// Connects that are under way at a time, each on a thread.
+///
+/// A connect to a peer that does not answer holds its thread until its deadline, so there have to be more threads than a
+/// node has such peers at a time, or the others wait. A waiting thread costs its kernel stack and the touched pages of its
+/// own, some 30 KiB; 32 of them are 1 MiB. The bound is for a node that starts hundreds of connects at a time: each registers
+/// memory, and more threads would only stand in the kernel's queue instead of this one.
+pub const CONNECTS_MAX: usize = 32;
+
+/// A connect that waits or is under way.
+pub(super) struct Connect {
+    pub(super) deadline: Instant,
+    pub(super) connect: Box<dyn FnOnce(Duration) -> Outcome + Send>,
+    pub(super) promise: Promise,
+}
+
+impl Connect {
+    /// Blocks until it is done; in no time if it is too late.
+    fn run(self) {
+        let Connect {
+            deadline,
+            connect,
+            promise,
+        } = self;
+        promise.keep(|_| match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(FabricError::TimedOut),
+            left => connect(left),
+        });
+    }
+}
+
+/// All connects of the process.
+pub(super) static CONNECTS: Connects = Connects {
+    queue: Mutex::new(Queue {
+        waiting: VecDeque::new(),
+        threads: 0,
+        has_timekeeper: false,
+    }),
+    changed: Condvar::new(),
+};
+
+pub(super) struct Connects {
+    queue: Mutex<Queue>,
+    /// The timekeeper has to look again: something was added, or nothing waits any more.
+    changed: Condvar,
+}
+
+struct Queue {
+    /// Oldest first. Only while all threads are at work.
+    waiting: VecDeque<Connect>,
+    threads: usize,
+    /// A thread ends what waits for too long: those at work cannot.
+    has_timekeeper: bool,
+}
+
+impl Connects {
+    /// Starts it, or puts it into the queue. Err: no thread can be started, and none is there that will come round to it.
+    pub(super) fn add(&'static self, connect: Connect) -> Result<(), FabricError> {
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(connect);
+        if queue.threads < CONNECTS_MAX {
+            match start("inet_rdma/connect", || self.work()) {
+                Ok(()) => {
+                    queue.threads += 1;
+                    return Ok(());
+                }
+                Err(error) if queue.threads == 0 => {
+                    queue.waiting.pop_back();
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+        }
+        self.keep_time(&mut queue);
+        Ok(())
+    }
+
+    /// Connects until nothing waits.
+    fn work(&self) {
+        loop {
+            let next = {
+                let mut queue = self.queue.lock();
+                let next = queue.waiting.pop_front();
+                if next.is_none() {
+                    queue.threads -= 1;
+                }
+                if queue.waiting.is_empty() && queue.has_timekeeper {
+                    self.changed.notify_one();
+                }
+                next
+            };
+            match next {
+                Some(connect) => connect.run(),
+                None => return,
+            }
+        }
+    }
+
+    /// Sees to it that what waits ends at its deadline. Without the thread it ends when a place is free.
+    fn keep_time(&'static self, queue: &mut Queue) {
+        if queue.has_timekeeper {
+            self.changed.notify_one();
+        } else {
+            queue.has_timekeeper = start("inet_rdma/expire", || self.expire()).is_ok();
+        }
+    }
+
+    /// Ends what waits for too long, until nothing waits.
+    fn expire(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            let now = Instant::now();
+            if let Some(late) = queue.waiting.iter().position(|connect| connect.deadline <= now) {
+                let late = queue.waiting.remove(late);
+                // The notifier is called without the lock.
+                parking_lot::MutexGuard::unlocked(&mut queue, || late.map(Connect::run));
+                continue;
+            }
+            match queue.waiting.iter().map(|connect| connect.deadline).min() {
+                Some(next) => drop(self.changed.wait_until(&mut queue, next)),
+                None => {
+                    queue.has_timekeeper = false;
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What two nodes compare to learn whether they share a host, its network, and a user.
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
+use rustler::NifMap;
+
+/// Of this VM. What cannot be read is empty, or 0: it is equal to nobody's.
+#[derive(NifMap, Clone)]
+struct Identity {
+    /// The kernel's name for this boot: the same for all containers of a host, and another after each start.
+    boot: String,
+    /// The network namespace: device and inode of its file, 32 bits each. Abstract sockets lead nowhere else.
+    netns: u64,
+    /// The effective user.
+    user: u32,
+    /// A random number of this VM.
+    instance: u64,
+}
+
+/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), instance := integer()}`: read once, so that it
+/// stays the same as long as the VM runs.
+///
+/// The files are the kernel's own, and no disk's: this does not block.
+#[rustler::nif]
+fn identity() -> Identity {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    IDENTITY.get_or_init(read).clone()
+}
+
+fn read() -> Identity {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // The kernel's inode numbers of namespaces have 32 bits.
+    let netns = std::fs::metadata("/proc/self/ns/net").map_or(0, |file| file.dev() << 32 | file.ino());
+    Identity {
+        boot: boot.trim_end().to_owned(),
+        netns,
+        user: inet_rdma_engine::user(),
+        instance: RandomState::new().hash_one(std::process::id()),
+    }
+}
