@@ -423,7 +423,22 @@ getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
 %% Every connection of this node, distribution included, oldest first.
 -spec info() -> [info()].
 info() ->
-    [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()].
+    Native = case inet_rdma_nif:load() of
+                 ok -> inet_rdma_nif:all_statistics();
+                 {error, _} -> []
+             end,
+    [complete(Statistics) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
+
+%% A link that stayed on TCP: its socket's counts.
+stayed({Node, Socket, Why}) ->
+    case inet:getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]) of
+        {ok, [{_, ReceivedCount}, {_, Received}, {_, SentCount}, {_, Sent}, {_, Pending}]} ->
+            [#{node => binary_to_atom(Node), fabric => tcp, why => unicode:characters_to_list(Why), state => up,
+               packets_received => ReceivedCount, bytes_received => Received,
+               packets_sent => SentCount, bytes_sent => Sent, bytes_pending => Pending}];
+        {error, _} ->
+            []
+    end.
 
 %% One connection, or that of a node; undefined: closed here, or there is none:
 %%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
@@ -468,14 +483,23 @@ config(Options) ->
     {SocketOptions, Others} = lists:partition(fun({Key, _}) -> Key =:= active orelse Key =:= packet;
                                                  (_) -> false
                                               end, Options),
-    case inet_rdma_options:node() of
+    case loaded_options(Others) of
         {ok, Node} ->
             case inet_rdma_options:merge(Others, Node) of
-                {ok, Config} -> check_socket_options(SocketOptions, Config#{direct => always});
+                %% A node whose links stay on TCP may have sockets over whichever fabric leads there.
+                {ok, #{fabric := tcp} = Config} -> check_socket_options(SocketOptions, Config#{fabric := auto});
+                {ok, Config} -> check_socket_options(SocketOptions, Config);
                 Error -> Error
             end;
         Error ->
             Error
+    end.
+
+loaded_options(Options) ->
+    case {inet_rdma_nif:load(), lists:member({fabric, tcp}, Options)} of
+        {ok, false} -> inet_rdma_options:node();
+        {ok, true} -> {error, {bad_option, fabric, tcp, "auto, shm or verbs for a socket"}};
+        {Error, _} -> Error
     end.
 
 check_socket_options(SocketOptions, Config) ->

@@ -3,22 +3,21 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect/5, stream/1, identity/0]).
--export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
--export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
+-export([listen/4, accept/2, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
+-export([send/4, recv/4, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-export([own/2, owner/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
--export([statistics/1, all_statistics/0, links/0]).
--export_type([attempt/0, conn/0, listener/0, packets/0, token/0]).
+-export([statistics/1, all_statistics/0, link/3, link_end/1]).
+-export([load/0, is_loaded/0, driver/0, loaded/0]).
+-export_type([attempt/0, conn/0, listener/0, link/0, packets/0, token/0]).
 
--nifs([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect/5, stream/1, identity/0]).
--nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
--nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
+-nifs([listen/4, accept/2, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([connect/6, expect/5, stream/1, identity/0, token/0]).
+-nifs([send/4, recv/4, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-nifs([own/2, owner/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([statistics/1, all_statistics/0, links/0]).
-
--on_load(on_load/0).
+-nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -26,25 +25,69 @@
 -type attempt() :: reference().
 %% 64 random bits that the two sides of a settlement know; 0: none.
 -type token() :: 0..16#ffffffffffffffff.
+-type link() :: reference().
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
 
-%% Runs while the kernel boots, in an embedded release even before there is a code server: neither `file` nor
-%% `application` nor `code` may be needed. The directories that modules are loaded from are known to the primitive
-%% loader at any time; those added later (by Mix, rebar3 or -pa in a script) only to the code server.
-on_load() ->
-    case find(primitive_path()) of
-        {ok, Library} ->
-            erlang:load_nif(Library, 0);
-        error ->
-            case find(code_path()) of
-                {ok, Library} -> erlang:load_nif(Library, 0);
-                error -> {error, {not_found, "priv/" ?LIBRARY ".so is in no application directory of the code path: "
-                                             "build it with make build, mix compile or rebar3 compile"}}
+%% Loads the library, unless it is there: called by whatever needs it first. Runs while the kernel boots, in an embedded release
+%% even before there is a code server: neither `file` nor `application` nor `code` may be needed. The directories that modules
+%% are loaded from are known to the primitive loader at any time; those added later (by Mix, rebar3 or -pa in a script) only
+%% to the code server.
+-spec load() -> ok | {error, term()}.
+load() ->
+    case is_loaded() of
+        true ->
+            ok;
+        false ->
+            case find_library() of
+                {ok, Library} -> load(Library);
+                Error -> Error
             end
     end.
+
+find_library() ->
+    case find(primitive_path()) of
+        {ok, Library} ->
+            {ok, Library};
+        error ->
+            case find(code_path()) of
+                {ok, Library} -> {ok, Library};
+                error -> {error, {not_found, <<"priv/" ?LIBRARY ".so is in no application directory of the code path: "
+                                               "build it with make build, mix compile or rebar3 compile">>}}
+            end
+    end.
+
+%% The native functions and the driver are in one library, and the driver must find it mapped already: else it would be a second
+%% copy, with connections of its own.
+load(Library) ->
+    case erlang:load_nif(Library, 0) of
+        ok -> load_driver(filename:dirname(Library));
+        {error, {reload, _}} -> load_driver(filename:dirname(Library));
+        {error, {Reason, Text}} -> {error, {Reason, unicode:characters_to_binary(Text)}}
+    end.
+
+%% The first port keeps the driver in memory for good: the library's threads run without any port, too.
+load_driver(Directory) ->
+    case erl_ddll:try_load(Directory, ?LIBRARY, []) of
+        {ok, _} ->
+            Port = open_port({spawn_driver, ?LIBRARY}, []),
+            true = port_close(Port),
+            ok;
+        {error, Reason} ->
+            {error, {driver, unicode:characters_to_binary(erl_ddll:format_error(Reason))}}
+    end.
+
+-spec is_loaded() -> boolean().
+is_loaded() ->
+    try loaded()
+    catch error:{not_loaded, _} -> false
+    end.
+
+%% The driver's name, for open_port/2.
+-spec driver() -> string().
+driver() -> ?LIBRARY.
 
 primitive_path() ->
     {ok, Path} = erl_prim_loader:get_path(),
@@ -88,9 +131,6 @@ listen(_Address, _First, _Last, _Config) -> not_loaded().
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.
 accept(_Listener, _Config) -> not_loaded().
 
--spec observe(listener()) -> ok.
-observe(_Listener) -> not_loaded().
-
 -spec close_listener(listener()) -> ok.
 close_listener(_Listener) -> not_loaded().
 
@@ -109,6 +149,12 @@ stream(_Attempt) -> not_loaded().
                       instance := non_neg_integer()}.
 identity() -> not_loaded().
 
+-spec token() -> token().
+token() -> not_loaded().
+
+-spec verbs_addresses([binary()]) -> {ok, [binary()]} | {error, binary()}.
+verbs_addresses(_Addresses) -> not_loaded().
+
 -spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
 addresses(_Conn) -> not_loaded().
 
@@ -126,9 +172,6 @@ send(_Conn, _Packets, _Offset, _MaxBytes) -> not_loaded().
           {ok | more, [binary()]} | empty | {error, term(), [binary()]}.
 recv(_Conn, _MaxBytes, _MaxPackets, _Exact) -> not_loaded().
 
--spec spin(conn(), Microseconds :: non_neg_integer()) -> boolean().
-spin(_Conn, _Microseconds) -> not_loaded().
-
 -spec arm(conn()) -> boolean().
 arm(_Conn) -> not_loaded().
 
@@ -138,14 +181,11 @@ arm_writer(_Conn) -> not_loaded().
 -spec disarm(conn()) -> ok.
 disarm(_Conn) -> not_loaded().
 
--spec self_polling(conn()) -> ok.
-self_polling(_Conn) -> not_loaded().
-
--spec framing(conn(), raw | length4 | distribution, PacketMaxBytes :: pos_integer()) ->
+-spec framing(conn(), raw | length4, PacketMaxBytes :: pos_integer()) ->
           ok | {error, einval | closed}.
 framing(_Conn, _Framing, _PacketMaxBytes) -> not_loaded().
 
--spec framing(conn()) -> raw | length4 | distribution.
+-spec framing(conn()) -> raw | length4.
 framing(_Conn) -> not_loaded().
 
 -spec active(conn(), term(), passive | once | infinity | non_neg_integer()) -> ok | {error, einval}.
@@ -160,9 +200,6 @@ own(_Conn, _Pid) -> not_loaded().
 -spec owner(conn()) -> pid() | closed.
 owner(_Conn) -> not_loaded().
 
--spec tick(conn()) -> ok | {error, term()}.
-tick(_Conn) -> not_loaded().
-
 -spec finish(conn()) -> ok | {error, term()}.
 finish(_Conn) -> not_loaded().
 
@@ -171,12 +208,6 @@ stop_reading(_Conn) -> not_loaded().
 
 -spec close(conn()) -> ok.
 close(_Conn) -> not_loaded().
-
--spec packets(conn()) -> {Received :: non_neg_integer(), Sent :: non_neg_integer()} | closed.
-packets(_Conn) -> not_loaded().
-
--spec label(conn(), binary()) -> ok.
-label(_Conn, _Node) -> not_loaded().
 
 -spec post_send(conn(), term(), reference(), [binary()]) -> ok | {error, term()}.
 post_send(_Conn, _Socket, _Ref, _Binaries) -> not_loaded().
@@ -196,8 +227,15 @@ statistics(_Conn) -> not_loaded().
 -spec all_statistics() -> [map()].
 all_statistics() -> not_loaded().
 
--spec links() -> non_neg_integer().
-links() -> not_loaded().
+-spec link(attempt(), Node :: binary(), map()) ->
+          {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, term()}.
+link(_Attempt, _Node, _Config) -> not_loaded().
+
+-spec link_end(link()) -> up | term().
+link_end(_Link) -> not_loaded().
+
+-spec loaded() -> true.
+loaded() -> not_loaded().
 
 not_loaded() ->
     erlang:nif_error({not_loaded, ?MODULE}).

@@ -12,17 +12,20 @@
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}.
 -type type() :: {integer, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
 
+-define(LOAD_MS, 1000).
+
 %% key, type, default.
 -spec list() -> [{atom(), type(), term()}].
 list() ->
-    [{fabric,             {one_of, [auto, shm, verbs]},                         auto},
+    [{fabric,             {one_of, [auto, shm, verbs, tcp]},                    auto},
+     {required,           {one_of, [true, false]},                              false},
+     {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
      {receive_slots,      {integer, 16, 32768, "messages"},                     256},
      {landing_buffers,    {integer, 0, 4096, "buffers"},                        256},
      {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
      {direct_bytes,       {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
-     {dist_direct,        {one_of, [auto, true, false]},                        auto},
      {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
      {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
      {spin_us,            {integer, 0, 500, "microseconds"},                    100},
@@ -36,13 +39,30 @@ list() ->
 %% The options of this node: defaults, application environment, command line.
 -spec node() -> {ok, config()} | {error, error()}.
 node() ->
-    %% While the kernel boots the application is not loaded yet; without its .app file there is no environment either.
-    _ = application:load(inet_rdma),
+    ok = load_application(),
     Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- list()]),
     Environment = [Pair || {Key, _} = Pair <- application:get_all_env(inet_rdma), Key =/= included_applications],
     case merge(Environment, Defaults) of
         {ok, Config} -> merge_flags(flags(), Config);
         Error -> Error
+    end.
+
+%% While the kernel boots the application is not loaded yet; without its .app file there is no environment either.
+%% The application controller does not answer while it stops an application, whose stop/1 may be what waits for a link: so
+%% another process asks it, and is not waited for longer than that.
+load_application() ->
+    case application:get_key(inet_rdma, vsn) of
+        {ok, _} ->
+            ok;
+        undefined ->
+            {Loader, Ref} = spawn_monitor(application, load, [inet_rdma]),
+            receive
+                {'DOWN', Ref, process, Loader, _} -> ok
+            after ?LOAD_MS ->
+                exit(Loader, kill),
+                demonitor(Ref, [flush]),
+                ok
+            end
     end.
 
 %% Lays options over a config that was checked before.

@@ -59,10 +59,6 @@ pub enum Framing {
     Raw,
     /// Each packet has a length of four bytes, big-endian, before it.
     Length4,
-    /// As [`Framing::Length4`], for packets of Erlang distribution: only fragments of a message are handed over as they
-    /// landed. From any other packet the VM makes binaries that refer into the packet, which it believes to lie in
-    /// memory of its own; fragments it joins by a copy.
-    Distribution,
 }
 
 /// How much one read may take.
@@ -219,11 +215,10 @@ impl<B: Buffer> Assembly<B> {
         if bytes >= bulk && self.at_boundary() {
             let header = match self.framing {
                 Framing::Raw => (limit.exact == bytes || limit.exact == 0 && bytes <= limit.bytes).then_some(0),
-                Framing::Length4 | Framing::Distribution if bytes < HEADER_BYTES => None,
-                Framing::Length4 | Framing::Distribution => {
+                Framing::Length4 if bytes < HEADER_BYTES => None,
+                Framing::Length4 => {
                     let announced = self.packet_bytes(header_at(&arrived, 0))?;
-                    let may_land = self.framing == Framing::Length4 || is_fragment(&arrived);
-                    (announced + HEADER_BYTES == bytes && may_land).then_some(HEADER_BYTES)
+                    (announced + HEADER_BYTES == bytes).then_some(HEADER_BYTES)
                 }
             };
             if let Some(header) = header {
@@ -417,22 +412,6 @@ impl<B: Buffer> Assembly<B> {
             partial.filled = part;
         }
         Ok(())
-    }
-}
-
-/// Whether a packet of Erlang distribution is one fragment of several ("Distribution Header" in the External Term Format
-/// of the ERTS documentation): version 131, tag 69 (first) or 70 (later), sequence id, and the fragment's number, which
-/// counts down to 1. A message in a single fragment is not joined from parts, so it does not count.
-fn is_fragment(arrived: &Arrived) -> bool {
-    let mut start = [0; 18];
-    if arrived.len() < HEADER_BYTES + start.len() {
-        return false;
-    }
-    arrived.copy_out(HEADER_BYTES, &mut start);
-    match start {
-        [131, 69, rest @ ..] => rest[8..] != 1u64.to_be_bytes(),
-        [131, 70, ..] => true,
-        _ => false,
     }
 }
 

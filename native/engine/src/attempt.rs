@@ -10,6 +10,7 @@
 mod accept;
 mod connects;
 
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -174,6 +175,18 @@ impl Promise {
         };
         // The thread may have others to serve.
         let _ = catch_unwind(AssertUnwindSafe(notify));
+    }
+}
+
+/// A token for a peer that is expected: 64 random bits of the system's, never 0.
+pub fn token() -> u64 {
+    let mut bytes = [0; size_of::<u64>()];
+    // So few bytes come whole, and without waiting once the system is up.
+    let _taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    // Without the system's: seeded by it when the process started, which is hard to guess all the same.
+    match u64::from_ne_bytes(bytes) {
+        0 => RandomState::new().hash_one(Instant::now()) | 1,
+        token => token,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use inet_rdma_engine::attempt::{Attempt, Notify, Outcome};
+use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 use rustler::{Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
@@ -138,6 +138,12 @@ fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>) -> Term<'a> {
         Ok(conn) => (atoms::ok(), conn).encode(env),
         Err(error) => failed(env, &error),
     }
+}
+
+/// `token() -> Token`: 64 random bits of the system's, never 0.
+#[rustler::nif(name = "token")]
+fn token_nif() -> u64 {
+    attempt::token()
 }
 
 fn parse(address: &str) -> NifResult<IpAddr> {

@@ -50,19 +50,10 @@ impl FabricOption {
     }
 }
 
-/// Over which fabrics bulk goes into landing buffers.
-#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
-pub enum DirectOption {
-    Always,
-    Verbs,
-    Never,
-}
-
 /// All options, validated.
 #[derive(NifMap, Clone)]
 pub struct Config {
     pub fabric: FabricOption,
-    pub direct: DirectOption,
     pub mode: ModeOption,
     pub ring_bytes: u32,
     pub receive_slots: u16,
@@ -101,13 +92,8 @@ impl Config {
         }
     }
 
-    /// How a connection over this fabric behaves.
-    pub fn settings(&self, fabric: &str) -> Settings {
-        let lands = match self.direct {
-            DirectOption::Always => true,
-            DirectOption::Verbs => fabric == "verbs",
-            DirectOption::Never => false,
-        };
+    /// How a connection behaves.
+    pub fn settings(&self) -> Settings {
         Settings {
             mode: match self.mode {
                 ModeOption::Dynamic => Mode::Dynamic,
@@ -115,8 +101,7 @@ impl Config {
                 ModeOption::IndirectOnly => Mode::IndirectOnly,
             },
             landing_bytes: self.landing_bytes,
-            // No packet has so many bytes.
-            direct_bytes: if lands { self.direct_bytes as usize } else { usize::MAX },
+            direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.packet_max_bytes as usize,
             busy: self.polling == PollingOption::Busy,
         }

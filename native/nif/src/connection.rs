@@ -10,7 +10,7 @@ use inet_rdma_engine::endpoint::Attachment;
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_engine::verbs::VerbsFabric;
 use parking_lot::Mutex;
-use rustler::{Atom, Binary, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
+use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::config::{Config, engine};
@@ -138,7 +138,7 @@ pub fn establish(
     config: &Config,
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
-    let settings = config.settings(qp.fabric());
+    let settings = config.settings();
     let connection = Connection::new(qp, config.limits(), settings, Framing::Raw)?;
     let connection = Arc::new(connection);
     let subscribers = Arc::new(Subscribers::default());
@@ -153,7 +153,7 @@ pub fn establish(
     posts.set_kicker(attachment.kicker());
     let resource = ResourceArc::new(ConnectionResource {
         id,
-        open: Mutex::new(Some(registry::add(id, connection, why))),
+        open: Mutex::new(Some(registry::add(id, connection, why, String::new()))),
         posts,
         subscribers,
         attachment: Mutex::new(Some(attachment)),
@@ -207,16 +207,7 @@ pub fn closed_error(env: Env<'_>) -> Term<'_> {
     (atoms::error(), atoms::closed()).encode(env)
 }
 
-/// `self_polling(Conn) -> ok`: the reader reads on by itself between a `readable` and the next `arm/1`.
-#[rustler::nif]
-fn self_polling(conn: ResourceArc<ConnectionResource>) -> Atom {
-    if let Some(open) = conn.open() {
-        open.connection().set_self_polling();
-    }
-    atoms::ok()
-}
-
-/// `framing(Conn, raw | length4 | distribution, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
+/// `framing(Conn, raw | length4, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
 /// middle of a packet, or receives are posted.
 #[rustler::nif]
 fn framing<'a>(
@@ -228,7 +219,6 @@ fn framing<'a>(
     let framing = match how {
         raw if raw == atoms::raw() => Framing::Raw,
         length4 if length4 == atoms::length4() => Framing::Length4,
-        distribution if distribution == atoms::distribution() => Framing::Distribution,
         _ => return Err(rustler::Error::BadArg),
     };
     let Some(open) = conn.open() else {
@@ -241,13 +231,12 @@ fn framing<'a>(
     }
 }
 
-/// `framing(Conn) -> raw | length4 | distribution`
+/// `framing(Conn) -> raw | length4`
 #[rustler::nif(name = "framing")]
 fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
     match conn.open().map_or(Framing::Raw, |open| open.connection().framing()) {
         Framing::Raw => atoms::raw(),
         Framing::Length4 => atoms::length4(),
-        Framing::Distribution => atoms::distribution(),
     }
 }
 
@@ -303,15 +292,6 @@ fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
     atoms::ok()
 }
 
-/// `label(Conn, Node) -> ok`: whose connection it is, for `inet_rdma:info/0`.
-#[rustler::nif]
-fn label(conn: ResourceArc<ConnectionResource>, node: Binary<'_>) -> Atom {
-    if let Some(open) = conn.open() {
-        open.label(String::from_utf8_lossy(node.as_slice()).into_owned());
-    }
-    atoms::ok()
-}
-
 /// `own(Conn, Pid) -> ok`: `Pid`'s death closes the connection from now on.
 #[rustler::nif(name = "own")]
 fn own_nif(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Atom {
@@ -326,12 +306,6 @@ fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
         Some((pid, _)) => pid.encode(env),
         None => atoms::closed().encode(env),
     }
-}
-
-/// `tick(Conn) -> ok | {error, Reason}`: a keepalive, ahead of everything that waits.
-#[rustler::nif]
-fn tick<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    done(env, &conn, Connection::tick)
 }
 
 /// `finish(Conn) -> ok | {error, Reason}`: ends the outgoing stream.
@@ -365,13 +339,4 @@ fn close(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
     }
     conn.close(env);
     atoms::ok()
-}
-
-/// `packets(Conn) -> {Received, Sent} | closed`, ticks included.
-#[rustler::nif]
-fn packets<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.open() {
-        Some(open) => open.connection().packets().encode(env),
-        None => atoms::closed().encode(env),
-    }
 }

@@ -155,10 +155,3 @@ fn close_listener(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom
     listener.close(env);
     atoms::ok()
 }
-
-/// `observe(Listener) -> ok`: the caller gets `{'$inet_rdma', Id, {refused, Reason}}` for each peer that is turned away.
-#[rustler::nif]
-fn observe(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
-    *listener.waiting.observer.lock() = Some(env.pid());
-    atoms::ok()
-}

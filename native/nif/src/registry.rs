@@ -1,36 +1,41 @@
 //! All connections of this node, for `inet_rdma:info/0`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
+use inet_rdma_engine::assembly::Buffer;
 use inet_rdma_engine::connection::Connection;
 use parking_lot::Mutex;
 
 use crate::packets::Block;
+use crate::statistics::StatisticsMap;
 
-static ALL: Mutex<BTreeMap<u64, Weak<Registered>>> = Mutex::new(BTreeMap::new());
-/// How many of them are distribution connections: asked for in every turn of a controller, so no lock.
-static LINKS: AtomicUsize = AtomicUsize::new(0);
+static ALL: Mutex<BTreeMap<u64, Weak<dyn Listed>>> = Mutex::new(BTreeMap::new());
 
-/// A connection, and what it is for.
-pub struct Registered {
-    id: u64,
-    connection: Arc<Connection<Block>>,
-    /// Why it is over its fabric.
-    why: String,
-    /// Set: the distribution connection to this node.
-    node: OnceLock<String>,
+/// A connection, whoever uses it.
+pub trait Listed: Send + Sync {
+    /// Its counts and what it is for.
+    fn statistics(&self) -> StatisticsMap;
 }
 
-impl Registered {
+/// A connection, and what it is for.
+pub struct Registered<B = Block> {
+    id: u64,
+    connection: Arc<Connection<B>>,
+    /// Why it is over its fabric.
+    why: String,
+    /// The node at the other end of a distribution link; of a stream nothing.
+    node: String,
+}
+
+impl<B> Registered<B> {
     /// Names it on this node.
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// The stream.
-    pub fn connection(&self) -> &Connection<Block> {
+    pub fn connection(&self) -> &Arc<Connection<B>> {
         &self.connection
     }
 
@@ -39,48 +44,44 @@ impl Registered {
         &self.why
     }
 
-    /// It is the distribution connection to this node, for good.
-    pub fn label(&self, node: String) {
-        if self.node.set(node).is_ok() {
-            LINKS.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// The node at the other end, or nothing.
     pub fn node(&self) -> &str {
-        self.node.get().map_or("", String::as_str)
+        &self.node
     }
 }
 
-impl Drop for Registered {
+impl<B: Buffer + Send + 'static> Listed for Registered<B> {
+    fn statistics(&self) -> StatisticsMap {
+        self.into()
+    }
+}
+
+impl<B> Drop for Registered<B> {
     fn drop(&mut self) {
         ALL.lock().remove(&self.id);
-        if self.node.get().is_some() {
-            LINKS.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
 /// Keeps an eye on a new connection.
-pub fn add(id: u64, connection: Arc<Connection<Block>>, why: String) -> Arc<Registered> {
+pub fn add<B: Buffer + Send + 'static>(
+    id: u64,
+    connection: Arc<Connection<B>>,
+    why: String,
+    node: String,
+) -> Arc<Registered<B>> {
     let registered = Arc::new(Registered {
         id,
         connection,
         why,
-        node: OnceLock::new(),
+        node,
     });
-    ALL.lock().insert(id, Arc::downgrade(&registered));
+    let listed: Weak<Registered<B>> = Arc::downgrade(&registered);
+    ALL.lock().insert(id, listed);
     registered
 }
 
-/// `links() -> Count`: distribution connections of this node.
-#[rustler::nif]
-fn links() -> usize {
-    LINKS.load(Ordering::Relaxed)
-}
-
 /// All that are left, oldest first.
-pub fn all() -> Vec<Arc<Registered>> {
+pub fn all() -> Vec<Arc<dyn Listed>> {
     // Dropping the last reference locks `ALL`: not while it is locked here.
     let known: Vec<_> = ALL.lock().values().cloned().collect();
     known.iter().filter_map(Weak::upgrade).collect()

@@ -1,5 +1,6 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
+use inet_rdma_engine::assembly::Buffer;
 use rustler::{Encoder, Env, NifMap, ResourceArc, Term};
 
 use crate::atoms;
@@ -8,7 +9,7 @@ use crate::registry::{self, Registered};
 
 /// See `inet_rdma:info/1` for what each means.
 #[derive(NifMap)]
-struct StatisticsMap {
+pub struct StatisticsMap {
     id: u64,
     node: String,
     state: String,
@@ -47,8 +48,8 @@ struct StatisticsMap {
     landing_used: u16,
 }
 
-impl From<&Registered> for StatisticsMap {
-    fn from(registered: &Registered) -> Self {
+impl<B: Buffer> From<&Registered<B>> for StatisticsMap {
+    fn from(registered: &Registered<B>) -> Self {
         let connection = registered.connection();
         let all = connection.statistics();
         let stream = all.stream;
@@ -109,6 +110,6 @@ fn statistics<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'
 fn all_statistics() -> Vec<StatisticsMap> {
     registry::all()
         .iter()
-        .map(|registered| registered.as_ref().into())
+        .map(|registered| registered.statistics())
         .collect()
 }

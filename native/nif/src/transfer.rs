@@ -1,7 +1,5 @@
 //! Bytes in both directions, and waiting for them.
 
-use std::time::Duration;
-
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::connection::{ReadEnd, Wakes};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
@@ -127,15 +125,6 @@ fn recv<'a>(
         ReadEnd::Empty => (atoms::ok(), list).encode(env),
         ReadEnd::Closed(closed) => (atoms::error(), terms::closed(env, &closed), list).encode(env),
     })
-}
-
-/// `spin(Conn, Microseconds) -> boolean()`: looks for something to read so long at most (and never over a millisecond).
-#[rustler::nif]
-fn spin(env: Env<'_>, conn: ResourceArc<ConnectionResource>, microseconds: u64) -> bool {
-    let Some(open) = conn.open() else { return false };
-    let (found, wakes) = open.connection().spin(Duration::from_micros(microseconds.min(500)));
-    conn.wake(env, wakes);
-    found
 }
 
 /// `arm(Conn) -> true | false`: true, the caller gets one `readable` when there is something; false, there is.

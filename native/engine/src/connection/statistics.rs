@@ -58,10 +58,14 @@ pub struct Statistics {
 }
 
 impl<B: Buffer> Connection<B> {
-    /// Packets received and sent, ticks included, and bytes that wait to be sent (none: the caller keeps what is not
-    /// written): the three numbers that the distribution's tick looks at.
+    /// Packets received and sent, ticks included: the distribution's supervisor sees by them whether the peer lives.
     pub fn packets(&self) -> (u64, u64) {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())
+    }
+
+    /// Counts a packet whose bytes are written without its borders ([`crate::gather::Gather::end_packet`]).
+    pub fn count_packet_sent(&self) {
+        self.tally.packets_sent.add(&self.core.lock(), 1);
     }
 
     /// All counts.

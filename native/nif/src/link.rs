@@ -1,0 +1,82 @@
+//! A distribution link between its settlement and its port.
+
+use std::sync::Arc;
+
+use inet_rdma_engine::assembly::Framing;
+use inet_rdma_engine::connection::Connection;
+use inet_rdma_engine::fabric::{FabricError, QueuePair};
+use inet_rdma_port::block::Block;
+use inet_rdma_port::links::{self, Carried};
+use rustler::{Encoder, Env, Resource, ResourceArc, Term};
+
+use crate::atoms;
+use crate::attempt::AttemptResource;
+use crate::config::Config;
+use crate::registry::{self, Registered};
+use crate::terms;
+
+/// What `Link` is in Erlang: the connection of a port, readable behind the port's end.
+pub struct LinkResource(Arc<Registered<Block>>);
+
+#[rustler::resource_impl]
+impl Resource for LinkResource {}
+
+impl Drop for LinkResource {
+    fn drop(&mut self) {
+        // A port that never came for it.
+        links::take(self.0.id());
+    }
+}
+
+/// `link(Attempt, Node, Config) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection of an attempt
+/// for a port, which asks for it by `Id`.
+#[rustler::nif]
+fn link<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, node: String, config: Config) -> Term<'a> {
+    let result = match attempt.take() {
+        None => return atoms::waiting().encode(env),
+        Some(result) => result.and_then(|(qp, why)| establish(qp, attempt.id(), why, node, &config)),
+    };
+    match result {
+        Ok(registered) => {
+            let fabric = registered.connection().queue_pair().fabric();
+            let (id, why) = (registered.id(), registered.why().to_owned());
+            (atoms::ok(), ResourceArc::new(LinkResource(registered)), id, fabric, why).encode(env)
+        }
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    }
+}
+
+fn establish(
+    qp: Box<dyn QueuePair>,
+    id: u64,
+    why: String,
+    node: String,
+    config: &Config,
+) -> Result<Arc<Registered<Block>>, FabricError> {
+    let settings = config.settings();
+    let connection = Connection::new(qp, config.limits(), settings, Framing::Length4)?;
+    let registered = registry::add(id, Arc::new(connection), why, node);
+    links::offer(
+        id,
+        Carried {
+            connection: Arc::clone(registered.connection()),
+            listed: Arc::clone(&registered) as _,
+        },
+    );
+    Ok(registered)
+}
+
+/// `link_end(Link) -> up | Reason`: why the connection has ended.
+#[rustler::nif]
+fn link_end<'a>(env: Env<'a>, link: ResourceArc<LinkResource>) -> Term<'a> {
+    match link.0.connection().closed() {
+        None => atoms::up().encode(env),
+        Some(closed) => terms::closed(env, &closed),
+    }
+}
+
+/// `loaded() -> true`: the library is there.
+#[rustler::nif]
+fn loaded() -> bool {
+    true
+}

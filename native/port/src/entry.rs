@@ -1,0 +1,250 @@
+//! The driver's entry: the VM's callbacks, each of which ends here if it panics.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::link::{Fate, Link};
+use crate::links;
+use crate::port::{Packet, Port};
+use crate::sys;
+
+/// The library's file name without its ending: `erl_ddll` finds the driver by it.
+const NAME: &CStr = c"inet_rdma_nif";
+
+/// The exit reason of a port whose connection has ended: the one that inet_tcp's supervisor has.
+const CONNECTION_CLOSED: &CStr = c"connection_closed";
+/// The exit reason of a port that was left by a panic.
+const FAILED: &CStr = c"inet_rdma_failed";
+
+/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers.
+mod command {
+    /// `<<Id:64/native>>`: take the connection with this number.
+    pub const CARRY: u32 = 1;
+    /// Packets may be given to the VM from now on.
+    pub const START: u32 = 2;
+    /// Send a keepalive.
+    pub const TICK: u32 = 3;
+    /// Answers `<<Received:64/native, Sent:64/native, Queued:64/native>>`.
+    pub const PACKETS: u32 = 4;
+    /// The peer's TCP socket has ended.
+    pub const PEER_GONE: u32 = 5;
+}
+
+/// What the driver keeps for a port. The VM runs one callback of a port at a time.
+struct Data {
+    port: sys::ErlDrvPort,
+    /// None: no connection yet.
+    link: RefCell<Option<Link>>,
+    /// A callback panicked: the link's state is not to be trusted.
+    has_failed: Cell<bool>,
+}
+
+/// Runs one callback.
+///
+/// # Safety
+/// `data` must be what [`start`] gave to the VM, `stop` must not have been called for it, and the port's lock must be held: so
+/// it is in every callback of a port.
+unsafe fn callback<R>(data: sys::ErlDrvData, otherwise: R, run: impl FnOnce(Port, &mut Option<Link>) -> (R, Fate)) -> R {
+    // SAFETY: the caller's promise; `Data` is only freed in `stop`.
+    let data_ref = unsafe { &*data.cast::<Data>() };
+    // SAFETY: this is a callback of that port.
+    let port = unsafe { Port::during_callback(data_ref.port) };
+    if data_ref.has_failed.get() {
+        return otherwise;
+    }
+    let done = catch_unwind(AssertUnwindSafe(|| run(port, &mut data_ref.link.borrow_mut())));
+    match done {
+        Ok((result, Fate::Lives)) => result,
+        Ok((result, Fate::Ends)) => {
+            port.dequeue(port.queued_bytes());
+            // The VM may call `stop` from here: `data_ref` is not used below.
+            port.fail(CONNECTION_CLOSED);
+            result
+        }
+        Err(_panic) => {
+            data_ref.has_failed.set(true);
+            port.dequeue(port.queued_bytes());
+            port.fail(FAILED);
+            otherwise
+        }
+    }
+}
+
+unsafe extern "C" fn start(port: sys::ErlDrvPort, _command: *mut c_char) -> sys::ErlDrvData {
+    // SAFETY: this is a callback of that port.
+    unsafe { Port::during_callback(port) }.lock_driver();
+    let data = Box::new(Data {
+        port,
+        link: RefCell::new(None),
+        has_failed: Cell::new(false),
+    });
+    Box::into_raw(data).cast()
+}
+
+unsafe extern "C" fn stop(data: sys::ErlDrvData) {
+    // SAFETY: the VM calls `stop` last and once, with what `start` gave it.
+    let data = unsafe { Box::from_raw(data.cast::<Data>()) };
+    // SAFETY: this is a callback of that port.
+    let port = unsafe { Port::during_callback(data.port) };
+    let Some(mut link) = data.link.into_inner() else { return };
+    let _said_when_it_happened = catch_unwind(AssertUnwindSafe(move || link.close(port)));
+}
+
+unsafe extern "C" fn outputv(data: sys::ErlDrvData, vector: *mut sys::ErlIOVec) {
+    // SAFETY: a callback of the VM.
+    unsafe {
+        callback(data, (), |port, link| {
+            if let Some(link) = link {
+                link.send(port, &Packet::during_callback(vector));
+            }
+            ((), Fate::Lives)
+        });
+    }
+}
+
+unsafe extern "C" fn ready_input(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
+    // SAFETY: a callback of the VM.
+    unsafe {
+        callback(data, (), |port, link| {
+            let fate = link.as_mut().map(|link| link.handle_event(port, descriptor(event)));
+            ((), fate.unwrap_or(Fate::Lives))
+        });
+    }
+}
+
+unsafe extern "C" fn timeout(data: sys::ErlDrvData) {
+    // SAFETY: a callback of the VM.
+    unsafe {
+        callback(data, (), |port, link| {
+            let fate = link.as_mut().map(|link| link.handle_timeout(port));
+            ((), fate.unwrap_or(Fate::Lives))
+        });
+    }
+}
+
+unsafe extern "C" fn flush(data: sys::ErlDrvData) {
+    // SAFETY: a callback of the VM.
+    unsafe {
+        callback(data, (), |port, link| {
+            if let Some(link) = link {
+                link.flush(port);
+            }
+            ((), Fate::Lives)
+        });
+    }
+}
+
+/// Answers are lists of bytes; -1 is the caller's `badarg`.
+unsafe extern "C" fn control(
+    data: sys::ErlDrvData,
+    command: c_uint,
+    buffer: *mut c_char,
+    bytes: usize,
+    answer: *mut *mut c_char,
+    answer_bytes: usize,
+) -> isize {
+    let argument: &[u8] = match bytes {
+        0 => &[],
+        // SAFETY: the VM gives so many bytes.
+        _ => unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), bytes) },
+    };
+    // SAFETY: the VM gives room for so many bytes; an answer that fits is left there.
+    let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
+    // SAFETY: a callback of the VM.
+    unsafe { callback(data, -1, |port, link| (execute(port, link, command, argument, room), Fate::Lives)) }
+}
+
+fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], answer: &mut [u8]) -> isize {
+    match (command, link) {
+        (command::CARRY, link @ None) => {
+            let carried = argument.try_into().ok().and_then(|id| links::take(u64::from_ne_bytes(id)));
+            *link = carried.map(Link::new);
+            if link.is_some() { 0 } else { -1 }
+        }
+        (command::START, Some(link)) => {
+            if link.start(port) {
+                0
+            } else {
+                -1
+            }
+        }
+        // A connection that is over shows in the port's end, which follows.
+        (command::TICK, Some(link)) => {
+            link.tick(port);
+            0
+        }
+        (command::PACKETS, Some(link)) => {
+            let (received, sent) = link.packets();
+            let counts = [received, sent, port.queued_bytes() as u64];
+            for (place, count) in answer.chunks_exact_mut(8).zip(counts) {
+                place.copy_from_slice(&count.to_ne_bytes());
+            }
+            3 * 8
+        }
+        (command::PEER_GONE, Some(link)) => {
+            link.handle_peer_gone(port);
+            0
+        }
+        _ => -1,
+    }
+}
+
+/// May come from any thread, also after `stop`.
+unsafe extern "C" fn stop_select(event: sys::ErlDrvEvent, _reserved: *mut c_void) {
+    let _said_when_it_happened = catch_unwind(|| links::forget(descriptor(event)));
+}
+
+unsafe extern "C" fn emergency_close(data: sys::ErlDrvData) {
+    // SAFETY: a callback of the VM. Its other threads may stand still with locks in hand, so nothing is locked here.
+    let data = unsafe { &*data.cast::<Data>() };
+    if let Ok(link) = data.link.try_borrow()
+        && let Some(link) = &*link
+    {
+        link.disconnect();
+    }
+}
+
+fn descriptor(event: sys::ErlDrvEvent) -> RawFd {
+    event.addr() as RawFd
+}
+
+/// What the VM is told of the driver. It writes to the entry (`handle`, `handle2`), so it is not a constant.
+struct Entry(std::cell::UnsafeCell<sys::ErlDrvEntry>);
+
+// SAFETY: only the VM uses the entry, under its own locks.
+unsafe impl Sync for Entry {}
+
+static ENTRY: Entry = Entry(std::cell::UnsafeCell::new(sys::ErlDrvEntry {
+    init: None,
+    start: Some(start),
+    stop: Some(stop),
+    output: None,
+    ready_input: Some(ready_input),
+    ready_output: None,
+    driver_name: NAME.as_ptr(),
+    finish: None,
+    handle: std::ptr::null_mut(),
+    control: Some(control),
+    timeout: Some(timeout),
+    outputv: Some(outputv),
+    ready_async: None,
+    flush: Some(flush),
+    call: None,
+    unused_event_callback: None,
+    extended_marker: sys::EXTENDED_MARKER,
+    major_version: sys::MAJOR_VERSION as c_int,
+    minor_version: sys::MINOR_VERSION as c_int,
+    driver_flags: sys::USE_PORT_LOCKING | sys::SOFT_BUSY,
+    handle2: std::ptr::null_mut(),
+    process_exit: None,
+    stop_select: Some(stop_select),
+    emergency_close: Some(emergency_close),
+}));
+
+/// Where `erl_ddll` finds the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn driver_init() -> *mut sys::ErlDrvEntry {
+    ENTRY.0.get()
+}

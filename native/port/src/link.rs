@@ -1,0 +1,278 @@
+//! A distribution link: what a port does with its connection.
+//!
+//! Packets leave in the VM's callback `outputv`, each as one transfer, without a process in between. What the peer has no room
+//! for waits in the port's own queue, which keeps the VM's binaries and copies nothing; from [`QUEUE_HIGH_BYTES`] on the port
+//! is busy, and the VM keeps its packets.
+//!
+//! Packets arrive in `ready_input`: the VM's poll set watches the connection's descriptors. After an arrival the port looks on
+//! by itself for a while (see [`crate::looking`]) before it arms the connection, so that a peer that answers at once need not
+//! make a system call.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_engine::gather::Gather;
+
+use crate::block::Block;
+use crate::links::{self, Carried};
+use crate::looking::{Looking, Next};
+use crate::port::{Packet, Port};
+
+/// From this size of the port's queue on the VM keeps its packets. One packet may be larger: it is queued as a whole.
+const QUEUE_HIGH_BYTES: usize = 64 * 1024;
+/// Below this size it gives packets again.
+const QUEUE_LOW_BYTES: usize = 16 * 1024;
+
+/// How much one callback gives to the VM at most; then others have their turn.
+const TURN: ReadLimit = ReadLimit {
+    bytes: 128 * 1024,
+    packets: 256,
+    exact: 0,
+};
+
+/// How long a port that is closed waits for a peer that does not read what is queued.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// How long what the peer has sent may take to arrive once the peer's TCP socket has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Bytes of the length that goes before each packet.
+const HEADER_BYTES: usize = 4;
+
+/// What becomes of the port after a callback.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on.
+    Lives,
+    /// It ends.
+    Ends,
+}
+
+/// One distribution link.
+pub struct Link {
+    carried: Carried,
+    event_fd: RawFd,
+    liveness_fd: RawFd,
+    looking: Looking,
+    is_busy: bool,
+    /// The end of the connection has shown, or the port is closed with bytes queued: past this the port ends, whatever is
+    /// still to come.
+    deadline: Option<Instant>,
+    received: Vec<Received<Block>>,
+}
+
+impl Link {
+    /// The link of a connection that nothing was read from yet. Packets are taken from [`Self::start`] on.
+    pub fn new(carried: Carried) -> Link {
+        let queue_pair = carried.connection.queue_pair();
+        carried.connection.set_self_polling();
+        Link {
+            event_fd: queue_pair.event_fd().as_raw_fd(),
+            liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
+            looking: Looking::new(),
+            is_busy: false,
+            deadline: None,
+            received: Vec::new(),
+            carried,
+        }
+    }
+
+    /// The VM knows the port as the link to its node: packets may be given to it. Before that they would be lost.
+    pub fn start(&mut self, port: Port) -> bool {
+        for fd in [self.event_fd, self.liveness_fd] {
+            links::keep(fd, &self.carried.connection);
+            if !port.watch(fd) {
+                links::forget(fd);
+                return false;
+            }
+        }
+        // What came before the descriptors were watched.
+        port.set_timer(0);
+        true
+    }
+
+    /// The VM has a packet for the peer.
+    pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
+        let connection = &*self.carried.connection;
+        let header = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
+        let mut sent = 0;
+        if port.queued_bytes() == 0 {
+            let mut gather = Gather::with_capacity(4, 1);
+            gather.push(&header);
+            packet.pieces().for_each(|piece| gather.push(piece));
+            gather.end_packet();
+            match connection.write(&gather, 0, usize::MAX) {
+                Ok(written) => {
+                    if written.at == gather.total() {
+                        return;
+                    }
+                    sent = written.at;
+                }
+                Err(_) => {
+                    // The connection is over, and what was read before its end is given to the VM first.
+                    port.set_timer(0);
+                    return;
+                }
+            }
+        }
+        // What is left of it goes out of the queue, where packets have no borders: counted here.
+        connection.count_packet_sent();
+        if sent < HEADER_BYTES {
+            port.enqueue(&header[sent..]);
+        }
+        port.enqueue_packet(packet, sent.saturating_sub(HEADER_BYTES));
+        self.send_queued(port);
+    }
+
+    /// Sends what is queued, as far as the peer has room; then its next room is an event.
+    fn send_queued(&mut self, port: Port) {
+        let connection = &*self.carried.connection;
+        while port.queued_bytes() > 0 {
+            let written = port.with_queue(|pieces| {
+                let mut gather = Gather::with_capacity(pieces.len(), 0);
+                pieces.iter().for_each(|piece| gather.push(piece));
+                connection.write(&gather, 0, usize::MAX)
+            });
+            let Ok(written) = written else {
+                // Nobody takes it any more; the end itself is found by the next look.
+                port.dequeue(port.queued_bytes());
+                port.set_timer(0);
+                break;
+            };
+            port.dequeue(written.at);
+            if written.blocked && connection.arm_writer().0 {
+                break;
+            }
+        }
+        let queued = port.queued_bytes();
+        if self.is_busy != (queued > if self.is_busy { QUEUE_LOW_BYTES } else { QUEUE_HIGH_BYTES }) {
+            self.is_busy = !self.is_busy;
+            port.set_busy(self.is_busy);
+        }
+    }
+
+    /// One of the descriptors is readable.
+    pub fn handle_event(&mut self, port: Port, fd: RawFd) -> Fate {
+        if fd == self.liveness_fd {
+            let _wakes = self.carried.connection.handle_liveness();
+        } else {
+            self.carried.connection.drain_event();
+        }
+        self.look(port)
+    }
+
+    /// The timer that the last callback set is over.
+    pub fn handle_timeout(&mut self, port: Port) -> Fate {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Fate::Ends;
+        }
+        self.look(port)
+    }
+
+    /// Gives what has arrived to the VM, and decides when to look again.
+    fn look(&mut self, port: Port) -> Fate {
+        let (end, wakes) = self.carried.connection.read(TURN, &mut self.received);
+        let packets = self.deliver(port);
+        if wakes.writer || port.queued_bytes() > 0 {
+            self.send_queued(port);
+        }
+        match end {
+            ReadEnd::Closed(_) => return Fate::Ends,
+            ReadEnd::More => port.set_timer(0),
+            ReadEnd::Empty => self.wait(port, packets),
+        }
+        Fate::Lives
+    }
+
+    fn wait(&mut self, port: Port, packets: usize) {
+        match self.looking.next(packets) {
+            Next::Look => port.set_timer(0),
+            Next::Arm => {
+                let (armed, wakes) = self.carried.connection.arm();
+                if !armed || wakes.writer {
+                    port.set_timer(0);
+                } else if let Some(deadline) = self.deadline {
+                    port.set_timer(milliseconds_until(deadline));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, port: Port) -> usize {
+        let mut packets = 0;
+        for received in self.received.drain(..) {
+            packets += received.packets();
+            let taken = match &received {
+                Received::Whole(block) => port.deliver(block, 0..block.len()),
+                Received::Batch { bytes, packets } => packets.iter().all(|packet| port.deliver(bytes, packet.clone())),
+                // Links advertise no landing buffers.
+                Received::Landed(..) => false,
+            };
+            if !taken {
+                // The VM has found the peer's bytes to be wrong and is about to end the port.
+                break;
+            }
+        }
+        packets
+    }
+
+    /// Tells the peer that this node lives, ahead of everything that waits. False: the connection is over.
+    pub fn tick(&mut self, port: Port) -> bool {
+        match self.carried.connection.tick() {
+            Ok(wakes) => {
+                if wakes.writer || wakes.reader {
+                    port.set_timer(0);
+                }
+                true
+            }
+            Err(_) => {
+                port.set_timer(0);
+                false
+            }
+        }
+    }
+
+    /// Packets received and sent, ticks included.
+    pub fn packets(&self) -> (u64, u64) {
+        self.carried.connection.packets()
+    }
+
+    /// The peer's TCP socket has ended. What the peer has sent before may still be under way.
+    pub fn handle_peer_gone(&mut self, port: Port) {
+        self.end_within(port, LAST_WORDS);
+    }
+
+    /// The port is closed, by a process or with the VM, and bytes are queued: the peer gets them if it reads in time.
+    pub fn flush(&mut self, port: Port) {
+        self.end_within(port, FLUSH);
+    }
+
+    fn end_within(&mut self, port: Port, time: Duration) {
+        let deadline = Instant::now() + time;
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        // The next look sets the timer to the deadline.
+        port.set_timer(0);
+    }
+
+    /// Ends the connection in order. The peer reads what was sent, then the end.
+    pub fn close(&mut self, port: Port) {
+        let _nobody_waits = self.carried.connection.close();
+        for fd in [self.event_fd, self.liveness_fd] {
+            port.unwatch(fd);
+        }
+    }
+
+    /// The VM is about to write a crash dump: the peer shall know at once.
+    pub fn disconnect(&self) {
+        self.carried.connection.queue_pair().disconnect();
+    }
+}
+
+fn milliseconds_until(deadline: Instant) -> u32 {
+    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+    // At least 1: the timer may be a little early.
+    u32::try_from(left).unwrap_or(u32::MAX).saturating_add(1)
+}

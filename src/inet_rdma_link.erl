@@ -1,0 +1,122 @@
+%% A link that has moved: its port, and its guard.
+%%
+%% The guard owns the TCP socket on which the link began. When the socket ends it tells the port, which gives the VM what the
+%% peer has sent before, and then ends. When the port ends the guard says why in the log, and the socket ends with it. It
+%% hibernates in between: it takes little memory, and keeps no reference to the code of this module.
+-module(inet_rdma_link).
+
+-export([open/3, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).
+-export([guard/4, guarding/4]).
+-export_type([link/0]).
+
+-include_lib("kernel/include/logger.hrl").
+
+-record(link, {
+    port :: port(),
+    native :: inet_rdma_nif:link(),
+    fabric :: binary()
+}).
+
+-opaque link() :: #link{}.
+
+%% Commands of the port; native/port/src/entry.rs has the same numbers.
+-define(CARRY, 1).
+-define(START, 2).
+-define(TICK, 3).
+-define(PACKETS, 4).
+-define(PEER_GONE, 5).
+
+%% Opens a port, linked to the caller, for the queue pair of an attempt. Nothing is taken from it before start/4.
+-spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
+          {ok, link(), Why :: binary()} | {error, inet_rdma:reason()}.
+open(Attempt, Node, Config) ->
+    case inet_rdma_nif:link(Attempt, Node, Config) of
+        {ok, Native, Id, Fabric, Why} ->
+            Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
+            _ = port_control(Port, ?CARRY, <<Id:64/native>>),
+            {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};
+        waiting ->
+            {error, timeout};
+        Error ->
+            Error
+    end.
+
+%% The link that was opened is not used.
+-spec close(link()) -> ok.
+close(#link{port = Port}) ->
+    unlink(Port),
+    try port_close(Port)
+    catch error:badarg -> true
+    end,
+    ok.
+
+-spec fabric(tcp | link()) -> binary().
+fabric(tcp) -> <<"tcp">>;
+fabric(#link{fabric = Fabric}) -> Fabric.
+
+-spec port(link()) -> port().
+port(#link{port = Port}) -> Port.
+
+%% The VM knows the link: packets may come. The caller owns the socket.
+-spec start(link(), inet_tcp | inet6_tcp, inet:socket(), binary()) -> ok | {error, term()}.
+start(#link{port = Port, native = Native}, Driver, Socket, Node) ->
+    Guard = spawn(?MODULE, guard, [Port, Socket, Native, Node]),
+    case Driver:controlling_process(Socket, Guard) of
+        ok ->
+            Guard ! {self(), start},
+            control(Port, ?START);
+        Error ->
+            exit(Guard, kill),
+            Error
+    end.
+
+%% A keepalive: ahead of all that waits, and never waiting. A port that has ended has told the supervisor.
+-spec tick(link()) -> ok | {error, closed}.
+tick(#link{port = Port}) -> control(Port, ?TICK).
+
+-spec getstat(link()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
+getstat(#link{port = Port}) ->
+    try list_to_binary(port_control(Port, ?PACKETS, [])) of
+        <<Received:64/native, Sent:64/native, Queued:64/native>> -> {ok, Received, Sent, Queued}
+    catch
+        error:badarg -> {error, closed}
+    end.
+
+control(Port, Command) ->
+    try port_control(Port, Command, []) of
+        _ -> ok
+    catch
+        error:badarg -> {error, closed}
+    end.
+
+-spec guard(port(), inet:socket(), inet_rdma_nif:link(), binary()) -> no_return().
+guard(Port, Socket, Native, Node) ->
+    _ = monitor(port, Port),
+    receive
+        {Supervisor, start} when is_pid(Supervisor) ->
+            _ = inet:setopts(Socket, [binary, {packet, raw}, {active, once}]),
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+        {'DOWN', _, port, Port, _} ->
+            ended(Native, Node)
+    end.
+
+guarding(Port, Socket, Native, Node) ->
+    receive
+        {'DOWN', _, port, Port, _} ->
+            ended(Native, Node);
+        {tcp_closed, Socket} ->
+            _ = control(Port, ?PEER_GONE),
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+        {tcp, Socket, _} ->
+            ?LOG_WARNING("inet_rdma: the link to ~ts ends: the peer wrote to the TCP socket, which must be silent", [Node]),
+            exit(Port, connection_closed),
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+        _ ->
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node])
+    end.
+
+ended(Native, Node) ->
+    case inet_rdma_nif:link_end(Native) of
+        Usual when Usual =:= closed; Usual =:= peer_gone; Usual =:= up -> ok;
+        Reason -> ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)])
+    end.

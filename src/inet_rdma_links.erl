@@ -1,0 +1,71 @@
+%% What this node remembers of links: how each is carried and why, and which ways to which peers have failed.
+%%
+%% A table of net_kernel's: it lives as long as the distribution does.
+-module(inet_rdma_links).
+
+-export([start/0, insert/4, stayed/0, failed/3, failure/1]).
+
+-define(TABLE, ?MODULE).
+
+%% Ways that are remembered at most; one that fails beyond that is tried again at once.
+-define(FAILURES_MAX, 4096).
+
+%% Makes the table, if there is none; the caller owns it.
+-spec start() -> ok.
+start() ->
+    case ets:whereis(?TABLE) of
+        undefined -> _ = ets:new(?TABLE, [named_table, public]), ok;
+        _ -> ok
+    end.
+
+%% The caller supervises the link.
+-spec insert(binary(), inet:socket(), Fabric :: binary(), Why :: binary()) -> ok.
+insert(Node, Socket, Fabric, Why) ->
+    quietly(fun() -> ets:insert(?TABLE, {{link, Node}, self(), Socket, Fabric, Why}) end).
+
+%% The links that stayed on TCP: node, socket, why.
+-spec stayed() -> [{Node :: binary(), inet:socket(), Why :: binary()}].
+stayed() ->
+    Rows = quietly(fun() -> ets:select(?TABLE, [{{{link, '_'}, '_', '_', '_', '_'}, [], ['$_']}]) end),
+    lists:append([living(Row) || Row <- rows(Rows)]).
+
+rows(ok) -> [];
+rows(Rows) -> Rows.
+
+living({{link, Node}, Supervisor, Socket, Fabric, Why} = Row) ->
+    case is_process_alive(Supervisor) of
+        true when Fabric =:= <<"tcp">> -> [{Node, Socket, Why}];
+        true -> [];
+        false -> ets:delete_object(?TABLE, Row), []
+    end.
+
+%% A way to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.
+-spec failed({Node :: binary(), Instance :: integer(), Fabric :: atom()}, Reason :: binary(),
+             RetryMs :: non_neg_integer()) -> ok.
+failed(Way, Reason, RetryMs) ->
+    quietly(fun() ->
+                    Now = erlang:monotonic_time(millisecond),
+                    _ = ets:select_delete(?TABLE, [{{{failed, '_'}, '$1', '_'}, [{'<', '$1', Now}], [true]}]),
+                    ets:info(?TABLE, size) < ?FAILURES_MAX andalso
+                        ets:insert(?TABLE, {{failed, Way}, Now + RetryMs, Reason})
+            end).
+
+%% Why the way has failed lately, and for how long it is not tried again.
+-spec failure({Node :: binary(), Instance :: integer(), Fabric :: atom()}) ->
+          none | {Reason :: binary(), LeftMs :: pos_integer()}.
+failure(Way) ->
+    Now = erlang:monotonic_time(millisecond),
+    case quietly(fun() -> ets:lookup(?TABLE, {failed, Way}) end) of
+        [{_, Until, Reason}] when Until > Now -> {Reason, Until - Now};
+        _ -> none
+    end.
+
+%% The table goes with net_kernel: without it there is nothing to remember.
+quietly(Do) ->
+    try Do() of
+        true -> ok;
+        false -> ok;
+        Result -> Result
+    catch
+        error:badarg -> ok
+    end.
