@@ -69,10 +69,40 @@ class Clusters(unittest.TestCase):
             self.assertTrue(any("badmatch" in reason or "nodedown" in reason for reason in failed), failed)
 
     def test_a_carrier_that_is_not_what_it_says_is_refused(self) -> None:
-        wrong = carriers.Carrier("wrong", carriers.inet_tcp().flags, link="process")
-        with self.assertRaisesRegex(MeasurementError, "does not run over wrong"):
-            with Cluster(wrong, 2, []):
-                pass
+        tcp, rdma = carriers.inet_tcp(), carriers.inet_rdma([])
+        for flags, link, why in (
+            (tcp.flags, carriers.PROCESS, "is a port, not a process"),
+            (tcp.flags, carriers.RDMA, "does not list the link"),
+            (rdma.flags, carriers.PORT, "inet_rdma carries the link over shm"),
+            (rdma.flags, carriers.PROCESS, "inet_rdma carries the link over shm"),
+        ):
+            with self.subTest(flags=flags, link=link):
+                wrong = carriers.Carrier("wrong", flags, link=link)
+                with self.assertRaisesRegex(MeasurementError, f"does not run over wrong: .*{why}"):
+                    with Cluster(wrong, 2, []):
+                        pass
+
+    def test_links_of_inet_rdma_are_listed_with_their_fabric(self) -> None:
+        with Cluster(carriers.inet_rdma([]), 3, []) as cluster:
+            for node in cluster.nodes:
+                links = cluster.ask(node, Atom("links"))["links"]
+                self.assertEqual({peer: link["fabric"] for peer, link in links.items()},
+                                 {name: "shm" for name in cluster.names(but=node)})
+
+    def test_fabrics_are_read_from_atoms_and_from_binaries(self) -> None:
+        connections = [
+            {"node": Atom("a@h"), "fabric": "shm"},
+            {"node": "b@h", "fabric": Atom("tcp")},
+            {"node": "b@h", "fabric": Atom("verbs"), "state": "up"},
+            {"node": "b@h", "fabric": Atom("shm"), "state": Atom("closed")},
+            {"node": Atom("undefined"), "fabric": "shm"},
+            {"fabric": "shm"},
+        ]
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            order = (Atom("call"), Atom("inet_rdma_bench"), Atom("fabrics"), [connections])
+            shown = cluster.ask(cluster.nodes[0], order)["value"]
+        for entry in ('<<"a@h">> => <<"shm">>', '<<"b@h">> => <<"verbs">>'):
+            self.assertIn(entry, shown)
 
     def test_a_node_that_cannot_start_says_why(self) -> None:
         with self.assertRaisesRegex(MeasurementError, "no_such_carrier"):

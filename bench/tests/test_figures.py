@@ -6,6 +6,7 @@ import argparse
 import unittest
 
 from harness.arguments import network, port_range, size, variant
+from harness.carriers import PORT, PROCESS, RDMA, Carrier
 from harness.cases import METRICS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
@@ -32,6 +33,25 @@ class Ratios(unittest.TestCase):
 
     def test_are_absent_when_every_round_failed(self) -> None:
         self.assertIsNone(ratio([{}, {}], "other", "inet_tcp", "rate"))
+
+
+class Links(unittest.TestCase):
+    def objection(self, kind: str, controller: str, fabric: str) -> str | None:
+        return Carrier("any", (), link=kind).objection({"controller": controller, "fabric": fabric})
+
+    def test_of_inet_rdma_are_those_that_it_lists_with_a_fabric_other_than_tcp(self) -> None:
+        for controller in ("port", "process"):
+            for fabric in ("shm", "verbs"):
+                self.assertIsNone(self.objection(RDMA, controller, fabric))
+            self.assertIn("left the link on TCP", self.objection(RDMA, controller, "tcp") or "")
+            self.assertIn("does not list the link", self.objection(RDMA, controller, "none") or "")
+
+    def test_of_other_carriers_are_of_their_kind_and_not_listed_by_inet_rdma(self) -> None:
+        for kind, other in ((PORT, PROCESS), (PROCESS, PORT)):
+            self.assertIsNone(self.objection(kind, kind, "none"))
+            self.assertIn(f"is a {other}, not a {kind}", self.objection(kind, other, "none") or "")
+            for fabric in ("shm", "tcp"):
+                self.assertIn(f"over {fabric}", self.objection(kind, kind, fabric) or "")
 
 
 class Orders(unittest.TestCase):
