@@ -52,6 +52,8 @@ class Case:
     senders: int = 0
     # Size of the messages that get in the way (hol only).
     bulk: int = 0
+    # As many senders on the other node, too (throughput only).
+    both_ways: bool = False
     erl_flags: tuple[str, ...] = field(default=())
 
     @property
@@ -62,7 +64,8 @@ class Case:
             "pingpong": f"ping-pong, {self.nodes} nodes, {plural(self.procs, 'pair')}{self._size()}",
             "latency": f"round trip, {bytes_text(self.size)}",
             "rate": f"one-way {bytes_text(self.size)}, {plural(self.senders, 'sender')}",
-            "throughput": f"one-way {bytes_text(self.size)}, {plural(self.senders, 'sender')}",
+            "throughput": f"{'both ways' if self.both_ways else 'one-way'} {bytes_text(self.size)}, "
+                          f"{plural(self.senders, 'sender')}{' each' if self.both_ways else ''}",
             "hol": f"{bytes_text(self.size)} ping beside {self.senders} x {bytes_text(self.bulk)}",
             "idle": f"idle, {self.nodes} nodes",
         }[self.workload] + flags
@@ -98,6 +101,8 @@ SUITE = [
     (True, Case("throughput", size=64 << 10, senders=1)),
     (True, Case("throughput", size=1 << 20, senders=1)),
     (False, Case("throughput", size=16 << 20, senders=1)),
+    (False, Case("throughput", size=64 << 10, senders=1, both_ways=True)),
+    (True, Case("throughput", size=1 << 20, senders=1, both_ways=True)),
     (True, Case("latency", procs=1, size=16)),
     (False, Case("latency", procs=1, size=16, erl_flags=("+sbwt", "none"))),
     (True, Case("hol", procs=1, size=16, senders=4, bulk=4 << 20)),

@@ -152,7 +152,11 @@ def parser() -> argparse.ArgumentParser:
     own = test("throughput", "one-way binaries")
     sizes(own, "64K,1M,16M", "bytes of each message")
     numbers(own, "--senders", "1", "sending processes, each with its own receiver")
-    own.set_defaults(cases=lambda o: [Case("throughput", size=s, senders=n) for s in o.size for n in o.senders])
+    own.add_argument("--both-ways", action="store_true",
+                     help="as many senders on the other node, too; MB/s are those of both directions together")
+    own.set_defaults(cases=lambda o: [
+        Case("throughput", size=s, senders=n, both_ways=o.both_ways) for s in o.size for n in o.senders
+    ])
 
     own = test("hol", "round-trip time of a small message while others push bulk over the same link")
     sizes(own, "16", "bytes of the ping")

@@ -114,7 +114,8 @@ def info_text(cluster: Cluster, node: Node) -> str:
 
 
 def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, dict[str, Any]]:
-    """What node `index` starts. One-way cases have their senders on the first node, their sinks on the second."""
+    """What node `index` starts. One-way cases have their senders on the first node, their sinks on the second;
+    both-ways cases have senders and sinks on both."""
     node = cluster.nodes[index]
     arguments: dict[str, Any] = {"nodes": cluster.names(but=node), "procs": case.procs, "size": case.size}
     if case.workload == "pingpong":
@@ -124,7 +125,7 @@ def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, d
         arguments |= {
             "nodes": [Atom(cluster.nodes[1 - index].name)],
             "procs": case.procs if first else 0,
-            "senders": case.senders if first else 0,
+            "senders": case.senders if first or case.both_ways else 0,
             "bulk": case.bulk,
         }
     workload = "oneway" if case.workload in ("rate", "throughput") else case.workload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -106,9 +107,15 @@ def case_document(results: Results, case: Case) -> dict[str, Any]:
         metrics[metric.name] = {"unit": metric.unit, "higher_is_better": metric.higher_is_better, "carriers": carriers}
     return {
         "title": case.title, "workload": case.workload, "nodes": case.nodes, "procs": case.procs, "size": case.size,
-        "senders": case.senders, "bulk": case.bulk, "erl_flags": list(case.erl_flags),
+        "senders": case.senders, "bulk": case.bulk, "both_ways": case.both_ways, "erl_flags": list(case.erl_flags),
         "metrics": metrics, "rounds": rounds,
     }
+
+
+def case_of(document: dict[str, Any]) -> Case:
+    """A case from case_document(); one of an earlier version lacks the fields that came later."""
+    known = {field.name: document[field.name] for field in dataclasses.fields(Case) if field.name in document}
+    return Case(**known | {"erl_flags": tuple(document["erl_flags"])})
 
 
 def as_json(document: dict[str, Any]) -> str:
@@ -134,11 +141,7 @@ def command_line() -> str:
 
 def show(document: dict[str, Any], target: Path, chart: bool) -> None:
     """Table and chart of an earlier run, from its JSON."""
-    fields = ("workload", "nodes", "procs", "size", "senders", "bulk")
-    cases = {
-        Case(**{name: case[name] for name in fields}, erl_flags=tuple(case["erl_flags"])): case["rounds"]
-        for case in document["cases"]
-    }
+    cases = {case_of(case): case["rounds"] for case in document["cases"]}
     results = Results(list(document["options"]["carriers"]), document["baseline"], list(cases), cases)
     print(f"{summary(document)}\n\n{table.table(results)}\n")
     for path in draw(results, document, target) if chart else []:

@@ -15,7 +15,7 @@ from harness.cluster import Cluster
 from harness.control import Atom
 from harness.errors import MeasurementError
 from harness.hosts import ThisHost
-from harness.measure import Timing, measure
+from harness.measure import Sample, Timing, measure, start_order
 from harness.place import Place
 
 SHORT = Timing(warmup_s=0.2, seconds=0.4, idle_seconds=0.4)
@@ -26,6 +26,7 @@ EVERY_KIND = [
     Case("latency", procs=1, size=16),
     Case("rate", size=64, senders=2),
     Case("throughput", size=1 << 20, senders=1),
+    Case("throughput", size=1 << 16, senders=2, both_ways=True),
     Case("hol", procs=1, size=16, senders=2, bulk=1 << 20),
     Case("idle", nodes=3),
 ]
@@ -43,6 +44,20 @@ class Clusters(unittest.TestCase):
                 self.assertEqual(set(values), {metric.name for metric in METRICS[case.workload]})
                 self.assertTrue(all(value >= 0 for value in values.values()), values)
                 self.assertTrue(facts["otp"].isdigit())
+
+    def test_both_ways_both_nodes_send_and_receive(self) -> None:
+        case = Case("throughput", size=1 << 10, senders=2, both_ways=True)
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            started = cluster.ask_all({node: start_order(case, cluster, i) for i, node in enumerate(cluster.nodes)})
+            self.assertEqual([answer["workers"] for answer in started.values()], [2, 2])
+            deadline = time.monotonic() + 30
+            received = [0]
+            while not all(received) and time.monotonic() < deadline:
+                sample = Sample.take(cluster, "measure")
+                received = [answer["delivered"] for answer in sample.answers.values()]
+            self.assertTrue(all(received), received)
+            ends = cluster.ask_all({node: Atom("stop") for node in cluster.nodes})
+            self.assertEqual([end["failed"] for end in ends.values()], [[], []])
 
     def test_percentiles_are_in_order(self) -> None:
         values, _ = measure(Case("latency", procs=1, size=16), carriers.inet_tcp(), SHORT, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import unittest
 
 from harness.arguments import network, port_range, size, variant
@@ -10,6 +11,8 @@ from harness.carriers import PORT, PROCESS, RDMA, Carrier
 from harness.cases import METRICS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
+from harness.report import as_json, case_document, case_of
+from harness.runner import Results
 from harness.stats import Spread, absolute, ratio
 from harness.table import number
 
@@ -76,6 +79,11 @@ class CommandLine(unittest.TestCase):
         cases = {(case.nodes, case.procs) for case in options.cases(options)}
         self.assertEqual(cases, {(2, 10), (2, 100), (4, 10), (4, 100)})
 
+    def test_sends_both_ways_when_asked_to(self) -> None:
+        for words, both in (["throughput", "--size", "1M"], False), (["throughput", "--both-ways"], True):
+            options = parser().parse_args(words)
+            self.assertEqual({case.both_ways for case in options.cases(options)}, {both})
+
     def test_reads_a_variant(self) -> None:
         self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
 
@@ -91,6 +99,19 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(port_range("9100-9110"), flags)
         with self.assertRaises(argparse.ArgumentTypeError):
             port_range("9110-9100")
+
+
+class Documents(unittest.TestCase):
+    def test_give_back_every_case_of_the_set(self) -> None:
+        for case in suite(quick=False):
+            results = Results(["inet_tcp"], "inet_tcp", [case], {case: []})
+            self.assertEqual(case_of(json.loads(as_json(case_document(results, case)))), case)
+
+    def test_of_earlier_versions_lack_later_fields(self) -> None:
+        earlier = {
+            "workload": "rpc", "nodes": 2, "procs": 9, "size": 0, "senders": 0, "bulk": 0, "erl_flags": ["+S", "1"],
+        }
+        self.assertEqual(case_of(earlier), Case("rpc", nodes=2, procs=9, erl_flags=("+S", "1")))
 
 
 class Suite(unittest.TestCase):
