@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation
 
-from .cases import METRICS, Case, Metric
+from .cases import Case, Metric
 from .runner import Results
 from .stats import Spread, absolute, ratio
 from .table import number
@@ -98,7 +98,9 @@ def panel(axes: Axes, results: Results, cases: list[Case], metric_names: tuple[s
     for place, carrier in enumerate(results.carriers):
         shown: list[tuple[float, Metric, Spread, Spread]] = []
         for row, case in enumerate(cases):
-            metric = next(metric for metric in METRICS[case.workload] if metric.name in metric_names)
+            metric = next((metric for metric in case.metrics if metric.name in metric_names), None)
+            if metric is None:
+                continue
             value = absolute(results.rounds[case], carrier, metric.name)
             relative = ratio(results.rounds[case], carrier, results.baseline, metric.name)
             if value and relative:

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import paths, table
 from .carriers import Carrier
-from .cases import METRICS, Case
+from .cases import Case
 from .environment import environment, load_warning
 from .errors import BenchError
 from .measure import Timing
@@ -95,7 +95,7 @@ def as_document(results: Results, facts: dict[str, Any], options: dict[str, Any]
 def case_document(results: Results, case: Case) -> dict[str, Any]:
     rounds = results.rounds[case]
     metrics = {}
-    for metric in METRICS[case.workload]:
+    for metric in case.metrics:
         carriers = {}
         for carrier in results.carriers:
             value = absolute(rounds, carrier, metric.name)
@@ -107,7 +107,8 @@ def case_document(results: Results, case: Case) -> dict[str, Any]:
         metrics[metric.name] = {"unit": metric.unit, "higher_is_better": metric.higher_is_better, "carriers": carriers}
     return {
         "title": case.title, "workload": case.workload, "nodes": case.nodes, "procs": case.procs, "size": case.size,
-        "senders": case.senders, "bulk": case.bulk, "both_ways": case.both_ways, "erl_flags": list(case.erl_flags),
+        "senders": case.senders, "bulk": case.bulk, "both_ways": case.both_ways, "busy": case.busy,
+        "erl_flags": list(case.erl_flags),
         "metrics": metrics, "rounds": rounds,
     }
 

@@ -9,7 +9,7 @@
 %% An order is an Erlang term, `{Id, Order}.`; its answer is one line of JSON with the same id.
 -module(inet_rdma_bench).
 
--export([start/0, init/0, fabrics/1]).
+-export([start/0, init/0, fabrics/1, priorities/0]).
 
 -define(STOP_TIMEOUT_MS, 60000).
 
@@ -107,13 +107,29 @@ fabrics(Connections) ->
            name(maps:get(state, Connection, up)) =:= <<"up">>
     ]).
 
+%% How many processes that run code of the benchmark have which priority: for the tests.
+-spec priorities() -> #{atom() => pos_integer()}.
+priorities() ->
+    Ours = fun(Pid) ->
+        case process_info(Pid, [current_stacktrace, priority]) of
+            [{current_stacktrace, Stack}, {priority, Priority}] ->
+                [Priority || lists:any(fun({Module, _, _, _}) -> is_ours(Module) end, Stack)];
+            undefined ->
+                []
+        end
+    end,
+    lists:foldl(fun(P, Counts) -> maps:update_with(P, fun(N) -> N + 1 end, 1, Counts) end, #{},
+                lists:flatmap(Ours, processes())).
+
+is_ours(Module) -> Module =:= ?MODULE orelse Module =:= inet_rdma_bench_work.
+
 name(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 name(Text) -> unicode:characters_to_binary(Text).
 
 sample(State) ->
-    {Ops, Delivered} = inet_rdma_bench_work:counts(),
+    Counts = inet_rdma_bench_work:counts(),
     Now = erlang:monotonic_time(nanosecond),
-    {#{ops => Ops, delivered => Delivered, time_ns => Now, failed => failures(State)}, State}.
+    {Counts#{time_ns => Now, failed => failures(State)}, State}.
 
 drain(_Deadline, #{workers := []} = State) ->
     State;

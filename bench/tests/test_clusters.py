@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import time
@@ -10,11 +11,11 @@ import unittest
 from pathlib import Path
 
 from harness import carriers, paths
-from harness.cases import METRICS, Case
+from harness.cases import Case, busy_cases
 from harness.cluster import Cluster
 from harness.control import Atom
 from harness.errors import MeasurementError
-from harness.hosts import ThisHost
+from harness.hosts import Node, ThisHost
 from harness.measure import Sample, Timing, measure, start_order
 from harness.place import Place
 
@@ -29,6 +30,8 @@ EVERY_KIND = [
     Case("throughput", size=1 << 16, senders=2, both_ways=True),
     Case("hol", procs=1, size=16, senders=2, bulk=1 << 20),
     Case("idle", nodes=3),
+    *busy_cases(5, procs=4, senders=2),
+    Case("rpc", nodes=3, procs=4, size=100, busy=5, erl_flags=("+S", "1")),
 ]
 
 
@@ -41,7 +44,7 @@ class Clusters(unittest.TestCase):
         for case in EVERY_KIND:
             with self.subTest(case.title):
                 values, facts = measure(case, carriers.inet_tcp(), SHORT, [])
-                self.assertEqual(set(values), {metric.name for metric in METRICS[case.workload]})
+                self.assertEqual(set(values), {metric.name for metric in case.metrics})
                 self.assertTrue(all(value >= 0 for value in values.values()), values)
                 self.assertTrue(facts["otp"].isdigit())
 
@@ -58,6 +61,38 @@ class Clusters(unittest.TestCase):
             self.assertTrue(all(received), received)
             ends = cluster.ask_all({node: Atom("stop") for node in cluster.nodes})
             self.assertEqual([end["failed"] for end in ends.values()], [[], []])
+
+    def test_busy_nodes_spin_at_normal_priority_beside_measured_processes_of_high_priority(self) -> None:
+        case = Case("rate", size=64, senders=2, busy=3)
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            started = cluster.ask_all({node: start_order(case, cluster, i) for i, node in enumerate(cluster.nodes)})
+            self.assertEqual([answer["workers"] for answer in started.values()], [2 + 3, 3])
+            # Senders on the first node, sinks on the second; the agent is of high priority on each.
+            for node in cluster.nodes:
+                self.await_priorities(cluster, node, {"normal": 3, "high": 2 + 1})
+            deadline = time.monotonic() + 30
+            calls = [0]
+            while not all(calls) and time.monotonic() < deadline:
+                calls = [answer["calls"] for answer in Sample.take(cluster, "measure").answers.values()]
+            self.assertTrue(all(calls), calls)
+            ends = cluster.ask_all({node: Atom("stop") for node in cluster.nodes})
+            self.assertEqual([end["failed"] for end in ends.values()], [[], []])
+
+    def test_nodes_that_are_not_busy_leave_priorities_alone(self) -> None:
+        case = Case("rate", size=64, senders=2)
+        with Cluster(carriers.inet_tcp(), 2, []) as cluster:
+            cluster.ask_all({node: start_order(case, cluster, i) for i, node in enumerate(cluster.nodes)})
+            for node in cluster.nodes:
+                self.await_priorities(cluster, node, {"normal": 2, "high": 1})
+
+    def await_priorities(self, cluster: Cluster, node: Node, expected: dict[str, int]) -> None:
+        """How many of the benchmark's processes on the node have which priority, when all have started."""
+        deadline = time.monotonic() + 30
+        found: dict[str, int] = {}
+        while found != expected and time.monotonic() < deadline:
+            shown = cluster.ask(node, (Atom("call"), Atom("inet_rdma_bench"), Atom("priorities"), []))["value"]
+            found = {priority: int(number) for priority, number in re.findall(r"(\w+) => (\d+)", shown)}
+        self.assertEqual(found, expected)
 
     def test_percentiles_are_in_order(self) -> None:
         values, _ = measure(Case("latency", procs=1, size=16), carriers.inet_tcp(), SHORT, [])

@@ -8,7 +8,7 @@ import unittest
 
 from harness.arguments import network, port_range, size, variant
 from harness.carriers import PORT, PROCESS, RDMA, Carrier
-from harness.cases import METRICS, Case, bytes_text, suite
+from harness.cases import OTHERS, TESTS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
 from harness.report import as_json, case_document, case_of
@@ -84,6 +84,19 @@ class CommandLine(unittest.TestCase):
             options = parser().parse_args(words)
             self.assertEqual({case.both_ways for case in options.cases(options)}, {both})
 
+    def test_busy_is_round_trip_one_way_and_rpc_each_once(self) -> None:
+        options = parser().parse_args(["busy", "--busy", "7", "--procs", "3,9", "--size", "64"])
+        titles = [case.title for case in options.cases(options)]
+        self.assertEqual(titles, [
+            "round trip, 16 B, 7 spinning", "one-way 64 B, 4 senders, 7 spinning",
+            "rpc, 2 nodes, 3 processes, 7 spinning", "rpc, 2 nodes, 9 processes, 7 spinning",
+        ])
+
+    def test_only_busy_leaves_out_the_same_tests_on_idle_nodes(self) -> None:
+        for test, busy in (("busy", {50}), ("latency", {0})):
+            options = parser().parse_args(["all", "--only", test])
+            self.assertEqual({case.busy for case in options.cases(options)}, busy)
+
     def test_reads_a_variant(self) -> None:
         self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
 
@@ -118,8 +131,19 @@ class Suite(unittest.TestCase):
     def test_has_every_workload_once_or_more_and_no_title_twice(self) -> None:
         for quick in (True, False):
             cases = suite(quick)
-            self.assertEqual({case.workload for case in cases}, set(METRICS))
+            self.assertEqual({case.test for case in cases}, set(TESTS))
             self.assertEqual(len({case.title for case in cases}), len(cases))
+
+    def test_has_bulk_both_ways_and_busy_nodes_with_one_scheduler(self) -> None:
+        cases = suite(quick=False)
+        self.assertTrue(any(case.both_ways for case in cases))
+        busy = {(case.workload, case.erl_flags) for case in cases if case.busy == 50}
+        self.assertEqual(busy, {(w, flags) for w in ("latency", "rate", "rpc") for flags in ((), ("+S", "1"))})
+
+    def test_busy_cases_have_the_work_of_others_in_place_of_cpu(self) -> None:
+        names = [metric.name for metric in Case("rpc", procs=1, busy=2).metrics if metric.shown]
+        self.assertEqual(names, ["rate", OTHERS.name])
+        self.assertIn("cpu", [metric.name for metric in Case("rpc", procs=1).metrics])
 
     def test_titles_are_words(self) -> None:
         self.assertEqual(Case("rpc", nodes=2, procs=1).title, "rpc, 2 nodes, 1 process")
