@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -131,6 +132,21 @@ class Clusters(unittest.TestCase):
                 with self.assertRaisesRegex(MeasurementError, f"does not run over wrong: .*{why}"):
                     with Cluster(wrong, 2, []):
                         pass
+
+    def test_links_of_inet_rdma_may_have_a_port_as_controller(self) -> None:
+        # A carrier of that name whose links are those of inet_tcp, and what it says of them.
+        with tempfile.TemporaryDirectory() as directory:
+            paths.compile_erlang(sorted((Path(__file__).parent / "carrier").glob("*.erl")), Path(directory), "-Werror")
+            for fabric, refusal in (("shm", None), ("tcp", "left the link on TCP"), ("none", "does not list the link")):
+                flags = ("-pa", directory, "-proto_dist", "inet_rdma", "-inet_rdma_test", fabric)
+                rdma = carriers.Carrier("inet_rdma", flags, link=carriers.RDMA)
+                with self.subTest(fabric), contextlib.ExitStack() as stack:
+                    if refusal:
+                        stack.enter_context(self.assertRaisesRegex(MeasurementError, refusal))
+                    cluster = stack.enter_context(Cluster(rdma, 2, []))
+                    for node in cluster.nodes:
+                        links = cluster.ask(node, Atom("links"))["links"]
+                        self.assertEqual(list(links.values()), [{"controller": "port", "fabric": fabric}])
 
     def test_links_of_inet_rdma_are_listed_with_their_fabric(self) -> None:
         with Cluster(carriers.inet_rdma([]), 3, []) as cluster:
