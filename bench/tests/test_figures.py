@@ -114,6 +114,20 @@ class CommandLine(unittest.TestCase):
             port_range("9110-9100")
 
 
+class Charts(unittest.TestCase):
+    def test_show_every_case_but_idle_once_with_both_figures(self) -> None:
+        try:
+            from harness.chart import BANDS
+        except ImportError as missing:
+            self.skipTest(f"no chart: {missing}")
+        for case in suite(quick=False):
+            with self.subTest(case.title):
+                bands = [band for band in BANDS if band.has(case)]
+                self.assertEqual(len(bands), 0 if case.workload == "idle" else 1)
+                names = {metric.name for metric in case.metrics}
+                self.assertTrue(all(names & set(band.left) and names & set(band.right) for band in bands))
+
+
 class Documents(unittest.TestCase):
     def test_give_back_every_case_of_the_set(self) -> None:
         for case in suite(quick=False):
