@@ -10,12 +10,17 @@ from . import paths
 from .errors import BenchError
 
 
+PORT, PROCESS, RDMA = "port", "process", "rdma"
+
+
 @dataclass(frozen=True)
 class Carrier:
     name: str
     flags: tuple[str, ...]
-    # What erlang:system_info(dist_ctrl) must show of its links: proof that the right carrier was measured.
-    link: str = "process"
+    # What each node must show of its links: proof that the right carrier was measured. PORT: a port of the VM that
+    # inet_rdma does not list. PROCESS: the same with a process. RDMA: listed by inet_rdma with a fabric other than TCP,
+    # over a port or, in older builds, over a process.
+    link: str = PROCESS
     # On the hosts of a cluster: the network that its nodes have their addresses on.
     network: str | None = None
 
@@ -28,6 +33,17 @@ class Carrier:
         """Whether a host must say where its build is."""
         return self.is_rdma and "-pa" not in self.flags
 
+    def objection(self, link: dict[str, str]) -> str | None:
+        """Why a link, as a node reports it (controller, fabric), is not one of this carrier; None if it is."""
+        controller, fabric = link["controller"], link["fabric"]
+        if self.link == RDMA:
+            if fabric == "none":
+                return f"inet_rdma:info() does not list the link; its controller is a {controller}"
+            return "inet_rdma has left the link on TCP" if fabric == "tcp" else None
+        if fabric != "none":
+            return f"inet_rdma carries the link over {fabric}"
+        return None if controller == self.link else f"the controller of the link is a {controller}, not a {self.link}"
+
     def on(self, network: str) -> Carrier:
         return replace(self, name=f"{self.name} {network}", network=network)
 
@@ -37,7 +53,7 @@ class Missing(BenchError):
 
 
 def inet_tcp() -> Carrier:
-    return Carrier("inet_tcp", ("-proto_dist", "inet_tcp"), link="port")
+    return Carrier("inet_tcp", ("-proto_dist", "inet_tcp"), link=PORT)
 
 
 def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
@@ -45,12 +61,12 @@ def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
     flags = ["-proto_dist", "inet_rdma", *extra]
     if "-pa" not in extra:
         flags = ["-pa", str(paths.local_build() / "ebin"), *flags]
-    return Carrier(name, tuple(flags))
+    return Carrier(name, tuple(flags), link=RDMA)
 
 
 def baseline(chosen: list[Carrier]) -> str:
     """What ratios are to: the first that is the VM's own, or else the first."""
-    return next((carrier.name for carrier in chosen if carrier.link == "port"), chosen[0].name)
+    return next((carrier.name for carrier in chosen if carrier.link == PORT), chosen[0].name)
 
 
 def gen_tcp() -> Carrier:
@@ -78,7 +94,7 @@ def on_hosts(
     tcp = [inet_tcp().on(network) for network in networks if "inet_tcp" in names]
     # Without -pa: each host says where its build is.
     return tcp + [
-        Carrier(name, ("-proto_dist", "inet_rdma", *flags)).on(network)
+        Carrier(name, ("-proto_dist", "inet_rdma", *flags), link=RDMA).on(network)
         for name, flags in kinds.items() for network in rdma
     ]
 

@@ -16,6 +16,8 @@ class Metric:
 
 FOREIGN = Metric("foreign_cores", "cores", higher_is_better=False, shown=False)
 CPU = Metric("cpu", "us/op", higher_is_better=False)
+# On busy nodes, in place of the CPU per operation: spinning processes take all that the traffic leaves.
+OTHERS = Metric("others", "M calls/s")
 LATENCY = [
     Metric("min", "us", higher_is_better=False, shown=False),
     Metric("p50", "us", higher_is_better=False),
@@ -36,7 +38,7 @@ METRICS: dict[str, list[Metric]] = {
     "idle": [Metric("cpu_share", "% of a core", higher_is_better=False)],
 }
 
-WORKLOADS = list(METRICS)
+TESTS = [*METRICS, "busy"]
 
 # Cores that others than the nodes kept busy meanwhile; measured with every workload, in the JSON only.
 for metrics in METRICS.values():
@@ -52,20 +54,36 @@ class Case:
     senders: int = 0
     # Size of the messages that get in the way (hol only).
     bulk: int = 0
+    # As many senders on the other node, too (throughput only).
+    both_ways: bool = False
+    # Processes per node that spin at normal priority, beside measured ones of priority high (the test `busy`).
+    busy: int = 0
     erl_flags: tuple[str, ...] = field(default=())
 
     @property
+    def test(self) -> str:
+        """The test of the command line that the case belongs to."""
+        return "busy" if self.busy else self.workload
+
+    @property
+    def metrics(self) -> list[Metric]:
+        own = METRICS[self.workload]
+        return [OTHERS if metric is CPU else metric for metric in own] if self.busy else own
+
+    @property
     def title(self) -> str:
+        busy = f", {self.busy} spinning" if self.busy else ""
         flags = f", {' '.join(self.erl_flags)}" if self.erl_flags else ""
         return {
             "rpc": f"rpc, {self.nodes} nodes, {plural(self.procs, 'process')}{self._size()}",
             "pingpong": f"ping-pong, {self.nodes} nodes, {plural(self.procs, 'pair')}{self._size()}",
             "latency": f"round trip, {bytes_text(self.size)}",
             "rate": f"one-way {bytes_text(self.size)}, {plural(self.senders, 'sender')}",
-            "throughput": f"one-way {bytes_text(self.size)}, {plural(self.senders, 'sender')}",
+            "throughput": f"{'both ways' if self.both_ways else 'one-way'} {bytes_text(self.size)}, "
+                          f"{plural(self.senders, 'sender')}{' each' if self.both_ways else ''}",
             "hol": f"{bytes_text(self.size)} ping beside {self.senders} x {bytes_text(self.bulk)}",
             "idle": f"idle, {self.nodes} nodes",
-        }[self.workload] + flags
+        }[self.workload] + busy + flags
 
     def _size(self) -> str:
         return f", {bytes_text(self.size)}" if self.size else ""
@@ -84,6 +102,17 @@ def bytes_text(size: int) -> str:
     return f"{size} B"
 
 
+def busy_cases(
+    busy: int = 50, *, procs: int = 100, size: int = 1 << 10, senders: int = 4, erl_flags: tuple[str, ...] = (),
+) -> list[Case]:
+    """Round trip, one-way messages of `size` from `senders`, and rpc from `procs`, on two nodes that are busy."""
+    return [
+        Case("latency", procs=1, size=16, busy=busy, erl_flags=erl_flags),
+        Case("rate", size=size, senders=senders, busy=busy, erl_flags=erl_flags),
+        Case("rpc", nodes=2, procs=procs, busy=busy, erl_flags=erl_flags),
+    ]
+
+
 # The published set; what is marked is also in the quick one: one case of each kind.
 SUITE = [
     (True, Case("rpc", nodes=2, procs=100)),
@@ -91,6 +120,7 @@ SUITE = [
     (False, Case("rpc", nodes=2, procs=1)),
     (False, Case("rpc", nodes=2, procs=10)),
     (False, Case("rpc", nodes=2, procs=1000)),
+    (False, Case("pingpong", nodes=2, procs=10, size=16)),
     (True, Case("pingpong", nodes=2, procs=100, size=16)),
     (False, Case("pingpong", nodes=4, procs=100, size=16)),
     (True, Case("rate", size=64, senders=4)),
@@ -98,9 +128,13 @@ SUITE = [
     (True, Case("throughput", size=64 << 10, senders=1)),
     (True, Case("throughput", size=1 << 20, senders=1)),
     (False, Case("throughput", size=16 << 20, senders=1)),
+    (False, Case("throughput", size=64 << 10, senders=1, both_ways=True)),
+    (True, Case("throughput", size=1 << 20, senders=1, both_ways=True)),
     (True, Case("latency", procs=1, size=16)),
     (False, Case("latency", procs=1, size=16, erl_flags=("+sbwt", "none"))),
     (True, Case("hol", procs=1, size=16, senders=4, bulk=4 << 20)),
+    *((True, case) for case in busy_cases()),
+    *((False, case) for case in busy_cases(erl_flags=("+S", "1"))),
     (True, Case("idle", nodes=4)),
 ]
 

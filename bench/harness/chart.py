@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation
 
-from .cases import METRICS, Case, Metric
+from .cases import Case, Metric
 from .runner import Results
 from .stats import Spread, absolute, ratio
 from .table import number
@@ -46,6 +46,11 @@ class Band:
     right: tuple[str, ...]
     left_title: str
     right_title: str
+    # Cases on busy nodes have panels of their own: their ratios need another scale.
+    busy: bool = False
+
+    def has(self, case: Case) -> bool:
+        return case.workload in self.workloads and bool(case.busy) == self.busy
 
 
 BANDS = [
@@ -53,12 +58,18 @@ BANDS = [
          "Throughput (more is better)", "CPU per operation (less is better)"),
     Band(("latency", "hol"), ("p50",), ("p99",),
          "Round trip, median (less is better)", "Round trip, 99th percentile (less is better)"),
+    Band(("rpc", "rate"), ("rate",), ("others",),
+         "Busy nodes: throughput (more is better)", "Busy nodes: other work done (more is better)",
+         busy=True),
+    Band(("latency",), ("p50",), ("p99",),
+         "Busy nodes: median (less is better)", "Busy nodes: 99th percentile (less is better)",
+         busy=True),
 ]
 
 
 def chart(results: Results, caption: str, target: Path) -> list[Path]:
     """Writes chart.svg and chart.png into `target`; nothing when no case has a ratio to show."""
-    bands = [(band, [case for case in results.cases if case.workload in band.workloads]) for band in BANDS]
+    bands = [(band, [case for case in results.cases if band.has(case)]) for band in BANDS]
     bands = [(band, cases) for band, cases in bands if cases]
     if not bands:
         return []
@@ -98,7 +109,7 @@ def panel(axes: Axes, results: Results, cases: list[Case], metric_names: tuple[s
     for place, carrier in enumerate(results.carriers):
         shown: list[tuple[float, Metric, Spread, Spread]] = []
         for row, case in enumerate(cases):
-            metric = next(metric for metric in METRICS[case.workload] if metric.name in metric_names)
+            metric = next(metric for metric in case.metrics if metric.name in metric_names)
             value = absolute(results.rounds[case], carrier, metric.name)
             relative = ratio(results.rounds[case], carrier, results.baseline, metric.name)
             if value and relative:

@@ -14,7 +14,7 @@ from . import carriers, demo, fabric, paths, report, sheet, site, stream
 from .arguments import (
     choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
 )
-from .cases import WORKLOADS, Case, suite
+from .cases import TESTS, Case, busy_cases, suite
 from .errors import BenchError
 from .measure import Timing
 from .reach import Ssh
@@ -152,7 +152,11 @@ def parser() -> argparse.ArgumentParser:
     own = test("throughput", "one-way binaries")
     sizes(own, "64K,1M,16M", "bytes of each message")
     numbers(own, "--senders", "1", "sending processes, each with its own receiver")
-    own.set_defaults(cases=lambda o: [Case("throughput", size=s, senders=n) for s in o.size for n in o.senders])
+    own.add_argument("--both-ways", action="store_true",
+                     help="as many senders on the other node, too; MB/s are those of both directions together")
+    own.set_defaults(cases=lambda o: [
+        Case("throughput", size=s, senders=n, both_ways=o.both_ways) for s in o.size for n in o.senders
+    ])
 
     own = test("hol", "round-trip time of a small message while others push bulk over the same link")
     sizes(own, "16", "bytes of the ping")
@@ -161,6 +165,13 @@ def parser() -> argparse.ArgumentParser:
     own.set_defaults(cases=lambda o: [
         Case("hol", procs=1, size=s, senders=n, bulk=o.bulk) for s in o.size for n in o.senders
     ])
+
+    own = test("busy", "round trip, one-way messages and rpc, at priority high on two nodes full of spinning processes")
+    numbers(own, "--busy", "50", "processes per node that spin at normal priority")
+    numbers(own, "--procs", "100", "rpc: calling processes per node")
+    sizes(own, "1K", "one-way: bytes of each message")
+    numbers(own, "--senders", "4", "one-way: sending processes, each with its own receiver")
+    own.set_defaults(cases=busy_matrix)
 
     own = test("idle", "CPU use of a connected cluster that does nothing")
     numbers(own, "--nodes", "4", "nodes of the cluster")
@@ -290,11 +301,21 @@ def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,inet_rd
     own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
 
 
+def busy_matrix(options: argparse.Namespace) -> list[Case]:
+    """A case that several combinations have in common once."""
+    cases = [
+        case
+        for busy in options.busy for procs in options.procs for size in options.size for senders in options.senders
+        for case in busy_cases(busy, procs=procs, size=size, senders=senders)
+    ]
+    return list(dict.fromkeys(cases))
+
+
 def whole_suite(options: argparse.Namespace) -> list[Case]:
     cases = [
         case for case in suite(options.quick)
-        if case.workload in (options.only or WORKLOADS) and case.nodes in (options.nodes or [case.nodes])
+        if case.test in (options.only or TESTS) and case.nodes in (options.nodes or [case.nodes])
     ]
     if not cases:
-        raise BenchError(f"nothing in the set matches; its tests are {', '.join(WORKLOADS)}")
+        raise BenchError(f"nothing in the set matches; its tests are {', '.join(TESTS)}")
     return cases

@@ -17,6 +17,7 @@ from .place import Place
 START_TIMEOUT_S = 120.0
 ORDER_TIMEOUT_S = 60.0
 LINK_TIMEOUT_S = 15.0
+PROOF_TIMEOUT_S = 2.0
 
 
 class Cluster:
@@ -100,19 +101,31 @@ class Cluster:
                 words = "\n".join(each.last_words() for each in self.nodes)
                 raise MeasurementError(f"{node.name} cannot connect to {', '.join(refused)}; the nodes' logs:\n{words}")
 
-    def _settled_links(self) -> dict[Node, dict[str, str]]:
-        """The links of each node. The one that was called sees the other a moment later than the one that called."""
-        end = time.monotonic() + LINK_TIMEOUT_S
-        while True:
-            answers = self.ask_all({node: Atom("links") for node in self.nodes})
-            links = {node: answer["links"] for node, answer in answers.items()}
-            complete = all(set(names) == set(self.names(but=node)) for node, names in links.items())
-            if complete or time.monotonic() > end:
-                return links
-
     def _check_links(self) -> None:
-        for node, links in self._settled_links().items():
-            if set(links) != set(self.names(but=node)):
-                raise MeasurementError(f"{node.name} is linked to {sorted(links)}, not to all of the cluster")
-            if any(kind != self.carrier.link for kind in links.values()):
-                raise MeasurementError(f"{node.name} does not run over {self.carrier.name}: {links}")
+        """Waits until every node shows its links to all others, each one of the carrier.
+
+        The node that was called sees a link a moment later than the caller, and inet_rdma may list it later still.
+        """
+        began = time.monotonic()
+        while True:
+            wrong, timeout_s = self._wrong_links()
+            if wrong is None:
+                return
+            if time.monotonic() - began > timeout_s:
+                raise MeasurementError(wrong)
+            time.sleep(0.02)
+
+    def _wrong_links(self) -> tuple[str | None, float]:
+        """What is wrong with the links, and how long it may be so after the connect."""
+        answers = self.ask_all({node: Atom("links") for node in self.nodes})
+        links = {node: answer["links"] for node, answer in answers.items()}
+        for node, own in links.items():
+            if set(own) != set(self.names(but=node)):
+                return f"{node.name} is linked to {sorted(own)}, not to all of the cluster", LINK_TIMEOUT_S
+        for node, own in links.items():
+            wrong = [f"{peer}: {why}" for peer, link in own.items() if (why := self.carrier.objection(link))]
+            if wrong:
+                words = node.last_words()
+                return (f"{node.name} does not run over {self.carrier.name}: {'; '.join(wrong)}"
+                        + (f"; its log:\n{words}" if words else "")), PROOF_TIMEOUT_S
+        return None, 0.0

@@ -114,9 +114,12 @@ def info_text(cluster: Cluster, node: Node) -> str:
 
 
 def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, dict[str, Any]]:
-    """What node `index` starts. One-way cases have their senders on the first node, their sinks on the second."""
+    """What node `index` starts. One-way cases have their senders on the first node, their sinks on the second;
+    both-ways cases have senders and sinks on both."""
     node = cluster.nodes[index]
-    arguments: dict[str, Any] = {"nodes": cluster.names(but=node), "procs": case.procs, "size": case.size}
+    arguments: dict[str, Any] = {
+        "nodes": cluster.names(but=node), "procs": case.procs, "size": case.size, "busy": case.busy,
+    }
     if case.workload == "pingpong":
         arguments["procs"] = case.procs // case.nodes + (index < case.procs % case.nodes)
     elif case.workload in ("latency", "rate", "throughput", "hol"):
@@ -124,7 +127,7 @@ def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, d
         arguments |= {
             "nodes": [Atom(cluster.nodes[1 - index].name)],
             "procs": case.procs if first else 0,
-            "senders": case.senders if first else 0,
+            "senders": case.senders if first or case.both_ways else 0,
             "bulk": case.bulk,
         }
     workload = "oneway" if case.workload in ("rate", "throughput") else case.workload
@@ -145,7 +148,10 @@ def values(case: Case, first: Sample, last: Sample, end: dict[str, Any]) -> Valu
         result |= {name: end[key] / 1000 for name, key in PERCENTILES.items()} | {"samples": end["samples"]}
     if case.workload == "hol":
         return result | {"bulk": delivered * case.bulk / 1e6}
-    result["cpu"] = last.cores_since(first) / completed * 1e6
+    if case.busy:
+        result["others"] = last.rate_since(first, "calls") / 1e6
+    else:
+        result["cpu"] = last.cores_since(first) / completed * 1e6
     if case.workload == "throughput":
         result["bandwidth"] = completed * case.size / 1e6
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 from . import paths, table
 from .carriers import Carrier
-from .cases import METRICS, Case
+from .cases import Case
 from .environment import environment, load_warning
 from .errors import BenchError
 from .measure import Timing
@@ -94,7 +95,7 @@ def as_document(results: Results, facts: dict[str, Any], options: dict[str, Any]
 def case_document(results: Results, case: Case) -> dict[str, Any]:
     rounds = results.rounds[case]
     metrics = {}
-    for metric in METRICS[case.workload]:
+    for metric in case.metrics:
         carriers = {}
         for carrier in results.carriers:
             value = absolute(rounds, carrier, metric.name)
@@ -106,9 +107,16 @@ def case_document(results: Results, case: Case) -> dict[str, Any]:
         metrics[metric.name] = {"unit": metric.unit, "higher_is_better": metric.higher_is_better, "carriers": carriers}
     return {
         "title": case.title, "workload": case.workload, "nodes": case.nodes, "procs": case.procs, "size": case.size,
-        "senders": case.senders, "bulk": case.bulk, "erl_flags": list(case.erl_flags),
+        "senders": case.senders, "bulk": case.bulk, "both_ways": case.both_ways, "busy": case.busy,
+        "erl_flags": list(case.erl_flags),
         "metrics": metrics, "rounds": rounds,
     }
+
+
+def case_of(document: dict[str, Any]) -> Case:
+    """A case from case_document(); one of an earlier version lacks the fields that came later."""
+    known = {field.name: document[field.name] for field in dataclasses.fields(Case) if field.name in document}
+    return Case(**known | {"erl_flags": tuple(document["erl_flags"])})
 
 
 def as_json(document: dict[str, Any]) -> str:
@@ -134,11 +142,7 @@ def command_line() -> str:
 
 def show(document: dict[str, Any], target: Path, chart: bool) -> None:
     """Table and chart of an earlier run, from its JSON."""
-    fields = ("workload", "nodes", "procs", "size", "senders", "bulk")
-    cases = {
-        Case(**{name: case[name] for name in fields}, erl_flags=tuple(case["erl_flags"])): case["rounds"]
-        for case in document["cases"]
-    }
+    cases = {case_of(case): case["rounds"] for case in document["cases"]}
     results = Results(list(document["options"]["carriers"]), document["baseline"], list(cases), cases)
     print(f"{summary(document)}\n\n{table.table(results)}\n")
     for path in draw(results, document, target) if chart else []:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .carriers import Carrier, baseline
-from .cases import METRICS, Case
+from .cases import Case
 from .errors import MeasurementError
 from .measure import Timing, Values, measure
 from .site import Site
@@ -77,7 +77,7 @@ def disturbance(results: Results) -> str | None:
 
 
 def brief(case: Case, values: Values) -> str:
-    return ", ".join(f"{m.name} {values[m.name]:,.6g} {m.unit}" for m in METRICS[case.workload] if m.shown)
+    return ", ".join(f"{m.name} {values[m.name]:,.6g} {m.unit}" for m in case.metrics if m.shown)
 
 
 def say(line: str) -> None:

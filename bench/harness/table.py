@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .cases import METRICS
 from .runner import Results
 from .stats import Spread, absolute, ratio
 
@@ -15,7 +14,7 @@ def table(results: Results) -> str:
     rows: list[list[str]] = []
     for case in results.cases:
         title = case.title
-        for metric in METRICS[case.workload]:
+        for metric in case.metrics:
             if not metric.shown:
                 continue
             name = metric.name

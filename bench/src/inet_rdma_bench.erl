@@ -9,7 +9,7 @@
 %% An order is an Erlang term, `{Id, Order}.`; its answer is one line of JSON with the same id.
 -module(inet_rdma_bench).
 
--export([start/0, init/0]).
+-export([start/0, init/0, fabrics/1, priorities/0]).
 
 -define(STOP_TIMEOUT_MS, 60000).
 
@@ -61,9 +61,7 @@ handle({connect, Nodes}, State) ->
     Refused = [Node || Node <- Nodes, net_kernel:connect_node(Node) =/= true],
     {#{refused => Refused}, State};
 handle(links, State) ->
-    %% A port where the VM's own driver carries the link, a process where a carrier in Erlang does.
-    Kind = fun(Controller) when is_port(Controller) -> port; (_) -> process end,
-    {#{links => maps:from_list([{Node, Kind(C)} || {Node, C} <- erlang:system_info(dist_ctrl)])}, State};
+    {#{links => links()}, State};
 handle({start, Workload, Arguments}, #{workers := []} = State) ->
     {Workers, Samples} = inet_rdma_bench_work:start(Workload, Arguments),
     {#{workers => length(Workers)}, State#{workers := Workers, samples := Samples}};
@@ -84,10 +82,54 @@ handle(info, State) ->
 handle({call, Module, Function, Arguments}, State) ->
     {#{value => text(apply(Module, Function, Arguments))}, State}.
 
+%% What proves over which carrier each link runs: the kind of its distribution controller, a port (of a driver) or a
+%% process, and the fabric that inet_rdma lists the link with (`none`: it does not list the link).
+links() ->
+    Fabrics =
+        case erlang:module_loaded(inet_rdma_dist) of
+            true -> fabrics(inet_rdma:info());
+            %% The node runs another carrier. A call would load inet_rdma where it is installed.
+            false -> #{}
+        end,
+    Kind = fun(Controller) when is_port(Controller) -> port; (_) -> process end,
+    maps:from_list([
+        {Node, #{controller => Kind(Controller), fabric => maps:get(name(Node), Fabrics, <<"none">>)}}
+        || {Node, Controller} <- erlang:system_info(dist_ctrl)
+    ]).
+
+%% Connections as of inet_rdma:info/0: the fabric of each node, of its newest connection that is up. Builds differ in
+%% whether names are atoms or binaries, and in whether a connection has a state.
+-spec fabrics([map()]) -> #{binary() => binary()}.
+fabrics(Connections) ->
+    maps:from_list([
+        {name(Node), name(Fabric)}
+        || #{node := Node, fabric := Fabric} = Connection <- Connections,
+           name(maps:get(state, Connection, up)) =:= <<"up">>
+    ]).
+
+%% How many processes that run code of the benchmark have which priority: for the tests.
+-spec priorities() -> #{atom() => pos_integer()}.
+priorities() ->
+    Ours = fun(Pid) ->
+        case process_info(Pid, [current_stacktrace, priority]) of
+            [{current_stacktrace, Stack}, {priority, Priority}] ->
+                [Priority || lists:any(fun({Module, _, _, _}) -> is_ours(Module) end, Stack)];
+            undefined ->
+                []
+        end
+    end,
+    lists:foldl(fun(P, Counts) -> maps:update_with(P, fun(N) -> N + 1 end, 1, Counts) end, #{},
+                lists:flatmap(Ours, processes())).
+
+is_ours(Module) -> Module =:= ?MODULE orelse Module =:= inet_rdma_bench_work.
+
+name(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
+name(Text) -> unicode:characters_to_binary(Text).
+
 sample(State) ->
-    {Ops, Delivered} = inet_rdma_bench_work:counts(),
+    Counts = inet_rdma_bench_work:counts(),
     Now = erlang:monotonic_time(nanosecond),
-    {#{ops => Ops, delivered => Delivered, time_ns => Now, failed => failures(State)}, State}.
+    {Counts#{time_ns => Now, failed => failures(State)}, State}.
 
 drain(_Deadline, #{workers := []} = State) ->
     State;

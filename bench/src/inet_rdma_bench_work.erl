@@ -6,78 +6,129 @@
 -module(inet_rdma_bench_work).
 
 -export([setup/0, start/2, enter/1, counts/0, percentiles/1]).
--export([echo/1, pong/0, sink/2]).
+-export([echo/1, pong/0, sink/2, answer/4]).
 
 -define(OPS, 1).
 -define(DELIVERED, 2).
+-define(SPINS, 3).
 %% Round-trip times kept, 8 bytes each: a plain array, so that keeping them makes no garbage.
 -define(SAMPLES, 2000000).
 %% Messages a sender sends between two looks at the phase, and the bytes that end such a batch earlier.
 -define(BATCH, 32).
 -define(BATCH_BYTES, 65536).
+%% Calls that a spinning process makes between two looks at the phase: less than a time slice of the scheduler.
+-define(SPIN_CALLS, 1000).
 
 -type workload() :: rpc | pingpong | latency | oneway | hol | idle.
 -type samples() :: none | {counters:counters_ref(), counters:counters_ref()}.
 
 -spec setup() -> ok.
 setup() ->
-    persistent_term:put({?MODULE, counts}, counters:new(2, [write_concurrency])),
+    persistent_term:put({?MODULE, counts}, counters:new(3, [write_concurrency])),
     persistent_term:put({?MODULE, phase}, atomics:new(1, [])).
 
 -spec enter(measure | stop) -> ok.
 enter(measure) -> atomics:put(phase(), 1, 1);
 enter(stop) -> atomics:put(phase(), 1, 2).
 
-%% Operations completed here by those who asked, and one-way messages received here.
--spec counts() -> {non_neg_integer(), non_neg_integer()}.
+%% `ops`: operations completed here by the processes that asked; `delivered`: one-way messages received here; `calls`:
+%% function calls made here by spinning processes.
+-spec counts() -> #{ops | delivered | calls => non_neg_integer()}.
 counts() ->
     Counts = count(),
-    {counters:get(Counts, ?OPS), counters:get(Counts, ?DELIVERED)}.
+    #{
+        ops => counters:get(Counts, ?OPS),
+        delivered => counters:get(Counts, ?DELIVERED),
+        calls => ?SPIN_CALLS * counters:get(Counts, ?SPINS)
+    }.
 
 %% Arguments: `nodes`, the other nodes; `size` in bytes; and how many processes: `procs` (rpc, pingpong) or
-%% `senders` (oneway, hol). Nodes with nothing to start get 0 of them.
+%% `senders` (oneway, hol). Nodes with nothing to start get 0 of them. `busy`: that many processes spin beside them at
+%% normal priority; unless it is 0 (the default) the measured processes, here and at the peers, run at priority high.
 -spec start(workload(), map()) -> {[pid()], samples()}.
-start(rpc, #{nodes := Nodes, procs := Procs, size := Size}) ->
+start(Workload, Arguments) ->
+    Busy = maps:get(busy, Arguments, 0),
+    Priority = case Busy of 0 -> normal; _ -> high end,
+    {Workers, Samples} = measured(Workload, Arguments, Priority),
+    {Workers ++ [spawn_link(fun() -> spin(count(), phase()) end) || _ <- lists:seq(1, Busy)], Samples}.
+
+measured(rpc, #{nodes := Nodes, procs := Procs, size := Size}, Priority) ->
     Body = payload(Size),
-    {[spawn_link(fun() -> rpc(Own, Own, Body, count(), phase()) end) || Own <- spread(Procs, Nodes)], none};
-start(pingpong, #{nodes := Nodes, procs := Procs, size := Size}) ->
-    {[pinger(Node, Size, none) || [Node | _] <- spread(Procs, Nodes)], none};
-start(latency, #{nodes := [Node | _], procs := Procs, size := Size}) ->
+    Caller = fun(Own) -> worker(fun() -> rpc(Own, Own, Body, Priority, count(), phase()) end, Priority) end,
+    {[Caller(Own) || Own <- spread(Procs, Nodes)], none};
+measured(pingpong, #{nodes := Nodes, procs := Procs, size := Size}, Priority) ->
+    {[pinger(Node, Size, none, Priority) || [Node | _] <- spread(Procs, Nodes)], none};
+measured(latency, #{nodes := [Node | _], procs := Procs, size := Size}, Priority) ->
     Samples = {counters:new(?SAMPLES, [atomics]), counters:new(1, [atomics])},
-    {[pinger(Node, Size, Samples) || _ <- lists:seq(1, Procs)], Samples};
-start(oneway, #{nodes := [Node | _], senders := Senders, size := Size}) ->
-    {[sender(Node, Size) || _ <- lists:seq(1, Senders)], none};
-start(hol, #{nodes := [Node | _], procs := Procs, bulk := Bulk, senders := Senders} = Arguments) ->
-    {Pingers, Samples} = start(latency, Arguments#{nodes := [Node], procs := Procs}),
-    {Bulks, none} = start(oneway, #{nodes => [Node], senders => Senders, size => Bulk}),
+    {[pinger(Node, Size, Samples, Priority) || _ <- lists:seq(1, Procs)], Samples};
+measured(oneway, #{nodes := [Node | _], senders := Senders, size := Size}, Priority) ->
+    {[sender(Node, Size, Priority) || _ <- lists:seq(1, Senders)], none};
+measured(hol, #{nodes := [Node | _], procs := Procs, bulk := Bulk, senders := Senders} = Arguments, Priority) ->
+    {Pingers, Samples} = measured(latency, Arguments#{nodes := [Node], procs := Procs}, Priority),
+    {Bulks, none} = measured(oneway, #{nodes => [Node], senders => Senders, size => Bulk}, Priority),
     {Pingers ++ Bulks, Samples};
-start(idle, #{}) ->
+measured(idle, #{}, _Priority) ->
     {[], none}.
 
-%% rpc: each process calls the other nodes in turn, every process from another starting point.
-rpc([], All, Body, Count, Phase) ->
+worker(Work, Priority) ->
+    spawn_opt(Work, [link, {priority, Priority}]).
+
+%% busy: cheap calls without end and without a pause, until the phase says stop.
+spin(Count, Phase) ->
+    spin_calls(?SPIN_CALLS),
+    counters:add(Count, ?SPINS, 1),
     case atomics:get(Phase, 1) of
         2 -> ok;
-        _ -> rpc(All, All, Body, Count, Phase)
-    end;
-rpc([Node | Rest], All, Body, Count, Phase) ->
-    call(Node, Body),
-    counters:add(Count, ?OPS, 1),
-    rpc(Rest, All, Body, Count, Phase).
+        _ -> spin(Count, Phase)
+    end.
 
-call(Node, <<>>) -> Node = rpc:call(Node, erlang, node, []);
-call(Node, Body) -> Body = rpc:call(Node, ?MODULE, echo, [Body]).
+spin_calls(0) -> ok;
+spin_calls(Left) -> spin_calls(Left - 1).
+
+%% rpc: each process calls the other nodes in turn, every process from another starting point.
+rpc([], All, Body, Priority, Count, Phase) ->
+    case atomics:get(Phase, 1) of
+        2 -> ok;
+        _ -> rpc(All, All, Body, Priority, Count, Phase)
+    end;
+rpc([Node | Rest], All, Body, Priority, Count, Phase) ->
+    call(Node, Body, Priority),
+    counters:add(Count, ?OPS, 1),
+    rpc(Rest, All, Body, Priority, Count, Phase).
+
+call(Node, <<>>, Priority) -> Node = call(Node, erlang, node, [], Priority);
+call(Node, Body, Priority) -> Body = call(Node, ?MODULE, echo, [Body], Priority).
+
+%% rpc:call/4 runs the function in a process that it spawns on the other node, at normal priority: there the call would
+%% wait for all spinning processes, whatever the carrier. So the same exchange, one spawn request there and the reason
+%% of the exit back, with a process of priority high.
+call(Node, Module, Function, Arguments, normal) ->
+    rpc:call(Node, Module, Function, Arguments);
+call(Node, Module, Function, Arguments, high) ->
+    Result = make_ref(),
+    Options = [monitor, {reply, error_only}, {priority, high}],
+    Request = spawn_request(Node, ?MODULE, answer, [Result, Module, Function, Arguments], Options),
+    receive
+        {'DOWN', Request, process, _Pid, {Result, Value}} -> Value;
+        {'DOWN', Request, process, _Pid, Reason} -> {badrpc, Reason};
+        {spawn_reply, Request, error, Reason} -> {badrpc, Reason}
+    end.
+
+-spec answer(reference(), module(), atom(), [term()]) -> no_return().
+answer(Result, Module, Function, Arguments) ->
+    exit({Result, apply(Module, Function, Arguments)}).
 
 -spec echo(Body) -> Body.
 echo(Body) -> Body.
 
 %% pingpong, latency: one message there, one back.
-pinger(Node, Size, Samples) ->
+pinger(Node, Size, Samples, Priority) ->
     Body = payload(Size),
-    spawn_link(fun() ->
-        Ponger = spawn_link(Node, ?MODULE, pong, []),
+    Work = fun() ->
+        Ponger = spawn_opt(Node, ?MODULE, pong, [], [link, {priority, Priority}]),
         ping(Ponger, Body, Samples, count(), phase())
-    end).
+    end,
+    worker(Work, Priority).
 
 ping(Ponger, Body, Samples, Count, Phase) ->
     Started = erlang:monotonic_time(nanosecond),
@@ -120,14 +171,15 @@ keep({Times, Used}, Started) ->
 
 %% oneway, hol: messages in one direction. Nothing but the VM's own busy limit holds a sender back. Only what
 %% the sink took out of its mailbox counts; at the end the sink must have seen exactly what was sent.
-sender(Node, Size) ->
+sender(Node, Size, Priority) ->
     Body = payload(Size),
     Batch = max(1, min(?BATCH, ?BATCH_BYTES div max(1, Size))),
-    spawn_link(fun() ->
-        Options = [link, {message_queue_data, off_heap}],
+    Work = fun() ->
+        Options = [link, {message_queue_data, off_heap}, {priority, Priority}],
         Sink = spawn_opt(Node, ?MODULE, sink, [Size, self()], Options),
         send(Sink, Body, Batch, 0, phase())
-    end).
+    end,
+    worker(Work, Priority).
 
 send(Sink, Body, Batch, Sent, Phase) ->
     case atomics:get(Phase, 1) of

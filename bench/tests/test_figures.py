@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import unittest
 
 from harness.arguments import network, port_range, size, variant
-from harness.cases import METRICS, Case, bytes_text, suite
+from harness.carriers import PORT, PROCESS, RDMA, Carrier
+from harness.cases import OTHERS, TESTS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
+from harness.report import as_json, case_document, case_of
+from harness.runner import Results
 from harness.stats import Spread, absolute, ratio
 from harness.table import number
 
@@ -34,6 +38,25 @@ class Ratios(unittest.TestCase):
         self.assertIsNone(ratio([{}, {}], "other", "inet_tcp", "rate"))
 
 
+class Links(unittest.TestCase):
+    def objection(self, kind: str, controller: str, fabric: str) -> str | None:
+        return Carrier("any", (), link=kind).objection({"controller": controller, "fabric": fabric})
+
+    def test_of_inet_rdma_are_those_that_it_lists_with_a_fabric_other_than_tcp(self) -> None:
+        for controller in ("port", "process"):
+            for fabric in ("shm", "verbs"):
+                self.assertIsNone(self.objection(RDMA, controller, fabric))
+            self.assertIn("left the link on TCP", self.objection(RDMA, controller, "tcp") or "")
+            self.assertIn("does not list the link", self.objection(RDMA, controller, "none") or "")
+
+    def test_of_other_carriers_are_of_their_kind_and_not_listed_by_inet_rdma(self) -> None:
+        for kind, other in ((PORT, PROCESS), (PROCESS, PORT)):
+            self.assertIsNone(self.objection(kind, kind, "none"))
+            self.assertIn(f"is a {other}, not a {kind}", self.objection(kind, other, "none") or "")
+            for fabric in ("shm", "tcp"):
+                self.assertIn(f"over {fabric}", self.objection(kind, kind, fabric) or "")
+
+
 class Orders(unittest.TestCase):
     def test_are_erlang_terms(self) -> None:
         order = (7, (Atom("start"), Atom("rpc"), {"nodes": [Atom("a@b")], "procs": 3}))
@@ -56,6 +79,24 @@ class CommandLine(unittest.TestCase):
         cases = {(case.nodes, case.procs) for case in options.cases(options)}
         self.assertEqual(cases, {(2, 10), (2, 100), (4, 10), (4, 100)})
 
+    def test_sends_both_ways_when_asked_to(self) -> None:
+        for words, both in (["throughput", "--size", "1M"], False), (["throughput", "--both-ways"], True):
+            options = parser().parse_args(words)
+            self.assertEqual({case.both_ways for case in options.cases(options)}, {both})
+
+    def test_busy_is_round_trip_one_way_and_rpc_each_once(self) -> None:
+        options = parser().parse_args(["busy", "--busy", "7", "--procs", "3,9", "--size", "64"])
+        titles = [case.title for case in options.cases(options)]
+        self.assertEqual(titles, [
+            "round trip, 16 B, 7 spinning", "one-way 64 B, 4 senders, 7 spinning",
+            "rpc, 2 nodes, 3 processes, 7 spinning", "rpc, 2 nodes, 9 processes, 7 spinning",
+        ])
+
+    def test_only_busy_leaves_out_the_same_tests_on_idle_nodes(self) -> None:
+        for test, busy in (("busy", {50}), ("latency", {0})):
+            options = parser().parse_args(["all", "--only", test])
+            self.assertEqual({case.busy for case in options.cases(options)}, busy)
+
     def test_reads_a_variant(self) -> None:
         self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
 
@@ -73,12 +114,50 @@ class CommandLine(unittest.TestCase):
             port_range("9110-9100")
 
 
+class Charts(unittest.TestCase):
+    def test_show_every_case_but_idle_once_with_both_figures(self) -> None:
+        try:
+            from harness.chart import BANDS
+        except ImportError as missing:
+            self.skipTest(f"no chart: {missing}")
+        for case in suite(quick=False):
+            with self.subTest(case.title):
+                bands = [band for band in BANDS if band.has(case)]
+                self.assertEqual(len(bands), 0 if case.workload == "idle" else 1)
+                names = {metric.name for metric in case.metrics}
+                self.assertTrue(all(names & set(band.left) and names & set(band.right) for band in bands))
+
+
+class Documents(unittest.TestCase):
+    def test_give_back_every_case_of_the_set(self) -> None:
+        for case in suite(quick=False):
+            results = Results(["inet_tcp"], "inet_tcp", [case], {case: []})
+            self.assertEqual(case_of(json.loads(as_json(case_document(results, case)))), case)
+
+    def test_of_earlier_versions_lack_later_fields(self) -> None:
+        earlier = {
+            "workload": "rpc", "nodes": 2, "procs": 9, "size": 0, "senders": 0, "bulk": 0, "erl_flags": ["+S", "1"],
+        }
+        self.assertEqual(case_of(earlier), Case("rpc", nodes=2, procs=9, erl_flags=("+S", "1")))
+
+
 class Suite(unittest.TestCase):
     def test_has_every_workload_once_or_more_and_no_title_twice(self) -> None:
         for quick in (True, False):
             cases = suite(quick)
-            self.assertEqual({case.workload for case in cases}, set(METRICS))
+            self.assertEqual({case.test for case in cases}, set(TESTS))
             self.assertEqual(len({case.title for case in cases}), len(cases))
+
+    def test_has_bulk_both_ways_and_busy_nodes_with_one_scheduler(self) -> None:
+        cases = suite(quick=False)
+        self.assertTrue(any(case.both_ways for case in cases))
+        busy = {(case.workload, case.erl_flags) for case in cases if case.busy == 50}
+        self.assertEqual(busy, {(w, flags) for w in ("latency", "rate", "rpc") for flags in ((), ("+S", "1"))})
+
+    def test_busy_cases_have_the_work_of_others_in_place_of_cpu(self) -> None:
+        names = [metric.name for metric in Case("rpc", procs=1, busy=2).metrics if metric.shown]
+        self.assertEqual(names, ["rate", OTHERS.name])
+        self.assertIn("cpu", [metric.name for metric in Case("rpc", procs=1).metrics])
 
     def test_titles_are_words(self) -> None:
         self.assertEqual(Case("rpc", nodes=2, procs=1).title, "rpc, 2 nodes, 1 process")
