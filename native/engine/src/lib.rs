@@ -10,6 +10,7 @@ pub mod fabric;
 pub mod fault;
 pub mod gather;
 pub mod landing;
+pub mod looking;
 pub mod poller;
 mod primitive;
 mod scheduling;

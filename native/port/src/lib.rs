@@ -7,7 +7,6 @@ pub mod block;
 pub mod entry;
 mod link;
 pub mod links;
-mod looking;
 mod port;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;

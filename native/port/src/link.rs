@@ -5,7 +5,7 @@
 //! is busy, and the VM keeps its packets.
 //!
 //! Packets arrive in `ready_input`: the VM's poll set watches the connection's descriptors. After an arrival the port looks on
-//! by itself for a while (see [`crate::looking`]) before it arms the connection, so that a peer that answers at once need not
+//! by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at once need not
 //! make a system call.
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_engine::gather::Gather;
+use inet_rdma_engine::looking::{Looking, Next};
 
 use crate::block::Block;
 use crate::links::{self, Carried};
-use crate::looking::{Looking, Next};
 use crate::port::{Packet, Port};
 
 /// From this size of the port's queue on the VM keeps its packets. One packet may be larger: it is queued as a whole.
@@ -57,6 +57,8 @@ pub struct Link {
     event_fd: RawFd,
     liveness_fd: RawFd,
     looking: Looking,
+    /// The timer is set for a look, and for nothing else: without an arrival there is nothing to do.
+    is_only_looking: bool,
     is_busy: bool,
     /// The end of the connection has shown, or the port is closed with bytes queued: past this the port ends, whatever is
     /// still to come.
@@ -72,7 +74,8 @@ impl Link {
         Link {
             event_fd: queue_pair.event_fd().as_raw_fd(),
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
-            looking: Looking::new(),
+            looking: Looking::new(Instant::now()),
+            is_only_looking: false,
             is_busy: false,
             deadline: None,
             received: Vec::new(),
@@ -90,7 +93,7 @@ impl Link {
             }
         }
         // What came before the descriptors were watched.
-        port.set_timer(0);
+        self.look_soon(port);
         true
     }
 
@@ -113,7 +116,7 @@ impl Link {
                 }
                 Err(_) => {
                     // The connection is over, and what was read before its end is given to the VM first.
-                    port.set_timer(0);
+                    self.look_soon(port);
                     return;
                 }
             }
@@ -139,7 +142,7 @@ impl Link {
             let Ok(written) = written else {
                 // Nobody takes it any more; the end itself is found by the next look.
                 port.dequeue(port.queued_bytes());
-                port.set_timer(0);
+                self.look_soon(port);
                 break;
             };
             port.dequeue(written.at);
@@ -148,7 +151,14 @@ impl Link {
             }
         }
         let queued = port.queued_bytes();
-        if self.is_busy != (queued > if self.is_busy { QUEUE_LOW_BYTES } else { QUEUE_HIGH_BYTES }) {
+        if self.is_busy
+            != (queued
+                > if self.is_busy {
+                    QUEUE_LOW_BYTES
+                } else {
+                    QUEUE_HIGH_BYTES
+                })
+        {
             self.is_busy = !self.is_busy;
             port.set_busy(self.is_busy);
         }
@@ -169,11 +179,16 @@ impl Link {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Fate::Ends;
         }
+        if self.is_only_looking && self.carried.connection.is_quiet() {
+            self.wait(port, 0);
+            return Fate::Lives;
+        }
         self.look(port)
     }
 
     /// Gives what has arrived to the VM, and decides when to look again.
     fn look(&mut self, port: Port) -> Fate {
+        self.is_only_looking = false;
         let (end, wakes) = self.carried.connection.read(TURN, &mut self.received);
         let packets = self.deliver(port);
         if wakes.writer || port.queued_bytes() > 0 {
@@ -181,19 +196,32 @@ impl Link {
         }
         match end {
             ReadEnd::Closed(_) => return Fate::Ends,
-            ReadEnd::More => port.set_timer(0),
+            ReadEnd::More => self.look_soon(port),
             ReadEnd::Empty => self.wait(port, packets),
         }
         Fate::Lives
     }
 
+    /// Looks in the next turn, for whatever reason.
+    fn look_soon(&mut self, port: Port) {
+        self.is_only_looking = false;
+        port.set_timer(0);
+    }
+
     fn wait(&mut self, port: Port, packets: usize) {
-        match self.looking.next(packets) {
-            Next::Look => port.set_timer(0),
+        match self.looking.next(Instant::now(), packets) {
+            next @ (Next::Look | Next::YieldAndLook) => {
+                if next == Next::YieldAndLook {
+                    std::thread::yield_now();
+                }
+                self.is_only_looking = self.deadline.is_none() && port.queued_bytes() == 0;
+                port.set_timer(0);
+            }
             Next::Arm => {
+                self.is_only_looking = false;
                 let (armed, wakes) = self.carried.connection.arm();
                 if !armed || wakes.writer {
-                    port.set_timer(0);
+                    self.look_soon(port);
                 } else if let Some(deadline) = self.deadline {
                     port.set_timer(milliseconds_until(deadline));
                 }
@@ -224,12 +252,12 @@ impl Link {
         match self.carried.connection.tick() {
             Ok(wakes) => {
                 if wakes.writer || wakes.reader {
-                    port.set_timer(0);
+                    self.look_soon(port);
                 }
                 true
             }
             Err(_) => {
-                port.set_timer(0);
+                self.look_soon(port);
                 false
             }
         }
@@ -254,7 +282,7 @@ impl Link {
         let deadline = Instant::now() + time;
         self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         // The next look sets the timer to the deadline.
-        port.set_timer(0);
+        self.look_soon(port);
     }
 
     /// Ends the connection in order. The peer reads what was sent, then the end.
