@@ -4,7 +4,7 @@
 -module(inet_rdma_nif).
 
 -export([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect/5, stream/1, identity/0]).
+-export([connect/6, expect/5, stream/1, identity/0, verbs_addresses/1]).
 -export([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -12,7 +12,7 @@
 -export_type([attempt/0, conn/0, listener/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, observe/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect/5, stream/1, identity/0]).
+-nifs([connect/6, expect/5, stream/1, identity/0, verbs_addresses/1]).
 -nifs([send/4, recv/4, spin/2, arm/1, arm_writer/1, disarm/1, self_polling/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, tick/1, finish/1, stop_reading/1, close/1, packets/1, label/2]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -108,6 +108,9 @@ stream(_Attempt) -> not_loaded().
 -spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
                       instance := non_neg_integer()}.
 identity() -> not_loaded().
+
+-spec verbs_addresses([Address :: binary()]) -> {ok, [binary()]} | {error, binary()}.
+verbs_addresses(_Addresses) -> not_loaded().
 
 -spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
 addresses(_Conn) -> not_loaded().
