@@ -48,7 +48,8 @@ fn read() -> Identity {
 /// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text, belong
 /// to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be used here.
 ///
-/// Opens each device that it finds: not for a normal scheduler.
+/// Opens each device that it finds, and librdmacm keeps it open as long as the process runs: one descriptor each. Not for a
+/// normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
     let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());
