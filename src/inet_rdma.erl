@@ -4,7 +4,7 @@
 %% {packet, raw | 4}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
 %% mode), enobufs (so many are posted already), too_late (cancel/2),
 %% not_owner, econnrefused (nobody listens), etimedout (connect), eaddrinuse, peer_gone (its process
-%% ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours}, {bad_hello, Text},
+%% ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours}, {bad_hello, Text}, {wrong_token, Text},
 %% {no_route, Text} (no fabric leads there), {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text},
 %% {unknown_option, Key},
 %% {bad_option, Key, Value, Expected}, and inet's for names that do not resolve.
