@@ -2,12 +2,11 @@
 %%
 %% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N} and
 %% {packet, raw | 4}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
-%% mode), enobufs (so many are posted already), too_late (cancel/2),
-%% not_owner, econnrefused (nobody listens), etimedout (connect), eaddrinuse, peer_gone (its process
-%% ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours}, {bad_hello, Text},
-%% {no_route, Text} (no fabric leads there), {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text},
-%% {unknown_option, Key},
-%% {bad_option, Key, Value, Expected}, and inet's for names that do not resolve.
+%% mode), enobufs (so many are posted already), too_late (cancel/2), not_owner, econnrefused (nobody listens), etimedout
+%% (connect), eaddrinuse, peer_gone (its process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours},
+%% {version_mismatch, Theirs, Ours}, {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there),
+%% {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key}, {bad_option, Key,
+%% Value, Expected}, and inet's for names that do not resolve.
 -module(inet_rdma).
 
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).

@@ -7,7 +7,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([another_user_is_refused/1, bad_greetings/1, other_version_is_named/1, silent_peers/1, hangs_up_at_once/1]).
 -export([bad_entries_at_a_node/1, bad_entries_at_a_socket/1, memory_cannot_be_resized/1]).
--export([garbage_instead_of_a_handshake/1]).
+-export([garbage_instead_of_a_handshake/1, listener_that_never_answers/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -15,7 +15,8 @@ suite() ->
 all() ->
     [
         another_user_is_refused, bad_greetings, other_version_is_named, silent_peers, hangs_up_at_once,
-        bad_entries_at_a_node, bad_entries_at_a_socket, memory_cannot_be_resized, garbage_instead_of_a_handshake
+        bad_entries_at_a_node, bad_entries_at_a_socket, memory_cannot_be_resized, garbage_instead_of_a_handshake,
+        listener_that_never_answers
     ].
 
 init_per_suite(Config) ->
@@ -145,6 +146,41 @@ garbage_instead_of_a_handshake(Config) ->
     ],
     ?assertEqual([], call(A, erlang, nodes, [hidden])),
     unharmed(Config).
+
+%% Twice as many connects as the VM has threads for file work: neither that nor other connects wait for them.
+listener_that_never_answers(Config) ->
+    A = proplists:get_value(a, Config),
+    Threads = call(A, erlang, system_info, [dirty_io_schedulers]),
+    Mute = start(python(Config), arguments(Config, ["0", "mute", integer_to_list(Threads)])),
+    Port = list_to_integer(word_after("port:", Mute)),
+    %% Some of them are under way, and nothing ends before the case does.
+    Connecting = call(A, inet_rdma_test_socket, start_connects, [Port, 2 * Threads, 300000]),
+    _ = word_after("holding", Mute),
+    {ok, File} = call(A, inet_rdma_test_socket, within, [20000, {file, read_file, [code:which(?MODULE)]}]),
+    ?assert(is_binary(File)),
+    ?assertEqual(ok, call(A, inet_rdma_test_socket, within, [20000, {inet_rdma_test_socket, meet, []}])),
+    %% One that waits no longer is told so, and nothing else.
+    ?assertEqual({{error, etimedout}, []}, call(A, inet_rdma_test_socket, connect_and_look, [Port, 100])),
+    ?assertEqual([], [Result || Result <- call(A, inet_rdma_test_socket, results, [Connecting]), Result =/= waiting]),
+    port_close(Mute),
+    %% The listener's end is theirs.
+    inet_rdma_test_wait:until(connects_end, 20000, fun() ->
+        Results = call(A, inet_rdma_test_socket, results, [Connecting]),
+        lists:usort(Results) =:= [{error, peer_gone}] orelse Results
+    end),
+    unharmed(Config).
+
+%% The program's next line: these words and another, which is the result.
+word_after(Words, Program) ->
+    receive
+        {Program, {data, Text}} ->
+            case string:lexemes(Text, " \n") of
+                [Words, Word] -> Word;
+                _ -> error({says_something_else, Text})
+            end
+    after 20000 ->
+        error({says_nothing, Words})
+    end.
 
 %% The link that lived before the attack lives, carries data, and new ones can be made.
 unharmed(Config) ->

@@ -2,6 +2,7 @@
 -module(inet_rdma_test_socket).
 
 -export([serve_reasons/1, last_reason/0, say_and_wait/2]).
+-export([start_connects/3, results/1, within/2, meet/0, connect_and_look/2, do_connect_and_look/2]).
 
 -define(TIMEOUT_MS, 20000).
 
@@ -64,3 +65,67 @@ say_and_wait(Port, Words) ->
         {error, Reason} ->
             {closed, Reason}
     end.
+
+%% Processes that connect to a port of this host, each once.
+-spec start_connects(inet:port_number(), pos_integer(), pos_integer()) -> [pid()].
+start_connects(Port, Count, TimeoutMs) ->
+    [
+        spawn(fun() ->
+            Self = self(),
+            _ = spawn_link(fun() ->
+                Self ! {result, inet_rdma:connect("localhost", Port, [{connect_timeout_ms, TimeoutMs}])}
+            end),
+            result_loop(waiting)
+        end)
+     || _ <- lists:seq(1, Count)
+    ].
+
+result_loop(Result) ->
+    receive
+        {result, Came} ->
+            result_loop(Came);
+        {tell, From, Ref} ->
+            From ! {Ref, Result},
+            result_loop(Result)
+    end.
+
+%% What came of them so far: `waiting', or what connect gave.
+-spec results([pid()]) -> [term()].
+results(Pids) ->
+    [
+        begin
+            Ref = make_ref(),
+            Pid ! {tell, self(), Ref},
+            receive {Ref, Result} -> Result after ?TIMEOUT_MS -> error(no_answer) end
+        end
+     || Pid <- Pids
+    ].
+
+%% The result of a call in a process of its own; too_late: it is still at it.
+-spec within(pos_integer(), {module(), atom(), [term()]}) -> term() | too_late.
+within(TimeoutMs, {Module, Function, Args}) ->
+    Self = self(),
+    Ref = make_ref(),
+    _ = spawn(fun() -> Self ! {Ref, apply(Module, Function, Args)} end),
+    receive {Ref, Result} -> Result after TimeoutMs -> too_late end.
+
+%% A connection of this node to itself.
+-spec meet() -> ok.
+meet() ->
+    {ok, Listener} = inet_rdma:listen(0, []),
+    {ok, Port} = inet_rdma:port(Listener),
+    {ok, Socket} = inet_rdma:connect("localhost", Port, []),
+    {ok, Accepted} = inet_rdma:accept(Listener, ?TIMEOUT_MS),
+    ok = inet_rdma:send(Socket, <<"hello">>),
+    {ok, <<"hello">>} = inet_rdma:recv(Accepted, 5, ?TIMEOUT_MS),
+    lists:foreach(fun inet_rdma:close/1, [Socket, Accepted, Listener]).
+
+%% What connect gives, and what is in the mailbox of the process after it.
+-spec connect_and_look(inet:port_number(), pos_integer()) -> {term(), [term()]}.
+connect_and_look(Port, TimeoutMs) ->
+    within(?TIMEOUT_MS, {?MODULE, do_connect_and_look, [Port, TimeoutMs]}).
+
+do_connect_and_look(Port, TimeoutMs) ->
+    Result = inet_rdma:connect("localhost", Port, [], TimeoutMs),
+    {messages, Messages} = process_info(self(), messages),
+    {Result, Messages}.

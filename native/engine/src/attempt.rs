@@ -199,7 +199,7 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricEr
     match thread.spawn(run) {
         Ok(_detached) => Ok(()),
         Err(error) => Err(FabricError::System {
-            doing: "starting a thread that connects",
+            doing: "start a thread that connects",
             error,
         }),
     }

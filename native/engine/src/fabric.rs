@@ -226,6 +226,14 @@ pub enum FabricError {
     /// It took too long.
     #[error("timed out")]
     TimedOut,
+    /// The peer that was awaited did not come in time, but others did.
+    #[error("timed out; {refused} other peers were refused, the last one because: {last}")]
+    OnlyStrangers {
+        /// How many.
+        refused: u32,
+        /// Why the last one was, in words.
+        last: String,
+    },
     /// More posted than the queue holds.
     #[error("the queue is full")]
     QueueFull,

@@ -21,8 +21,11 @@ mod refusal;
 mod sending;
 mod staging;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
+
+use inet_rdma_verbs::cm::{CmId, EventChannel};
 
 use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
 
@@ -36,6 +39,24 @@ impl VerbsFabric {
     /// Whether this machine has what the fabric needs, whatever the peer.
     pub fn check(self) -> Result<(), FabricError> {
         refusal::check_machine()
+    }
+
+    /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not: the kernel
+    /// lends them to any device. Nor do link-local ones, which no peer can name without an interface. librdmacm opens each device that it finds so, and keeps
+    /// it open.
+    pub fn addresses_of_devices(self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, FabricError> {
+        let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
+        let belongs = |address: IpAddr| {
+            let is_usable = match address {
+                IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_unspecified(),
+                IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unspecified() && !v6.is_unicast_link_local(),
+            };
+            // An address of no device, or of another machine, cannot be bound.
+            is_usable
+                && CmId::create(&events)
+                    .is_ok_and(|id| id.bind(SocketAddr::new(address, 0)).is_ok() && id.device().is_some())
+        };
+        Ok(addresses.iter().copied().filter(|address| belongs(*address)).collect())
     }
 }
 

@@ -8,6 +8,8 @@ mod life;
 mod processes;
 #[path = "contract/support.rs"]
 mod support;
+#[path = "contract/tokens.rs"]
+mod tokens;
 #[path = "contract/transfers.rs"]
 mod transfers;
 
@@ -55,6 +57,12 @@ macro_rules! contract {
                 a_port_is_free_again_when_its_listener_is_gone,
                 connections_outlive_their_listener,
                 many_connect_at_once,
+            );
+            contract!(@tests $fabric; tokens:
+                a_peer_with_another_token_is_refused_and_the_right_one_gets_in,
+                a_listener_without_a_token_refuses_peers_with_one,
+                a_listener_with_a_token_takes_one_peer,
+                a_stranger_costs_no_memory,
             );
 
             #[test]

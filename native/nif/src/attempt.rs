@@ -57,11 +57,13 @@ fn connect<'a>(
     env: Env<'a>,
     fabric: FabricOption,
     address: &str,
-    port: u16,
+    port: u32,
     token: u64,
     timeout_ms: u64,
     config: Config,
 ) -> NifResult<Term<'a>> {
+    // A term that is decoded as u16 is cut to 16 bits.
+    let port = u16::try_from(port).map_err(|_| rustler::Error::BadArg)?;
     let to = SocketAddr::new(parse(address)?, port);
     let id = next_id();
     let parameters = config.parameters(id, token);

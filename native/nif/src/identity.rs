@@ -1,12 +1,16 @@
-//! What two nodes compare to learn whether they share a host, its network, and a user.
+//! What a node says of itself to settle with another on a fabric: its host, and the addresses of its RDMA devices.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
-use rustler::NifMap;
+use inet_rdma_engine::verbs::VerbsFabric;
+use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
-/// Of this VM. What cannot be read is empty, or 0: it is equal to nobody's.
+use crate::atoms;
+
+/// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or 0: it is equal to nobody's.
 #[derive(NifMap, Clone)]
 struct Identity {
     /// The kernel's name for this boot: the same for all containers of a host, and another after each start.
@@ -39,4 +43,22 @@ fn read() -> Identity {
         user: inet_rdma_engine::user(),
         instance: RandomState::new().hash_one(std::process::id()),
     }
+}
+
+/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text, belong
+/// to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be used here.
+///
+/// Opens each device that it finds, and librdmacm keeps it open as long as the process runs: one descriptor each. Not for a
+/// normal scheduler.
+#[rustler::nif(schedule = "DirtyIo")]
+fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
+    let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());
+    let parsed: Vec<IpAddr> = parsed.collect::<Result<_, _>>().map_err(|_| rustler::Error::BadArg)?;
+    Ok(match VerbsFabric.addresses_of_devices(&parsed) {
+        Ok(found) => {
+            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+            (atoms::ok(), found).encode(env)
+        }
+        Err(error) => (atoms::error(), error.to_string()).encode(env),
+    })
 }

@@ -32,6 +32,7 @@ pub fn fabric_error<'a>(env: Env<'a>, error: &FabricError) -> Term<'a> {
         FabricError::Refused(_) => atoms::econnrefused().encode(env),
         FabricError::PortsTaken { .. } => atoms::eaddrinuse().encode(env),
         FabricError::TimedOut => atoms::etimedout().encode(env),
+        FabricError::OnlyStrangers { .. } => (atoms::etimedout(), error.to_string()).encode(env),
         FabricError::QueueFull => atoms::enobufs().encode(env),
         FabricError::NoRoute(why) => (atoms::no_route(), why).encode(env),
         FabricError::Rejected(why) => (atoms::rejected(), why).encode(env),

@@ -2,7 +2,8 @@
 
 Prints `ended: REASON` when the other side ends the connection, `refused: ERRNO` when it cannot even connect, and
 `open` when the connection is still there after the deadline. `silence N` holds N silent connections until its standard
-input ends.
+input ends. `0 mute N` listens, prints `port: PORT`, takes connections and says nothing on them, prints `holding N` when it has
+N, and ends with its standard input.
 """
 
 import errno
@@ -239,9 +240,35 @@ def silence(port, count):
     sys.stdin.read()
 
 
+def mute(count):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Below the ports that listeners without a wish are given.
+    port = next(port for port in range(40000, 49000) if is_bound(listener, port))
+    listener.listen(4 * count)
+    print(f"port: {port}", flush=True)
+    held = []
+    while True:
+        readable, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in readable:
+            return
+        held.append(listener.accept()[0])
+        if len(held) == count:
+            print(f"holding {count}", flush=True)
+
+
+def is_bound(sock, port):
+    try:
+        sock.bind(f"\0inet_rdma/{port}")
+    except OSError:
+        return False
+    return True
+
+
 def main(port, attack, *rest):
     if attack == "silence":
         return silence(port, int(rest[0]))
+    if attack == "mute":
+        return mute(int(rest[0]))
     try:
         if attack in GREETINGS:
             sock = connect(port)

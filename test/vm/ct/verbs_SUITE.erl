@@ -7,7 +7,7 @@
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1]).
 -export([bulk_is_direct/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
--export([streams/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
+-export([streams/1, settlement/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
 -export([one_port_serves_both_fabrics/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
 -export([no_verbs_on_this_machine/1, forbidden_device_files/1, too_little_locked_memory/1]).
 -export([wrong_cookie_and_wrong_address/1, device_removed/1]).
@@ -24,7 +24,7 @@ all() ->
 groups() ->
     Cases = [
         ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_is_direct,
-        simultaneous_connects, hundred_connects_leave_nothing, streams, refused_streams_say_what_to_do,
+        simultaneous_connects, hundred_connects_leave_nothing, streams, settlement, refused_streams_say_what_to_do,
         hidden_node_with_an_ipv6_name, one_port_serves_both_fabrics, killed_and_back_under_the_same_name,
         stopped_nodes_leave_nothing, no_verbs_on_this_machine, forbidden_device_files,
         too_little_locked_memory, wrong_cookie_and_wrong_address, device_removed
@@ -166,6 +166,39 @@ stream(A, B, Address) ->
     {error, Closed} = do(A, Server, recv, [0]),
     [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
     Closed.
+
+%% A listener for the one peer that knows a token, on an address of a device or on all.
+settlement(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Here = call(A, inet_rdma_test_settle, addresses, []),
+    {ok, OfDevices} = call(A, inet_rdma_nif, verbs_addresses, [Here]),
+    ct:pal("~p of ~p", [OfDevices, Here]),
+    %% Not before: librdmacm keeps each device open that it has looked at.
+    Before = inet_rdma_vm:resources(),
+    Ours = [list_to_binary(proplists:get_value(Family, Config)) || Family <- [ipv4, ipv6]],
+    ?assertEqual([], Ours -- OfDevices),
+    ?assertEqual([], OfDevices -- Here),
+    %% Loopback, link-local, and an interface without an RDMA device.
+    ?assertEqual([], [Address || Address <- OfDevices, Prefix <- ["127.", "::1", "fe80:", "10.9.2."],
+                                 string:prefix(Address, Prefix) =/= nomatch]),
+    [settle(A, B, On, Address) || Address <- Ours, On <- [<<>>, Address]],
+    {Nobody, _} = call(A, inet_rdma_test_settle, expect, [verbs, <<>>, 1, 100]),
+    ?assertEqual({error, etimedout}, call(A, inet_rdma_test_settle, result, [Nobody])),
+    inet_rdma_vm:await_resources(Before).
+
+settle(A, B, On, Address) ->
+    Token = rand:uniform(1 bsl 64 - 2) + 1,
+    {Pid, Port} = call(A, inet_rdma_test_settle, expect, [verbs, On, Token, 60000]),
+    Connect = fun(Of) -> call(B, inet_rdma_test_settle, connect, [verbs, Address, Port, Of, 60000]) end,
+    Resources = inet_rdma_vm:resources(),
+    {{error, Reason}, []} = Connect(Token bxor 1),
+    ct:pal("~p", [Reason]),
+    %% The stranger's own is gone soon; the listener has made nothing for it.
+    inet_rdma_vm:await_resources(Resources),
+    ?assertEqual({ok, []}, Connect(Token)),
+    {ok, <<"hello">>, verbs, Why} = call(A, inet_rdma_test_settle, result, [Pid]),
+    contains(Why, ["both nodes settled on it", binary_to_list(Address)]),
+    ?assertMatch({{error, _}, []}, Connect(Token)).
 
 %% On a port where somebody listens, over the other fabric where that matters.
 refused_streams_say_what_to_do(Config) ->

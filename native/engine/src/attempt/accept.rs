@@ -11,6 +11,7 @@ use crate::fabric::{FabricError, Listener};
 
 /// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it returns.
 pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &Slot) -> Outcome {
+    let mut strangers = Strangers::default();
     loop {
         match listener.poll_accept() {
             Some(Ok(qp)) => {
@@ -18,12 +19,34 @@ pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &
                 return Ok((qp, why));
             }
             Some(Err(error)) if listener.is_over() => return Err(error),
-            // A stranger was refused; there may be more to look at.
-            Some(Err(_)) => {}
+            // There may be more to look at.
+            Some(Err(error)) => strangers.add(&error),
             None => wait(&*listener, deadline, slot)?,
         }
         if Instant::now() >= deadline || slot.is_cancelled() {
-            return Err(FabricError::TimedOut);
+            return Err(strangers.sum());
+        }
+    }
+}
+
+/// Peers that were refused.
+#[derive(Default)]
+struct Strangers {
+    refused: u32,
+    last: String,
+}
+
+impl Strangers {
+    fn add(&mut self, error: &FabricError) {
+        self.refused = self.refused.saturating_add(1);
+        self.last = error.to_string();
+    }
+
+    /// Why there is no queue pair.
+    fn sum(self) -> FabricError {
+        match self {
+            Strangers { refused: 0, .. } => FabricError::TimedOut,
+            Strangers { refused, last } => FabricError::OnlyStrangers { refused, last },
         }
     }
 }

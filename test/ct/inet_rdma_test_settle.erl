@@ -1,0 +1,109 @@
+%% The two sides of a settlement on a fabric. Runs in the nodes under test.
+-module(inet_rdma_test_settle).
+
+-export([addresses/0, expect/4, result/1, connect/5, forget/1, failure/2]).
+
+-define(BOUND_MS, 60000).
+
+%% The addresses of this machine, as text.
+-spec addresses() -> [binary()].
+addresses() ->
+    {ok, Interfaces} = inet:getifaddrs(),
+    [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties].
+
+%% Begins to wait for the peer with the token, and for five bytes of it. The process that does so, and the port.
+-spec expect(shm | verbs, binary(), inet_rdma_nif:token(), pos_integer()) -> {pid(), inet:port_number()} | {error, term()}.
+expect(Fabric, Address, Token, TimeoutMs) ->
+    Caller = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        case inet_rdma_nif:expect(Fabric, Address, Token, TimeoutMs, config()) of
+            {ok, Attempt, Id, Port} ->
+                waiting = inet_rdma_nif:stream(Attempt),
+                Caller ! {self(), Port},
+                wait(Attempt, Id);
+            {error, Reason} ->
+                exit({not_expected, Reason})
+        end
+    end),
+    receive
+        {Pid, Port} -> demonitor(Monitor, [flush]), {Pid, Port};
+        {'DOWN', Monitor, process, Pid, {not_expected, Reason}} -> {error, Reason}
+    end.
+
+%% The attempt is collected with the process, or when it is told to forget it.
+wait(Attempt, Id) ->
+    receive
+        {'$inet_rdma', Id, connected} -> tell(heard(Attempt, Id));
+        {forget, From} -> true = is_reference(Attempt), From ! {forgot, self()}, forgotten()
+    end.
+
+heard(Attempt, Id) ->
+    case inet_rdma_nif:stream(Attempt) of
+        {ok, Conn} ->
+            {error, {fabric, _}} = inet_rdma_nif:stream(Attempt),
+            [#{fabric := Fabric, why := Why}] = [Info || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id],
+            {ok, read(Conn, Id), Fabric, Why};
+        Error ->
+            Error
+    end.
+
+forgotten() ->
+    true = erlang:garbage_collect(),
+    receive
+        {'$inet_rdma', _, _} = Message -> exit({not_forgotten, Message})
+    after infinity -> ok
+    end.
+
+tell(Result) ->
+    receive {result, From} -> From ! {self(), Result} end.
+
+read(Conn, Id) ->
+    case inet_rdma_nif:recv(Conn, 100, 1, 5) of
+        {_, [Data]} -> Data;
+        empty ->
+            _ = inet_rdma_nif:arm(Conn) andalso receive {'$inet_rdma', Id, readable} -> ok end,
+            read(Conn, Id);
+        {error, Reason, []} -> {error, Reason}
+    end.
+
+%% What came of it: {ok, Bytes, Fabric, Why}.
+-spec result(pid()) -> {ok, binary(), atom(), string()} | {error, term()}.
+result(Pid) ->
+    Pid ! {result, self()},
+    receive {Pid, Result} -> Result after ?BOUND_MS -> error(no_result) end.
+
+%% Lets go of the attempt.
+-spec forget(pid()) -> ok.
+forget(Pid) ->
+    Pid ! {forget, self()},
+    receive {forgot, Pid} -> ok after ?BOUND_MS -> error(not_forgotten) end.
+
+%% Connects and sends five bytes; what is in the mailbox afterwards.
+-spec connect(auto | shm | verbs, binary(), inet:port_number(), inet_rdma_nif:token(), pos_integer()) ->
+          {ok | {error, term()}, [term()]}.
+connect(Fabric, Address, Port, Token, TimeoutMs) ->
+    {ok, Attempt, Id} = inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config()),
+    receive {'$inet_rdma', Id, connected} -> ok end,
+    Result = case inet_rdma_nif:stream(Attempt) of
+                 {ok, Conn} ->
+                     ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0, 100),
+                     %% It must not be collected before they have arrived.
+                     ok = inet_rdma_nif:finish(Conn);
+                 Error ->
+                     Error
+             end,
+    {messages, Messages} = process_info(self(), messages),
+    {Result, Messages}.
+
+%% What is wrong about a call; none: nothing.
+-spec failure(atom(), [term()]) -> term().
+failure(Function, Args) ->
+    try apply(inet_rdma_nif, Function, Args) of
+        _ -> none
+    catch
+        error:Reason -> Reason
+    end.
+
+config() ->
+    {ok, Config} = inet_rdma_options:node(),
+    Config#{direct => always}.

@@ -1,0 +1,169 @@
+%% How two nodes make the queue pair that they have settled on: one waits for the peer with a token, the other connects with
+%% it. Two nodes without distribution, over shm; test/vm has the same over verbs.
+-module(settle_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([both_sides_meet/1, strangers_are_refused/1, nobody_comes/1, forgotten_attempt/1, death_of_the_process/1]).
+-export([many_at_once/1, cycles_leave_nothing/1, bad_arguments/1, identity/1, addresses_of_devices/1]).
+
+-define(BOUND_MS, 60000).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        both_sides_meet, strangers_are_refused, nobody_comes, forgotten_attempt, death_of_the_process, many_at_once,
+        cycles_leave_nothing, bad_arguments, identity, addresses_of_devices
+    ].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_testcase(_Case, Config) ->
+    inet_rdma_test_pair:nodes(Config).
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+both_sides_meet(Config) ->
+    Token = token(),
+    {Pid, Port} = expect(Config, Token, ?BOUND_MS),
+    ?assertEqual({ok, []}, connect(Config, Port, Token)),
+    {ok, <<"hello">>, shm, Why} = result(Config, Pid),
+    ?assertEqual("both nodes settled on it: shared memory of this host", Why),
+    %% One peer is all.
+    ?assertEqual({{error, econnrefused}, []}, connect(Config, Port, Token)).
+
+strangers_are_refused(Config) ->
+    Token = token(),
+    {Pid, Port} = expect(Config, Token, ?BOUND_MS),
+    [?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, Port, Token bxor Bits)) || Bits <- [1, 1 bsl 63, Token]],
+    %% A stream that is meant for no settlement is one, too.
+    ?assertMatch({error, {peer_misbehaved, _}}, inet_rdma_test_pair:connect(Config, Port, [])),
+    ?assertEqual({ok, []}, connect(Config, Port, Token)),
+    ?assertMatch({ok, <<"hello">>, shm, _}, result(Config, Pid)),
+    %% The other way round.
+    {StreamPort, _} = inet_rdma_test_pair:listener(Config, []),
+    ?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, StreamPort, Token)).
+
+nobody_comes(Config) ->
+    {Alone, Port} = expect(Config, token(), 50),
+    ?assertEqual({error, etimedout}, result(Config, Alone)),
+    ?assertEqual({{error, econnrefused}, []}, connect(Config, Port, token())),
+    {Visited, Other} = expect(Config, token(), 3000),
+    ?assertMatch({{error, _}, []}, connect(Config, Other, token())),
+    {error, {etimedout, Text}} = result(Config, Visited),
+    ?assertMatch({match, _}, re:run(Text, "1 other peers were refused, the last one because: .*token")).
+
+forgotten_attempt(Config) ->
+    Token = token(),
+    {Pid, Port} = expect(Config, Token, 3600000),
+    ok = call(b, Config, inet_rdma_test_settle, forget, [Pid]),
+    await_closed(Config, Port, Token).
+
+death_of_the_process(Config) ->
+    Token = token(),
+    {Pid, Port} = expect(Config, Token, 3600000),
+    true = call(b, Config, erlang, exit, [Pid, kill]),
+    await_closed(Config, Port, Token).
+
+%% A thread ends the wait and closes the port. Not with the token: the wait may still be there.
+await_closed(Config, Port, Token) ->
+    inet_rdma_test_wait:until(port_is_closed, 20000, fun() ->
+        connect(Config, Port, Token bxor 1) =:= {{error, econnrefused}, []}
+    end).
+
+many_at_once(Config) ->
+    Expected = [{Token, expect(Config, Token, ?BOUND_MS)} || Token <- [token() || _ <- lists:seq(1, 100)]],
+    Self = self(),
+    [spawn_link(fun() -> Self ! {connected, connect(Config, Port, Token)} end) || {Token, {_, Port}} <- Expected],
+    [receive {connected, Result} -> ?assertEqual({ok, []}, Result) end || _ <- Expected],
+    [?assertMatch({ok, <<"hello">>, shm, _}, result(Config, Pid)) || {_, {Pid, _}} <- Expected].
+
+cycles_leave_nothing(Config) ->
+    Cycle = fun() ->
+        Token = token(),
+        {Pid, Port} = expect(Config, Token, ?BOUND_MS),
+        {{error, _}, []} = connect(Config, Port, Token bxor 1),
+        {ok, []} = connect(Config, Port, Token),
+        {ok, <<"hello">>, shm, _} = result(Config, Pid),
+        {Unmet, _} = expect(Config, Token, ?BOUND_MS),
+        true = call(b, Config, erlang, exit, [Unmet, kill])
+    end,
+    [Cycle() || _ <- lists:seq(1, 10)],
+    Nodes = [proplists:get_value(Name, Config) || Name <- [a, b]],
+    Before = [{OsPid, inet_rdma_test_os:footprint(OsPid)} || #{os_pid := OsPid} <- Nodes],
+    [Cycle() || _ <- lists:seq(1, 200)],
+    [inet_rdma_test_os:await_footprint(OsPid, Footprint) || {OsPid, Footprint} <- Before].
+
+bad_arguments(Config) ->
+    {ok, Options} = call(b, Config, inet_rdma_options, node, []),
+    Valid = Options#{direct => always},
+    [
+        ?assertEqual({Args, badarg}, {Args, failure(Config, Function, Args)})
+     || {Function, Args} <- [
+            {expect, [shm, <<>>, 0, 1000, Valid]},
+            {expect, [auto, <<>>, 1, 1000, Valid]},
+            {expect, [shm, <<"nowhere">>, 1, 1000, Valid]},
+            {expect, [shm, <<>>, 1 bsl 64, 1000, Valid]},
+            {expect, [shm, <<>>, 1, infinity, Valid]},
+            {connect, [shm, <<"localhost">>, 1, 0, 1000, Valid]},
+            {connect, [shm, <<"127.0.0.1">>, 65536, 0, 1000, Valid]},
+            {connect, [shm, <<"127.0.0.1">>, 1, -1, 1000, Valid]},
+            {stream, [make_ref()]},
+            {verbs_addresses, [[<<"here">>]]}
+        ]
+    ],
+    ?assertEqual(invalid_variant, failure(Config, connect, [tcp, <<"127.0.0.1">>, 1, 0, 1000, Valid])).
+
+failure(Config, Function, Args) ->
+    call(b, Config, inet_rdma_test_settle, failure, [Function, Args]).
+
+identity(Config) ->
+    [A, B] = [call(Node, Config, inet_rdma_nif, identity, []) || Node <- [a, b]],
+    ct:pal("~p", [A]),
+    #{boot := Boot, netns := Netns, user := User, instance := Instance} = A,
+    ?assertEqual(A, B#{instance := Instance}),
+    ?assertNotEqual(Instance, maps:get(instance, B)),
+    ?assertEqual(A, call(a, Config, inet_rdma_nif, identity, [])),
+    {ok, Read} = file:read_file("/proc/sys/kernel/random/boot_id"),
+    ?assertEqual(string:trim(Read), Boot),
+    {ok, Link} = file:read_link("/proc/self/ns/net"),
+    ?assertEqual(Link, lists:flatten(io_lib:format("net:[~b]", [Netns band 16#ffffffff]))),
+    ?assertEqual(string:trim(os:cmd("id -u")), integer_to_list(User)).
+
+addresses_of_devices(Config) ->
+    Addresses = call(b, Config, inet_rdma_test_settle, addresses, []),
+    ?assert(lists:member(<<"127.0.0.1">>, Addresses)),
+    case {call(b, Config, inet_rdma_nif, verbs_addresses, [Addresses]), call(b, Config, inet_rdma_nif, check_verbs, [])} of
+        {{ok, Found}, _} ->
+            ct:pal("~p of ~p", [Found, Addresses]),
+            ?assertEqual([], Found -- Addresses),
+            ?assertNot(lists:member(<<"127.0.0.1">>, Found));
+        {{error, Text}, {error, Text}} ->
+            ct:pal("~ts", [Text])
+    end.
+
+token() ->
+    rand:uniform(1 bsl 64 - 2) + 1.
+
+expect(Config, Token, TimeoutMs) ->
+    call(b, Config, inet_rdma_test_settle, expect, [shm, <<>>, Token, TimeoutMs]).
+
+connect(Config, Port, Token) ->
+    call(a, Config, inet_rdma_test_settle, connect, [shm, <<"127.0.0.1">>, Port, Token, ?BOUND_MS]).
+
+result(Config, Pid) ->
+    call(b, Config, inet_rdma_test_settle, result, [Pid]).
+
+call(Node, Config, Module, Function, Args) ->
+    inet_rdma_test_node:call(proplists:get_value(Node, Config), Module, Function, Args).
