@@ -1,9 +1,11 @@
+Code.require_file("lib/mix/tasks/compile.inet_rdma_app.exs", __DIR__)
 Code.require_file("lib/mix/tasks/compile.inet_rdma_native.exs", __DIR__)
 
 defmodule InetRdma.MixProject do
   use Mix.Project
 
-  # src/inet_rdma.app.src is the one description of the application: rebar3 reads it, and so do we.
+  # src/inet_rdma.app.src describes the application. rebar3 and the task compile.inet_rdma_app each write the .app
+  # file from it; the project takes from it what Mix needs before it compiles.
   @external_resource app_src = Path.join(__DIR__, "src/inet_rdma.app.src")
   {:ok, [{:application, :inet_rdma, app}]} = :file.consult(app_src)
   @app app
@@ -14,18 +16,15 @@ defmodule InetRdma.MixProject do
       version: List.to_string(@app[:vsn]),
       description: List.to_string(@app[:description]),
       elixir: "~> 1.14",
-      compilers: Mix.compilers() ++ [:inet_rdma_native],
+      compilers: (Mix.compilers() -- [:app]) ++ [:inet_rdma_app, :inet_rdma_native],
       elixirc_paths: elixirc_paths(Mix.env()),
       erlc_options: erlc_options(Mix.env()),
       deps: []
     ]
   end
 
-  def application do
-    @app
-    |> Keyword.take([:mod, :env, :registered])
-    |> Keyword.put(:extra_applications, @app[:applications] -- [:kernel, :stdlib])
-  end
+  # Mix keeps these on the code path while it compiles. They do not go into the .app file from here.
+  def application, do: [extra_applications: @app[:applications] -- [:kernel, :stdlib]]
 
   defp elixirc_paths(:test), do: ["lib", "test/elixir/support"]
   defp elixirc_paths(_env), do: ["lib"]
