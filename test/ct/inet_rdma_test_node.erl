@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/0, flags/0, erl/0, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/0, flags/0, flags/1, erl/0, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, mesh/1, await_nodes/2]).
@@ -54,6 +54,8 @@ only_rdma() ->
 flags() ->
     flags(carrier()).
 
+%% With another carrier.
+-spec flags(string()) -> [string()].
 flags(Carrier) ->
     ["-pa", ebin(), "-pa", filename:dirname(code:which(?MODULE)), "-proto_dist", Carrier].
 

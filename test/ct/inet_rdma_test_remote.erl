@@ -4,6 +4,7 @@
 -export([spawn_answers/1, spawn_request_answers/1, link_breaks/1, monitor_fires/1, large_exit_by_monitor/2]).
 -export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
+-export([serve_c_node/0, ask/2]).
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0]).
 
 -define(TIMEOUT_MS, 60000).
@@ -145,6 +146,22 @@ acceptor() ->
         element(1, Listen) =:= listen
     ],
     Acceptor.
+
+%% Serves the node in C that connects: the process `cnode_server' answers {Pid, <<"hello">>} with `world'.
+serve_c_node() ->
+    Server = spawn(fun answer_world/0),
+    register(cnode_server, Server).
+
+answer_world() ->
+    receive
+        {From, <<"hello">>} -> From ! world
+    end,
+    answer_world().
+
+%% What comes back for {self(), Term}.
+ask(To, Term) ->
+    To ! {self(), Term},
+    receive Answer -> Answer after ?TIMEOUT_MS -> error({no_answer_from, To}) end.
 
 %% A transaction that is over when it is done on all nodes that have a copy.
 write_to_table(Table, Key) ->

@@ -1,0 +1,100 @@
+%% What the cases about one link between two nodes have in common: how it is carried, and that all of distribution works
+%% over it.
+-module(inet_rdma_test_link).
+
+-export([fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, states/2, skip/1]).
+
+-type t() :: inet_rdma_test_node:t().
+
+%% The fabric that the first node, which runs inet_rdma, reports for its link to the second.
+-spec fabric(t(), t()) -> tcp | shm | verbs | undefined.
+fabric(A, B) ->
+    case info(A, B) of
+        undefined -> undefined;
+        #{fabric := Fabric} -> Fabric
+    end.
+
+%% Why, in the words of the first node.
+-spec why(t(), t()) -> string() | undefined.
+why(A, B) ->
+    case info(A, B) of
+        undefined -> undefined;
+        #{why := Why} -> Why
+    end.
+
+info(A, #{node := Peer}) -> inet_rdma_test_node:call(A, inet_rdma, info, [Peer]).
+
+%% Waits until the first node reports this fabric for its link to the second.
+-spec await(t(), t(), tcp | shm | verbs) -> ok.
+await(A, B, Fabric) ->
+    inet_rdma_test_wait:until({fabric, Fabric}, 10000, fun() ->
+        case info(A, B) of
+            #{fabric := Fabric} -> true;
+            Other -> Other
+        end
+    end),
+    ok.
+
+%% Ends the link and waits until both nodes have seen the end.
+-spec disconnect(t(), t()) -> ok.
+disconnect(A, B) ->
+    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    ok.
+
+%% Messages of 0 B to 16 MB there and back, spawn, links, monitors and large exit reasons, asked for by either node.
+-spec exercise(t(), t()) -> ok.
+exercise(A, B) ->
+    [exercise_from(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok.
+
+exercise_from(A, #{node := Peer}) ->
+    Peer = inet_rdma_test_node:call(A, rpc, call, [Peer, erlang, node, []]),
+    Peer = inet_rdma_test_node:call(A, erpc, call, [Peer, erlang, node, []]),
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_data, echo_and_compare, [Peer, [0, 1, 1000, 70000, 1 bsl 20, 1 bsl 24]]),
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_data, echo_terms, [Peer]),
+    [
+        ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, Function, [Peer])
+     || Function <- [spawn_answers, spawn_request_answers, link_breaks, monitor_fires]
+    ],
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, large_exit_by_monitor, [Peer, 1000000]).
+
+%% Both nodes connect at the same moment of the host's clock; both calls must end with a link.
+-spec collide(t(), t()) -> ok.
+collide(A, B) ->
+    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    AtMicros = os:system_time(microsecond) + 2000,
+    [true, true] = both(A, B, connect_at, [AtMicros]),
+    ok.
+
+both(A, B, Function, Args) ->
+    Parent = self(),
+    Asked = [
+        spawn_monitor(fun() ->
+            Parent ! {self(), inet_rdma_test_node:call(X, inet_rdma_test_remote, Function, [Name | Args])}
+        end)
+     || {X, #{node := Name}} <- [{A, B}, {B, A}]
+    ],
+    [
+        receive
+            {Pid, Answer} ->
+                demonitor(Ref, [flush]),
+                Answer;
+            {'DOWN', Ref, process, Pid, Reason} ->
+                error(Reason)
+        end
+     || {Pid, Ref} <- Asked
+    ].
+
+%% What net_kernel of the node keeps of a peer: up, pending, up_pending. No entry: [].
+-spec states(t(), node()) -> [atom()].
+states(Node, Peer) ->
+    %% #connection{} of net_kernel: node, connection id, state.
+    [element(4, Connection) || Connection <- inet_rdma_test_node:call(Node, ets, lookup, [sys_dist, Peer])].
+
+%% The result of a case that this machine cannot run. CI has all that the cases need.
+-spec skip(string()) -> {skip, string()}.
+skip(Reason) ->
+    case os:getenv("CI") of
+        "true" -> ct:fail("CI skips nothing: ~ts", [Reason]);
+        _ -> {skip, Reason}
+    end.

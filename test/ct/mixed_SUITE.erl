@@ -1,0 +1,476 @@
+%% Clusters of inet_rdma nodes and of others, which see nothing but an inet_tcp node: plain nodes of this and of another
+%% OTP, hidden ones, ones without a name, erl_call, nodes in C, remote shells.
+-module(mixed_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([connects_in_both_directions/1, end_of_either_is_seen/1, mesh_of_both/1, hidden_nodes/1, dynamic_names/1]).
+-export([nodes_that_do_not_listen/1, over_ipv6/1, own_epmd_module/1, erl_call/1]).
+-export([c_node_connects/1, c_node_accepts/1, remote_shell/1, simultaneous_connects/1, moved_and_plain_links_together/1]).
+-export([another_otp_with_inet_tcp/1, another_otp_with_inet_rdma/1]).
+
+-define(COOKIE, "inet_rdma_test").
+-define(NO_OFFER, "the peer makes no offer").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [
+        connects_in_both_directions, end_of_either_is_seen, mesh_of_both, hidden_nodes, dynamic_names,
+        nodes_that_do_not_listen, over_ipv6, own_epmd_module, erl_call, c_node_connects, c_node_accepts, remote_shell,
+        simultaneous_connects, moved_and_plain_links_together, another_otp_with_inet_tcp,
+        another_otp_with_inet_rdma
+    ].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tcp; Case =:= another_otp_with_inet_rdma ->
+    case os:getenv("INET_RDMA_OTHER_OTP", "") of
+        "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
+        Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
+    end;
+init_per_testcase(_Case, Config) ->
+    Config.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% Whichever side connects: all of distribution works, and the inet_rdma node says why the link stayed on TCP.
+connects_in_both_directions(_Config) ->
+    [Rdma, Plain] = pair(),
+    [
+        begin
+            connect(First, Second),
+            stayed_on_tcp(Rdma, Plain, ?NO_OFFER),
+            ok = inet_rdma_test_link:exercise(Rdma, Plain),
+            counts(Rdma, Plain),
+            ok = inet_rdma_test_link:disconnect(First, Second),
+            ?assertEqual(undefined, inet_rdma_test_link:fabric(Rdma, Plain))
+        end
+     || {First, Second} <- [{Rdma, Plain}, {Plain, Rdma}, {Rdma, Plain}]
+    ].
+
+%% The counts of a link on TCP are its socket's.
+counts(Rdma, Plain) ->
+    #{packets_sent := Sent, bytes_sent := Bytes} = call(Rdma, inet_rdma, info, [name(Plain)]),
+    ok = call(Rdma, inet_rdma_test_data, send_and_compare, [name(Plain), [100000]]),
+    #{packets_sent := MoreSent, bytes_sent := MoreBytes} = call(Rdma, inet_rdma, info, [name(Plain)]),
+    ?assert(MoreSent > Sent),
+    ?assert(MoreBytes >= Bytes + 100000),
+    {ok, Information} = call(Rdma, net_kernel, node_info, [name(Plain)]),
+    ?assertMatch({_, up}, lists:keyfind(state, 1, Information)),
+    %% Options of the socket reach it, as with inet_tcp.
+    ?assertEqual(ok, call(Rdma, net_kernel, setopts, [name(Plain), [{nodelay, false}]])),
+    ?assertEqual({ok, [{nodelay, false}]}, call(Rdma, net_kernel, getopts, [name(Plain), [nodelay]])).
+
+%% A process that is killed, and a node that halts: monitors, links and nodedown at the other.
+end_of_either_is_seen(_Config) ->
+    [
+        begin
+            [Rdma, Plain] = pair(),
+            {Stays, Ends} = order(Which, Rdma, Plain),
+            connect(Stays, Ends),
+            {Watcher, ok} = call(Stays, inet_rdma_test_watch, nodes_of, [name(Ends)]),
+            End(Ends),
+            inet_rdma_test_wait:until({nodedown, Which}, 10000, fun() ->
+                case lists:sort(call(Stays, inet_rdma_test_watch, seen, [Watcher])) of
+                    [monitor_node, monitor_nodes] -> true;
+                    Other -> Other
+                end
+            end),
+            ?assertEqual([], call(Stays, erlang, nodes, [connected])),
+            inet_rdma_test_node:stop_all()
+        end
+     || Which <- [rdma, plain], End <- [fun inet_rdma_test_node:kill/1, fun halt_node/1]
+    ].
+
+order(rdma, Rdma, Plain) -> {Plain, Rdma};
+order(plain, Rdma, Plain) -> {Rdma, Plain}.
+
+halt_node(Node) ->
+    catch call(Node, erlang, halt, [], 5000).
+
+%% Two nodes of each kind: global builds the mesh, with one link over shared memory.
+mesh_of_both(_Config) ->
+    [A, B, C, D] = Nodes = start_all([{"a", #{}}, {"b", plain()}, {"c", #{}}, {"d", plain()}]),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    ok = inet_rdma_test_link:await(A, C, shm),
+    ok = inet_rdma_test_link:await(C, A, shm),
+    [stayed_on_tcp(Rdma, Plain, ?NO_OFFER) || Rdma <- [A, C], Plain <- [B, D]],
+    [
+        begin
+            Name = {registered_at, name(Node)},
+            {Pid, yes} = call(Node, inet_rdma_test_remote, register_global, [Name]),
+            [?assertEqual(Pid, call(Other, global, whereis_name, [Name])) || Other <- Nodes]
+        end
+     || Node <- Nodes
+    ],
+    [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {A, C}, {C, D}]],
+    %% One of each kind goes; the others keep what they have.
+    [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
+    inet_rdma_test_node:await_nodes(A, [name(B)]),
+    inet_rdma_test_node:await_nodes(B, [name(A)]),
+    ?assertEqual(undefined, call(B, global, whereis_name, [{registered_at, name(C)}])),
+    ok = inet_rdma_test_link:exercise(A, B).
+
+hidden_nodes(_Config) ->
+    [
+        begin
+            [Node, Hidden] = start_all([{"n", Options}, {"hidden", HiddenOptions#{args => ["-hidden"]}}]),
+            [
+                begin
+                    connect(X, Y),
+                    ?assertEqual({[], [name(Hidden)]}, {call(Node, erlang, nodes, []), call(Node, erlang, nodes, [hidden])}),
+                    ok = inet_rdma_test_link:exercise(X, Y),
+                    ok = inet_rdma_test_link:disconnect(X, Y)
+                end
+             || {X, Y} <- [{Node, Hidden}, {Hidden, Node}]
+            ]
+        end
+     || {Options, HiddenOptions} <- [{#{}, plain()}, {plain(), #{}}, {#{}, #{}}]
+    ].
+
+%% A node without a name gets one from the first node that it connects to, and keeps it for the next.
+dynamic_names(_Config) ->
+    Host = "127.0.0.1",
+    Forms = [
+        {"undefined", false, fun(_) -> #{} end},
+        {"undefined@localhost", false, fun(Prefix) -> #{name => unique(Prefix) ++ "@localhost"} end},
+        {"undefined@" ++ Host, true, fun(Prefix) -> #{name => unique(Prefix) ++ "@" ++ Host, long => true} end}
+    ],
+    [
+        begin
+            [Rdma, Plain, Nameless] = start_all([
+                {"a", Named("a")},
+                {"b", maps:merge(plain(), Named("b"))},
+                {"n", Carrier#{name => Name, long => Long}}
+            ]),
+            ?assertEqual(nonode@nohost, call(Nameless, erlang, node, [])),
+            {First, Second} = order(Which, Plain, Rdma),
+            ?assertEqual(true, call(Nameless, net_kernel, connect_node, [name(First)])),
+            Given = Nameless#{node := call(Nameless, erlang, node, [])},
+            ?assertNotEqual(nonode@nohost, name(Given)),
+            connect(Given, Second),
+            [connected_hidden(Node, Given) || Node <- [Rdma, Plain]],
+            [ok = inet_rdma_test_link:exercise(Node, Given) || Node <- [Rdma, Plain]],
+            case Carrier of
+                #{carrier := _} -> stayed_on_tcp(Rdma, Given, ?NO_OFFER);
+                #{} ->
+                    stayed_on_tcp(Given, Plain, ?NO_OFFER),
+                    [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{Rdma, Given}, {Given, Rdma}]]
+            end,
+            inet_rdma_test_node:stop_all()
+        end
+     || {Name, Long, Named} <- Forms, Carrier <- [plain(), #{}], Which <- [rdma, plain]
+    ].
+
+connected_hidden(Node, Nameless) ->
+    inet_rdma_test_wait:until({hidden_nodes, name(Nameless)}, 10000, fun() ->
+        lists:member(name(Nameless), call(Node, erlang, nodes, [hidden]))
+    end).
+
+nodes_that_do_not_listen(_Config) ->
+    [
+        begin
+            [Node, Deaf] = start_all([{"n", Options}, {"deaf", DeafOptions#{args => ["-dist_listen", "false"]}}]),
+            ?assertEqual(pang, call(Node, net_adm, ping, [name(Deaf)])),
+            connect(Deaf, Node),
+            connected_hidden(Node, Deaf),
+            ok = inet_rdma_test_link:exercise(Node, Deaf),
+            ok = inet_rdma_test_link:exercise(Deaf, Node)
+        end
+     || {Options, DeafOptions} <- [{#{}, plain()}, {plain(), #{}}, {#{}, #{}}]
+    ].
+
+%% inet6_rdma with inet6_tcp, and two of inet6_rdma.
+over_ipv6(_Config) ->
+    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            [A, B, C] = start_all([
+                {Prefix, #{carrier => Carrier, name => unique(Prefix) ++ "@::1", long => true}}
+             || {Prefix, Carrier} <- [{"a", "inet6_rdma"}, {"b", "inet6_rdma"}, {"c", "inet6_tcp"}]
+            ]),
+            [
+                begin
+                    connect(X, Y),
+                    ok = inet_rdma_test_link:exercise(X, Y),
+                    ok = inet_rdma_test_link:await(A, Y, Fabric),
+                    ok = inet_rdma_test_link:disconnect(X, Y),
+                    connect(Y, X),
+                    ok = inet_rdma_test_link:exercise(X, Y),
+                    ok = inet_rdma_test_link:await(A, Y, Fabric)
+                end
+             || {X, Y, Fabric} <- [{A, B, shm}, {A, C, tcp}]
+            ],
+            stayed_on_tcp(A, C, ?NO_OFFER);
+        {error, Reason} ->
+            inet_rdma_test_link:skip(lists:flatten(io_lib:format("no IPv6 loopback: ~p", [Reason])))
+    end.
+
+%% The names are in files; EPMD knows none of these nodes.
+own_epmd_module(Config) ->
+    Directory = filename:join(proplists:get_value(priv_dir, Config), "names"),
+    ok = filelib:ensure_dir(filename:join(Directory, "name")),
+    Args = ["-start_epmd", "false", "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory],
+    [A, B, C] = Nodes = start_all([{"a", #{args => Args}}, {"b", #{args => Args}}, {"c", (plain())#{args => Args}}]),
+    {ok, Names} = erl_epmd:names({127, 0, 0, 1}),
+    [?assertNot(lists:keymember(Name, 1, Names)) || #{name := Name} <- Nodes],
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [ok = inet_rdma_test_link:await(A, Node, Fabric) || {Node, Fabric} <- [{B, shm}, {C, tcp}]],
+    [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {A, C}, {B, C}]].
+
+erl_call(_Config) ->
+    case find_erl_call() of
+        none ->
+            inet_rdma_test_link:skip("erl_call is not installed (Debian: erlang-dev or erlang-base)");
+        Program ->
+            Node = inet_rdma_test_node:start("a"),
+            Node2 = atom_to_list(name(Node)),
+            [
+                ?assertEqual({0, Node2}, erl_call(Program, Where ++ ["-a", "erlang node"], Quoted))
+             || {Where, Quoted} <- [{["-sname", Node2], ""}, {["-address", "127.0.0.1:" ++ integer_to_list(port_of(Node))], ""}]
+            ],
+            ?assertEqual({0, "{ok, [5050]}"}, erl_call(Program, ["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")),
+            Large = integer_to_list(200000),
+            ?assertMatch({0, _}, erl_call(Program, ["-sname", Node2, "-a", "lists duplicate [" ++ Large ++ ",a]"], "")),
+            %% Nothing is left of them.
+            inet_rdma_test_wait:until(no_caller_is_left, 10000, fun() ->
+                {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:= {[], []}
+            end)
+    end.
+
+erl_call(Program, Arguments, Input) ->
+    {Status, Output} = program(Program, ["-c", ?COOKIE | Arguments], Input),
+    {Status, string:trim(Output)}.
+
+find_erl_call() ->
+    Candidates = [
+        filename:join([Directory | Rest])
+     || {Directory, Rest} <- [
+            {code:root_dir(), ["bin", "erl_call"]},
+            {code:root_dir(), ["erts-" ++ erlang:system_info(version), "bin", "erl_call"]},
+            {code:lib_dir(erl_interface), ["bin", "erl_call"]}
+        ],
+        is_list(Directory)
+    ],
+    case {lists:filter(fun filelib:is_regular/1, Candidates), os:find_executable("erl_call")} of
+        {[Program | _], _} -> Program;
+        {[], false} -> none;
+        {[], Program} -> Program
+    end.
+
+c_node_connects(Config) ->
+    with_c_node(Config, fun(Program) ->
+        Node = inet_rdma_test_node:start("a"),
+        {_Server, true} = call(Node, inet_rdma_test_remote, started, [cnode, fun inet_rdma_test_remote:serve_c_node/0]),
+        Run = fun() -> program(Program, ["connect", unique("c"), ?COOKIE, atom_to_list(name(Node))], "") end,
+        [?assertEqual({0, "world\n"}, Run()) || _ <- lists:seq(1, 20)],
+        inet_rdma_test_wait:until(no_c_node_is_left, 10000, fun() ->
+            {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:= {[], []}
+        end)
+    end).
+
+c_node_accepts(Config) ->
+    with_c_node(Config, fun(Program) ->
+        Node = inet_rdma_test_node:start("a"),
+        Name = unique("c"),
+        Port = open_port({spawn_executable, Program}, [{args, ["accept", Name, ?COOKIE]}, {line, 200}, exit_status]),
+        "listens" = line(Port),
+        [_, Host] = string:lexemes(atom_to_list(name(Node)), "@"),
+        Peer = #{node => list_to_atom(Name ++ "@" ++ Host)},
+        ?assertEqual(true, call(Node, net_kernel, hidden_connect_node, [name(Peer)])),
+        ?assertEqual("accepted " ++ atom_to_list(name(Node)), line(Port)),
+        stayed_on_tcp(Node, Peer, ?NO_OFFER),
+        [
+            ?assertEqual(Term, call(Node, inet_rdma_test_remote, ask, [{any, name(Peer)}, Term]))
+         || Term <- [world, {1, 2.0, "three"}, binary:copy(<<"x">>, 1000000), lists:seq(1, 1000)]
+        ],
+        true = call(Node, erlang, disconnect_node, [name(Peer)]),
+        ?assertEqual("ended", line(Port)),
+        ?assertEqual({exit_status, 0}, line(Port))
+    end).
+
+line(Port) ->
+    receive
+        {Port, {data, {eol, Line}}} -> Line;
+        {Port, {exit_status, _} = Status} -> Status
+    after inet_rdma_test_wait:patience(20000) -> error(c_node_is_silent)
+    end.
+
+with_c_node(Config, Test) ->
+    case {os:find_executable("cc"), ei_directories()} of
+        {false, _} ->
+            inet_rdma_test_link:skip("there is no C compiler");
+        {_, []} ->
+            inet_rdma_test_link:skip("libei is not installed (Debian: erlang-dev)");
+        {Cc, [Directory | _]} ->
+            Source = filename:join(proplists:get_value(data_dir, Config), "cnode.c"),
+            Program = filename:join(proplists:get_value(priv_dir, Config), "cnode"),
+            ?assertEqual({0, ""}, program(Cc, [
+                "-Wall", "-Werror", "-D_REENTRANT", "-I", filename:join(Directory, "include"), "-o", Program, Source,
+                "-L", filename:join(Directory, "lib"), "-lei", "-lpthread"
+            ], "")),
+            Test(Program)
+    end.
+
+%% Where libei is: of the application, else where the installation keeps headers and libraries for programs in C.
+ei_directories() ->
+    Candidates = [code:lib_dir(erl_interface), filename:join(code:root_dir(), "usr")],
+    [
+        Directory
+     || Directory <- Candidates,
+        is_list(Directory),
+        filelib:is_regular(filename:join([Directory, "include", "ei.h"])),
+        filelib:is_regular(filename:join([Directory, "lib", "libei.a"]))
+    ].
+
+%% A shell of a plain node in an inet_rdma node, and of an inet_rdma node in both.
+remote_shell(_Config) ->
+    [
+        begin
+            Node = inet_rdma_test_node:start("a", Options),
+            {0, Output} = shell(Carrier, Node),
+            ct:log("~ts", [Output]),
+            ?assertMatch({match, _}, re:run(Output, "here=" ++ atom_to_list(name(Node)))),
+            %% The node goes on when the shell has ended.
+            inet_rdma_test_wait:until(shell_is_gone, 10000, fun() -> call(Node, erlang, nodes, [connected]) =:= [] end)
+        end
+     || {Carrier, Options} <- [{"inet_tcp", #{}}, {"inet_rdma", plain()}, {"inet_rdma", #{}}]
+    ].
+
+%% On a terminal of its own, by script(1), as shells of later OTP versions want one. It is left as a user leaves it.
+shell(Carrier, #{node := Node}) ->
+    Arguments = ["-sname", unique("shell"), "-hidden", "-setcookie", ?COOKIE, "-remsh", atom_to_list(Node)],
+    Command = lists:append(lists:join(" ", [inet_rdma_test_node:erl() | inet_rdma_test_node:flags(Carrier)] ++ Arguments)),
+    Port = open_port({spawn_executable, os:find_executable("script")}, [
+        {args, ["-qec", Command, "/dev/null"]}, {env, [{"TERM", "vt100"}]}, exit_status, stderr_to_stdout, hide
+    ]),
+    Dialogue = [
+        {"\\(" ++ atom_to_list(Node) ++ "\\)1> ", "io:format(\"here=~s~n\", [node()]).\r"},
+        {"here=[^~][^\n]*\n(.|\n)*2> ", "\^g"},
+        {" --> ", "q\r"}
+    ],
+    talk(Port, Dialogue, []).
+
+%% Writes each answer when what comes before it has been read; then waits for the end.
+talk(Port, Dialogue, Read) ->
+    case Dialogue of
+        [{Prompt, Answer} | Rest] ->
+            case re:run(Read, Prompt) of
+                {match, _} ->
+                    port_command(Port, Answer),
+                    talk(Port, Rest, Read);
+                nomatch ->
+                    more(Port, Dialogue, Read)
+            end;
+        [] ->
+            more(Port, [], Read)
+    end.
+
+more(Port, Dialogue, Read) ->
+    receive
+        {Port, {data, Data}} -> talk(Port, Dialogue, Read ++ Data);
+        {Port, {exit_status, Status}} -> {Status, Read}
+    after inet_rdma_test_wait:patience(60000) -> error({shell_is_silent, Read, Dialogue})
+    end.
+
+%% Both connect at the same moment, where only one can do more than TCP: each time both calls end with a link.
+simultaneous_connects(_Config) ->
+    Count = list_to_integer(os:getenv("INET_RDMA_TEST_CONNECTS", "1000")),
+    [Rdma, Plain] = pair(),
+    connect(Rdma, Plain),
+    {Counter, ok} = call(Rdma, inet_rdma_test_watch, collisions, []),
+    [ok = inet_rdma_test_link:collide(Rdma, Plain) || _ <- lists:seq(1, Count)],
+    Collisions = length(call(Rdma, inet_rdma_test_watch, seen, [Counter])),
+    ct:pal("~b of ~b rounds had two attempts under way at the inet_rdma node at once", [Collisions, Count]),
+    ?assert(Collisions > 0),
+    stayed_on_tcp(Rdma, Plain, ?NO_OFFER),
+    ok = inet_rdma_test_link:exercise(Rdma, Plain).
+
+%% Links over TCP and over shared memory come and go in one node without harm to each other.
+moved_and_plain_links_together(_Config) ->
+    [A, B, Plain] = start_all([{"a", #{}}, {"b", #{}}, {"p", plain()}]),
+    connect(A, B),
+    connect(A, Plain),
+    [
+        begin
+            ok = inet_rdma_test_link:disconnect(A, Gone),
+            ?assertEqual(name(Kept), call(A, rpc, call, [name(Kept), erlang, node, []])),
+            connect(Gone, A),
+            ok = inet_rdma_test_link:await(A, Gone, Fabric)
+        end
+     || _ <- lists:seq(1, 20), {Gone, Kept, Fabric} <- [{B, Plain, shm}, {Plain, B, tcp}]
+    ],
+    [ok = inet_rdma_test_link:exercise(A, Peer) || Peer <- [B, Plain]].
+
+another_otp_with_inet_tcp(Config) -> with_another_otp(Config, plain(), tcp).
+
+another_otp_with_inet_rdma(Config) -> with_another_otp(Config, #{}, shm).
+
+with_another_otp(Config, Options, Fabric) ->
+    [A, Plain] = pair(),
+    Other = inet_rdma_test_node:start("other", Options#{under => proplists:get_value(other_otp, Config)}),
+    Release = fun(Node) -> call(Node, erlang, system_info, [otp_release]) end,
+    ct:pal("OTP ~s and OTP ~s", [Release(A), Release(Other)]),
+    [
+        begin
+            connect(X, Y),
+            ok = inet_rdma_test_link:await(A, Other, Fabric),
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, Other}, {Other, A}]
+    ],
+    ok = inet_rdma_test_node:mesh([A, Plain, Other]),
+    ok = inet_rdma_test_link:exercise(Plain, Other),
+    [ok = inet_rdma_test_link:collide(A, Other) || _ <- lists:seq(1, 50)],
+    ok = inet_rdma_test_link:await(A, Other, Fabric).
+
+%% Runs a program with this input; its status and all that it wrote.
+program(Program, Arguments, Input) ->
+    Sh = "printf %s \"$0\" | \"$@\" 2>&1",
+    Port = open_port({spawn_executable, "/bin/sh"}, [
+        {args, ["-c", Sh, Input, Program | Arguments]}, exit_status, stderr_to_stdout, hide, use_stdio
+    ]),
+    collect(Port, []).
+
+collect(Port, Output) ->
+    receive
+        {Port, {data, Data}} -> collect(Port, [Output | Data]);
+        {Port, {exit_status, Status}} -> {Status, lists:flatten(Output)}
+    after inet_rdma_test_wait:patience(60000) -> error({no_end, lists:flatten(Output)})
+    end.
+
+port_of(#{name := Name}) ->
+    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
+    Port.
+
+stayed_on_tcp(A, B, Why) ->
+    ok = inet_rdma_test_link:await(A, B, tcp),
+    ?assertMatch({_, {match, _}}, {inet_rdma_test_link:why(A, B), re:run(inet_rdma_test_link:why(A, B), Why)}).
+
+pair() -> start_all([{"a", #{}}, {"p", plain()}]).
+
+plain() -> #{carrier => "inet_tcp"}.
+
+start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
+
+connect(A, B) -> ok = inet_rdma_test_node:connect(A, B).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+call(Node, Module, Function, Args, TimeoutMs) -> inet_rdma_test_node:call(Node, Module, Function, Args, TimeoutMs).
+
+name(#{node := Name}) -> Name.
+
+unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
