@@ -52,6 +52,8 @@ const GAIN_PERCENT: u64 = 120;
 /// What the port is doing to find out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// Sleeps, whatever comes.
+    NeverLooks,
     /// Tries looking.
     TriesLooks,
     /// Tries sleeping; looking has brought packets at this rate, per second.
@@ -80,12 +82,15 @@ struct Looks {
 }
 
 impl Looking {
-    /// Sleeps until there is traffic to measure.
-    pub fn new(now: Instant) -> Looking {
+    /// Sleeps until there is traffic to measure; `never_looks`: always.
+    pub fn new(now: Instant, never_looks: bool) -> Looking {
         Looking {
-            stage: Stage::Runs {
-                way: Way::Sleeps,
-                until: now,
+            stage: match never_looks {
+                true => Stage::NeverLooks,
+                false => Stage::Runs {
+                    way: Way::Sleeps,
+                    until: now,
+                },
             },
             since: now,
             packets: 0,
@@ -128,7 +133,7 @@ impl Looking {
     fn way(&self) -> Way {
         match self.stage {
             Stage::TriesLooks => Way::Looks,
-            Stage::TriesSleeps { .. } => Way::Sleeps,
+            Stage::TriesSleeps { .. } | Stage::NeverLooks => Way::Sleeps,
             Stage::Runs { way, .. } => way,
         }
     }
@@ -139,6 +144,7 @@ impl Looking {
         let rate = self.packets * 1_000_000 / (lasted.as_micros() as u64).max(1);
         let is_little = rate < PACKETS_PER_MS * 1000;
         let next = match self.stage {
+            Stage::NeverLooks => return,
             Stage::Runs { until, .. } if now < until => return,
             Stage::TriesLooks | Stage::TriesSleeps { .. } if lasted < TRIAL => return,
             _ if is_little => Stage::Runs {

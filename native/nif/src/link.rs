@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::Connection;
+use inet_rdma_engine::connection::{Connection, Settings};
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_port::block::Block;
 use inet_rdma_port::links::{self, Carried};
@@ -11,7 +11,7 @@ use rustler::{Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::attempt::AttemptResource;
-use crate::config::Config;
+use crate::config::{Config, PollingOption};
 use crate::registry::{self, Registered};
 use crate::terms;
 
@@ -53,13 +53,18 @@ fn establish(
     node: String,
     config: &Config,
 ) -> Result<Arc<Registered<Block>>, FabricError> {
-    let settings = config.settings();
+    // The VM looks after the port: nobody polls without a break.
+    let settings = Settings {
+        busy: false,
+        ..config.settings()
+    };
     let connection = Connection::new(qp, config.limits(), settings, Framing::Length4)?;
     let registered = registry::add(id, Arc::new(connection), why, node);
     links::offer(
         id,
         Carried {
             connection: Arc::clone(registered.connection()),
+            never_looks: config.polling == PollingOption::Event,
             listed: Arc::clone(&registered) as _,
         },
     );

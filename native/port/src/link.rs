@@ -74,7 +74,7 @@ impl Link {
         Link {
             event_fd: queue_pair.event_fd().as_raw_fd(),
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
-            looking: Looking::new(Instant::now()),
+            looking: Looking::new(Instant::now(), carried.never_looks),
             is_only_looking: false,
             is_busy: false,
             deadline: None,

@@ -15,6 +15,8 @@ use crate::block::Block;
 pub struct Carried {
     /// The stream.
     pub connection: Arc<Connection<Block>>,
+    /// Never look for packets without having been woken.
+    pub never_looks: bool,
     /// Lives as long as the port has the connection.
     pub listed: Arc<dyn Any + Send + Sync>,
 }

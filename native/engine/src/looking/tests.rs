@@ -15,7 +15,7 @@ impl World {
         let now = Instant::now();
         World {
             now,
-            looking: Looking::new(now),
+            looking: Looking::new(now, false),
             looks: 0,
             sleeps: 0,
         }
@@ -113,4 +113,12 @@ fn looks_end_when_nothing_comes_or_a_turn_takes_long() {
     }
     assert_eq!(world.looking.next(now, 1), Next::Look);
     assert_eq!(world.looking.next(now + PROMPT, 0), Next::Arm);
+}
+
+#[test]
+fn a_port_that_never_looks_sleeps_for_all() {
+    let mut world = World::new();
+    world.looking = Looking::new(world.now, true);
+    world.run(100 * MS, US, 4 * US, 6 * US, 1);
+    assert_eq!(world.looks, 0);
 }
