@@ -32,9 +32,14 @@
 open(Attempt, Node, Config) ->
     case inet_rdma_nif:link(Attempt, Node, Config) of
         {ok, Native, Id, Fabric, Why} ->
-            Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
-            _ = port_control(Port, ?CARRY, <<Id:64/native>>),
-            {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};
+            %% No port left, or no driver: the link can stay on TCP.
+            try
+                Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
+                _ = port_control(Port, ?CARRY, <<Id:64/native>>),
+                {ok, #link{port = Port, native = Native, fabric = Fabric}, Why}
+            catch
+                error:Reason -> {error, {system, <<"opening a port">>, atom_to_binary(Reason)}}
+            end;
         waiting ->
             {error, timeout};
         Error ->
