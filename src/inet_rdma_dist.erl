@@ -38,6 +38,8 @@
     %% An initiator's: where the peer listens.
     address :: undefined | #net_address{},
     config :: inet_rdma_options:config(),
+    %% This node's, and the peer's.
+    own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
     over = tcp :: tcp | inet_rdma_link:link()
 }).
@@ -222,14 +224,19 @@ kept() -> get(?MODULE).
 
 %% A handshake message; behind this node's name goes the offer.
 send(Socket, Message) ->
-    #supervised{driver = Driver, role = Role, config = Config} = Supervised = kept(),
-    Bytes = iolist_to_binary(Message),
-    case Bytes of
-        %% The acceptor gives a name to a node that has none.
-        <<"snamed:", Length:16, Name:Length/binary, _/binary>> -> keep(Supervised#supervised{node = Name});
-        _ -> ok
-    end,
-    Driver:send(Socket, inet_rdma_offer:append(Role, Bytes, Config)).
+    #supervised{driver = Driver, role = Role} = Supervised = kept(),
+    Driver:send(Socket, offering(iolist_to_binary(Message), Role, Supervised)).
+
+%% The acceptor gives a name to a node that has none.
+offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
+    keep(Supervised#supervised{node = Name}),
+    Message;
+offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
+    Offer = inet_rdma_offer:offer(Config, inet_rdma_settlement:broken_off(Node) =:= none),
+    keep(Supervised#supervised{own_offer = Offer}),
+    inet_rdma_offer:append(Role, Message, Offer);
+offering(Message, _Role, _Supervised) ->
+    Message.
 
 recv(Socket, Length, Timeout) ->
     #supervised{driver = Driver, role = Role, node = Known} = Supervised = kept(),
@@ -248,8 +255,8 @@ recv(Socket, Length, Timeout) ->
 
 %% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried.
 pre_nodeup(Socket) ->
-    #supervised{role = Role, node = Node, config = Config, offer = Offer} = Supervised = kept(),
-    case inet_rdma_settlement:settle(Role, Socket, Node, Config, Offer) of
+    #supervised{role = Role, node = Node, config = Config, own_offer = Own, offer = Offer} = Supervised = kept(),
+    case inet_rdma_settlement:settle(Role, Socket, Node, Config, Own, Offer) of
         {move, Link, Why} ->
             keep(Supervised#supervised{over = Link}),
             settled(Node, Socket, Link, Why);
@@ -259,8 +266,9 @@ pre_nodeup(Socket) ->
         {refuse, Why} ->
             ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids TCP, and ~ts", [Node, Why]),
             {error, required};
-        {error, Reason} ->
-            {error, Reason}
+        {error, Why} ->
+            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why]),
+            {error, not_settled}
     end.
 
 settled(Node, Socket, Over, Why) ->

@@ -4,43 +4,49 @@
 %% OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to whoever
 %% connects, before the cookie is proved: it tells nothing but that this node can settle, and by which version.
 %%
-%%     <<"inetrdma", Version:16, Required:8, _/binary>>
+%%     <<"inetrdma", Version:16, _:6, StaysOnTcp:1, Required:1, _/binary>>
 %%
-%% Later versions may add bytes behind these.
+%% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
 
--export([append/3, parse/2, version/0]).
+-export([offer/2, append/3, parse/2]).
 -export_type([offer/0]).
 
 %% none: a peer that runs another carrier, inet_tcp above all.
--type offer() :: none | #{version := non_neg_integer(), required := boolean()}.
+%% settles: false: it does not settle this time, and the link stays on TCP.
+-type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean()}.
 
 -define(MAGIC, "inetrdma").
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
 -define(VERSION, 1).
 
--spec version() -> pos_integer().
-version() -> ?VERSION.
+%% Of this node.
+-spec offer(inet_rdma_options:config(), Settles :: boolean()) -> offer().
+offer(#{required := Required}, Settles) ->
+    #{version => ?VERSION, required => Required, settles => Settles}.
 
 %% The message with the offer behind it, if it is an `N` message that ends with the name; else the message.
--spec append(initiator | acceptor, binary(), inet_rdma_options:config()) -> iodata().
-append(Role, Message, #{required := Required}) ->
+-spec append(initiator | acceptor, binary(), offer()) -> iodata().
+append(Role, Message, #{version := Version, required := Required, settles := Settles}) ->
     case split(Role, Message) of
-        {_Name, <<>>} -> [Message, <<?MAGIC, ?VERSION:16, (flag(Required))>>];
+        {_Name, <<>>} -> [Message, <<?MAGIC, Version:16, 0:6, (flag(not Settles)):1, (flag(Required)):1>>];
         _ -> Message
     end.
 
-%% The sender's name, and its offer, in an `N` message that the node of this role has received.
+%% The sender's name in UTF-8, and its offer, in an `N` message that the node of this role has received.
 -spec parse(initiator | acceptor, binary()) -> {Name :: binary(), offer()}.
 parse(Role, Message) ->
     case split(other(Role), Message) of
-        {Name, <<?MAGIC, Version:16, Required, _/binary>>} ->
-            {Name, #{version => Version, required => Required =:= 1}};
+        {Name, <<?MAGIC, Version:16, _:6, Stays:1, Required:1, _/binary>>} ->
+            {utf8(Name), #{version => Version, required => Required =:= 1, settles => Stays =:= 0}};
         {Name, _} ->
-            {Name, none};
+            {utf8(Name), none};
         error ->
             {<<>>, none}
     end.
+
+%% Names in the handshake are Latin-1.
+utf8(Name) -> unicode:characters_to_binary(Name, latin1).
 
 %% "Distribution Handshake" in the ERTS documentation.
 split(initiator, <<$N, _Flags:64, _Creation:32, Length:16, Name:Length/binary, Rest/binary>>) -> {Name, Rest};

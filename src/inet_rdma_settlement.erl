@@ -6,22 +6,30 @@
 %%     both        {hello, Facts}                       at once
 %%     initiator   {try, Fabric}                        the next way that both could go
 %%     acceptor    {listens, Port, Token, Addresses}    its one-off listener takes the one peer that has the token
+%%     initiator   {failed, Fabric, Why}                it could not connect
 %%     acceptor    {ready}                              its queue pair is up
-%%     either      {failed, Fabric, Why}                this side could not; the initiator tries the next way
+%%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator could not connect
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
+%%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
 %%
-%% The initiator decides. An acceptor that hears of no decision in time, or something that it does not understand, stays on
-%% TCP; if the initiator has moved meanwhile, its queue pair ends with the acceptor's, and the link with it. Whatever fails
-%% before `go` costs the link nothing. The option connect_timeout_ms bounds the whole.
+%% The initiator decides. To each `try` the acceptor gives one verdict, `ready` or `failed`; to `failed` the initiator tries the
+%% next way. Whatever fails before `go` costs the link nothing, as long as both sides know which message comes
+%% next. A side that hears nothing in time, or something that it does not understand, cannot know that: what the peer still
+%% says would be read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without a
+%% settlement, for the time of the option fallback_retry_ms. An initiator tries to stay before that: if the acceptor
+%% acknowledges, both are in step again.
+%%
+%% The smaller connect_timeout_ms of both bounds the whole. The socket is passive whenever a message may be the last one of the
+%% settlement: what lies behind it is the VM's.
 -module(inet_rdma_settlement).
 
--export([settle/5]).
+-export([settle/6, broken_off/1]).
 
 -type outcome() :: {move, inet_rdma_link:link(), Why :: binary()}
                  | {stay, Why :: binary()}
                  | {refuse, Why :: binary()}
-                 | {error, closed}.
+                 | {error, Why :: binary()}.
 
 -record(settling, {
     socket :: inet:socket(),
@@ -32,49 +40,86 @@
     deadline :: integer()
 }).
 
-%% An acceptor waits that much longer than the initiator may take, so that it hears the decision.
+%% An acceptor waits that much longer than the initiator may take, so that it hears the decision; and an initiator that has
+%% given up, for the acceptor's acknowledgement.
 -define(GRACE_MS, 1000).
+%% Texts and lists of the peer are refused above these sizes.
+-define(TEXT_BYTES_MAX, 4096).
+-define(LIST_MAX, 256).
 %% Addresses of the peer's devices that are tried at most.
 -define(ADDRESSES_MAX, 4).
 
--spec settle(initiator | acceptor, inet:socket(), Node :: binary(), inet_rdma_options:config(), inet_rdma_offer:offer()) ->
-          outcome().
-settle(_Role, _Socket, _Node, Config, none) ->
+%% Own: this node's offer to the peer. Peer: that of the peer.
+-spec settle(initiator | acceptor, inet:socket(), Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
+             Peer :: inet_rdma_offer:offer()) -> outcome().
+settle(_Role, _Socket, _Node, Config, _Own, none) ->
     stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{});
-settle(Role, Socket, Node, Config, #{version := Theirs, required := Required}) ->
-    case inet_rdma_offer:version() of
-        Theirs -> settle(Role, Socket, Node, Config);
-        Ours -> stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config,
-                     #{required => Required})
-    end.
+settle(_Role, _Socket, _Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
+    stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer);
+settle(_Role, _Socket, Node, Config, #{settles := false}, Peer) ->
+    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer);
+settle(_Role, _Socket, _Node, Config, _Own, #{settles := false} = Peer) ->
+    stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer);
+settle(Role, Socket, Node, Config, _Own, Peer) ->
+    settle(Role, Socket, Node, Config, Peer).
 
-settle(Role, Socket, Node, #{connect_timeout_ms := Bound} = Config) ->
-    Grace = case Role of
-                initiator -> 0;
-                acceptor -> ?GRACE_MS
-            end,
+%% Why the last settlement with a node broke off, and how long no other is tried.
+-spec broken_off(Node :: binary()) -> none | {Why :: binary(), LeftMs :: pos_integer()}.
+broken_off(Node) -> inet_rdma_links:failure(settlement(Node)).
+
+%% In the memory for ways that have failed. It holds for each VM of that name: nobody has told its number.
+settlement(Node) -> {Node, 0, settlement}.
+
+broken_off_lately(none) -> <<"broke off lately">>;
+broken_off_lately({Why, LeftMs}) ->
+    text("broke off lately and is tried again in ~b s: ~ts", [LeftMs div 1000 + 1, Why]).
+
+settle(Role, Socket, Node, #{connect_timeout_ms := BoundMs} = Config, Offer) ->
+    Started = now_ms(),
     Settling = #settling{socket = Socket, node = Node, config = Config, own = facts(Config),
-                         deadline = erlang:monotonic_time(millisecond) + Bound + Grace},
+                         peer = Offer, deadline = Started + BoundMs + grace_ms(Role)},
     try
+        passive(Socket),
         ok = tell(Settling, {hello, Settling#settling.own}),
         {hello, Peer} = hear(Settling, [hello]),
-        run(Role, Settling#settling{peer = Peer})
+        SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
+        run(Role, Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)})
     catch
-        throw:closed -> {error, closed};
-        throw:Why -> given_up(Role, Settling, Why)
+        throw:closed ->
+            {error, <<"the peer closed the connection in the middle of the settlement">>};
+        throw:{broken, Why} when Role =:= initiator ->
+            try stay_together(Settling, Why)
+            catch throw:_ -> break_off(Settling, Why)
+            end;
+        throw:{broken, Why} ->
+            break_off(Settling, Why)
     end.
+
+grace_ms(initiator) -> 0;
+grace_ms(acceptor) -> ?GRACE_MS.
+
+break_off(#settling{node = Node, config = #{fallback_retry_ms := RetryMs}}, Why) ->
+    ok = inet_rdma_links:failed(settlement(Node), Why, RetryMs),
+    {error, text("the settlement broke off: ~ts", [Why])}.
 
 run(initiator, Settling) ->
     initiate(Settling, [shm, verbs], []);
 run(acceptor, Settling) ->
     accept(Settling, none).
 
-%% The initiator gave up waiting, or could not understand: it decides, and the peer hears of it if it still listens.
-given_up(initiator, #settling{config = Config} = Settling, Why) ->
-    _ = (catch tell(Settling, {stay, Why})),
-    stay(Why, Config, #{});
-given_up(acceptor, #settling{config = Config}, Why) ->
-    stay(Why, Config, #{}).
+%% The initiator's decision. What the acceptor said before it heard of it is no answer.
+stay_together(#settling{config = Config, peer = Peer, deadline = Deadline} = Settling, Why) ->
+    ok = tell(Settling, {stay, cut(Why)}),
+    ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
+    stay(Why, Config, Peer).
+
+await_stayed(Settling) ->
+    Bytes = next(Settling),
+    try parse(Bytes, [stayed]) of
+        {stayed} -> ok
+    catch
+        throw:{broken, _} -> await_stayed(Settling)
+    end.
 
 stay(Why, #{required := Own}, Peer) ->
     case Own orelse maps:get(required, Peer, false) of
@@ -83,10 +128,11 @@ stay(Why, #{required := Own}, Peer) ->
     end.
 
 %% What the peer must know to see which ways there are. Only a peer that has proved the cookie hears it.
-facts(#{fabric := Fabric, required := Required}) ->
+facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
+    Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
     case inet_rdma_nif:is_loaded() of
-        true -> maps:merge(inet_rdma_nif:identity(), #{fabric => Fabric, required => Required});
-        false -> #{fabric => tcp, required => Required, boot => <<>>, netns => 0, user => 0, instance => 0}
+        true -> maps:merge(inet_rdma_nif:identity(), Facts);
+        false -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
 %% What keeps a fabric from being tried, or none.
@@ -130,10 +176,8 @@ initiate(Settling, [Fabric | Fabrics], Whys) ->
         none -> try_way(Settling, Fabric, Fabrics, Whys);
         Why -> initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
     end;
-initiate(#settling{config = Config, peer = Peer} = Settling, [], Whys) ->
-    Why = joined(Whys),
-    ok = tell(Settling, {stay, Why}),
-    stay(Why, Config, Peer).
+initiate(Settling, [], Whys) ->
+    stay_together(Settling, joined(Whys)).
 
 try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Fabrics, Whys) ->
     ok = tell(Settling, {'try', Fabric}),
@@ -150,8 +194,26 @@ joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
 attempt(Settling, Fabric) ->
     case hear(Settling, [listens, failed]) of
-        {listens, Port, Token, Addresses} -> connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses));
-        {failed, _, Why} -> {failed, Why}
+        {listens, Port, Token, Addresses} ->
+            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses)),
+            verdict(Settling, Fabric, Connected);
+        {failed, _, Why} ->
+            {failed, Why}
+    end.
+
+%% The acceptor knows better why a queue pair was refused.
+verdict(Settling, _Fabric, {ok, Link, Why}) ->
+    try hear(Settling, [ready, failed]) of
+        {ready} -> {ok, Link, Why};
+        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
+    catch
+        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+    end;
+verdict(Settling, Fabric, {failed, Why}) ->
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
+    case hear(Settling, [ready, failed]) of
+        {ready} -> {failed, Why};
+        {failed, _, Theirs} -> {failed, Theirs}
     end.
 
 %% The address that the TCP socket leads to comes first: the peer is known to be there.
@@ -168,57 +230,55 @@ addresses(#settling{socket = Socket}, Addresses) ->
 connect(_Settling, _Fabric, _Port, _Token, []) ->
     {failed, <<"the peer names no address">>};
 connect(Settling, Fabric, Port, Token, [Address | Addresses]) ->
-    %% A silent address must leave time for the others.
-    TimeoutMs = left(Settling) div (length(Addresses) + 1),
-    case connected(Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
-        {ok, Link, Why} -> ready(Settling, Link, Why);
-        {failed, Why} when Addresses =:= [] -> {failed, Why};
-        {failed, _} -> connect(Settling, Fabric, Port, Token, Addresses)
-    end.
-
-ready(Settling, Link, Why) ->
-    try hear(Settling, [ready, failed]) of
-        {ready} -> {ok, Link, Why};
-        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
-    catch
-        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+    %% A silent address must leave time for the others, and for what is said afterwards.
+    TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
+    case connected(TimeoutMs, Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
+        {failed, _} when Addresses =/= [] -> connect(Settling, Fabric, Port, Token, Addresses);
+        Result -> Result
     end.
 
 %% The result of an attempt, which its message announces.
-connected(#settling{node = Node, config = Config} = Settling, {ok, Attempt, Id}) ->
+connected(TimeoutMs, #settling{node = Node, config = Config}, {ok, Attempt, Id}) ->
     receive
         {'$inet_rdma', Id, connected} ->
             case inet_rdma_link:open(Attempt, Node, link_config(Config)) of
                 {ok, Link, Why} -> {ok, Link, Why};
                 {error, Reason} -> {failed, reason(Reason)}
             end
-    after left(Settling) ->
+    after TimeoutMs ->
             {failed, <<"timed out">>}
     end;
-connected(_Settling, {error, Reason}) ->
+connected(_TimeoutMs, _Settling, {error, Reason}) ->
     {failed, reason(Reason)}.
 
-%% The acceptor's part. Link: the one that waits for the decision.
+%% The acceptor's part.
 
-accept(#settling{config = Config, peer = Peer} = Settling, Link) ->
-    try hear(Settling, ['try', go, stay, failed]) of
+%% State: none; the fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for
+%% the decision.
+accept(#settling{config = Config, peer = Peer} = Settling, State) ->
+    try hear(Settling, ['try', failed, go, stay]) of
         {'try', Fabric} ->
-            discard(Link),
+            discard(State),
             accept(Settling, listen(Settling, Fabric));
-        {go} when Link =/= none ->
-            {Settled, Why} = Link,
-            {move, Settled, Why};
+        {failed, Fabric, Why} ->
+            discard(State),
+            _ = [ok = tell(Settling, {failed, Fabric, Why}) || State =:= {listens, Fabric}],
+            accept(Settling, none);
+        {go} when element(1, State) =:= link ->
+            {link, Link, Why} = State,
+            {move, Link, Why};
         {stay, Why} ->
-            discard(Link),
+            discard(State),
+            ok = tell(Settling, {stayed}),
             stay(Why, Config, Peer);
-        _ ->
-            throw(<<"the peer decides before there is anything to decide">>)
+        {go} ->
+            broken(<<"the peer decides before there is anything to decide">>)
     catch
-        throw:Reason -> discard(Link), throw(Reason)
+        throw:Reason -> discard(State), throw(Reason)
     end.
 
-discard(none) -> ok;
-discard({Link, _Why}) -> inet_rdma_link:close(Link).
+discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
+discard(_) -> ok.
 
 listen(Settling, Fabric) ->
     case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
@@ -237,27 +297,28 @@ listen(#settling{node = Node, config = Config} = Settling, Fabric, Addresses) ->
             cannot(Settling, Fabric, reason(Reason))
     end.
 
-%% The peer connects, or says why it does not.
+%% The peer connects, or says why it does not: then accept/2 hears that next.
 await(#settling{socket = Socket} = Settling, Fabric, Attempt, Id, Node, Config) ->
-    ok = activate(Socket),
+    ok = setopts(Socket, [{active, once}]),
     receive
         {'$inet_rdma', Id, connected} ->
+            passive(Socket),
             case inet_rdma_link:open(Attempt, Node, link_config(Config)) of
-                {ok, Link, Why} -> ok = tell(Settling, {ready}), {Link, Why};
+                {ok, Link, Why} -> ok = tell(Settling, {ready}), {link, Link, Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;
+        %% The socket is passive by that. There is no other message of it in the queue.
         {tcp, Socket, _} = Message ->
-            %% A decision without the queue pair: accept/2 reads it.
             self() ! Message,
-            none;
+            {listens, Fabric};
         {tcp_closed, Socket} ->
             throw(closed)
     after left(Settling) ->
-            throw(<<"the peer did not connect in time">>)
+            broken(<<"the peer did not connect in time">>)
     end.
 
 cannot(Settling, Fabric, Why) ->
-    ok = tell(Settling, {failed, Fabric, Why}),
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
     none.
 
 allowed(#settling{own = #{fabric := auto}}, _Fabric) -> true;
@@ -292,42 +353,58 @@ tell(#settling{socket = Socket}, Message) ->
     end.
 
 %% The next message, which must be one of these.
-hear(#settling{socket = Socket} = Settling, Expected) ->
-    ok = activate(Socket),
+hear(Settling, Expected) ->
+    parse(next(Settling), Expected).
+
+next(#settling{socket = Socket} = Settling) ->
     receive
-        {tcp, Socket, Bytes} -> parse(Bytes, Expected);
-        {tcp_closed, Socket} -> throw(closed);
-        {tcp_error, Socket, _} -> throw(closed)
-    after left(Settling) ->
-            _ = inet:setopts(Socket, [{active, false}]),
-            throw(<<"the peer did not answer in time">>)
+        %% It came while await/6 waited for the queue pair, too.
+        {tcp, Socket, Bytes} -> Bytes
+    after 0 ->
+            case left(Settling) of
+                0 -> broken(<<"the peer did not answer in time">>);
+                LeftMs -> receive_packet(Socket, LeftMs)
+            end
     end.
 
-activate(Socket) ->
-    case inet:setopts(Socket, [{active, once}, binary]) of
+receive_packet(Socket, TimeoutMs) ->
+    case inet_tcp:recv(Socket, 0, TimeoutMs) of
+        {ok, Bytes} -> Bytes;
+        {error, timeout} -> broken(<<"the peer did not answer in time">>);
+        {error, _} -> throw(closed)
+    end.
+
+passive(Socket) -> setopts(Socket, [{active, false}, binary]).
+
+setopts(Socket, Options) ->
+    case inet:setopts(Socket, Options) of
         ok -> ok;
         {error, _} -> throw(closed)
     end.
 
+-spec broken(binary()) -> no_return().
+broken(Why) -> throw({broken, Why}).
+
 parse(Bytes, Expected) ->
     Message = try binary_to_term(Bytes, [safe])
-              catch error:badarg -> throw(<<"the peer's answer is not one of the settlement">>)
+              catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
     case is_message(Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
-        false -> throw(<<"the peer's answer is not one that can come here">>)
+        false -> broken(<<"the peer's answer is not one that can come here">>)
     end.
 
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
-                     instance := Instance}}) ->
-    is_atom(Fabric) andalso is_boolean(Required) andalso is_binary(Boot) andalso is_integer(Namespace)
+                     instance := Instance, timeout_ms := TimeoutMs}}) ->
+    is_integer(TimeoutMs) andalso TimeoutMs > 0 andalso is_atom(Fabric) andalso is_boolean(Required) andalso is_binary(Boot) andalso is_integer(Namespace)
         andalso is_integer(User) andalso is_integer(Instance);
 is_message({'try', Fabric}) -> Fabric =:= shm orelse Fabric =:= verbs;
 is_message({listens, Port, Token, Addresses}) ->
     is_integer(Port) andalso Port > 0 andalso Port < 65536 andalso is_integer(Token) andalso Token >= 0
-        andalso Token < 1 bsl 64 andalso is_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
+        andalso Token < 1 bsl 64 andalso is_short_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
 is_message({ready}) -> true;
 is_message({go}) -> true;
+is_message({stayed}) -> true;
 is_message({stay, Why}) -> is_text(Why);
 is_message({failed, Fabric, Why}) -> is_atom(Fabric) andalso is_text(Why);
 is_message(_) -> false.
@@ -335,10 +412,21 @@ is_message(_) -> false.
 is_address(Address) ->
     is_binary(Address) andalso element(1, inet:parse_address(binary_to_list(Address))) =:= ok.
 
-is_text(Text) -> is_binary(Text) andalso is_list(unicode:characters_to_list(Text)).
+%% A proper one; length/1 fails for others.
+is_short_list(List) when length(List) =< ?LIST_MAX -> true;
+is_short_list(_) -> false.
+
+is_text(Text) ->
+    is_binary(Text) andalso byte_size(Text) =< ?TEXT_BYTES_MAX andalso is_list(unicode:characters_to_list(Text)).
+
+%% A reason has parts of the peer's.
+cut(Why) when byte_size(Why) =< ?TEXT_BYTES_MAX -> Why;
+cut(Why) -> unicode:characters_to_binary(string:slice(Why, 0, ?TEXT_BYTES_MAX div 4)).
+
+now_ms() -> erlang:monotonic_time(millisecond).
 
 left(#settling{deadline = Deadline}) ->
-    max(0, Deadline - erlang:monotonic_time(millisecond)).
+    max(0, Deadline - now_ms()).
 
 reason(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
 
