@@ -17,10 +17,12 @@ register_node(Name, Port, _Family) ->
 
 listen_port_please(_Name, _Host) -> {ok, 0}.
 
-address_please(Name, _Host, _Family) ->
-    case port_please(Name, local) of
-        {port, Port, Version} -> {ok, {127, 0, 0, 1}, Port, Version};
-        noport -> {error, nxdomain}
+%% A host that is no address is this one.
+address_please(Name, Host, _Family) ->
+    case {port_please(Name, Host), inet:parse_address(Host)} of
+        {{port, Port, Version}, {ok, Address}} -> {ok, Address, Port, Version};
+        {{port, Port, Version}, {error, _}} -> {ok, {127, 0, 0, 1}, Port, Version};
+        {noport, _} -> {error, nxdomain}
     end.
 
 port_please(Name, Address) -> port_please(Name, Address, infinity).

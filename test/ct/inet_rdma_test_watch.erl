@@ -1,7 +1,7 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, seen/1, stop/1]).
+-export([nodes_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
 -spec nodes_of(node()) -> {pid(), ok}.
@@ -64,10 +64,14 @@ greet(Node) ->
 
 %% Notes what comes to the name `greetings'.
 -spec greetings() -> {pid(), ok}.
-greetings() ->
+greetings() -> messages_to(greetings).
+
+%% Notes what comes to this name.
+-spec messages_to(atom()) -> {pid(), ok}.
+messages_to(Name) ->
     noting(
         fun() ->
-            true = register(greetings, self()),
+            true = register(Name, self()),
             ok
         end,
         fun(Message) -> {note, Message} end
