@@ -84,9 +84,9 @@ stay(Why, #{required := Own}, Peer) ->
 
 %% What the peer must know to see which ways there are. Only a peer that has proved the cookie hears it.
 facts(#{fabric := Fabric, required := Required}) ->
-    case inet_rdma_nif:is_loaded() of
-        true -> maps:merge(inet_rdma_nif:identity(), #{fabric => Fabric, required => Required});
-        false -> #{fabric => tcp, required => Required, boot => <<>>, netns => 0, user => 0, instance => 0}
+    case inet_rdma_nif:load() of
+        ok -> maps:merge(inet_rdma_nif:identity(), #{fabric => Fabric, required => Required});
+        {error, _} -> #{fabric => tcp, required => Required, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
 %% What keeps a fabric from being tried, or none.
