@@ -97,22 +97,20 @@ fn habits() -> impl Strategy<Value = Habits> {
 }
 
 fn conversation(mode: Mode) -> impl Strategy<Value = Conversation> {
-    prop_oneof![3 => Just(Framing::Length4), 1 => Just(Framing::Raw)].prop_flat_map(
-        move |framing| {
-            (
-                [side(mode, framing), side(mode, framing)],
-                [habits(), habits()],
-                [sizes(), sizes()],
-                any::<u64>(),
-            )
-                .prop_map(|(sides, habits, sizes, seed)| Conversation {
-                    sides,
-                    habits,
-                    sizes,
-                    seed,
-                })
-        },
-    )
+    prop_oneof![3 => Just(Framing::Length4), 1 => Just(Framing::Raw)].prop_flat_map(move |framing| {
+        (
+            [side(mode, framing), side(mode, framing)],
+            [habits(), habits()],
+            [sizes(), sizes()],
+            any::<u64>(),
+        )
+            .prop_map(|(sides, habits, sizes, seed)| Conversation {
+                sides,
+                habits,
+                sizes,
+                seed,
+            })
+    })
 }
 
 fn plan() -> impl Strategy<Value = FaultPlan> {

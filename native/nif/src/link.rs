@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::Connection;
+use inet_rdma_engine::connection::{Connection, Settings};
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_port::block::Block;
 use inet_rdma_port::links::{self, Carried};
@@ -53,7 +53,11 @@ fn establish(
     node: String,
     config: &Config,
 ) -> Result<Arc<Registered<Block>>, FabricError> {
-    let settings = config.settings();
+    let settings = Settings {
+        // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
+        busy: false,
+        ..config.settings()
+    };
     let connection = Connection::new(qp, config.limits(), settings, Framing::Length4)?;
     let registered = registry::add(id, Arc::new(connection), why, node);
     links::offer(

@@ -46,7 +46,11 @@ struct Data {
 /// # Safety
 /// `data` must be what [`start`] gave to the VM, `stop` must not have been called for it, and the port's lock must be held: so
 /// it is in every callback of a port.
-unsafe fn callback<R>(data: sys::ErlDrvData, otherwise: R, run: impl FnOnce(Port, &mut Option<Link>) -> (R, Fate)) -> R {
+unsafe fn callback<R>(
+    data: sys::ErlDrvData,
+    otherwise: R,
+    run: impl FnOnce(Port, &mut Option<Link>) -> (R, Fate),
+) -> R {
     // SAFETY: the caller's promise; `Data` is only freed in `stop`.
     let data_ref = unsafe { &*data.cast::<Data>() };
     // SAFETY: this is a callback of that port.
@@ -153,13 +157,20 @@ unsafe extern "C" fn control(
     // SAFETY: the VM gives room for so many bytes; an answer that fits is left there.
     let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
-    unsafe { callback(data, -1, |port, link| (execute(port, link, command, argument, room), Fate::Lives)) }
+    unsafe {
+        callback(data, -1, |port, link| {
+            (execute(port, link, command, argument, room), Fate::Lives)
+        })
+    }
 }
 
 fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], answer: &mut [u8]) -> isize {
     match (command, link) {
         (command::CARRY, link @ None) => {
-            let carried = argument.try_into().ok().and_then(|id| links::take(u64::from_ne_bytes(id)));
+            let carried = argument
+                .try_into()
+                .ok()
+                .and_then(|id| links::take(u64::from_ne_bytes(id)));
             *link = carried.map(Link::new);
             if link.is_some() { 0 } else { -1 }
         }

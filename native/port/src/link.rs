@@ -148,7 +148,14 @@ impl Link {
             }
         }
         let queued = port.queued_bytes();
-        if self.is_busy != (queued > if self.is_busy { QUEUE_LOW_BYTES } else { QUEUE_HIGH_BYTES }) {
+        if self.is_busy
+            != (queued
+                > if self.is_busy {
+                    QUEUE_LOW_BYTES
+                } else {
+                    QUEUE_HIGH_BYTES
+                })
+        {
             self.is_busy = !self.is_busy;
             port.set_busy(self.is_busy);
         }

@@ -37,7 +37,14 @@ impl Port {
         // SAFETY: the type's invariant; the range lies in the binary; no header is given. The VM takes a reference of its own
         // for what it keeps.
         unsafe {
-            sys::driver_output_binary(self.0, std::ptr::null_mut(), 0, block.as_ptr(), range.start, range.len()) == 0
+            sys::driver_output_binary(
+                self.0,
+                std::ptr::null_mut(),
+                0,
+                block.as_ptr(),
+                range.start,
+                range.len(),
+            ) == 0
         }
     }
 

@@ -39,8 +39,7 @@ pub struct ErlDrvEntry {
     pub driver_name: *const c_char,
     pub finish: Option<unsafe extern "C" fn()>,
     pub handle: *mut c_void,
-    pub control:
-        Option<unsafe extern "C" fn(ErlDrvData, c_uint, *mut c_char, usize, *mut *mut c_char, usize) -> isize>,
+    pub control: Option<unsafe extern "C" fn(ErlDrvData, c_uint, *mut c_char, usize, *mut *mut c_char, usize) -> isize>,
     pub timeout: Option<unsafe extern "C" fn(ErlDrvData)>,
     pub outputv: Option<unsafe extern "C" fn(ErlDrvData, *mut ErlIOVec)>,
     pub ready_async: Option<unsafe extern "C" fn(ErlDrvData, *mut c_void)>,
