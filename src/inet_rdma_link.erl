@@ -121,7 +121,13 @@ guarding(Port, Socket, Native, Node) ->
     end.
 
 ended(Native, Node) ->
-    case inet_rdma_nif:link_end(Native) of
+    case link_end(Native) of
         Usual when Usual =:= closed; Usual =:= peer_gone; Usual =:= up -> ok;
         Reason -> ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)])
+    end.
+
+%% The term is of no use any more once inet_rdma_nif was loaded anew.
+link_end(Native) ->
+    try inet_rdma_nif:link_end(Native)
+    catch error:badarg -> up
     end.

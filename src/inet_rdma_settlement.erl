@@ -130,9 +130,9 @@ stay(Why, #{required := Own}, Peer) ->
 %% What the peer must know to see which ways there are. Only a peer that has proved the cookie hears it.
 facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
     Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
-    case inet_rdma_nif:is_loaded() of
-        true -> maps:merge(inet_rdma_nif:identity(), Facts);
-        false -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
+    case inet_rdma_nif:load() of
+        ok -> maps:merge(inet_rdma_nif:identity(), Facts);
+        {error, _} -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
 %% What keeps a fabric from being tried, or none.
