@@ -94,8 +94,8 @@ observe(_Listener) -> not_loaded().
 -spec close_listener(listener()) -> ok.
 close_listener(_Listener) -> not_loaded().
 
--spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(), map()) ->
-          {ok, attempt(), Id :: pos_integer()} | {error, term()}.
+-spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(),
+              map()) -> {ok, attempt(), Id :: pos_integer()} | {error, term()}.
 connect(_Fabric, _Address, _Port, _Token, _TimeoutMs, _Config) -> not_loaded().
 
 -spec expect(shm | verbs, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
