@@ -170,16 +170,21 @@ listener_that_never_answers(Config) ->
     end),
     unharmed(Config).
 
-%% The program's next line: these words and another, which is the result.
-word_after(Words, Program) ->
+%% The program's next line: this word and another, which is the result. A line may come in pieces.
+word_after(Word, Program) ->
+    word_after(Word, Program, "").
+
+word_after(Word, Program, Begun) ->
     receive
         {Program, {data, Text}} ->
-            case string:lexemes(Text, " \n") of
-                [Words, Word] -> Word;
-                _ -> error({says_something_else, Text})
+            Line = Begun ++ Text,
+            case {lists:suffix("\n", Line), string:lexemes(Line, " \n")} of
+                {false, _} -> word_after(Word, Program, Line);
+                {true, [Word, Result]} -> Result;
+                {true, _} -> error({says_something_else, Line})
             end
     after 20000 ->
-        error({says_nothing, Words})
+        error({says_nothing, Word, Begun})
     end.
 
 %% The link that lived before the attack lives, carries data, and new ones can be made.
