@@ -10,7 +10,7 @@
 -export([packets_right_behind_the_decision/1, peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1]).
 -export([peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1, late_answers_do_not_reach_the_link/1]).
 -export([failed_way_is_not_tried_again/1, restarted_peer_is_tried_at_once/1, strangers_at_the_one_off_listener/1]).
--export([strangers_at_the_tcp_port/1, texts_outside_ascii/1]).
+-export([strangers_at_the_tcp_port/1, texts_outside_ascii/1, names_that_never_come_back/1]).
 
 -define(NAME, inet_rdma_test_sink).
 -define(BOUND_MS, 2000).
@@ -24,7 +24,8 @@ all() ->
         memfd_is_refused, another_version, stays_when_told_to, packets_right_behind_the_decision, peers_that_break_the_rules,
         peers_that_break_the_rules_as_initiator, peers_that_hang_up, silent_peers, after_a_broken_settlement,
         late_answers_do_not_reach_the_link, failed_way_is_not_tried_again, restarted_peer_is_tried_at_once,
-        strangers_at_the_one_off_listener, strangers_at_the_tcp_port, texts_outside_ascii
+        strangers_at_the_one_off_listener, strangers_at_the_tcp_port, texts_outside_ascii,
+        names_that_never_come_back
     ].
 
 init_per_suite(Config) ->
@@ -636,6 +637,22 @@ texts_outside_ascii(_Config) ->
         up_on_tcp(A, Link, Peer, ""),
         ?assertMatch(#{fabric := tcp, why := Text}, call(A, inet_rdma, info, [Peer]))
     end).
+
+%% Each link is under another name, as those of erl_call and remote shells are. The node does not remember them for ever.
+names_that_never_come_back(_Config) ->
+    A = node_with_sink([]),
+    {ok, Host} = inet:gethostname(),
+    [
+        begin
+            Peer = list_to_atom(unique("never") ++ "@" ++ Host),
+            Link = inet_rdma_test_peer:connect(name(A), Peer, #{}),
+            inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
+            inet_rdma_test_peer:hang_up(Link),
+            gone(A, Peer)
+        end
+     || _ <- lists:seq(1, 400)
+    ],
+    ?assert(call(A, ets, info, [inet_rdma_links, size]) =< 256).
 
 %% What the cases have in common.
 
