@@ -224,10 +224,17 @@ distribution_stopped_and_started(_Config) ->
             Named = Late#{node := call(Late, erlang, node, [])},
             connect(A, Named),
             ok = call(Late, net_kernel, stop, []),
-            inet_rdma_test_node:await_nodes(A, [])
+            inet_rdma_test_node:await_nodes(A, []),
+            await_unregistered(atom_to_list(Name))
         end
      || _ <- lists:seq(1, 5)
     ].
+
+%% A node that stops closes its socket to EPMD, which gives up the name when it comes to read from it.
+await_unregistered(Name) ->
+    inet_rdma_test_wait:until({unregistered, Name}, 10000, fun() ->
+        erl_epmd:port_please(Name, {127, 0, 0, 1}) =:= noport
+    end).
 
 both(A, B, Function, Args) ->
     Parent = self(),

@@ -18,7 +18,8 @@ nodes_of(Node) ->
         end
     ).
 
-%% Notes processes that were suspended for a busy connection.
+%% Notes processes that are suspended for a busy connection. The VM also reports a process that is not suspended: one
+%% whose reductions are used up between two fragments of a message (erts_dsig_send in dist.c). OTP 29 does so often.
 -spec busy_ports() -> {pid(), ok}.
 busy_ports() ->
     noting(
@@ -27,8 +28,13 @@ busy_ports() ->
             ok
         end,
         fun
-            ({monitor, Pid, busy_dist_port, _}) -> {note, Pid};
-            (_) -> ignore
+            ({monitor, Pid, busy_dist_port, _}) ->
+                case process_info(Pid, status) of
+                    {status, suspended} -> {note, Pid};
+                    _ -> ignore
+                end;
+            (_) ->
+                ignore
         end
     ).
 
