@@ -20,7 +20,7 @@
 %% The running node. Answers also where the native library is missing.
 -spec look() -> live().
 look() ->
-    {Native, Verbs, Devices} = native(code:ensure_loaded(inet_rdma_nif)),
+    {Native, Verbs, Devices} = native(load()),
     #{config => inet_rdma_options:node(),
       native => Native,
       shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
@@ -31,13 +31,19 @@ look() ->
       schedulers => erlang:system_info(schedulers_online),
       cores => case erlang:system_info(logical_processors_available) of unknown -> undefined; Cores -> Cores end}.
 
-native({module, _}) ->
+load() ->
+    case code:ensure_loaded(inet_rdma_nif) of
+        {module, _} -> inet_rdma_nif:load();
+        Error -> Error
+    end.
+
+native(ok) ->
     case inet_rdma_nif:verbs_devices() of
         {ok, Devices} -> {ok, inet_rdma_nif:check_verbs(), Devices};
         {error, Why} -> {ok, {error, Why}, unknown}
     end;
 native({error, Reason}) ->
-    Why = text("the native library is not loaded (~tp)", [Reason]),
+    Why = text("the native library is not loaded (~ts)", [inet_rdma:format_error(Reason)]),
     {{error, Why}, {error, Why}, unknown}.
 
 %% In a process of its own: messages of the sockets that come late end with it.
