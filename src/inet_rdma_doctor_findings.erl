@@ -6,8 +6,8 @@
 -export([judge/1]).
 -export_type([finding/0, severity/0, locked_memory/0]).
 
-%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: it keeps links on TCP,
-%% or the node from starting.
+%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: it keeps links on
+%% TCP, or the node from starting.
 -type severity() :: ok | note | problem.
 -type finding() :: #{severity := severity(), about := atom(), text := binary(), fix := binary() | undefined}.
 
