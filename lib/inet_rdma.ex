@@ -236,7 +236,7 @@ defmodule InetRdma do
   def message(%Socket{}, _message), do: :unknown
 
   @doc """
-  What this machine offers to a cluster, what a node would use here, and what stands in its way.
+  What this machine offers, what carries the links of a node here, and what keeps them on TCP.
 
   `mix inet_rdma.doctor` prints it.
   """

@@ -471,8 +471,8 @@ complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statist
 percent(_Part, 0) -> 0.0;
 percent(Part, Whole) -> 100 * Part / Whole.
 
-%% What this machine offers to a cluster, what a node would use here, and what stands in its way. Opens each RDMA device,
-%% and a connection of this node to itself; inet_rdma_doctor prints it.
+%% What this machine offers, what carries the links of a node here, and what keeps them on TCP. Opens each RDMA device, and
+%% a connection of this node to itself; inet_rdma_doctor prints it.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().

@@ -1,4 +1,4 @@
-%% What this machine offers, what a carrier here would use, and what stands in its way.
+%% What this machine offers, what carries the links of a node here, and what keeps them on TCP.
 %%
 %% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
 %%
@@ -8,13 +8,14 @@
 -export([doctor/0, report/2, format/1, to_json/1, main/0]).
 -export_type([report/0]).
 
-%% can_run: a cluster could run here with these options, if only on this host. this_host, other_hosts: over which
-%% fabric nodes there would be reached. Texts and names are binaries; undefined: nobody says. locked_memory: what
-%% connections over verbs need of it, and how many fit at the same time.
--type report() :: #{can_run := boolean(),
-                    fabric := auto | shm | verbs,
-                    this_host := shm | verbs | none,
-                    other_hosts := verbs | none,
+%% starts: a node starts with these options. leaves_tcp: links of such a node can leave TCP, if only within this host.
+%% this_host, other_hosts: what carries links to nodes there that can do the same. Texts and names are binaries;
+%% undefined: nobody says. locked_memory: what links over verbs need of it, and how many fit at the same time.
+-type report() :: #{starts := boolean(),
+                    leaves_tcp := boolean(),
+                    fabric := auto | shm | verbs | tcp,
+                    this_host := shm | verbs | tcp,
+                    other_hosts := verbs | tcp,
                     machine := #{kernel := binary() | undefined,
                                  otp := binary(),
                                  schedulers := pos_integer(),
@@ -55,16 +56,16 @@ format(Report) ->
 to_json(Report) ->
     inet_rdma_doctor_text:json(Report).
 
-%% Prints the table, or JSON with the argument -json, and ends the VM: status 0 if a cluster could run, else 1.
+%% Prints the table, or JSON with the argument -json, and ends the VM: status 0 if links can leave TCP, else 1.
 -spec main() -> no_return().
 main() ->
-    Report = #{can_run := CanRun} = doctor(),
+    Report = #{leaves_tcp := LeavesTcp} = doctor(),
     Text = case wants_json() of
                true -> [to_json(Report), $\n];
                false -> format(Report)
            end,
     io:put_chars(unicode:characters_to_list(iolist_to_binary(Text))),
-    halt(case CanRun of true -> 0; false -> 1 end).
+    halt(case LeavesTcp of true -> 0; false -> 1 end).
 
 %% -json is a flag of the VM's, and an argument behind -extra.
 wants_json() ->

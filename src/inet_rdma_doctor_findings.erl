@@ -6,14 +6,17 @@
 -export([judge/1]).
 -export_type([finding/0, severity/0, locked_memory/0]).
 
-%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: in the way.
+%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: it keeps links on
+%% TCP, or the node from starting.
 -type severity() :: ok | note | problem.
 -type finding() :: #{severity := severity(), about := atom(), text := binary(), fix := binary() | undefined}.
 
-%% limit_bytes: what binds this process. connections: at the same time, over verbs, at most.
+%% limit_bytes: what binds this process. link_bytes, stream_bytes: what a link and a stream over verbs need. links: at
+%% the same time, at most.
 -type locked_memory() :: #{limit_bytes := non_neg_integer() | unlimited | undefined,
-                           connection_bytes := pos_integer(),
-                           connections := non_neg_integer() | unlimited | undefined}.
+                           link_bytes := pos_integer(),
+                           stream_bytes := pos_integer(),
+                           links := non_neg_integer() | unlimited | undefined}.
 
 %% Of a control message: receive slots and send entries have one each.
 -define(CONTROL_BYTES, 40).
@@ -23,22 +26,18 @@
                      "container; or lower landing_buffers and ring_bytes").
 
 -spec judge(inet_rdma_doctor_facts:facts()) ->
-          #{can_run := boolean(), fabric := auto | shm | verbs, this_host := shm | verbs | none,
-            other_hosts := verbs | none, locked_memory := locked_memory(), findings := [finding()]}.
+          #{starts := boolean(), leaves_tcp := boolean(), fabric := auto | shm | verbs | tcp,
+            this_host := shm | verbs | tcp, other_hosts := verbs | tcp, locked_memory := locked_memory(),
+            findings := [finding()]}.
 judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
     Config = #{fabric := Fabric} = config(Checked),
     Memory = locked_memory(Config, Facts),
-    CanVerbs = Fabric =/= shm andalso can_verbs(Config, Memory, Facts),
-    This = case {Fabric, Shm} of
-               {verbs, _} when CanVerbs -> verbs;
-               {verbs, _} -> none;
-               {_, ok} -> shm;
-               {_, {error, _}} -> none
-           end,
-    %% With auto a node that cannot listen over shm does not start, whatever its devices.
-    Others = case CanVerbs andalso This =/= none of true -> verbs; false -> none end,
-    IsConfigured = element(1, Checked) =:= ok,
-    #{can_run => IsConfigured andalso This =/= none,
+    CanVerbs = (Fabric =:= auto orelse Fabric =:= verbs) andalso can_verbs(Config, Memory, Facts),
+    Others = case CanVerbs of true -> verbs; false -> tcp end,
+    This = case (Fabric =:= auto orelse Fabric =:= shm) andalso Shm =:= ok of true -> shm; false -> Others end,
+    Starts = element(1, Checked) =:= ok,
+    #{starts => Starts,
+      leaves_tcp => Starts andalso This =/= tcp,
       fabric => Fabric,
       this_host => This,
       other_hosts => Others,
@@ -56,7 +55,7 @@ in_the_way(false, verbs, _Facts) -> problem;
 in_the_way(false, auto, #{devices := [_ | _]}) -> problem;
 in_the_way(false, _Fabric, _Facts) -> note.
 
-can_verbs(_Config, #{connections := 0}, _Facts) ->
+can_verbs(_Config, #{links := 0}, _Facts) ->
     false;
 can_verbs(Config, _Memory, #{live := #{verbs := Verbs}, devices := Devices}) ->
     Verbs =:= ok andalso lists:any(fun(Device) -> is_usable(Config, Device) end, Devices).
@@ -79,16 +78,17 @@ is_reachable(#{addresses := Addresses} = Port) -> is_active(Port) andalso lists:
 is_routable(<<"fe80:", _/binary>>) -> false;
 is_routable(_) -> true.
 
-%% As inet_rdma_engine registers it: ring and landing area, staging area, slots; whole pages each.
+%% As inet_rdma_engine registers it: ring, staging area and slots, for streams the landing area, too; whole pages each.
 locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, devices := Devices}) ->
     #{ring_bytes := Ring, landing_buffers := Buffers, landing_bytes := Landing, receive_slots := Slots} = Config,
     %% Receives, and twice as many sends; iWARP has two sends for each transfer.
     PerSlot = case [iwarp || #{transport := iwarp} <- Devices] of [] -> 3; _ -> 5 end,
-    Bytes = pages(Ring) + pages(Buffers * Landing) + pages(Ring) + pages(Slots * PerSlot * ?CONTROL_BYTES),
+    Link = pages(Ring) + pages(Ring) + pages(Slots * PerSlot * ?CONTROL_BYTES),
     Bound = case IsExempt of true -> unlimited; false -> Limit end,
     #{limit_bytes => Bound,
-      connection_bytes => Bytes,
-      connections => case is_integer(Bound) of true -> Bound div Bytes; false -> Bound end}.
+      link_bytes => Link,
+      stream_bytes => Link + pages(Buffers * Landing),
+      links => case is_integer(Bound) of true -> Bound div Link; false -> Bound end}.
 
 pages(Bytes) -> (Bytes + ?PAGE_BYTES - 1) div ?PAGE_BYTES * ?PAGE_BYTES.
 
@@ -101,8 +101,10 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
     options(Checked) ++ native(Live) ++ shm(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live).
 
-options({ok, #{fabric := Fabric}}) ->
-    [ok(options, "the option fabric is ~s", [Fabric])];
+options({ok, #{fabric := Fabric, required := Required}}) ->
+    [ok(options, "the option fabric is ~s", [Fabric])]
+        ++ [finding(note, options, "the option required refuses links that could only stay on TCP", [], undefined)
+            || Required];
 options({error, Error}) ->
     [finding(problem, options, "~ts", [inet_rdma_options:format_error(Error)],
              "a node does not start with it: see docs/OPTIONS.md; look in flags, vm.args, ERL_FLAGS and sys.config")].
@@ -110,7 +112,7 @@ options({error, Error}) ->
 native(#{native := ok}) ->
     [];
 native(#{native := {error, Why}}) ->
-    [finding(problem, native, "~ts", [Why],
+    [finding(problem, native, "~ts: all links stay on TCP", [Why],
              "`make build`, `mix compile` or `rebar3 compile`; priv/inet_rdma_nif.so must lie beside ebin")].
 
 shm(_Config, #{native := {error, _}}) ->
@@ -118,10 +120,10 @@ shm(_Config, #{native := {error, _}}) ->
 shm(_Config, #{shm := ok}) ->
     [ok(shm, "shared memory works: this node has connected to itself", [])];
 shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
-    Severity = case Fabric of verbs -> note; _ -> problem end,
+    Severity = case Fabric of auto -> problem; shm -> problem; _ -> note end,
     [finding(Severity, shm, "shared memory does not work: ~ts", [Why],
              "the system must allow memfd_create, eventfd and abstract Unix sockets (look at seccomp profiles), and "
-             "`ulimit -n` descriptors; without it: the option fabric verbs")].
+             "`ulimit -n` descriptors; without it links within this host take an RDMA device, or stay on TCP")].
 
 %% Its own reason only where no single piece has said it already.
 verbs(_InTheWay, true, _Pieces, _Live) ->
@@ -183,7 +185,7 @@ uverbs(_InTheWay, _Facts) ->
     [].
 
 no_device(InTheWay, #{devices := []}) ->
-    [finding(InTheWay, devices, "this machine has no RDMA device: nodes of other hosts are not reached", [],
+    [finding(InTheWay, devices, "this machine has no RDMA device: links to other hosts stay on TCP", [],
              "with an RDMA card: load its driver; in a container: share the host's network; to try things without one: "
              "`modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0`")];
 no_device(_InTheWay, _Facts) ->
@@ -195,7 +197,8 @@ device(InTheWay, Config, #{name := Name, ports := Ports} = Device) ->
 
 software(#{name := Name, software := true, driver := Driver}) ->
     Which = case Driver of undefined -> ""; _ -> [" (", Driver, ")"] end,
-    [finding(note, devices, "~ts is a software device~ts: good for tests, slower than TCP", [Name, Which], undefined)];
+    [finding(note, devices, "~ts is a software device~ts: good for tests, slower than TCP", [Name, Which],
+             "to keep links to other hosts on TCP: the option fabric shm")];
 software(_Device) ->
     [].
 
@@ -273,16 +276,19 @@ counters(Where, #{counters := Counters}) ->
 
 memory(_InTheWay, _Memory, []) ->
     [];
-memory(_InTheWay, #{connections := unlimited, connection_bytes := Bytes}, _Devices) ->
-    [ok(locked_memory, "not limited; a connection over verbs needs ~ts", [bytes(Bytes)])];
-memory(_InTheWay, #{connections := undefined}, _Devices) ->
+memory(_InTheWay, #{links := unlimited} = Memory, _Devices) ->
+    [ok(locked_memory, "not limited; ~ts", [needs(Memory)])];
+memory(_InTheWay, #{links := undefined}, _Devices) ->
     [finding(note, locked_memory, "the limit on locked memory is not known", [], undefined)];
-memory(InTheWay, #{connections := 0, connection_bytes := Bytes, limit_bytes := Limit}, _Devices) ->
-    [finding(InTheWay, locked_memory, "the limit on locked memory is ~ts; a connection over verbs needs ~ts",
-             [bytes(Limit), bytes(Bytes)], ?MEMLOCK_FIX)];
-memory(_InTheWay, #{connections := Count, connection_bytes := Bytes, limit_bytes := Limit}, _Devices) ->
-    [finding(note, locked_memory, "the limit on locked memory is ~ts; a connection over verbs needs ~ts: enough for ~b",
-             [bytes(Limit), bytes(Bytes), Count], ["for more: ", ?MEMLOCK_FIX])].
+memory(InTheWay, #{links := 0, limit_bytes := Limit} = Memory, _Devices) ->
+    [finding(InTheWay, locked_memory, "the limit on locked memory is ~ts; ~ts", [bytes(Limit), needs(Memory)],
+             ?MEMLOCK_FIX)];
+memory(_InTheWay, #{links := Count, limit_bytes := Limit} = Memory, _Devices) ->
+    [finding(note, locked_memory, "the limit on locked memory is ~ts; ~ts: enough for ~b links",
+             [bytes(Limit), needs(Memory), Count], ["for more: ", ?MEMLOCK_FIX])].
+
+needs(#{link_bytes := Link, stream_bytes := Stream}) ->
+    io_lib:format("over verbs a link needs ~ts, a stream ~ts", [bytes(Link), bytes(Stream)]).
 
 bytes(Bytes) when Bytes < 1 bsl 20 -> io_lib:format("~b KiB", [Bytes bsr 10]);
 bytes(Bytes) -> io_lib:format("~.1f MiB", [Bytes / (1 bsl 20)]).

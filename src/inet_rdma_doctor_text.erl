@@ -14,8 +14,8 @@
 table(#{machine := Machine, devices := Devices, findings := Findings} = Report) ->
     unicode:characters_to_binary([
         machine(Machine), $\n,
-        "nodes of this host:    ", reached(maps:get(this_host, Report)), $\n,
-        "nodes of other hosts:  ", reached(maps:get(other_hosts, Report)), $\n,
+        "links within this host: over ", atom_to_list(maps:get(this_host, Report)), $\n,
+        "links to other hosts:   over ", atom_to_list(maps:get(other_hosts, Report)), $\n,
         [[$\n, device(Device)] || Device <- Devices], $\n,
         [finding(Finding) || Severity <- [problem, note, ok], #{severity := Is} = Finding <- Findings, Is =:= Severity],
         $\n, verdict(Report), $\n]).
@@ -23,12 +23,10 @@ table(#{machine := Machine, devices := Devices, findings := Findings} = Report) 
 machine(#{kernel := Kernel, otp := Otp, schedulers := Schedulers, cores := Cores}) ->
     io_lib:format("Linux ~ts, OTP ~ts, schedulers: ~b, cores: ~ts~n", [word(Kernel), Otp, Schedulers, word(Cores)]).
 
-reached(none) -> "not reached";
-reached(Fabric) -> ["over ", atom_to_list(Fabric)].
-
-verdict(#{can_run := false}) -> "A cluster could not run here.";
-verdict(#{other_hosts := none}) -> "A cluster could run on this host.";
-verdict(#{}) -> "A cluster could run, on this host and with others.".
+verdict(#{starts := false}) -> "A node with these options does not start.";
+verdict(#{leaves_tcp := false}) -> "No link of this node can leave TCP.";
+verdict(#{other_hosts := tcp}) -> "Links of this node can leave TCP within this host.";
+verdict(#{}) -> "Links of this node can leave TCP, within this host and to others.".
 
 device(#{name := Name, ports := Ports} = Device) ->
     Firmware = case Device of

@@ -5,39 +5,39 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([no_rdma_runs_over_shm/1, no_rdma_and_verbs_wanted_does_not_run/1, nothing_works_does_not_run/1]).
--export([auto_without_shm_does_not_run/1]).
+-export([no_rdma_leaves_tcp_over_shm/1, no_rdma_and_verbs_wanted_stays/1, nothing_works_stays/1]).
+-export([auto_without_shm_takes_a_device/1, fabric_tcp_stays/1, required_is_a_note/1]).
 -export([rxe_is_a_software_device/1, rxe_shows_its_gids_as_addresses/1, rxe_counts_errors/1]).
 -export([siw_is_a_software_device/1, siw_is_found_by_its_hardware_address/1, siw_renamed_is_still_siw/1]).
--export([hca_with_a_port_down_runs/1, hca_of_one_port_down_does_not_run_over_verbs/1]).
+-export([hca_with_a_port_down_leaves_tcp/1, hca_of_one_port_down_is_no_way/1]).
 -export([hca_finds_its_ipoib_interface/1, hca_counts_errors_and_no_flushes/1, hca_without_an_address_is_a_problem/1]).
--export([small_locked_memory_is_a_problem/1, locked_memory_holds_so_many_connections/1]).
+-export([small_locked_memory_is_a_problem/1, locked_memory_holds_so_many_links/1]).
 -export([capability_lifts_the_limit/1, capability_of_another_user_namespace_does_not/1, iwarp_needs_more_memory/1]).
 -export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1]).
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
--export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_run/1, missing_native_library_does_not_run/1]).
+-export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_start/1, missing_native_library_stays/1]).
 -export([schedulers_are_a_note_where_nodes_share_cores/1]).
 -export([every_finding_in_the_way_has_a_fix/1, table_fits_120_columns/1, json_is_valid/1, json_escapes/1]).
--export([this_machine_runs_over_shm/1, main_ends_with_its_verdict/1]).
+-export([this_machine_leaves_tcp_over_shm/1, main_ends_with_its_verdict/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        no_rdma_runs_over_shm, no_rdma_and_verbs_wanted_does_not_run, nothing_works_does_not_run,
-        auto_without_shm_does_not_run,
+        no_rdma_leaves_tcp_over_shm, no_rdma_and_verbs_wanted_stays, nothing_works_stays,
+        auto_without_shm_takes_a_device, fabric_tcp_stays, required_is_a_note,
         rxe_is_a_software_device, rxe_shows_its_gids_as_addresses, rxe_counts_errors, siw_is_a_software_device,
-        siw_is_found_by_its_hardware_address, siw_renamed_is_still_siw, hca_with_a_port_down_runs,
-        hca_of_one_port_down_does_not_run_over_verbs, hca_finds_its_ipoib_interface,
+        siw_is_found_by_its_hardware_address, siw_renamed_is_still_siw, hca_with_a_port_down_leaves_tcp,
+        hca_of_one_port_down_is_no_way, hca_finds_its_ipoib_interface,
         hca_counts_errors_and_no_flushes, hca_without_an_address_is_a_problem, small_locked_memory_is_a_problem,
-        locked_memory_holds_so_many_connections, capability_lifts_the_limit,
+        locked_memory_holds_so_many_links, capability_lifts_the_limit,
         capability_of_another_user_namespace_does_not, iwarp_needs_more_memory,
         missing_libraries_are_a_problem_with_a_device, versions_come_from_file_names, missing_node_files,
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
-        shm_only_makes_verbs_a_note, wrong_option_does_not_run, missing_native_library_does_not_run,
+        shm_only_makes_verbs_a_note, wrong_option_does_not_start, missing_native_library_stays,
         schedulers_are_a_note_where_nodes_share_cores, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
-        json_is_valid, json_escapes, this_machine_runs_over_shm, main_ends_with_its_verdict
+        json_is_valid, json_escapes, this_machine_leaves_tcp_over_shm, main_ends_with_its_verdict
     ].
 
 init_per_suite(Config) ->
@@ -50,34 +50,53 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-no_rdma_runs_over_shm(Config) ->
+no_rdma_leaves_tcp_over_shm(Config) ->
     Report = report(Config, none, #{}),
-    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none, devices := []}, Report),
+    ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := tcp, devices := []}, Report),
     ?assertMatch([_], [F || #{about := devices, severity := note} = F <- findings(Report)]),
     ?assertEqual([], in_the_way(Report)).
 
-no_rdma_and_verbs_wanted_does_not_run(Config) ->
+no_rdma_and_verbs_wanted_stays(Config) ->
     Report = report(Config, none, #{config => {ok, options(#{fabric => verbs})}}),
-    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, Report),
+    ?assertMatch(#{leaves_tcp := false, this_host := tcp, other_hosts := tcp}, Report),
     ?assertMatch([_ | _], about(devices, in_the_way(Report))).
 
-nothing_works_does_not_run(Config) ->
+nothing_works_stays(Config) ->
     Report = report(Config, none, #{shm => {error, <<"no memfd">>}}),
-    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, Report),
+    ?assertMatch(#{leaves_tcp := false, this_host := tcp, other_hosts := tcp}, Report),
     ?assertMatch([#{text := <<"shared memory does not work: no memfd">>}], in_the_way(Report)).
 
-%% Its listener needs both.
-auto_without_shm_does_not_run(Config) ->
+auto_without_shm_takes_a_device(Config) ->
     Broken = #{shm => {error, <<"no memfd">>}},
-    ?assertMatch(#{can_run := false, this_host := none, other_hosts := none}, report(Config, rxe, Broken)),
-    ?assertMatch(#{can_run := true, this_host := verbs, other_hosts := verbs},
-                 report(Config, rxe, Broken#{config => {ok, options(#{fabric => verbs})}})).
+    [
+        ?assertMatch(#{leaves_tcp := true, this_host := verbs, other_hosts := verbs},
+                     report(Config, rxe, Broken#{config => {ok, options(#{fabric => Fabric})}}))
+     || Fabric <- [auto, verbs]
+    ],
+    ?assertMatch(#{leaves_tcp := false, this_host := tcp, other_hosts := tcp},
+                 report(Config, rxe, Broken#{config => {ok, options(#{fabric => shm})}})).
+
+%% With a device, and without one: nothing is in the way of what was asked for.
+fabric_tcp_stays(Config) ->
+    [
+        begin
+            Report = report(Config, Machine, #{config => {ok, options(#{fabric => tcp})}}),
+            ?assertMatch(#{starts := true, leaves_tcp := false, this_host := tcp, other_hosts := tcp}, Report),
+            ?assertEqual([], in_the_way(Report))
+        end
+     || Machine <- machines()
+    ].
+
+required_is_a_note(Config) ->
+    Report = report(Config, none, #{config => {ok, options(#{required => true})}}),
+    ?assertMatch(#{leaves_tcp := true}, Report),
+    ?assertMatch([#{severity := ok}, #{severity := note}], about(options, findings(Report))).
 
 rxe_is_a_software_device(Config) ->
     Report = report(Config, rxe, #{}),
     ?assertMatch([#{name := <<"rxe0">>, driver := <<"rxe">>, software := true, transport := infiniband, usable := ok}],
                  maps:get(devices, Report)),
-    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := verbs}, Report),
+    ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := verbs}, Report),
     ?assertEqual([], in_the_way(Report)).
 
 %% The one of zeros is left out.
@@ -94,9 +113,9 @@ rxe_counts_errors(Config) ->
     ?assertMatch([#{severity := note}], about(counters, findings(Report))).
 
 siw_is_a_software_device(Config) ->
-    Report = report(Config, siw, roomy(#{})),
+    Report = report(Config, siw, #{}),
     ?assertMatch([#{driver := <<"siw">>, software := true, transport := iwarp}], maps:get(devices, Report)),
-    ?assertMatch(#{can_run := true, other_hosts := verbs}, Report).
+    ?assertMatch(#{leaves_tcp := true, other_hosts := verbs}, Report).
 
 siw_is_found_by_its_hardware_address(Config) ->
     ?assertMatch(#{interface := <<"eth1">>, addresses := [<<"10.9.1.1">>],
@@ -108,21 +127,21 @@ siw_renamed_is_still_siw(Config) ->
     Root = changed(Config, siw, "sys/class/infiniband/siw0/node_desc", "host1 siw0"),
     ?assertMatch([#{driver := <<"siw">>, software := true}], maps:get(devices, report_at(Root, siw, #{}))).
 
-hca_with_a_port_down_runs(Config) ->
+hca_with_a_port_down_leaves_tcp(Config) ->
     Report = report(Config, mlx5, #{config => {ok, options(#{fabric => verbs})}}),
-    ?assertMatch(#{can_run := true, this_host := verbs, other_hosts := verbs}, Report),
+    ?assertMatch(#{leaves_tcp := true, this_host := verbs, other_hosts := verbs}, Report),
     ?assertMatch([#{name := <<"mlx5_0">>, driver := <<"mlx5_core">>, software := false, firmware := <<"20.31.1014">>}],
                  maps:get(devices, Report)),
     ?assertMatch(#{state := <<"DOWN">>, physical_state := <<"Disabled">>}, port(Report, 2)),
     ?assertMatch([#{severity := ok}, #{severity := note}], about(ports, findings(Report))).
 
-hca_of_one_port_down_does_not_run_over_verbs(Config) ->
+hca_of_one_port_down_is_no_way(Config) ->
     Root = changed(Config, mlx5, "sys/class/infiniband/mlx5_0/ports/1/state", "2: INIT"),
     Auto = report_at(Root, mlx5, #{}),
-    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none}, Auto),
+    ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := tcp}, Auto),
     [#{fix := Fix} | _] = about(ports, in_the_way(Auto)),
     ?assertMatch({_, _}, binary:match(Fix, <<"opensm">>)),
-    ?assertMatch(#{can_run := false}, report_at(Root, mlx5, #{config => {ok, options(#{fabric => verbs})}})).
+    ?assertMatch(#{leaves_tcp := false}, report_at(Root, mlx5, #{config => {ok, options(#{fabric => verbs})}})).
 
 hca_finds_its_ipoib_interface(Config) ->
     Report = report(Config, mlx5, #{}),
@@ -138,45 +157,46 @@ hca_counts_errors_and_no_flushes(Config) ->
 
 hca_without_an_address_is_a_problem(Config) ->
     Report = report(Config, mlx5, #{addresses => [{<<"ib0">>, [<<"fe80::c42:a103:65:3f7a">>]}]}),
-    ?assertMatch(#{can_run := true, other_hosts := none}, Report),
+    ?assertMatch(#{leaves_tcp := true, other_hosts := tcp}, Report),
     [#{text := Text, fix := Fix} | _] = about(ports, in_the_way(Report)),
     ?assertEqual(<<"mlx5_0 port 1 is active, and its interface ib0 has no IP address">>, Text),
     ?assertMatch({_, _}, binary:match(Fix, <<"ip addr add ADDRESS/BITS dev ib0">>)).
 
 small_locked_memory_is_a_problem(Config) ->
-    Report = report(Config, siw, #{}),
-    ?assertMatch(#{other_hosts := none, locked_memory := #{limit_bytes := 8388608, connections := 0}}, Report),
+    Report = report(Config, siw, greedy(#{})),
+    ?assertMatch(#{other_hosts := tcp, locked_memory := #{limit_bytes := 8388608, links := 0}}, Report),
     [#{fix := Fix}] = about(locked_memory, in_the_way(Report)),
     ?assertMatch({_, _}, binary:match(Fix, <<"ulimit -l">>)),
-    ?assertMatch(#{other_hosts := verbs}, report(Config, siw, roomy(#{}))).
+    ?assertMatch(#{other_hosts := verbs, locked_memory := #{links := 7}}, report(Config, siw, #{})).
 
-%% Ring, landing area, staging area, 3 slots of 40 bytes each: in whole pages.
-locked_memory_holds_so_many_connections(Config) ->
+%% Ring, staging area, 3 slots of 40 bytes each, of streams also the landing area: in whole pages.
+locked_memory_holds_so_many_links(Config) ->
     Options = options(#{ring_bytes => 65537, landing_buffers => 2, landing_bytes => 65536, receive_slots => 100}),
     Report = report(Config, mlx5, #{config => {ok, Options}}),
-    Bytes = 2 * 69632 + 131072 + 12288,
-    Connections = 67108864 div Bytes,
-    ?assertMatch(#{locked_memory := #{limit_bytes := 67108864, connection_bytes := Bytes,
-                                      connections := Connections}}, Report).
+    Link = 2 * 69632 + 12288,
+    Stream = Link + 131072,
+    Links = 67108864 div Link,
+    ?assertMatch(#{locked_memory := #{limit_bytes := 67108864, link_bytes := Link, stream_bytes := Stream,
+                                      links := Links}}, Report).
 
 capability_lifts_the_limit(Config) ->
     Root = changed(Config, siw, "proc/self/status", "CapEff:\t0000000000004000"),
-    ?assertMatch(#{other_hosts := verbs, locked_memory := #{connections := unlimited}}, report_at(Root, siw, #{})).
+    ?assertMatch(#{other_hosts := verbs, locked_memory := #{links := unlimited}}, report_at(Root, siw, greedy(#{}))).
 
 capability_of_another_user_namespace_does_not(Config) ->
     Root = changed(Config, siw, "proc/self/status", "CapEff:\t000001ffffffffff"),
     ok = file:write_file(filename:join(Root, "proc/self/uid_map"), "         0       1000          1\n"),
-    ?assertMatch(#{other_hosts := none, locked_memory := #{connections := 0}}, report_at(Root, siw, #{})).
+    ?assertMatch(#{other_hosts := tcp, locked_memory := #{links := 0}}, report_at(Root, siw, greedy(#{}))).
 
 iwarp_needs_more_memory(Config) ->
-    #{locked_memory := #{connection_bytes := Iwarp}} = report(Config, siw, #{}),
-    #{locked_memory := #{connection_bytes := Roce}} = report(Config, rxe, #{}),
+    #{locked_memory := #{link_bytes := Iwarp}} = report(Config, siw, #{}),
+    #{locked_memory := #{link_bytes := Roce}} = report(Config, rxe, #{}),
     ?assert(Iwarp > Roce).
 
 missing_libraries_are_a_problem_with_a_device(Config) ->
     Root = changed(Config, rxe, "proc/self/maps", ""),
     Report = report_at(Root, rxe, #{verbs => {error, <<"not installed">>}, verbs_devices => unknown}),
-    ?assertMatch(#{can_run := true, other_hosts := none}, Report),
+    ?assertMatch(#{leaves_tcp := true, other_hosts := tcp}, Report),
     ?assertMatch([#{text := <<"not installed: libibverbs, librdmacm">>}], in_the_way(Report)),
     ?assertEqual([], in_the_way(report(Config, none, #{}))).
 
@@ -212,23 +232,23 @@ device_that_cannot_be_opened(Config) ->
 
 device_that_holds_too_little(Config) ->
     Report = report(Config, rxe, #{config => {ok, options(#{receive_slots => 32768})}}),
-    ?assertMatch(#{other_hosts := none}, Report),
+    ?assertMatch(#{other_hosts := tcp}, Report),
     ?assertMatch([#{fix := <<"lower receive_slots">>}], about(devices, in_the_way(Report))).
 
 shm_only_makes_verbs_a_note(Config) ->
     Report = report(Config, siw, #{config => {ok, options(#{fabric => shm})}}),
-    ?assertMatch(#{can_run := true, this_host := shm, other_hosts := none}, Report),
+    ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := tcp}, Report),
     ?assertEqual([], in_the_way(Report)).
 
-wrong_option_does_not_run(Config) ->
+wrong_option_does_not_start(Config) ->
     Report = report(Config, rxe, #{config => {error, {unknown_option, ring_byte}}}),
-    ?assertMatch(#{can_run := false}, Report),
+    ?assertMatch(#{starts := false, leaves_tcp := false}, Report),
     ?assertMatch([_], about(options, in_the_way(Report))).
 
-missing_native_library_does_not_run(Config) ->
+missing_native_library_stays(Config) ->
     Lost = {error, <<"the native library is not loaded (nofile)">>},
     Report = report(Config, rxe, #{native => Lost, shm => Lost, verbs => Lost, verbs_devices => unknown}),
-    ?assertMatch(#{can_run := false, devices := [#{usable := unknown}]}, Report),
+    ?assertMatch(#{leaves_tcp := false, devices := [#{usable := unknown}]}, Report),
     ?assertMatch([#{about := native}], in_the_way(Report)).
 
 schedulers_are_a_note_where_nodes_share_cores(Config) ->
@@ -242,7 +262,7 @@ schedulers_are_a_note_where_nodes_share_cores(Config) ->
 
 every_finding_in_the_way_has_a_fix(Config) ->
     [?assert(is_binary(Fix), Text)
-     || Machine <- machines(), Fabric <- [auto, shm, verbs],
+     || Machine <- machines(), Fabric <- [auto, shm, verbs, tcp],
         Report <- [report(Config, Machine, #{config => {ok, options(#{fabric => Fabric})}})],
         #{fix := Fix, text := Text} <- in_the_way(Report)].
 
@@ -255,8 +275,8 @@ table_fits_120_columns(Config) ->
 
 json_is_valid(Config) ->
     [begin
-         Report = #{can_run := CanRun, devices := Devices} = report(Config, Machine, #{}),
-         ?assertMatch(#{<<"can_run">> := CanRun}, parsed(Report)),
+         Report = #{leaves_tcp := LeavesTcp, devices := Devices} = report(Config, Machine, #{}),
+         ?assertMatch(#{<<"leaves_tcp">> := LeavesTcp}, parsed(Report)),
          ?assertEqual(length(Devices), length(maps:get(<<"devices">>, parsed(Report))))
      end || Machine <- machines()].
 
@@ -266,23 +286,26 @@ json_escapes(_Config) ->
     ?assertEqual(#{<<"texts">> => Texts, <<"none">> => null, <<"yes">> => true, <<"empty">> => [], <<"number">> => -7},
                  parse(inet_rdma_doctor_text:json(Term))).
 
-this_machine_runs_over_shm(_Config) ->
+this_machine_leaves_tcp_over_shm(_Config) ->
     Report = inet_rdma:doctor(),
     ct:log("~ts", [inet_rdma_doctor:format(Report)]),
-    ?assertMatch(#{can_run := true, this_host := shm}, Report),
-    ?assertMatch(#{<<"can_run">> := true}, parsed(Report)),
+    ?assertMatch(#{leaves_tcp := true, this_host := shm}, Report),
+    ?assertMatch(#{<<"leaves_tcp">> := true}, parsed(Report)),
     %% Nothing is left of it.
     ?assertEqual([], [Info || #{state := up} = Info <- inet_rdma:info()]),
     receive Message -> ct:fail(Message) after 0 -> ok end.
 
 main_ends_with_its_verdict(_Config) ->
     {0, Table} = main("-inet_rdma fabric shm"),
-    ?assertMatch({_, _}, binary:match(Table, <<"A cluster could run on this host.">>)),
+    ?assertMatch({_, _}, binary:match(Table, <<"Links of this node can leave TCP within this host.">>)),
     {0, Json} = main("-inet_rdma fabric shm -json"),
     ?assertMatch(#{<<"fabric">> := <<"shm">>}, parse(Json)),
     {0, Json2} = main("-inet_rdma fabric shm -extra -json"),
-    ?assertMatch(#{<<"can_run">> := true}, parse(Json2)),
-    {1, _} = main("-inet_rdma ring_bytes 1").
+    ?assertMatch(#{<<"leaves_tcp">> := true}, parse(Json2)),
+    {1, Stays} = main("-inet_rdma fabric tcp"),
+    ?assertMatch({_, _}, binary:match(Stays, <<"No link of this node can leave TCP.">>)),
+    {1, Refused} = main("-inet_rdma ring_bytes 1"),
+    ?assertMatch({_, _}, binary:match(Refused, <<"A node with these options does not start.">>)).
 
 main(Arguments) ->
     Ebin = filename:dirname(code:which(inet_rdma_doctor)),
@@ -333,9 +356,9 @@ mtu(Number, Mtu) ->
 options(More) ->
     maps:merge(maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]), More).
 
-%% Fits into the locked memory that siw's machine has.
-roomy(Live) ->
-    Live#{config => {ok, options(#{landing_buffers => 8})}}.
+%% One link needs more locked memory than siw's machine has.
+greedy(Live) ->
+    Live#{config => {ok, options(#{ring_bytes => 1 bsl 23})}}.
 
 %% The machine with one file that says something else.
 changed(Config, Machine, File, Text) ->

@@ -11,24 +11,25 @@ defmodule InetRdma.DoctorTest do
   end
 
   test "the report is a map with a verdict and findings" do
-    assert %{can_run: true, this_host: :shm, findings: [_ | _] = findings} = InetRdma.doctor()
+    assert %{leaves_tcp: true, this_host: :shm, findings: [_ | _] = findings} = InetRdma.doctor()
     for finding <- findings, do: assert(%{severity: _, about: _, text: _, fix: _} = finding)
   end
 
-  test "the task prints a table and ends in order where a cluster could run" do
+  test "the task prints a table and ends in order where links can leave TCP" do
     Application.put_env(:inet_rdma, :fabric, :shm)
-    assert capture_io(fn -> Doctor.run([]) end) =~ "A cluster could run on this host."
+    assert capture_io(fn -> Doctor.run([]) end) =~ "Links of this node can leave TCP within this host."
   end
 
   test "with --json the task prints one line of JSON" do
     Application.put_env(:inet_rdma, :fabric, :shm)
-    assert [~s({"can_run":true,) <> _rest] = lines(capture_io(fn -> Doctor.run(["--json"]) end))
+    assert ["{" <> rest] = lines(capture_io(fn -> Doctor.run(["--json"]) end))
+    assert rest =~ ~s("leaves_tcp":true)
   end
 
   test "the task ends with status 1 where no node would start" do
     Application.put_env(:inet_rdma, :fabric, :pigeons)
     output = capture_io(fn -> assert catch_exit(Doctor.run([])) == {:shutdown, 1} end)
-    assert output =~ "A cluster could not run here."
+    assert output =~ "A node with these options does not start."
     assert output =~ "fabric has the value pigeons"
   end
 

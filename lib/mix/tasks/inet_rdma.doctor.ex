@@ -1,12 +1,14 @@
 defmodule Mix.Tasks.InetRdma.Doctor do
-  @shortdoc "Tells whether a cluster over RDMA could run on this machine"
+  @shortdoc "Tells whether links between nodes can leave TCP on this machine"
   @moduledoc """
-  Tells what this machine offers, what a node would use here, and what stands in its way, each with its fix.
+  Tells what this machine offers, what carries the links of a node here, and what keeps them on TCP, each with its
+  fix.
 
       mix inet_rdma.doctor [--json]
 
-  The exit status is 0 if a cluster could run (under the option `fabric`, if only on this host), else 1. Options count
-  as they do for a node: from the application's environment, and from the command line of the VM:
+  The exit status is 0 if links can leave TCP (under the option `fabric`, if only within this host), else 1: they stay
+  on TCP then, or the node does not start. Options count as they do for a node: from the application's environment,
+  and from the command line of the VM:
 
       elixir --erl "-inet_rdma fabric verbs" -S mix inet_rdma.doctor
 
@@ -30,6 +32,6 @@ defmodule Mix.Tasks.InetRdma.Doctor do
       do: IO.puts(:inet_rdma_doctor.to_json(report)),
       else: IO.write(:inet_rdma_doctor.format(report))
 
-    unless report.can_run, do: exit({:shutdown, 1})
+    unless report.leaves_tcp, do: exit({:shutdown, 1})
   end
 end
