@@ -4,7 +4,7 @@
 -export([spawn_answers/1, spawn_request_answers/1, link_breaks/1, monitor_fires/1, large_exit_by_monitor/2]).
 -export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
--export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0]).
+-export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0, end_part/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -145,6 +145,26 @@ acceptor() ->
         element(1, Listen) =:= listen
     ],
     Acceptor.
+
+%% Ends a part of this node's only link, which is over RDMA: the process that guards its TCP socket, its connection
+%% supervisor, or the socket.
+-spec end_part(guard | supervisor | socket) -> ok.
+end_part(guard) ->
+    true = exit(guard(), kill),
+    ok;
+end_part(supervisor) ->
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {connected, Supervisor} = erlang:port_info(Port, connected),
+    true = exit(Supervisor, kill),
+    ok;
+end_part(socket) ->
+    {links, Links} = process_info(guard(), links),
+    [Socket] = [Port || Port <- Links, is_port(Port)],
+    ok = inet:close(Socket).
+
+guard() ->
+    [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 4}}],
+    Guard.
 
 %% A transaction that is over when it is done on all nodes that have a copy.
 write_to_table(Table, Key) ->
