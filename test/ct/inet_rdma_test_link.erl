@@ -2,9 +2,19 @@
 %% over it.
 -module(inet_rdma_test_link).
 
--export([fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, states/2, skip/1]).
+-export([connect/2, fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, states/2, skip/1]).
 
 -type t() :: inet_rdma_test_node:t().
+
+%% Connects the first node to the second and waits until both show it, whatever fabric carries it.
+-spec connect(t(), t()) -> ok.
+connect(#{node := NameA} = A, #{node := NameB} = B) ->
+    pong = inet_rdma_test_node:call(A, net_adm, ping, [NameB]),
+    inet_rdma_test_wait:until({connected, NameA, NameB}, 10000, fun() ->
+        lists:member(NameA, inet_rdma_test_node:call(B, erlang, nodes, [connected])) andalso
+            lists:member(NameB, inet_rdma_test_node:call(A, erlang, nodes, [connected]))
+    end),
+    ok.
 
 %% The fabric that the first node, which runs inet_rdma, reports for its link to the second.
 -spec fabric(t(), t()) -> tcp | shm | verbs | undefined.

@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/0, flags/0, flags/1, erl/0, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/0, flags/0, flags/1, erl/0, ebin/0, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -24,7 +24,9 @@
     %% More arguments for erl.
     args => [string()],
     %% A program and its first arguments; then come erl and its arguments.
-    under => [string()]
+    under => [string()],
+    %% Directories of the carrier and of the tests' modules, instead of the runner's.
+    code => [file:filename()]
 }.
 
 -define(BOOT_TIMEOUT_MS, 60000).
@@ -57,7 +59,10 @@ flags() ->
 %% With another carrier.
 -spec flags(string()) -> [string()].
 flags(Carrier) ->
-    ["-pa", ebin(), "-pa", filename:dirname(code:which(?MODULE)), "-proto_dist", Carrier].
+    flags(Carrier, [ebin(), filename:dirname(code:which(?MODULE))]).
+
+flags(Carrier, Directories) ->
+    lists:append([["-pa", Directory] || Directory <- Directories]) ++ ["-proto_dist", Carrier].
 
 -spec erl() -> file:filename().
 erl() ->
@@ -69,7 +74,8 @@ unique(Prefix) ->
     Number = integer_to_list(erlang:unique_integer([positive])),
     Prefix ++ "_" ++ Number ++ "_" ++ os:getpid().
 
-%% Where the runner's -pa found the carrier; without one, where `make build' puts it.
+%% The carrier's modules: where the runner's -pa found them; without one, where `make build' puts it.
+-spec ebin() -> file:filename().
 ebin() ->
     case code:where_is_file("inet_rdma_dist.beam") of
         non_existing ->
@@ -124,7 +130,10 @@ program(Options) ->
 args(Name, Options) ->
     name_flags(Name, maps:get(long, Options, false)) ++
         ["-setcookie", maps:get(cookie, Options, "inet_rdma_test")] ++
-        flags(maps:get(carrier, Options, carrier())) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []).
+        carrier_flags(Options) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []).
+
+carrier_flags(#{code := Directories} = Options) -> flags(maps:get(carrier, Options, carrier()), Directories);
+carrier_flags(Options) -> flags(maps:get(carrier, Options, carrier())).
 
 name_flags(none, _Long) -> [];
 name_flags(Name, true) -> ["-name", Name];

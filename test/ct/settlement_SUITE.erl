@@ -737,7 +737,7 @@ options(Options) -> #{rdma => Options}.
 
 start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
 
-connect(A, B) -> ok = inet_rdma_test_node:connect(A, B).
+connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
 
