@@ -191,9 +191,11 @@ try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, 
 joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
 attempt(Settling, Fabric) ->
-    case hear(Settling, [listens, failed]) of
-        {listens, Port, Token, Addresses} -> connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses));
-        {failed, _, Why} -> {failed, Why}
+    case hear(Settling, [listens, failed, ready]) of
+        {listens, Port, Token, Addresses} -> connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses), []);
+        {failed, Fabric, Why} -> {failed, Why};
+        %% Of the way before, which this side had given up already.
+        _ -> attempt(Settling, Fabric)
     end.
 
 %% The address that the TCP socket leads to comes first: the peer is known to be there.
@@ -207,15 +209,45 @@ addresses(#settling{socket = Socket}, Addresses) ->
             throw(closed)
     end.
 
-connect(_Settling, _Fabric, _Port, _Token, []) ->
+%% Whys: why the addresses before did not do, last first.
+connect(_Settling, _Fabric, _Port, _Token, [], []) ->
     {failed, <<"the peer names no address">>};
-connect(Settling, Fabric, Port, Token, [Address | Addresses]) ->
+connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
+    {failed, joined(Whys)};
+connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     %% A silent address must leave time for the others.
     TimeoutMs = left(Settling) div (length(Addresses) + 1),
     case connected(Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
-        {ok, Link, Why} -> ready(Settling, Link, Why);
-        {failed, Why} when Addresses =:= [] -> {failed, Why};
-        {failed, _} -> connect(Settling, Fabric, Port, Token, Addresses)
+        {ok, Link, Why} ->
+            ready(Settling, Link, Why);
+        {failed, Reason} ->
+            case gave_up(Settling, Fabric, Reason) of
+                {true, Theirs} -> {failed, Theirs};
+                false -> connect(Settling, Fabric, Port, Token, Addresses, add(reason(Reason), Whys))
+            end
+    end.
+
+add(Why, Whys) ->
+    case lists:member(Why, Whys) of
+        true -> Whys;
+        false -> [Why | Whys]
+    end.
+
+%% An acceptor whose own part has failed refuses the connection, says why, and listens no more. Others that have its address
+%% may refuse the connection, too, so its word is not waited for longer than that.
+gave_up(#settling{socket = Socket} = Settling, Fabric, Reason) ->
+    WaitMs = case Reason of
+                 {rejected, _} -> min(?GRACE_MS, left(Settling));
+                 _ -> 0
+             end,
+    case inet_tcp:recv(Socket, 0, WaitMs) of
+        {ok, Bytes} ->
+            case parse(Bytes, [failed, ready]) of
+                {failed, Fabric, Why} -> {true, Why};
+                _ -> gave_up(Settling, Fabric, Reason)
+            end;
+        {error, timeout} -> false;
+        {error, _} -> throw(closed)
     end.
 
 ready(Settling, Link, Why) ->
@@ -232,13 +264,13 @@ connected(#settling{node = Node, config = Config} = Settling, {ok, Attempt, Id})
         {'$inet_rdma', Id, connected} ->
             case inet_rdma_link:open(Attempt, Node, link_config(Config)) of
                 {ok, Link, Why} -> {ok, Link, Why};
-                {error, Reason} -> {failed, reason(Reason)}
+                {error, Reason} -> {failed, Reason}
             end
     after left(Settling) ->
-            {failed, <<"timed out">>}
+            {failed, etimedout}
     end;
 connected(_Settling, {error, Reason}) ->
-    {failed, reason(Reason)}.
+    {failed, Reason}.
 
 %% The acceptor's part. Link: the one that waits for the decision.
 
