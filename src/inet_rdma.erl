@@ -123,6 +123,8 @@ finite(Timeout, _Limit) -> Timeout.
 -spec format_error(reason()) -> string().
 format_error({Kind, Text}) when is_atom(Kind), is_binary(Text) -> lists:flatten(io_lib:format("~ts", [Text]));
 format_error({system, Doing, Text}) -> lists:flatten(io_lib:format("~ts: ~ts", [Doing, Text]));
+format_error(econnrefused) -> "nobody listens there";
+format_error(etimedout) -> "timed out";
 format_error(Reason) -> lists:flatten(io_lib:format("~tp", [Reason])).
 
 %% Whether a host is this one: the only one that the shm fabric reaches.

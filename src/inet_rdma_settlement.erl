@@ -195,7 +195,7 @@ joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 attempt(Settling, Fabric) ->
     case hear(Settling, [listens, failed]) of
         {listens, Port, Token, Addresses} ->
-            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses)),
+            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses), []),
             verdict(Settling, Fabric, Connected);
         {failed, _, Why} ->
             {failed, Why}
@@ -227,14 +227,18 @@ addresses(#settling{socket = Socket}, Addresses) ->
             throw(closed)
     end.
 
-connect(_Settling, _Fabric, _Port, _Token, []) ->
+%% Whys: why the addresses before did not do, last first.
+connect(_Settling, _Fabric, _Port, _Token, [], []) ->
     {failed, <<"the peer names no address">>};
-connect(Settling, Fabric, Port, Token, [Address | Addresses]) ->
+connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
+    {failed, joined(Whys)};
+connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     %% A silent address must leave time for the others, and for what is said afterwards.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
-    case connected(TimeoutMs, Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
-        {failed, _} when Addresses =/= [] -> connect(Settling, Fabric, Port, Token, Addresses);
-        Result -> Result
+    Attempt = inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric)),
+    case connected(TimeoutMs, Settling, Attempt) of
+        {ok, Link, Why} -> {ok, Link, Why};
+        {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
     end.
 
 %% The result of an attempt, which its message announces.
