@@ -421,7 +421,7 @@ getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
             {error, closed}
     end.
 
-%% Every connection of this node, distribution included, oldest first.
+%% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec info() -> [info()].
 info() ->
     Native = case inet_rdma_nif:load() of
@@ -448,6 +448,7 @@ stayed({Node, Socket, Why}) ->
 %%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
 %%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user).
+%% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not sent yet).
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) ->
     case inet_rdma_nif:statistics(Conn) of

@@ -3,8 +3,8 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
-    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`; `why` - why that fabric, and the way, as a string;
-    `state` - `:up` or `:closed`
+    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`, `:tcp` for a link that stayed there; `why` - why
+    that fabric, and the way, as a string; `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
   * `direct_transfers_*`, `direct_bytes_*` - went straight into an advertised buffer;
     `indirect_transfers_*`, `indirect_bytes_*` - went through the ring
@@ -17,7 +17,11 @@ defmodule InetRdma.Info do
   * `sends_posted`, `receives_posted`, `completions`, `events_armed` - what was asked of an RDMA device: sends, calls
     that posted receives, completions taken, events asked for; 0 over shm
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
-    landing buffers there are, and how many are advertised or hold data
+    landing buffers there are, and how many are advertised or hold data; links have none
+  * `bytes_pending` - of a link over TCP: what its socket has not sent yet
+
+  A link over TCP has `node`, `fabric`, `why`, `state`, the user bytes and packets of its socket, and `bytes_pending`; the
+  other fields are `nil`.
   """
 
   @counters [
@@ -50,50 +54,52 @@ defmodule InetRdma.Info do
     :ring_bytes,
     :ring_used,
     :landing_buffers,
-    :landing_used
+    :landing_used,
+    :bytes_pending
   ]
 
   defstruct [:id, :node, :fabric, :why, :state, :peer, :percent_direct_sent, :percent_direct_received | @counters]
 
   @type t :: %__MODULE__{
-          id: pos_integer(),
+          id: pos_integer() | nil,
           node: node() | nil,
-          fabric: :shm | :verbs,
+          fabric: :shm | :verbs | :tcp,
           why: String.t(),
           state: :up | :closed,
-          peer: non_neg_integer(),
+          peer: non_neg_integer() | nil,
           bytes_sent: non_neg_integer(),
           bytes_received: non_neg_integer(),
           packets_sent: non_neg_integer(),
           packets_received: non_neg_integer(),
-          direct_transfers_sent: non_neg_integer(),
-          direct_transfers_received: non_neg_integer(),
-          indirect_transfers_sent: non_neg_integer(),
-          indirect_transfers_received: non_neg_integer(),
-          direct_bytes_sent: non_neg_integer(),
-          direct_bytes_received: non_neg_integer(),
-          indirect_bytes_sent: non_neg_integer(),
-          indirect_bytes_received: non_neg_integer(),
-          percent_direct_sent: number(),
-          percent_direct_received: number(),
-          phase_switches: non_neg_integer(),
-          credit_stalls: non_neg_integer(),
-          adverts_sent: non_neg_integer(),
-          adverts_received: non_neg_integer(),
-          adverts_stale: non_neg_integer(),
-          controls_sent: non_neg_integer(),
-          controls_received: non_neg_integer(),
-          wakeups_sent: non_neg_integer(),
-          wakeups_received: non_neg_integer(),
-          polls: non_neg_integer(),
-          sends_posted: non_neg_integer(),
-          receives_posted: non_neg_integer(),
-          completions: non_neg_integer(),
-          events_armed: non_neg_integer(),
-          ring_bytes: non_neg_integer(),
-          ring_used: non_neg_integer(),
-          landing_buffers: non_neg_integer(),
-          landing_used: non_neg_integer()
+          direct_transfers_sent: non_neg_integer() | nil,
+          direct_transfers_received: non_neg_integer() | nil,
+          indirect_transfers_sent: non_neg_integer() | nil,
+          indirect_transfers_received: non_neg_integer() | nil,
+          direct_bytes_sent: non_neg_integer() | nil,
+          direct_bytes_received: non_neg_integer() | nil,
+          indirect_bytes_sent: non_neg_integer() | nil,
+          indirect_bytes_received: non_neg_integer() | nil,
+          percent_direct_sent: number() | nil,
+          percent_direct_received: number() | nil,
+          phase_switches: non_neg_integer() | nil,
+          credit_stalls: non_neg_integer() | nil,
+          adverts_sent: non_neg_integer() | nil,
+          adverts_received: non_neg_integer() | nil,
+          adverts_stale: non_neg_integer() | nil,
+          controls_sent: non_neg_integer() | nil,
+          controls_received: non_neg_integer() | nil,
+          wakeups_sent: non_neg_integer() | nil,
+          wakeups_received: non_neg_integer() | nil,
+          polls: non_neg_integer() | nil,
+          sends_posted: non_neg_integer() | nil,
+          receives_posted: non_neg_integer() | nil,
+          completions: non_neg_integer() | nil,
+          events_armed: non_neg_integer() | nil,
+          ring_bytes: non_neg_integer() | nil,
+          ring_used: non_neg_integer() | nil,
+          landing_buffers: non_neg_integer() | nil,
+          landing_used: non_neg_integer() | nil,
+          bytes_pending: non_neg_integer() | nil
         }
 
   @doc """

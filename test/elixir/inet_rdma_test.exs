@@ -138,7 +138,9 @@ defmodule InetRdmaTest do
     test "the struct of info/1 has the keys of the Erlang map, no more and no less" do
       {client, _server} = pair()
       map = :inet_rdma.info(client.handle)
-      assert Enum.sort(Map.keys(map)) == %Info{} |> Map.from_struct() |> Map.keys() |> Enum.sort()
+
+      assert Enum.sort(Map.keys(map)) ==
+               %Info{} |> Map.from_struct() |> Map.delete(:bytes_pending) |> Map.keys() |> Enum.sort()
     end
 
     test "the side that connected knows the port, the other has it" do
