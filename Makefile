@@ -71,9 +71,9 @@ bench-instructions: deps ## compare the native side's instructions with the comm
 
 test: deps build test-native bench-instructions test-erlang test-elixir test-vm test-bench ## run all tests
 
-# Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
+# Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
 test-native: ## run the Rust tests
-	cd native && cargo test --workspace --exclude inet_rdma_nif
+	cd native && cargo test --workspace --exclude inet_rdma_nif --exclude inet_rdma_port
 	@echo "loom: every interleaving of the shared-memory queue"
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_engine --lib --target-dir $(loom_target) loom
 

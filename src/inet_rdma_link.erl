@@ -32,9 +32,14 @@
 open(Attempt, Node, Config) ->
     case inet_rdma_nif:link(Attempt, Node, Config) of
         {ok, Native, Id, Fabric, Why} ->
-            Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
-            _ = port_control(Port, ?CARRY, <<Id:64/native>>),
-            {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};
+            %% No port left, or no driver: the link can stay on TCP.
+            try
+                Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
+                _ = port_control(Port, ?CARRY, <<Id:64/native>>),
+                {ok, #link{port = Port, native = Native, fabric = Fabric}, Why}
+            catch
+                error:Reason -> {error, {system, <<"opening a port">>, atom_to_binary(Reason)}}
+            end;
         waiting ->
             {error, timeout};
         Error ->
@@ -116,7 +121,13 @@ guarding(Port, Socket, Native, Node) ->
     end.
 
 ended(Native, Node) ->
-    case inet_rdma_nif:link_end(Native) of
+    case link_end(Native) of
         Usual when Usual =:= closed; Usual =:= peer_gone; Usual =:= up -> ok;
         Reason -> ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)])
+    end.
+
+%% The term is of no use any more once inet_rdma_nif was loaded anew.
+link_end(Native) ->
+    try inet_rdma_nif:link_end(Native)
+    catch error:badarg -> up
     end.

@@ -9,6 +9,8 @@
 
 %% Ways that are remembered at most; one that fails beyond that is tried again at once.
 -define(FAILURES_MAX, 4096).
+%% Rows of ended links are looked for whenever the table has a multiple of that many rows.
+-define(SWEEP, 256).
 
 %% Makes the table, if there is none; the caller owns it.
 -spec start() -> ok.
@@ -21,7 +23,16 @@ start() ->
 %% The caller supervises the link.
 -spec insert(binary(), inet:socket(), Fabric :: binary(), Why :: binary()) -> ok.
 insert(Node, Socket, Fabric, Why) ->
-    quietly(fun() -> ets:insert(?TABLE, {{link, Node}, self(), Socket, Fabric, Why}) end).
+    quietly(fun() ->
+                    ets:info(?TABLE, size) rem ?SWEEP =:= 0 andalso sweep(),
+                    ets:insert(?TABLE, {{link, Node}, self(), Socket, Fabric, Why})
+            end).
+
+%% Nodes of names that never come back (erl_call, remote shells) leave a row each.
+sweep() ->
+    Rows = ets:select(?TABLE, [{{{link, '_'}, '_', '_', '_', '_'}, [], ['$_']}]),
+    _ = [ets:delete_object(?TABLE, Row) || Row <- Rows, not is_process_alive(element(2, Row))],
+    ok.
 
 %% The links that stayed on TCP: node, socket, why.
 -spec stayed() -> [{Node :: binary(), inet:socket(), Why :: binary()}].

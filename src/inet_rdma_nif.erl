@@ -63,10 +63,24 @@ find_library() ->
 %% copy, with connections of its own.
 load(Library) ->
     case erlang:load_nif(Library, 0) of
-        ok -> load_driver(filename:dirname(Library));
-        {error, {reload, _}} -> load_driver(filename:dirname(Library));
-        {error, {Reason, Text}} -> {error, {Reason, unicode:characters_to_binary(Text)}}
+        ok ->
+            load_driver(filename:dirname(Library));
+        {error, {reload, _}} ->
+            load_driver(filename:dirname(Library));
+        {error, {upgrade, _} = Reason} ->
+            %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade callback). The
+            %% old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma that were opened with it
+            %% are lost.
+            case code:soft_purge(?MODULE) of
+                true -> load(Library);
+                false -> failed(Reason)
+            end;
+        {error, Reason} ->
+            failed(Reason)
     end.
+
+failed({Reason, Text}) ->
+    {error, {Reason, unicode:characters_to_binary(Text)}}.
 
 %% The first port keeps the driver in memory for good: the library's threads run without any port, too.
 load_driver(Directory) ->
@@ -74,6 +88,8 @@ load_driver(Directory) ->
         {ok, _} ->
             Port = open_port({spawn_driver, ?LIBRARY}, []),
             true = port_close(Port),
+            ok;
+        {error, permanent} ->
             ok;
         {error, Reason} ->
             {error, {driver, unicode:characters_to_binary(erl_ddll:format_error(Reason))}}
@@ -126,116 +142,128 @@ is_file(Name) ->
 
 -spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map()) ->
           {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, term()}.
-listen(_Address, _First, _Last, _Config) -> not_loaded().
+listen(Address, First, Last, Config) -> late(?FUNCTION_NAME, [Address, First, Last, Config]).
 
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.
-accept(_Listener, _Config) -> not_loaded().
+accept(Listener, Config) -> late(?FUNCTION_NAME, [Listener, Config]).
 
 -spec close_listener(listener()) -> ok.
-close_listener(_Listener) -> not_loaded().
+close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
 -spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer()} | {error, term()}.
-connect(_Fabric, _Address, _Port, _Token, _TimeoutMs, _Config) -> not_loaded().
+connect(Fabric, Address, Port, Token, TimeoutMs, Config) ->
+    late(?FUNCTION_NAME, [Fabric, Address, Port, Token, TimeoutMs, Config]).
 
 -spec expect(shm | verbs, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, term()}.
-expect(_Fabric, _Address, _Token, _TimeoutMs, _Config) -> not_loaded().
+expect(Fabric, Address, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Fabric, Address, Token, TimeoutMs, Config]).
 
 -spec stream(attempt()) -> {ok, conn()} | {error, term()} | waiting.
-stream(_Attempt) -> not_loaded().
+stream(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 
 -spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
                       instance := non_neg_integer()}.
-identity() -> not_loaded().
+identity() -> late(?FUNCTION_NAME, []).
 
 -spec token() -> token().
-token() -> not_loaded().
+token() -> late(?FUNCTION_NAME, []).
 
 -spec verbs_addresses([binary()]) -> {ok, [binary()]} | {error, binary()}.
-verbs_addresses(_Addresses) -> not_loaded().
+verbs_addresses(Addresses) -> late(?FUNCTION_NAME, [Addresses]).
 
 -spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
-addresses(_Conn) -> not_loaded().
+addresses(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec check_verbs() -> ok | {error, binary()}.
-check_verbs() -> not_loaded().
+check_verbs() -> late(?FUNCTION_NAME, []).
 
 -spec verbs_devices() -> {ok, [map()]} | {error, binary()}.
-verbs_devices() -> not_loaded().
+verbs_devices() -> late(?FUNCTION_NAME, []).
 
 -spec send(conn(), packets(), Offset :: non_neg_integer(), MaxBytes :: pos_integer()) ->
           ok | {more | blocked, packets(), non_neg_integer()} | {error, term()}.
-send(_Conn, _Packets, _Offset, _MaxBytes) -> not_loaded().
+send(Conn, Packets, Offset, MaxBytes) -> late(?FUNCTION_NAME, [Conn, Packets, Offset, MaxBytes]).
 
 -spec recv(conn(), MaxBytes :: pos_integer(), MaxPackets :: pos_integer(), Exact :: non_neg_integer()) ->
           {ok | more, [binary()]} | empty | {error, term(), [binary()]}.
-recv(_Conn, _MaxBytes, _MaxPackets, _Exact) -> not_loaded().
+recv(Conn, MaxBytes, MaxPackets, Exact) -> late(?FUNCTION_NAME, [Conn, MaxBytes, MaxPackets, Exact]).
 
 -spec arm(conn()) -> boolean().
-arm(_Conn) -> not_loaded().
+arm(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec arm_writer(conn()) -> boolean().
-arm_writer(_Conn) -> not_loaded().
+arm_writer(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec disarm(conn()) -> ok.
-disarm(_Conn) -> not_loaded().
+disarm(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec framing(conn(), raw | length4, PacketMaxBytes :: pos_integer()) ->
           ok | {error, einval | closed}.
-framing(_Conn, _Framing, _PacketMaxBytes) -> not_loaded().
+framing(Conn, Framing, PacketMaxBytes) -> late(?FUNCTION_NAME, [Conn, Framing, PacketMaxBytes]).
 
 -spec framing(conn()) -> raw | length4.
-framing(_Conn) -> not_loaded().
+framing(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec active(conn(), term(), passive | once | infinity | non_neg_integer()) -> ok | {error, einval}.
-active(_Conn, _Socket, _Count) -> not_loaded().
+active(Conn, Socket, Count) -> late(?FUNCTION_NAME, [Conn, Socket, Count]).
 
 -spec active_left(conn()) -> passive | once | infinity | pos_integer().
-active_left(_Conn) -> not_loaded().
+active_left(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec own(conn(), pid()) -> ok.
-own(_Conn, _Pid) -> not_loaded().
+own(Conn, Pid) -> late(?FUNCTION_NAME, [Conn, Pid]).
 
 -spec owner(conn()) -> pid() | closed.
-owner(_Conn) -> not_loaded().
+owner(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec finish(conn()) -> ok | {error, term()}.
-finish(_Conn) -> not_loaded().
+finish(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec stop_reading(conn()) -> ok.
-stop_reading(_Conn) -> not_loaded().
+stop_reading(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec close(conn()) -> ok.
-close(_Conn) -> not_loaded().
+close(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec post_send(conn(), term(), reference(), [binary()]) -> ok | {error, term()}.
-post_send(_Conn, _Socket, _Ref, _Binaries) -> not_loaded().
+post_send(Conn, Socket, Ref, Binaries) -> late(?FUNCTION_NAME, [Conn, Socket, Ref, Binaries]).
 
 -spec post_recv(conn(), term(), reference(), non_neg_integer()) -> ok | {error, term()}.
-post_recv(_Conn, _Socket, _Ref, _Length) -> not_loaded().
+post_recv(Conn, Socket, Ref, Length) -> late(?FUNCTION_NAME, [Conn, Socket, Ref, Length]).
 
 -spec cancel(conn(), reference()) -> ok | {error, too_late | closed}.
-cancel(_Conn, _Ref) -> not_loaded().
+cancel(Conn, Ref) -> late(?FUNCTION_NAME, [Conn, Ref]).
 
 -spec posted(conn()) -> {Sends :: non_neg_integer(), Bytes :: non_neg_integer(), Receives :: non_neg_integer()} | closed.
-posted(_Conn) -> not_loaded().
+posted(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec statistics(conn()) -> map() | closed.
-statistics(_Conn) -> not_loaded().
+statistics(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec all_statistics() -> [map()].
-all_statistics() -> not_loaded().
+all_statistics() -> late(?FUNCTION_NAME, []).
 
 -spec link(attempt(), Node :: binary(), map()) ->
           {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, term()}.
-link(_Attempt, _Node, _Config) -> not_loaded().
+link(Attempt, Node, Config) -> late(?FUNCTION_NAME, [Attempt, Node, Config]).
 
 -spec link_end(link()) -> up | term().
-link_end(_Link) -> not_loaded().
+link_end(Link) -> late(?FUNCTION_NAME, [Link]).
 
 -spec loaded() -> true.
-loaded() -> not_loaded().
-
-not_loaded() ->
+loaded() ->
     erlang:nif_error({not_loaded, ?MODULE}).
+
+%% The library is not there yet, or not any more: a module that is loaded anew begins without it.
+late(Function, Arguments) ->
+    case load() of
+        ok ->
+            %% A function that the library lacks would come back here for ever.
+            case lists:member({Function, length(Arguments)}, ?MODULE:module_info(nifs)) of
+                true -> apply(?MODULE, Function, Arguments);
+                false -> erlang:nif_error({not_in_the_library, Function})
+            end;
+        {error, Reason} ->
+            erlang:nif_error({not_loaded, Reason})
+    end.

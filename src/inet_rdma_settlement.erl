@@ -6,13 +6,15 @@
 %%     both        {hello, Facts}                       at once
 %%     initiator   {try, Fabric}                        the next way that both could go
 %%     acceptor    {listens, Port, Token, Addresses}    its one-off listener takes the one peer that has the token
+%%     initiator   {failed, Fabric, Why}                it could not connect
 %%     acceptor    {ready}                              its queue pair is up
-%%     either      {failed, Fabric, Why}                this side could not; the initiator tries the next way
+%%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator could not connect
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
 %%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
 %%
-%% The initiator decides. Whatever fails before `go` costs the link nothing, as long as both sides know which message comes
+%% The initiator decides. To each `try` the acceptor gives one verdict, `ready` or `failed`; to `failed` the initiator tries the
+%% next way. Whatever fails before `go` costs the link nothing, as long as both sides know which message comes
 %% next. A side that hears nothing in time, or something that it does not understand, cannot know that: what the peer still
 %% says would be read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without a
 %% settlement, for the time of the option fallback_retry_ms. An initiator tries to stay before that: if the acceptor
@@ -128,9 +130,9 @@ stay(Why, #{required := Own}, Peer) ->
 %% What the peer must know to see which ways there are. Only a peer that has proved the cookie hears it.
 facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
     Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
-    case inet_rdma_nif:is_loaded() of
-        true -> maps:merge(inet_rdma_nif:identity(), Facts);
-        false -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
+    case inet_rdma_nif:load() of
+        ok -> maps:merge(inet_rdma_nif:identity(), Facts);
+        {error, _} -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
 %% What keeps a fabric from being tried, or none.
@@ -192,8 +194,26 @@ joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
 attempt(Settling, Fabric) ->
     case hear(Settling, [listens, failed]) of
-        {listens, Port, Token, Addresses} -> connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses));
-        {failed, _, Why} -> {failed, Why}
+        {listens, Port, Token, Addresses} ->
+            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses)),
+            verdict(Settling, Fabric, Connected);
+        {failed, _, Why} ->
+            {failed, Why}
+    end.
+
+%% The acceptor knows better why a queue pair was refused.
+verdict(Settling, _Fabric, {ok, Link, Why}) ->
+    try hear(Settling, [ready, failed]) of
+        {ready} -> {ok, Link, Why};
+        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
+    catch
+        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+    end;
+verdict(Settling, Fabric, {failed, Why}) ->
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
+    case hear(Settling, [ready, failed]) of
+        {ready} -> {failed, Why};
+        {failed, _, Theirs} -> {failed, Theirs}
     end.
 
 %% The address that the TCP socket leads to comes first: the peer is known to be there.
@@ -210,58 +230,55 @@ addresses(#settling{socket = Socket}, Addresses) ->
 connect(_Settling, _Fabric, _Port, _Token, []) ->
     {failed, <<"the peer names no address">>};
 connect(Settling, Fabric, Port, Token, [Address | Addresses]) ->
-    %% A silent address must leave time for the others.
-    TimeoutMs = left(Settling) div (length(Addresses) + 1),
-    case connected(Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
-        {ok, Link, Why} -> ready(Settling, Link, Why);
-        {failed, Why} when Addresses =:= [] -> {failed, Why};
-        {failed, _} -> connect(Settling, Fabric, Port, Token, Addresses)
-    end.
-
-ready(Settling, Link, Why) ->
-    try hear(Settling, [ready, failed]) of
-        {ready} -> {ok, Link, Why};
-        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
-    catch
-        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+    %% A silent address must leave time for the others, and for what is said afterwards.
+    TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
+    case connected(TimeoutMs, Settling, inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric))) of
+        {failed, _} when Addresses =/= [] -> connect(Settling, Fabric, Port, Token, Addresses);
+        Result -> Result
     end.
 
 %% The result of an attempt, which its message announces.
-connected(#settling{node = Node, config = Config} = Settling, {ok, Attempt, Id}) ->
+connected(TimeoutMs, #settling{node = Node, config = Config}, {ok, Attempt, Id}) ->
     receive
         {'$inet_rdma', Id, connected} ->
             case inet_rdma_link:open(Attempt, Node, link_config(Config)) of
                 {ok, Link, Why} -> {ok, Link, Why};
                 {error, Reason} -> {failed, reason(Reason)}
             end
-    after left(Settling) ->
+    after TimeoutMs ->
             {failed, <<"timed out">>}
     end;
-connected(_Settling, {error, Reason}) ->
+connected(_TimeoutMs, _Settling, {error, Reason}) ->
     {failed, reason(Reason)}.
 
-%% The acceptor's part. Link: the one that waits for the decision.
+%% The acceptor's part.
 
-accept(#settling{config = Config, peer = Peer} = Settling, Link) ->
-    try hear(Settling, ['try', go, stay, failed]) of
+%% State: none; the fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for
+%% the decision.
+accept(#settling{config = Config, peer = Peer} = Settling, State) ->
+    try hear(Settling, ['try', failed, go, stay]) of
         {'try', Fabric} ->
-            discard(Link),
+            discard(State),
             accept(Settling, listen(Settling, Fabric));
-        {go} when Link =/= none ->
-            {Settled, Why} = Link,
-            {move, Settled, Why};
+        {failed, Fabric, Why} ->
+            discard(State),
+            _ = [ok = tell(Settling, {failed, Fabric, Why}) || State =:= {listens, Fabric}],
+            accept(Settling, none);
+        {go} when element(1, State) =:= link ->
+            {link, Link, Why} = State,
+            {move, Link, Why};
         {stay, Why} ->
-            discard(Link),
+            discard(State),
             ok = tell(Settling, {stayed}),
             stay(Why, Config, Peer);
-        _ ->
+        {go} ->
             broken(<<"the peer decides before there is anything to decide">>)
     catch
-        throw:Reason -> discard(Link), throw(Reason)
+        throw:Reason -> discard(State), throw(Reason)
     end.
 
-discard(none) -> ok;
-discard({Link, _Why}) -> inet_rdma_link:close(Link).
+discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
+discard(_) -> ok.
 
 listen(Settling, Fabric) ->
     case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
@@ -287,13 +304,13 @@ await(#settling{socket = Socket} = Settling, Fabric, Attempt, Id, Node, Config) 
         {'$inet_rdma', Id, connected} ->
             passive(Socket),
             case inet_rdma_link:open(Attempt, Node, link_config(Config)) of
-                {ok, Link, Why} -> ok = tell(Settling, {ready}), {Link, Why};
+                {ok, Link, Why} -> ok = tell(Settling, {ready}), {link, Link, Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;
         %% The socket is passive by that. There is no other message of it in the queue.
         {tcp, Socket, _} = Message ->
             self() ! Message,
-            none;
+            {listens, Fabric};
         {tcp_closed, Socket} ->
             throw(closed)
     after left(Settling) ->

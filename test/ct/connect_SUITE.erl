@@ -10,6 +10,8 @@
 -export([auto_connect_never/1, auto_connect_once/1, simultaneous_connects/1]).
 -export([message_right_behind_the_handshake/1, message_from_the_accepting_side/1, many_callers_one_connection/1]).
 -export([distribution_started_by_hand/1, distribution_stopped_and_started/1]).
+-export([reversed_range_is_an_error/1, listens_on_the_given_interface_in_any_form/1, check_ip_refuses_strangers/1]).
+-export([own_epmd_module/1, application_that_connects_when_it_stops/1, ipv6/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -21,7 +23,8 @@ all() ->
         listens_in_the_given_range, full_range_is_an_error, listens_on_the_given_interface,
         auto_connect_never, auto_connect_once, simultaneous_connects, message_right_behind_the_handshake,
         message_from_the_accepting_side, many_callers_one_connection, distribution_started_by_hand,
-        distribution_stopped_and_started
+        distribution_stopped_and_started, reversed_range_is_an_error, listens_on_the_given_interface_in_any_form,
+        check_ip_refuses_strangers, own_epmd_module, application_that_connects_when_it_stops, ipv6
     ].
 
 end_per_testcase(_Case, _Config) ->
@@ -47,6 +50,7 @@ node_that_does_not_listen(_Config) ->
     await_hidden(A, [name(Deaf)]),
     %% Once connected, both may talk.
     ?assertEqual(name(Deaf), call(A, rpc, call, [name(Deaf), erlang, node, []])),
+    ok = inet_rdma_test_node:await_moved([A, Deaf]),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(Deaf), [0, 1000, 1000000]]).
 
 dynamic_name(_Config) ->
@@ -60,7 +64,8 @@ dynamic_name(_Config) ->
     %% The name stays for the next peer as long as one connection lives.
     ?assertEqual(pong, call(Nameless, net_adm, ping, [name(B)])),
     await_hidden(B, [Given]),
-    ?assertEqual(Given, call(B, erpc, call, [Given, erlang, node, []])).
+    ?assertEqual(Given, call(B, erpc, call, [Given, erlang, node, []])),
+    inet_rdma_test_node:await_moved([B, Nameless#{node := Given}]).
 
 long_names(_Config) ->
     Options = fun(Prefix) -> #{name => unique(Prefix) ++ "@127.0.0.1", long => true} end,
@@ -163,7 +168,8 @@ simultaneous_connects(_Config) ->
 collide(A, B) ->
     [ok, ok] = both(A, B, disconnect_and_wait, []),
     AtMicros = os:system_time(microsecond) + 2000,
-    ?assertEqual([true, true], both(A, B, connect_at, [AtMicros])).
+    ?assertEqual([true, true], both(A, B, connect_at, [AtMicros])),
+    inet_rdma_test_node:await_moved([A, B]).
 
 %% The connect is caused by the message, which thus comes right behind the last handshake packet.
 message_right_behind_the_handshake(_Config) ->
@@ -224,10 +230,125 @@ distribution_stopped_and_started(_Config) ->
             Named = Late#{node := call(Late, erlang, node, [])},
             connect(A, Named),
             ok = call(Late, net_kernel, stop, []),
-            inet_rdma_test_node:await_nodes(A, [])
+            inet_rdma_test_node:await_nodes(A, []),
+            await_unregistered(atom_to_list(Name))
         end
      || _ <- lists:seq(1, 5)
     ].
+
+%% A node that stops closes its socket to EPMD, which gives up the name when it comes to read from it.
+await_unregistered(Name) ->
+    inet_rdma_test_wait:until({unregistered, Name}, 10000, fun() ->
+        erl_epmd:port_please(Name, {127, 0, 0, 1}) =:= noport
+    end).
+
+%% As with inet_tcp: no port lies between them.
+reversed_range_is_an_error(_Config) ->
+    {First, Last} = free_ports(2),
+    {Status, Output} = inet_rdma_test_node:run("a", #{args => range({Last, First})}, "true"),
+    ct:pal("exit status ~p~n~ts", [Status, Output]),
+    ?assertNotEqual(0, Status),
+    ?assertNotEqual(137, Status).
+
+%% All that inet_tcp takes: an address, and the atoms that gen_tcp knows.
+listens_on_the_given_interface_in_any_form(_Config) ->
+    [
+        begin
+            Options = #{args => ["-kernel", "inet_dist_use_interface", Interface]},
+            A = inet_rdma_test_node:start("a", Options#{name => unique("a") ++ "@localhost"}),
+            B = inet_rdma_test_node:start("b", #{name => unique("b") ++ "@localhost"}),
+            connect(B, A),
+            ?assertEqual(["0100007F"], inet_rdma_test_os:listening_addresses(port_of(A)))
+        end
+     || Interface <- ["{127,0,0,1}", "loopback"]
+    ].
+
+%% The peer is in a network namespace, at an address that is in no network of this host's interfaces. A node that does not
+%% check lets it in.
+check_ip_refuses_strangers(_Config) ->
+    case namespace() of
+        {ok, Namespace, Here} ->
+            try
+                Name = fun(Prefix, Host) -> unique(Prefix) ++ "@" ++ Host end,
+                [Checking, Trusting] = start_all([
+                    {"c", #{long => true, name => Name("c", Here), args => ["-kernel", "check_ip", "true"]}},
+                    {"t", #{long => true, name => Name("t", Here)}}
+                ]),
+                Under = ["ip", "netns", "exec", Namespace],
+                %% It does not listen, so it needs no EPMD in there.
+                Stranger = inet_rdma_test_node:start("s", #{
+                    long => true, name => Name("s", Here), under => Under,
+                    args => ["-dist_listen", "false", "-start_epmd", "false"]
+                }),
+                ok = call(Checking, inet_rdma_test_log, install, []),
+                ?assertEqual(pang, call(Stranger, net_adm, ping, [name(Checking)])),
+                ?assert(call(Checking, inet_rdma_test_log, contains, ["disallowed IP"])),
+                ?assertEqual(pong, call(Stranger, net_adm, ping, [name(Trusting)])),
+                %% Its own host is in its network.
+                connect(Trusting, Checking)
+            after
+                inet_rdma_test_node:stop_all(),
+                os:cmd("ip netns del " ++ Namespace)
+            end;
+        {error, Output} ->
+            {skip, "a network namespace cannot be made here: " ++ Output}
+    end.
+
+%% A network namespace of its own, joined to this one, and the address of this end.
+namespace() ->
+    Number = integer_to_list(erlang:unique_integer([positive]) rem 200 + 1),
+    Namespace = "inet_rdma_" ++ os:getpid() ++ "_" ++ Number,
+    {Here, There} = {"10.98." ++ Number ++ ".1", "10.98." ++ Number ++ ".2"},
+    Link = "ird" ++ Number,
+    Commands = [
+        "ip netns add " ++ Namespace,
+        "ip link add " ++ Link ++ " type veth peer name eth0 netns " ++ Namespace,
+        "ip addr add " ++ Here ++ "/32 dev " ++ Link,
+        "ip link set " ++ Link ++ " up",
+        "ip route add " ++ There ++ "/32 dev " ++ Link,
+        "ip -n " ++ Namespace ++ " addr add " ++ There ++ "/24 dev eth0",
+        "ip -n " ++ Namespace ++ " link set eth0 up",
+        "ip -n " ++ Namespace ++ " link set lo up"
+    ],
+    case os:cmd(lists:flatten(lists:join(" && ", Commands)) ++ " && echo made") of
+        "made\n" ->
+            {ok, Namespace, Here};
+        Output ->
+            _ = os:cmd("ip netns del " ++ Namespace),
+            {error, Output}
+    end.
+
+%% Names are found as the EPMD module says, which need not be by DNS.
+own_epmd_module(_Config) ->
+    Options = #{args => ["-epmd_module", "inet_rdma_test_epmd_here"], long => true},
+    [A, B] = start_all([{X, Options#{name => unique(X) ++ "@host.nowhere.invalid"}} || X <- ["a", "b"]]),
+    connect(A, B),
+    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    connect(B, A),
+    ?assert(call(A, inet_rdma_test_epmd_here, asked, []) > 0).
+
+%% The application controller does not answer while an application stops: a link must not wait for it.
+application_that_connects_when_it_stops(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    ok = call(A, inet_rdma_test_application, start_it, [name(B)]),
+    ?assertEqual([], call(A, erlang, nodes, [])),
+    {Watcher, ok} = call(B, inet_rdma_test_watch, ups_of, [name(A)]),
+    ok = peer:cast(maps:get(peer, A), init, stop, []),
+    inet_rdma_test_node:await_exit(A, 20000),
+    ?assertEqual([up], call(B, inet_rdma_test_watch, seen, [Watcher])).
+
+ipv6(_Config) ->
+    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            Carrier = case inet_rdma_test_node:carrier() of "inet_tcp" -> "inet6_tcp"; "inet_rdma" -> "inet6_rdma" end,
+            Options = #{carrier => Carrier, long => true},
+            [A, B] = start_all([{X, Options#{name => unique(X) ++ "@::1"}} || X <- ["a", "b"]]),
+            connect(A, B),
+            ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]);
+        {error, Reason} ->
+            {skip, lists:flatten(io_lib:format("this machine has no IPv6: ~p", [Reason]))}
+    end.
 
 both(A, B, Function, Args) ->
     Parent = self(),
@@ -263,7 +384,7 @@ range({First, Last}) ->
 free_ports(Count) ->
     First = 20000 + rand:uniform(10000),
     Last = First + Count - 1,
-    Taken = [P || P <- lists:seq(First, Last), tcp_port_taken(P) orelse inet_rdma_test_os:rendezvous_sockets(P) =/= []],
+    Taken = [P || P <- lists:seq(First, Last), tcp_port_taken(P)],
     case Taken of
         [] -> {First, Last};
         _ -> free_ports(Count)

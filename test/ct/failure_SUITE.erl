@@ -8,7 +8,8 @@
 -export([stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1]).
 -export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
 -export([stopped_for_longer_than_the_tick_time/1, connect_to_a_stopped_node/1, killed_while_others_connect/1]).
--export([death_of_the_controller/1]).
+-export([death_of_the_controller/1, death_of_the_guard/1, death_of_the_supervisor/1, end_of_the_socket/1]).
+-export([sent_before_the_end_arrives/1]).
 
 %% The bound for "at once"; the case prints what it measured.
 -define(AT_ONCE_MS, 5000).
@@ -22,11 +23,19 @@ all() ->
         stop_with_a_full_send_queue, back_under_the_same_name, killed_peers_leave_nothing_behind,
         halted_and_stopped_peers_leave_nothing_behind, stopped_for_less_than_the_tick_time,
         stopped_for_longer_than_the_tick_time, connect_to_a_stopped_node, killed_while_others_connect,
-        death_of_the_controller
+        death_of_the_controller, death_of_the_guard, death_of_the_supervisor, end_of_the_socket,
+        sent_before_the_end_arrives
     ].
 
-init_per_testcase(Case, Config) when Case =:= halt_with_a_full_send_queue; Case =:= stop_with_a_full_send_queue ->
+init_per_testcase(Case, Config) when
     %% A halting node lets its ports write all they have, and a TCP port waits for the stopped peer to read it.
+    Case =:= halt_with_a_full_send_queue;
+    Case =:= stop_with_a_full_send_queue;
+    %% Parts that a link over TCP does not have, or that end otherwise there.
+    Case =:= death_of_the_guard;
+    Case =:= death_of_the_supervisor;
+    Case =:= end_of_the_socket
+->
     case inet_rdma_test_node:only_rdma() of
         ok -> Config;
         Skip -> Skip
@@ -60,16 +69,40 @@ kill_with_a_full_send_queue(_Config) ->
     end).
 
 halt_with_a_full_send_queue(_Config) ->
-    [A, B] = pair(),
-    _ = fill(A, B),
-    ok = cast(A, erlang, halt, [0]),
-    inet_rdma_test_node:await_exit(A, 20000).
+    ends_with_a_full_send_queue(fun(A) -> ok = cast(A, erlang, halt, [0]) end).
 
 stop_with_a_full_send_queue(_Config) ->
+    ends_with_a_full_send_queue(fun(A) -> ok = cast(A, init, stop, []) end).
+
+%% The stopped peer is not waited for any longer than a link's flush may take, and when it goes on it finds the node gone.
+ends_with_a_full_send_queue(End) ->
     [A, B] = pair(),
+    AtB = watch(B, A),
     _ = fill(A, B),
-    ok = cast(A, init, stop, []),
-    inet_rdma_test_node:await_exit(A, 20000).
+    StartMs = erlang:monotonic_time(millisecond),
+    End(A),
+    inet_rdma_test_node:await_exit(A, 20000),
+    ct:pal("ended after ~b ms", [erlang:monotonic_time(millisecond) - StartMs]),
+    inet_rdma_test_node:resume(B),
+    await_nodedown(B, AtB, StartMs, 20000).
+
+%% What a node has sent before it disconnects, stops or is halted arrives: the peer reads to the end of the link. No more is
+%% sent than the link itself can hold, as the VM drops what it has not given to the link yet, over TCP, too.
+sent_before_the_end_arrives(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    [
+        begin
+            B = inet_rdma_test_node:start("b"),
+            ok = inet_rdma_test_node:connect(A, B),
+            Name = receiver(A, 1, Count),
+            ok = call(B, inet_rdma_test_stream, send_and_then, [name(A), Name, Kind, Count, Then]),
+            _ = call(A, inet_rdma_test_stream, await, [Name, 20000]),
+            inet_rdma_test_node:await_nodes(A, []),
+            inet_rdma_test_node:stop(B)
+        end
+     || {Kind, Count} <- [{small, 500}, {{bytes, 100000}, 4}],
+        Then <- [{erlang, disconnect_node, [name(A)]}, {erlang, halt, [0]}, {init, stop, []}]
+    ].
 
 back_under_the_same_name(_Config) ->
     [A, B] = pair(),
@@ -108,6 +141,7 @@ end_peer(A, End) ->
     B = inet_rdma_test_node:start("b"),
     ok = inet_rdma_test_node:connect(A, B),
     Port = port_of(B),
+    Rendezvous = inet_rdma_test_os:rendezvous_of(maps:get(os_pid, B)),
     Name = receiver(A, 4, 100000),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), Name, mixed, 4, 100000]),
     inet_rdma_test_wait:until(stream_runs, 20000, fun() ->
@@ -119,8 +153,9 @@ end_peer(A, End) ->
     End(B),
     inet_rdma_test_node:await_exit(B, 20000),
     inet_rdma_test_node:await_nodes(A, []),
-    inet_rdma_test_wait:until({nobody_listens, Port}, ?AT_ONCE_MS, fun() ->
-        inet_rdma_test_os:rendezvous_sockets(Port) =:= []
+    inet_rdma_test_wait:until({nothing_left_of, name(B)}, ?AT_ONCE_MS, fun() ->
+        Left = [Line || Line <- inet_rdma_test_os:rendezvous_sockets(), lists:member(Line, Rendezvous)],
+        (Left =:= [] andalso not inet_rdma_test_os:is_listening(Port)) orelse Left
     end),
     true = call(A, erlang, exit, [call(A, erlang, whereis, [Name]), kill]).
 
@@ -179,7 +214,7 @@ killed_while_others_connect(_Config) ->
     ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(C), [0, 1000, 1000000]]).
 
-%% The controller is a process or a port, killed from outside; both nodes see the end, and connect again.
+%% The controller is a port, killed from outside; both nodes see the end, and connect again.
 death_of_the_controller(_Config) ->
     [A, B] = pair(),
     [
@@ -194,6 +229,29 @@ death_of_the_controller(_Config) ->
      || X <- [A, B, A, B]
     ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
+
+%% The others that have part in a link over RDMA: whichever ends, the link ends on both nodes, and a new one can be made.
+death_of_the_guard(_Config) -> survived_death(guard).
+
+death_of_the_supervisor(_Config) -> survived_death(supervisor).
+
+end_of_the_socket(_Config) -> survived_death(socket).
+
+survived_death(Part) ->
+    [A, B] = pair(),
+    Before = [{Node, footprint(Node)} || Node <- [A, B]],
+    [
+        begin
+            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            StartMs = erlang:monotonic_time(millisecond),
+            ok = call(X, inet_rdma_test_remote, end_part, [Part]),
+            [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
+            ok = inet_rdma_test_node:connect(A, B)
+        end
+     || X <- [A, B, A, B]
+    ],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]),
+    [ok = await_footprint(Node, Footprint) || {Node, Footprint} <- Before].
 
 %% Stops the peer and sends until the senders are suspended.
 fill(A, B) ->

@@ -54,7 +54,7 @@ kill(Letter, State) ->
     inet_rdma_test_node:kill(Node),
     inet_rdma_test_node:await_exit(Node, ?GONE_MS),
     inet_rdma_test_wait:until({nobody_listens, Port}, ?GONE_MS, fun() ->
-        inet_rdma_test_os:rendezvous_sockets(Port) =:= []
+        not inet_rdma_test_os:is_listening(Port)
     end),
     Begun.
 

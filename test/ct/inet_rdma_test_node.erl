@@ -6,10 +6,10 @@
 -export([carrier/0, is_rdma/0, only_rdma/0, flags/0, flags/1, erl/0, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
--export([connect/2, mesh/1, await_nodes/2]).
+-export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
 -export_type([t/0, options/0]).
 
--type t() :: #{peer := pid(), node := node(), os_pid := pos_integer(), name := string()}.
+-type t() :: #{peer := pid(), node := node(), os_pid := pos_integer(), name := string(), carrier := string()}.
 
 -type options() :: #{
     %% As after -sname or -name; none: not distributed; a unique one when it is missing.
@@ -113,7 +113,7 @@ launch(Prefix, Options) ->
     %% The erl script becomes erlexec, then beam.smp, by exec: one process all the way.
     [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
     remember(Peer, OsPid),
-    {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name}}.
+    {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name, carrier => maps:get(carrier, Options, carrier())}}.
 
 program(Options) ->
     case maps:get(under, Options, []) of
@@ -256,7 +256,30 @@ connect(#{node := NameA} = A, #{node := NameB} = B) ->
         lists:member(NameA, call(B, erlang, nodes, [connected])) andalso
             lists:member(NameB, call(A, erlang, nodes, [connected]))
     end),
+    await_moved([A, B]).
+
+%% Waits until the links between these nodes have left TCP, as far as the nodes' options let them: so no case tests TCP
+%% unnoticed.
+-spec await_moved([t()]) -> ok.
+await_moved(Nodes) ->
+    Moving = [Node || Node <- Nodes, fabric(Node) =/= tcp],
+    [await_moved(Node, Peer) || Node <- Moving, #{node := Peer} = Other <- Moving, Other =/= Node],
     ok.
+
+await_moved(#{node := Name} = Node, Peer) ->
+    inet_rdma_test_wait:until({moved, Name, Peer}, 10000, fun() ->
+        case call(Node, inet_rdma, info, [Peer]) of
+            #{fabric := Fabric} when Fabric =/= tcp -> true;
+            Other -> Other
+        end
+    end).
+
+%% What the node's links may use.
+fabric(#{carrier := "inet_rdma"} = Node) ->
+    {ok, #{fabric := Fabric}} = call(Node, inet_rdma_options, node, []),
+    Fabric;
+fabric(_Node) ->
+    tcp.
 
 %% Connects all nodes through the first; global builds the rest of the mesh. Global names are in step after it.
 -spec mesh([t()]) -> ok.
@@ -264,7 +287,7 @@ mesh([First | Others] = Nodes) ->
     [pong = call(First, net_adm, ping, [Name]) || #{node := Name} <- Others],
     [await_nodes(Node, [Name || #{node := Name} = Other <- Nodes, Other =/= Node]) || Node <- Nodes],
     _ = call_all(Nodes, global, sync, []),
-    ok.
+    await_moved(Nodes).
 
 %% Waits until the node's `nodes()' are these.
 -spec await_nodes(t(), [node()]) -> ok.

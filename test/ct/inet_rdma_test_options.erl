@@ -7,13 +7,13 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes, direct_bytes, dist_direct,
-        packet_max_bytes,
-        polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
+        fabric, required, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        direct_bytes, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
     ].
 
 %% The smallest value that is accepted.
 -spec smallest(atom()) -> integer().
+smallest(fallback_retry_ms) -> 0;
 smallest(ring_bytes) -> 4096;
 smallest(receive_slots) -> 16;
 smallest(landing_buffers) -> 0;
@@ -31,7 +31,9 @@ smallest(backlog) -> 1.
 %% Values that a pair of nodes works with: the one node has the first, the other the last.
 -spec good(atom()) -> [term(), ...].
 %% verbs: only on a machine with a device, see options_SUITE.
-good(fabric) -> [auto, shm];
+good(fabric) -> [auto, shm, tcp];
+good(required) -> [true, false];
+good(fallback_retry_ms) -> [0, 60000, 86400000];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
 good(ring_bytes) -> [4096, 10000, 1 bsl 24];
@@ -39,7 +41,6 @@ good(receive_slots) -> [16, 100, 32768];
 good(landing_buffers) -> [0, 1, 256];
 good(landing_bytes) -> [4096, 70000, 1 bsl 20];
 good(direct_bytes) -> [8192, 16384, 1 bsl 30];
-good(dist_direct) -> [auto, false, true];
 good(packet_max_bytes) -> [1 bsl 20, 2147483647];
 good(polling) -> [adaptive, event, busy];
 good(spin_us) -> [0, 50, 500];
@@ -52,9 +53,9 @@ good(backlog) -> [1, 4096].
 
 %% Values that are refused, as text of the command line.
 -spec bad(atom()) -> [string(), ...].
-bad(fabric) -> ["tcp", "7"];
+bad(fabric) -> ["sctp", "7"];
+bad(required) -> ["perhaps", "1"];
 bad(mode) -> ["sometimes"];
 bad(polling) -> ["never"];
-bad(dist_direct) -> ["perhaps", "1"];
 %% erl would take a negative number for a flag of its own.
 bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].

@@ -2,7 +2,8 @@
 -module(inet_rdma_test_os).
 
 -export([is_alive/1, state/1, footprint/1, await_footprint/2, rss_bytes/1, cpu_ticks/1]).
--export([rendezvous_sockets/0, rendezvous_sockets/1]).
+-export([rendezvous_sockets/0, rendezvous_sockets/1, rendezvous_of/1]).
+-export([is_listening/1, listening_addresses/1]).
 -export_type([footprint/0]).
 
 -type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
@@ -43,7 +44,7 @@ footprint(OsPid) ->
         fds => length(entries(proc(OsPid, "fd"))),
         threads => length(entries(proc(OsPid, "task"))),
         memfd_maps => memfd_maps(OsPid),
-        sockets => length(named_sockets(OsPid))
+        sockets => length(rendezvous_of(OsPid))
     }.
 
 entries(Directory) ->
@@ -54,8 +55,9 @@ memfd_maps(OsPid) ->
     {ok, Maps} = file:read_file(proc(OsPid, "maps")),
     length(binary:matches(Maps, <<"memfd:">>)).
 
-%% The process's sockets with a rendezvous name: its listener, and one for each accepted connection.
-named_sockets(OsPid) ->
+%% The process's sockets with a rendezvous name: its listeners, and one for each accepted connection.
+-spec rendezvous_of(pos_integer()) -> [binary()].
+rendezvous_of(OsPid) ->
     Directory = proc(OsPid, "fd"),
     Links = [file:read_link(filename:join(Directory, Fd)) || Fd <- entries(Directory)],
     Open = [list_to_binary(Link) || {ok, Link} <- Links],
@@ -76,6 +78,29 @@ rendezvous_sockets() ->
 rendezvous_sockets(Port) ->
     Name = <<"@inet_rdma/", (integer_to_binary(Port))/binary>>,
     [Line || Line <- rendezvous_sockets(), lists:last(binary:split(Line, <<" ">>, [global])) =:= Name].
+
+%% Whether a process of this host listens at the TCP port.
+-spec is_listening(inet:port_number()) -> boolean().
+is_listening(Port) -> listening_addresses(Port) =/= [].
+
+%% The addresses at which somebody listens at the TCP port, as the kernel writes them: hexadecimal, in the host's order.
+-spec listening_addresses(inet:port_number()) -> [string()].
+listening_addresses(Port) ->
+    Lines = lists:append([lines(File) || File <- ["/proc/net/tcp", "/proc/net/tcp6"]]),
+    Hex = lists:flatten(io_lib:format("~4.16.0B", [Port])),
+    [
+        Address
+     || Line <- Lines,
+        [_Number, Local, _Remote, <<"0A">> | _] <- [binary:split(Line, <<" ">>, [global, trim_all])],
+        [Address, PortText] <- [string:lexemes(binary_to_list(Local), ":")],
+        PortText =:= Hex
+    ].
+
+lines(File) ->
+    case file:read_file(File) of
+        {ok, Table} -> binary:split(Table, <<"\n">>, [global]);
+        {error, enoent} -> []
+    end.
 
 -spec rss_bytes(pos_integer()) -> non_neg_integer().
 rss_bytes(OsPid) ->

@@ -5,7 +5,7 @@
 -export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
 -export([serve_c_node/0, ask/2]).
--export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0]).
+-export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0, end_part/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -162,6 +162,26 @@ answer_world() ->
 ask(To, Term) ->
     To ! {self(), Term},
     receive Answer -> Answer after ?TIMEOUT_MS -> error({no_answer_from, To}) end.
+
+%% Ends a part of this node's only link, which is over RDMA: the process that guards its TCP socket, its connection
+%% supervisor, or the socket.
+-spec end_part(guard | supervisor | socket) -> ok.
+end_part(guard) ->
+    true = exit(guard(), kill),
+    ok;
+end_part(supervisor) ->
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {connected, Supervisor} = erlang:port_info(Port, connected),
+    true = exit(Supervisor, kill),
+    ok;
+end_part(socket) ->
+    {links, Links} = process_info(guard(), links),
+    [Socket] = [Port || Port <- Links, is_port(Port)],
+    ok = inet:close(Socket).
+
+guard() ->
+    [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 4}}],
+    Guard.
 
 %% A transaction that is over when it is done on all nodes that have a copy.
 write_to_table(Table, Key) ->

@@ -12,7 +12,8 @@ addresses() ->
     [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties].
 
 %% Begins to wait for the peer with the token, and for five bytes of it. The process that does so, and the port.
--spec expect(shm | verbs, binary(), inet_rdma_nif:token(), pos_integer()) -> {pid(), inet:port_number()} | {error, term()}.
+-spec expect(shm | verbs, binary(), inet_rdma_nif:token(), pos_integer()) ->
+          {pid(), inet:port_number()} | {error, term()}.
 expect(Fabric, Address, Token, TimeoutMs) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->

@@ -1,7 +1,7 @@
 %% What the socket cases do inside a node. Runs in the nodes under test.
 -module(inet_rdma_test_socket).
 
--export([serve_reasons/1, last_reason/0, say_and_wait/2]).
+-export([serve_reasons/1, last_reason/0, say_and_close/2]).
 -export([start_connects/3, results/1, within/2, meet/0, connect_and_look/2, do_connect_and_look/2]).
 
 -define(TIMEOUT_MS, 20000).
@@ -52,16 +52,14 @@ last_reason() ->
     ?MODULE ! {last_reason, self(), Ref},
     receive {Ref, Reason} -> Reason after ?TIMEOUT_MS -> error(no_server) end.
 
-%% Connects to a node as if to begin the handshake, says this and waits for the other side to end it.
--spec say_and_wait(inet:port_number(), binary()) -> {closed, term()} | still_open.
-say_and_wait(Port, Words) ->
-    {ok, Socket} = inet_rdma:connect("localhost", Port, [{packet, 4}]),
-    case inet_rdma:send(Socket, Words) of
-        ok ->
-            case read_to_the_end(Socket) of
-                timeout -> still_open;
-                Reason -> {closed, Reason}
-            end;
+%% Connects, says this, ends the own side and waits for the other to end.
+-spec say_and_close([term()], binary()) -> {closed, term()}.
+say_and_close(Address, Words) ->
+    case apply(inet_rdma, connect, Address) of
+        {ok, Socket} ->
+            ok = inet_rdma:send(Socket, Words),
+            ok = inet_rdma:shutdown(Socket, write),
+            {closed, read_to_the_end(Socket)};
         {error, Reason} ->
             {closed, Reason}
     end.

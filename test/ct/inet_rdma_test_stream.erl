@@ -3,6 +3,7 @@
 -module(inet_rdma_test_stream).
 
 -export([receiver/3, sender/4, senders/5, has_async_dist/0, async_sender/4, progress/1, await/2]).
+-export([send_and_then/5]).
 -export_type([kind/0]).
 
 %% What a stream consists of: messages of up to 100 bytes; of up to 4 KB; all sizes up to 200 KB with new
@@ -107,6 +108,15 @@ async_sender(Node, Name, Kind, Count) ->
         _ = process_flag(async_dist, true),
         send_loop({Name, Node}, Kind, 0, Count, rand:bytes(?MASTER_BYTES))
     end).
+
+%% A sender that calls this when all is sent.
+-spec send_and_then(node(), atom(), kind(), pos_integer(), {module(), atom(), [term()]}) -> ok.
+send_and_then(Node, Name, Kind, Count, {Module, Function, Args}) ->
+    _ = spawn(fun() ->
+        send_loop({Name, Node}, Kind, 0, Count, rand:bytes(?MASTER_BYTES)),
+        apply(Module, Function, Args)
+    end),
+    ok.
 
 send_loop(_To, _Kind, Count, Count, _Master) ->
     ok;

@@ -1,7 +1,7 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
+-export([nodes_of/1, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
 -spec nodes_of(node()) -> {pid(), ok}.
@@ -18,7 +18,19 @@ nodes_of(Node) ->
         end
     ).
 
-%% Notes processes that were suspended for a busy connection.
+%% Notes that the connection to this node comes up.
+-spec ups_of(node()) -> {pid(), ok}.
+ups_of(Node) ->
+    noting(
+        fun() -> net_kernel:monitor_nodes(true, [{node_type, all}]) end,
+        fun
+            ({nodeup, N, _}) when N =:= Node -> {note, up};
+            (_) -> ignore
+        end
+    ).
+
+%% Notes processes that are suspended for a busy connection. The VM also reports a process that is not suspended: one
+%% whose reductions are used up between two fragments of a message (erts_dsig_send in dist.c). OTP 29 does so often.
 -spec busy_ports() -> {pid(), ok}.
 busy_ports() ->
     noting(
@@ -27,8 +39,13 @@ busy_ports() ->
             ok
         end,
         fun
-            ({monitor, Pid, busy_dist_port, _}) -> {note, Pid};
-            (_) -> ignore
+            ({monitor, Pid, busy_dist_port, _}) ->
+                case process_info(Pid, status) of
+                    {status, suspended} -> {note, Pid};
+                    _ -> ignore
+                end;
+            (_) ->
+                ignore
         end
     ).
 

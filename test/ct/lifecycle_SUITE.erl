@@ -6,10 +6,16 @@
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([thousand_connects_leak_nothing/1, death_of_the_acceptor_keeps_live_links/1]).
 -export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_of_several_connections/1]).
--export([purge_of_the_native_module_is_harmless/1, reload_of_the_native_module_is_harmless/1]).
+-export([info_counts_of_a_stream/1, info_of_a_link_on_tcp/1]).
+-export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([delete_of_the_native_module_costs_links_only/1]).
 
 -define(MB, 1048576).
+%% All that a link may call.
+-define(MODULES, [
+    inet_rdma_dist, inet6_rdma_dist, inet_rdma_link, inet_rdma_links, inet_rdma_offer, inet_rdma_settlement,
+    inet_rdma_options, inet_rdma_nif, inet_rdma
+]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -17,15 +23,15 @@ suite() ->
 all() ->
     [
         thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, node_info_is_sane,
-        socket_options_of_a_connection, info_counts, info_of_several_connections,
-        purge_of_the_native_module_is_harmless, reload_of_the_native_module_is_harmless,
+        socket_options_of_a_connection, info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp,
+        info_of_several_connections, purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless,
         delete_of_the_native_module_costs_links_only
     ].
 
 init_per_testcase(Case, Config) ->
     OnlyRdma = [
-        info_counts, info_of_several_connections, purge_of_the_native_module_is_harmless,
-        reload_of_the_native_module_is_harmless, delete_of_the_native_module_costs_links_only
+        info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections, purge_of_the_modules_is_harmless,
+        reload_of_the_modules_is_harmless, delete_of_the_native_module_costs_links_only
     ],
     case lists:member(Case, OnlyRdma) andalso inet_rdma_test_node:only_rdma() of
         {skip, _} = Skip -> Skip;
@@ -141,14 +147,41 @@ socket_options_of_a_connection(_Config) ->
     ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
 
 info_counts(_Config) ->
-    [A, B] = pair(#{rdma => [{dist_direct, true}]}),
+    [A, B] = pair(#{}),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(1000, 100)]),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(20, ?MB)]),
     Mine = settled_info(A, B),
     Theirs = settled_info(B, A),
+    check_counts(Mine, Theirs),
+    ?assertEqual({shm, shm}, {maps:get(fabric, Mine), maps:get(fabric, Theirs)}),
+    %% A link has a ring, and lands nothing.
+    #{direct_bytes_sent := 0, indirect_bytes_sent := Indirect, landing_buffers := 0} = Mine,
+    ?assert(Indirect > 20 * ?MB).
+
+%% Bulk of a stream lands as well.
+info_counts_of_a_stream(_Config) ->
+    [A, B] = inet_rdma_test_node:start_all(2, #{}),
+    {X, Y} = inet_rdma_test_pair:ends([{a, A}, {b, B}], [{packet, 4}]),
+    [
+        begin
+            Sending = inet_rdma_test_pair:start(X, send, [inet_rdma_test_data:make(Size)]),
+            {ok, _} = inet_rdma_test_pair:do(Y, recv, [0, 20000]),
+            ok = inet_rdma_test_pair:result(Sending)
+        end
+     || Size <- lists:duplicate(100, 100) ++ lists:duplicate(20, ?MB)
+    ],
+    Mine = settled_info(fun() -> inet_rdma_test_pair:do(X, info, []) end),
+    Theirs = settled_info(fun() -> inet_rdma_test_pair:do(Y, info, []) end),
+    check_counts(Mine, Theirs),
+    #{direct_bytes_sent := Direct, indirect_bytes_sent := Indirect, landing_buffers := Buffers, landing_used := Used} = Mine,
+    ?assert(Used =< Buffers),
+    ?assert(Direct > 0),
+    ?assert(Indirect > 0).
+
+check_counts(Mine, Theirs) ->
     ct:pal("~p~n~p", [Mine, Theirs]),
     Keys = [
-        id, node, fabric, state, peer, bytes_sent, bytes_received, packets_sent, packets_received,
+        id, node, fabric, why, state, peer, bytes_sent, bytes_received, packets_sent, packets_received,
         direct_transfers_sent, indirect_transfers_sent, direct_bytes_sent, indirect_bytes_sent,
         direct_transfers_received, indirect_transfers_received, direct_bytes_received, indirect_bytes_received,
         percent_direct_sent, percent_direct_received, phase_switches, credit_stalls, wakeups_sent,
@@ -167,12 +200,31 @@ info_counts(_Config) ->
     #{bytes_sent := Sent, direct_bytes_sent := Direct, indirect_bytes_sent := Indirect} = Mine,
     ?assertEqual(Sent, Direct + Indirect),
     ?assert(Sent > 20 * ?MB),
-    #{percent_direct_sent := Percent, landing_buffers := Buffers, landing_used := Used} = Mine,
-    ?assert(abs(Percent - 100 * Direct / Sent) =< 1.0),
-    ?assert(Used =< Buffers),
-    ?assertEqual(0, maps:get(ring_used, Theirs)),
-    ?assert(Direct > 0),
-    ?assert(Indirect > 0).
+    ?assert(abs(maps:get(percent_direct_sent, Mine) - 100 * Direct / Sent) =< 1.0),
+    ?assertEqual(0, maps:get(ring_used, Theirs)).
+
+%% A link that stays on TCP is listed, too, with the reason and its socket's counts.
+info_of_a_link_on_tcp(_Config) ->
+    [A, B, C] = inet_rdma_test_node:start_all([{"a", #{}}, {"b", #{rdma => [{fabric, tcp}]}}, {"c", #{carrier => "inet_tcp"}}]),
+    [ok = inet_rdma_test_node:connect(A, Peer) || Peer <- [B, C]],
+    [ok = call(A, inet_rdma_test_data, echo_and_compare, [name(Peer), [?MB]]) || Peer <- [B, C]],
+    [
+        begin
+            Info = call(Node, inet_rdma, info, [name(Peer)]),
+            ct:pal("~p", [Info]),
+            #{fabric := tcp, state := up, why := Why, node := Listed, bytes_sent := Sent, bytes_received := Received,
+              packets_sent := PacketsSent, packets_received := PacketsReceived} = Info,
+            ?assertEqual(name(Peer), Listed),
+            ?assertNotEqual(nomatch, string:find(Why, Word)),
+            ?assert(Sent > ?MB),
+            ?assert(Received > ?MB),
+            ?assert(PacketsSent > 10),
+            ?assert(PacketsReceived > 10)
+        end
+     || {Node, Peer, Word} <- [{A, B, "the option fabric of the peer is tcp"}, {B, A, "fabric"}, {A, C, "makes no offer"}]
+    ],
+    [inet_rdma_test_node:kill(Peer) || Peer <- [B, C]],
+    inet_rdma_test_wait:until(info_forgets, 10000, fun() -> call(A, inet_rdma, info, []) =:= [] end).
 
 info_of_several_connections(_Config) ->
     Nodes = inet_rdma_test_node:start_all(4, #{}),
@@ -192,9 +244,9 @@ await_info(Node, Nodes) ->
         end
     end).
 
-purge_of_the_native_module_is_harmless(_Config) ->
+purge_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->
-        [call(A, code, Function, [inet_rdma_nif]) || Function <- [purge, soft_purge, purge]]
+        [call(A, code, Function, [Module]) || Module <- ?MODULES, Function <- [purge, soft_purge, purge]]
     end).
 
 %% Nobody who deletes the module can expect its links to live. The node does, and makes new ones.
@@ -207,9 +259,11 @@ delete_of_the_native_module_costs_links_only(_Config) ->
     end),
     ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
 
-reload_of_the_native_module_is_harmless(_Config) ->
+%% Twice: the second purge ends whatever still runs in the first code.
+reload_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->
-        [call(A, code, Function, [inet_rdma_nif]) || Function <- [load_file, purge, load_file, purge]]
+        [call(A, code, Function, [Module]) || _ <- [1, 2], Module <- ?MODULES, Function <- [purge, load_file]] ++
+            [call(A, code, purge, [Module]) || Module <- ?MODULES]
     end).
 
 %% The connection lives through it, and new ones can be made after it.
@@ -233,10 +287,13 @@ node_info(Node, Peer) ->
 
 %% The counters, once two looks show the same.
 settled_info(Node, Peer) ->
-    Look = fun() ->
+    settled_info(fun() ->
         [Info] = [I || #{node := N} = I <- call(Node, inet_rdma, info, []), N =:= name(Peer)],
-        maps:without([polls], Info)
-    end,
+        Info
+    end).
+
+settled_info(Info) ->
+    Look = fun() -> maps:without([polls], Info()) end,
     inet_rdma_test_wait:until(counters_settle, 10000, fun() ->
         First = Look(),
         ok = inet_rdma_test_wait:holds(pause, 100, fun() -> true end),

@@ -8,6 +8,7 @@
 -export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
+-export([required_fabric_that_is_not_there/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -16,7 +17,7 @@ all() ->
     Singles = [
         list_is_complete, unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
-        flags_that_make_prints_work, fabric_that_is_not_there
+        flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there
     ],
     Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
 
@@ -112,13 +113,48 @@ flags_that_make_prints_work(_Config) ->
     ?assertEqual(0, Status),
     ?assertMatch([_, _], string:lexemes(Output, "@")).
 
-%% A node that may use verbs only says what this machine lacks, and does not start.
+%% A node whose links may use verbs only keeps them on TCP, and both nodes know what this machine lacks.
 fabric_that_is_not_there(_Config) ->
-    Node = inet_rdma_test_node:start("n", #{name => none}),
-    case call(Node, inet_rdma_nif, check_verbs, []) of
+    without_verbs([], fun(A, B) ->
+        ?assertEqual(pong, call(A, net_adm, ping, [name(B)])),
+        [
+            begin
+                #{fabric := tcp, why := Why} = call(Node, inet_rdma, info, [name(Peer)]),
+                ?assertNotEqual({nomatch, Why}, {string:find(Why, "verbs: "), Why}),
+                ?assertNotEqual({nomatch, Why}, {string:find(Why, "shm: the option fabric"), Why})
+            end
+         || {Node, Peer} <- [{A, B}, {B, A}]
+        ],
+        ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 500000]])
+    end).
+
+%% If it may not keep them on TCP it refuses them, whichever side connects, and both nodes say why.
+required_fabric_that_is_not_there(_Config) ->
+    without_verbs([{required, true}], fun(A, B) ->
+        [
+            begin
+                _ = call_all([A, B], inet_rdma_test_log, install, []),
+                ?assertEqual(false, call(Node, net_kernel, connect_node, [name(Peer)])),
+                [await_logged(Each, ["required forbids TCP", "verbs: "]) || Each <- [A, B]]
+            end
+         || {Node, Peer} <- [{A, B}, {B, A}]
+        ],
+        [?assertEqual([], call(Node, erlang, nodes, [connected])) || Node <- [A, B]]
+    end).
+
+%% The first node's links may use verbs only, the second's what they can.
+without_verbs(Options, Test) ->
+    A = inet_rdma_test_node:start("a", #{rdma => [{fabric, verbs} | Options]}),
+    case call(A, inet_rdma_nif, check_verbs, []) of
         ok -> {skip, "this machine has what the verbs fabric needs"};
-        {error, _} -> refused_with(["-inet_rdma", "fabric", "verbs"], ["the verbs fabric cannot be used"])
+        {error, _} -> Test(A, inet_rdma_test_node:start("b"))
     end.
+
+await_logged(Node, Words) ->
+    inet_rdma_test_wait:until({logged, name(Node), Words}, 10000, fun() ->
+        lists:all(fun(Word) -> call(Node, inet_rdma_test_log, contains, [Word]) end, Words) orelse
+            call(Node, inet_rdma_test_log, lines, [])
+    end).
 
 %% The node does not start, and what it writes has all these words.
 refused_with(Args, Words) ->
@@ -134,5 +170,7 @@ sys_config(Config, Environment) ->
     File.
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+call_all(Nodes, Module, Function, Args) -> inet_rdma_test_node:call_all(Nodes, Module, Function, Args).
 
 name(#{node := Name}) -> Name.

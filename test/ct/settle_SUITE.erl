@@ -1,5 +1,5 @@
-%% How two nodes make the queue pair that they have settled on: one waits for the peer with a token, the other connects with
-%% it. Two nodes without distribution, over shm; test/vm has the same over verbs.
+%% How two nodes make the queue pair that they have settled on: one waits for the peer with a token, the other connects
+%% with it. Two nodes without distribution, over shm; test/vm has the same over verbs.
 -module(settle_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -46,7 +46,10 @@ both_sides_meet(Config) ->
 strangers_are_refused(Config) ->
     Token = token(),
     {Pid, Port} = expect(Config, Token, ?BOUND_MS),
-    [?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, Port, Token bxor Bits)) || Bits <- [1, 1 bsl 63, Token]],
+    [
+        ?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, Port, Token bxor Bits))
+     || Bits <- [1, 1 bsl 63, Token]
+    ],
     %% A stream that is meant for no settlement is one, too.
     ?assertMatch({error, {peer_misbehaved, _}}, inet_rdma_test_pair:connect(Config, Port, [])),
     ?assertEqual({ok, []}, connect(Config, Port, Token)),
@@ -144,7 +147,8 @@ identity(Config) ->
 addresses_of_devices(Config) ->
     Addresses = call(b, Config, inet_rdma_test_settle, addresses, []),
     ?assert(lists:member(<<"127.0.0.1">>, Addresses)),
-    case {call(b, Config, inet_rdma_nif, verbs_addresses, [Addresses]), call(b, Config, inet_rdma_nif, check_verbs, [])} of
+    OfDevices = call(b, Config, inet_rdma_nif, verbs_addresses, [Addresses]),
+    case {OfDevices, call(b, Config, inet_rdma_nif, check_verbs, [])} of
         {{ok, Found}, _} ->
             ct:pal("~p of ~p", [Found, Addresses]),
             ?assertEqual([], Found -- Addresses),

@@ -10,7 +10,7 @@
 -export([packets_right_behind_the_decision/1, peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1]).
 -export([peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1, late_answers_do_not_reach_the_link/1]).
 -export([failed_way_is_not_tried_again/1, restarted_peer_is_tried_at_once/1, strangers_at_the_one_off_listener/1]).
--export([strangers_at_the_tcp_port/1, names_outside_ascii/1]).
+-export([strangers_at_the_tcp_port/1, texts_outside_ascii/1, names_that_never_come_back/1]).
 
 -define(NAME, inet_rdma_test_sink).
 -define(BOUND_MS, 2000).
@@ -24,7 +24,8 @@ all() ->
         memfd_is_refused, another_version, stays_when_told_to, packets_right_behind_the_decision, peers_that_break_the_rules,
         peers_that_break_the_rules_as_initiator, peers_that_hang_up, silent_peers, after_a_broken_settlement,
         late_answers_do_not_reach_the_link, failed_way_is_not_tried_again, restarted_peer_is_tried_at_once,
-        strangers_at_the_one_off_listener, strangers_at_the_tcp_port, names_outside_ascii
+        strangers_at_the_one_off_listener, strangers_at_the_tcp_port, texts_outside_ascii,
+        names_that_never_come_back
     ].
 
 init_per_suite(Config) ->
@@ -205,7 +206,7 @@ memfd_is_refused(Config) ->
                 "yes\n" ->
                     [A, B] = start_all([{"a", options([{fallback_retry_ms, 0}])},
                                         {"b", (options([{fallback_retry_ms, 0}]))#{under => [Python, Script]}}]),
-                    falls_back(A, B, "shm: ");
+                    falls_back(A, B, "shm: creating the memory of a connection: ");
                 _ ->
                     inet_rdma_test_link:skip("this kernel has no seccomp filters")
             end
@@ -227,7 +228,7 @@ carried_by(Fabric, A, B, Why) ->
     ok = inet_rdma_test_link:await(A, B, Fabric),
     Said = inet_rdma_test_link:why(A, B),
     ct:log("~p says of its link to ~p: ~ts", [name(A), name(B), Said]),
-    ?assertMatch({_, {match, _}}, {Said, re:run(Said, Why)}).
+    ?assertMatch({_, {match, _}}, {Said, re:run(Said, Why, [unicode])}).
 
 %% Peers that are no nodes.
 
@@ -287,13 +288,24 @@ packets_right_behind_the_decision(_Config) ->
         {stayed} = inet_rdma_test_peer:hear(Link),
         Check(Link, Peer, "no way")
     end),
-    %% The same while the acceptor waits for the queue pair.
+    %% The same while the acceptor waits for the queue pair, and when the initiator has said that there is none.
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, _, _, _} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:glue(Link, [{message, {stay, <<"no way">>}} | Packets(Link)]),
+        {stayed} = inet_rdma_test_peer:hear(Link),
+        Check(Link, Peer, "no way")
+    end),
+    with_peer(initiator, A, offered(), fun(Link, Peer) ->
+        {hello, Facts} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {'try', shm}),
+        {listens, _, _, _} = inet_rdma_test_peer:hear(Link),
+        Failed = {failed, shm, <<"no memory">>},
+        ok = inet_rdma_test_peer:glue(Link, [{message, Failed}, {message, {stay, <<"no way">>}} | Packets(Link)]),
+        Failed = inet_rdma_test_peer:hear(Link),
         {stayed} = inet_rdma_test_peer:hear(Link),
         Check(Link, Peer, "no way")
     end).
@@ -508,6 +520,8 @@ failed_way_is_not_tried_again(_Config) ->
                 case Tried of
                     {'try', shm} ->
                         ok = inet_rdma_test_peer:say(Link, {listens, 1, 1, [<<"127.0.0.1">>]}),
+                        {failed, shm, Refused} = inet_rdma_test_peer:hear(Link),
+                        ok = inet_rdma_test_peer:say(Link, {failed, shm, Refused}),
                         inet_rdma_test_peer:hear(Link);
                     _ ->
                         Tried
@@ -562,21 +576,34 @@ strangers_at_the_one_off_listener(_Config) ->
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
         #{memfd_maps := Maps} = inet_rdma_test_os:footprint(OsPid),
-        Address = {local, <<0, "inet_rdma/", (integer_to_binary(Port))/binary>>},
-        Strangers = [Socket || _ <- lists:seq(1, 50), {ok, Socket} <- [gen_tcp:connect(Address, 0, [local, {active, false}])]],
+        Strangers = lists:append([stranger(Port, Said) || Said <- [<<>>, rand:bytes(100)], _ <- lists:seq(1, 25)]),
         ?assertNotEqual([], Strangers),
-        %% Every second one says something.
-        _ = [gen_tcp:send(Socket, rand:bytes(100)) || {I, Socket} <- lists:zip(lists:seq(1, length(Strangers)), Strangers), I rem 2 =:= 0],
-        [
-            ?assertMatch({error, _}, gen_tcp:recv(Socket, 0, 10000))
-         || {I, Socket} <- lists:zip(lists:seq(1, length(Strangers)), Strangers), I rem 2 =:= 0
-        ],
+        [?assertMatch({error, _}, read_to_the_end(Socket)) || {Socket, <<_, _/binary>>} <- Strangers],
         ?assertMatch(#{memfd_maps := Maps}, inet_rdma_test_os:footprint(OsPid)),
         ok = inet_rdma_test_peer:say(Link, {stay, <<"no way">>}),
         {stayed} = inet_rdma_test_peer:hear(Link),
         up_on_tcp(A, Link, Peer, "no way"),
-        [gen_tcp:close(Socket) || Socket <- Strangers]
+        [socket:close(Socket) || {Socket, _} <- Strangers]
     end).
+
+%% A connection to a rendezvous socket that says this, if there is room for it.
+stranger(Port, Said) ->
+    {ok, Socket} = socket:open(local, seqpacket, default),
+    case socket:connect(Socket, #{family => local, path => <<0, "inet_rdma/", (integer_to_binary(Port))/binary>>}) of
+        ok ->
+            _ = [socket:send(Socket, Said) || Said =/= <<>>],
+            [{Socket, Said}];
+        {error, _} ->
+            ok = socket:close(Socket),
+            []
+    end.
+
+read_to_the_end(Socket) ->
+    case socket:recv(Socket, 0, inet_rdma_test_wait:patience(10000)) of
+        {ok, <<>>} -> {error, closed};
+        {ok, _} -> read_to_the_end(Socket);
+        {error, Reason} when Reason =/= timeout -> {error, Reason}
+    end.
 
 %% Many connections that say nothing, and others that send no handshake: nodes get in, and move to shared memory.
 strangers_at_the_tcp_port(_Config) ->
@@ -598,29 +625,34 @@ strangers_at_the_tcp_port(_Config) ->
     [gen_tcp:close(Socket) || Socket <- Strangers],
     ok = inet_rdma_test_os:await_footprint(OsPid, Before).
 
-%% Names in the handshake are Latin-1. OTP's own nodes have none outside ASCII; other programs may.
-names_outside_ascii(_Config) ->
+%% A reason in words of any language.
+texts_outside_ascii(_Config) ->
+    A = node_with_sink([]),
+    Text = [16#e9, $ , 16#20ac, $~, $p],
+    with_peer(initiator, A, offered(), fun(Link, Peer) ->
+        {hello, _} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, inet_rdma_test_peer:hello()),
+        ok = inet_rdma_test_peer:say(Link, {stay, unicode:characters_to_binary(Text)}),
+        {stayed} = inet_rdma_test_peer:hear(Link),
+        up_on_tcp(A, Link, Peer, ""),
+        ?assertMatch(#{fabric := tcp, why := Text}, call(A, inet_rdma, info, [Peer]))
+    end).
+
+%% Each link is under another name, as those of erl_call and remote shells are. The node does not remember them for ever.
+names_that_never_come_back(_Config) ->
     A = node_with_sink([]),
     {ok, Host} = inet:gethostname(),
-    Name = list_to_binary(["caf", 16#e9, "@", Host]),
-    Link = inet_rdma_test_peer:connect(name(A), Name, #{}),
-    Peer = binary_to_atom(Name, latin1),
-    inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
-    ?assertMatch([#{node := Peer}], call(A, inet_rdma, info, [])),
-    ?assertMatch(#{fabric := tcp}, call(A, inet_rdma, info, [Peer])),
-    inet_rdma_test_peer:hang_up(Link),
-    gone(A, Peer),
-    %% The same with a settlement.
-    Settles = inet_rdma_test_peer:connect(name(A), Name, offered()),
-    {hello, Facts} = inet_rdma_test_peer:hear(Settles),
-    ok = inet_rdma_test_peer:say(Settles, {hello, Facts}),
-    ok = inet_rdma_test_peer:say(Settles, {'try', shm}),
-    {listens, _, _, _} = inet_rdma_test_peer:hear(Settles),
-    ok = inet_rdma_test_peer:say(Settles, {stay, unicode:characters_to_binary([16#e9, 16#20ac])}),
-    {stayed} = inet_rdma_test_peer:hear(Settles),
-    inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
-    ?assertMatch(#{fabric := tcp, why := [16#e9, 16#20ac]}, call(A, inet_rdma, info, [Peer])),
-    inet_rdma_test_peer:hang_up(Settles).
+    [
+        begin
+            Peer = list_to_atom(unique("never") ++ "@" ++ Host),
+            Link = inet_rdma_test_peer:connect(name(A), Peer, #{}),
+            inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
+            inet_rdma_test_peer:hang_up(Link),
+            gone(A, Peer)
+        end
+     || _ <- lists:seq(1, 400)
+    ],
+    ?assert(call(A, ets, info, [inet_rdma_links, size]) =< 256).
 
 %% What the cases have in common.
 

@@ -94,7 +94,8 @@ nothing_left(#{nodes := Nodes} = State) ->
     inet_rdma_test_wait:until(nothing_left, ?GONE_MS, fun() ->
         {ok, Registered} = erl_epmd:names({127, 0, 0, 1}),
         Names = [Name || #{name := Name} <- maps:values(Nodes), lists:keymember(Name, 1, Registered)],
-        Sockets = [Line || Port <- Ports, Line <- inet_rdma_test_os:rendezvous_sockets(Port)],
+        Sockets = [Line || Port <- Ports, Line <- inet_rdma_test_os:rendezvous_sockets(Port)] ++
+            [Port || Port <- Ports, inet_rdma_test_os:is_listening(Port)],
         {Names, Sockets} =:= {[], []} orelse {Names, Sockets}
     end),
     Dumps = [{Name, slogan(Name, State)} || Name <- filelib:wildcard("*.dump", maps:get(dir, State))],

@@ -1,12 +1,14 @@
 %% What goes over a connection arrives: every size whole, each pair's messages in order, whatever the buffers,
-%% the mode and the polling.
+%% the mode and the polling. Over links of the distribution, whose packets all go through the ring, and over streams, whose
+%% bulk lands.
 -module(transfer_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([sizes_around_boundaries/1, sizes_both_ways/1, binary_of_16_mb/1, binary_of_256_mb/1]).
--export([order_of_one_sender/1, order_of_many_senders_both_ways/1, order_across_kinds_and_new_atoms/1]).
+-export([order_of_one_sender/1, order_of_many_senders_both_ways/1]).
+-export([stream_of_256_mb/1, stream_across_kinds/1, streams_both_ways/1]).
 -export([exit_reasons_while_streaming/1, iolists_and_shared_binaries/1]).
 -export([different_buffers/1, smallest_buffers/1, largest_buffers/1, only_direct/1, only_indirect/1]).
 -export([unequal_modes/1, polling_event/1, polling_busy/1, several_polling_threads/1, bytes_per_call/1]).
@@ -17,7 +19,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [{group, default_options}, {group, landing}, {group, own_options}].
+    [{group, default_options}, {group, streams}, {group, own_options}].
 
 groups() ->
     Cases = [
@@ -26,8 +28,7 @@ groups() ->
     ],
     [
         {default_options, [], Cases},
-        %% Bulk goes straight into landing buffers.
-        {landing, [], [order_across_kinds_and_new_atoms | Cases]},
+        {streams, [], [stream_of_256_mb, stream_across_kinds, streams_both_ways]},
         {own_options, [], [
             different_buffers, smallest_buffers, largest_buffers, only_direct, only_indirect, unequal_modes,
             polling_event, polling_busy, several_polling_threads, bytes_per_call
@@ -38,12 +39,10 @@ init_per_group(default_options, Config) ->
     [A, B] = inet_rdma_test_node:start_all(2, #{}),
     ok = inet_rdma_test_node:connect(A, B),
     [{pair, {A, B}} | Config];
-init_per_group(landing, Config) ->
+init_per_group(streams, Config) ->
     case inet_rdma_test_node:only_rdma() of
         ok ->
-            Options = #{rdma => [{dist_direct, true}]},
-            [A, B] = inet_rdma_test_node:start_all([{"a", Options}, {"b", Options}]),
-            ok = inet_rdma_test_node:connect(A, B),
+            [A, B] = inet_rdma_test_node:start_all(2, #{}),
             [{pair, {A, B}} | Config];
         Skip ->
             Skip
@@ -95,11 +94,30 @@ order_of_many_senders_both_ways(Config) ->
     {A, B} = pair(Config),
     both_ways(A, B, mixed, 8, 1000).
 
-order_across_kinds_and_new_atoms(Config) ->
-    {A, B} = pair(Config),
-    Before = transfers(A, B),
-    stream(A, B, mixed, 4, 3000),
-    check_both_kinds(Before, transfers(A, B)).
+stream_of_256_mb(Config) ->
+    {X, Y} = sockets(pair(Config)),
+    ?assertEqual(ok, inet_rdma_test_pair:transfer(X, Y, 256 * ?MB)).
+
+%% Small writes and bulk take turns: both kinds of transfer, each byte in its place.
+stream_across_kinds(Config) ->
+    {X, Y} = sockets(pair(Config)),
+    split_transfers(X, Y, 20),
+    {Direct, Indirect} = transfers(X),
+    ct:pal("~b direct and ~b indirect transfers", [Direct, Indirect]),
+    ?assert(Direct > 0),
+    ?assert(Indirect > 0).
+
+%% Several streams at once, half of them the other way.
+streams_both_ways(Config) ->
+    Pairs = [sockets(pair(Config)) || _ <- lists:seq(1, 8)],
+    Transfers = [
+        case I rem 2 of
+            0 -> inet_rdma_test_pair:start_transfer(X, Y, 8 * ?MB);
+            1 -> inet_rdma_test_pair:start_transfer(Y, X, 8 * ?MB)
+        end
+     || {I, {X, Y}} <- lists:zip(lists:seq(1, 8), Pairs)
+    ],
+    [?assertEqual(ok, inet_rdma_test_pair:await_transfer(Transfer)) || Transfer <- Transfers].
 
 exit_reasons_while_streaming(Config) ->
     {A, B} = pair(Config),
@@ -129,16 +147,14 @@ largest_buffers(_Config) ->
     exercise(Large, Large).
 
 only_direct(_Config) ->
-    {A, B} = exercise([{mode, direct_only}], [{mode, direct_only}]),
-    Info = info(A, B),
-    ?assertEqual(0, maps:get(indirect_transfers_sent, Info)),
-    ?assert(maps:get(direct_transfers_sent, Info) > 0).
+    {Direct, Indirect} = exercise([{mode, direct_only}], [{mode, direct_only}]),
+    ?assertEqual(0, Indirect),
+    ?assert(Direct > 0).
 
 only_indirect(_Config) ->
-    {A, B} = exercise([{mode, indirect_only}], [{mode, indirect_only}]),
-    Info = info(A, B),
-    ?assertEqual(0, maps:get(direct_transfers_sent, Info)),
-    ?assert(maps:get(indirect_transfers_sent, Info) > 0).
+    {Direct, Indirect} = exercise([{mode, indirect_only}], [{mode, indirect_only}]),
+    ?assertEqual(0, Direct),
+    ?assert(Indirect > 0).
 
 unequal_modes(_Config) ->
     exercise([{mode, indirect_only}], [{mode, dynamic}]).
@@ -158,16 +174,37 @@ bytes_per_call(_Config) ->
 buffers() ->
     [ring_bytes, landing_buffers, landing_bytes, receive_slots].
 
-%% Connects two nodes with these options and sends them sizes and streams both ways.
+%% Connects two nodes with these options by a link and by a stream, and sends sizes and streams both ways over each; what the
+%% stream's connecting end counts of its transfers.
 exercise(OptionsA, OptionsB) ->
-    Landing = {dist_direct, true},
-    [A, B] = inet_rdma_test_node:start_all([{"a", #{rdma => [Landing | OptionsA]}}, {"b", #{rdma => [Landing | OptionsB]}}]),
+    [A, B] = inet_rdma_test_node:start_all([{"a", #{rdma => OptionsA}}, {"b", #{rdma => OptionsB}}]),
     ok = inet_rdma_test_node:connect(A, B),
     Sizes = [0, 1, 64, 4096, 65535, 65536, 65537, ?MB + 1],
     send_sizes(A, B, Sizes),
     send_sizes(B, A, Sizes),
     both_ways(A, B, mixed, 4, 300),
-    {A, B}.
+    {X, Y} = sockets({A, B}),
+    [
+        ?assertEqual({Size, ok}, {Size, inet_rdma_test_pair:transfer(From, To, Size)})
+     || {From, To} <- [{X, Y}, {Y, X}], Size <- Sizes, Size > 0
+    ],
+    split_transfers(X, Y, 4),
+    split_transfers(Y, X, 4),
+    transfers(X).
+
+%% The two ends of a stream, with the nodes' options.
+sockets({A, B}) ->
+    inet_rdma_test_pair:ends([{a, A}, {b, B}]).
+
+split_transfers(X, Y, Count) ->
+    [
+        begin
+            Seed = rand:uniform(1 bsl 32),
+            ct:log("seed ~b", [Seed]),
+            ?assertEqual({Seed, ok}, {Seed, inet_rdma_test_pair:split_transfer(X, Y, Seed)})
+        end
+     || _ <- lists:seq(1, Count)
+    ].
 
 send_sizes(A, B, Sizes) ->
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), Sizes]).
@@ -194,19 +231,10 @@ receiver(Node, Senders, Count) ->
 await(Node, Name) ->
     call(Node, inet_rdma_test_stream, await, [Name, 90000]).
 
-%% Direct and indirect transfers of the connection so far, as its sender counts them.
-transfers(A, B) ->
-    #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} = info(A, B),
+%% Direct and indirect transfers of the stream so far, as its sender counts them.
+transfers(X) ->
+    #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} = inet_rdma_test_pair:do(X, info, []),
     {Direct, Indirect}.
-
-check_both_kinds({Direct, Indirect}, {DirectAfter, IndirectAfter}) ->
-    ct:pal("~b direct and ~b indirect transfers", [DirectAfter - Direct, IndirectAfter - Indirect]),
-    ?assert(DirectAfter > Direct),
-    ?assert(IndirectAfter > Indirect).
-
-info(Node, Peer) ->
-    [Info] = [I || #{node := N} = I <- call(Node, inet_rdma, info, []), N =:= name(Peer)],
-    Info.
 
 call(Node, Module, Function, Args) ->
     inet_rdma_test_node:call(Node, Module, Function, Args, 120000).

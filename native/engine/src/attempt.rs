@@ -1,11 +1,12 @@
 //! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread of its own, while its user
 //! does something else.
 //!
-//! The thread does what may block, puts the outcome into the attempt, then calls the user's notifier. It lives as long as the
-//! work does. Signals are blocked in it, and a panic becomes the attempt's error.
+//! The thread does what may block, puts the outcome into the attempt, then calls the user's notifier. It lives as long
+//! as the work does. Signals are blocked in it, and a panic becomes the attempt's error.
 //!
-//! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener is closed.
-//! A thread that connects ends at its deadline at the latest, and then closes the queue pair that nobody wants any more.
+//! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener
+//! is closed. A thread that connects ends at its deadline at the latest, and then closes the queue pair that nobody
+//! wants any more.
 
 mod accept;
 mod connects;
@@ -27,12 +28,12 @@ pub use connects::CONNECTS_MAX;
 /// A queue pair, and why it is over its fabric, in words.
 pub type Outcome = Result<(Box<dyn QueuePair>, String), FabricError>;
 
-/// Tells the user of an attempt that the outcome is there. Called once, on the attempt's thread, unless the attempt is dropped
-/// before; must not block.
+/// Tells the user of an attempt that the outcome is there. Called once, on the attempt's thread, unless the attempt is
+/// dropped before; must not block.
 pub type Notify = Box<dyn FnOnce() + Send>;
 
-/// Stack of an attempt's thread, in bytes. The deepest that it calls is librdmacm, which loads a device's library and keeps
-/// path names of 4 KiB on the stack: a dozen of those fit.
+/// Stack of an attempt's thread, in bytes. The deepest call is librdmacm's, which loads a device's library and keeps
+/// path names of 4 KiB on the stack. The libraries of rxe and siw do with it: test/vm has the cases.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// A queue pair in the making. See the module's description.
@@ -43,8 +44,8 @@ pub struct Attempt {
 
 impl Attempt {
     /// Calls `connect` on a thread, with the time that it may take. At most [`CONNECTS_MAX`] such calls are under way
-    /// at a time; further ones wait in a queue, and `timeout` counts from now all the same: an attempt whose time passes
-    /// in the queue ends with [`FabricError::TimedOut`].
+    /// at a time; further ones wait in a queue, and `timeout` counts from now all the same: an attempt whose time
+    /// passes in the queue ends with [`FabricError::TimedOut`].
     ///
     /// Err: no thread can be started. `notify` is not called then.
     pub fn connect(
@@ -67,12 +68,12 @@ impl Attempt {
         Ok(attempt)
     }
 
-    /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not end
-    /// the attempt, but for the one with a one-off listener's token.
+    /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not
+    /// end the attempt, but for the one with a one-off listener's token.
     ///
-    /// Each has a thread, and there is no bound on them. With a bound, nodes that all connect to each other could fill it
-    /// with waits for peers whose own waits for them stand in a queue; nobody would get anywhere until the deadlines. How
-    /// many there are is up to the user, who opens a listener for each.
+    /// Each has a thread, and there is no bound on them. With a bound, nodes that all connect to each other could fill
+    /// it with waits for peers whose own waits for them stand in a queue; nobody would get anywhere until the
+    /// deadlines. How many there are is up to the user, who opens a listener for each.
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
@@ -122,8 +123,8 @@ impl Drop for Attempt {
 /// What the user's handle and the thread share.
 struct Slot {
     state: Mutex<State>,
-    /// Readable once the attempt is cancelled. None: nobody waits on it. One descriptor for each awaited peer, which has
-    /// three or more for its listener, too.
+    /// Readable once the attempt is cancelled. None: nobody waits on it. One descriptor for each awaited peer, which
+    /// has three or more for its listener, too.
     cancelled: Option<OwnedFd>,
 }
 

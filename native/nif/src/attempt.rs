@@ -47,9 +47,9 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
     })
 }
 
-/// `connect(auto | shm | verbs, Address, Port, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: the address
-/// as text; over shm any of this host. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it has connected
-/// or failed, which [`stream`] tells.
+/// `connect(auto | shm | verbs, Address, Port, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: the
+/// address as text; over shm any of this host. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it
+/// has connected or failed, which [`stream`] tells.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.
 #[rustler::nif]
@@ -83,10 +83,10 @@ fn connect<'a>(
     })
 }
 
-/// `expect(shm | verbs, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a
-/// listener on one address of this machine, as text, or on all, for the one peer whose hello has this token, and waits for
-/// it. Shm has no addresses. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure,
-/// which [`stream`] tells. Then the port is closed, as it is when `Attempt` is collected.
+/// `expect(shm | verbs, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens
+/// a listener on one address of this machine, as text, or on all, for the one peer whose hello has this token, and
+/// waits for it. Shm has no addresses. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a
+/// failure, which [`stream`] tells. Then the port is closed, as it is when `Attempt` is collected.
 ///
 /// Opening a listener takes some system calls: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -128,9 +128,9 @@ fn expect<'a>(
     })
 }
 
-/// `stream(Attempt) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is the
-/// attempt's and whose owner the caller is. `waiting`: the message `connected` has not been sent yet. An error the second
-/// time.
+/// `stream(Attempt) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is
+/// the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which comes in any
+/// case, also to those who ask before. An error the second time.
 #[rustler::nif]
 fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>) -> Term<'a> {
     let Some(outcome) = attempt.take() else {

@@ -10,7 +10,8 @@ use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
 use crate::atoms;
 
-/// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or 0: it is equal to nobody's.
+/// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or
+/// 0: it is equal to nobody's.
 #[derive(NifMap, Clone)]
 struct Identity {
     /// The kernel's name for this boot: the same for all containers of a host, and another after each start.
@@ -23,8 +24,8 @@ struct Identity {
     instance: u64,
 }
 
-/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), instance := integer()}`: read once, so that it
-/// stays the same as long as the VM runs.
+/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), instance := integer()}`: read once, so
+/// that it stays the same as long as the VM runs.
 ///
 /// The files are the kernel's own, and no disk's: this does not block.
 #[rustler::nif]
@@ -45,11 +46,12 @@ fn read() -> Identity {
     }
 }
 
-/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text, belong
-/// to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be used here.
+/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text,
+/// belong to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be
+/// used here.
 ///
-/// Opens each device that it finds, and librdmacm keeps it open as long as the process runs: one descriptor each. Not for a
-/// normal scheduler.
+/// Opens each device that it finds, and librdmacm keeps it open as long as the process runs: one descriptor each. Not
+/// for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
     let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());

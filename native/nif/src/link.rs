@@ -53,8 +53,8 @@ fn establish(
     node: String,
     config: &Config,
 ) -> Result<Arc<Registered<Block>>, FabricError> {
-    // The VM looks after the port: nobody polls without a break.
     let settings = Settings {
+        // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
         busy: false,
         ..config.settings()
     };

@@ -172,15 +172,9 @@ fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], a
                 .ok()
                 .and_then(|id| links::take(u64::from_ne_bytes(id)));
             *link = carried.map(Link::new);
-            if link.is_some() { 0 } else { -1 }
+            status(link.is_some())
         }
-        (command::START, Some(link)) => {
-            if link.start(port) {
-                0
-            } else {
-                -1
-            }
-        }
+        (command::START, Some(link)) => status(link.start(port)),
         // A connection that is over shows in the port's end, which follows.
         (command::TICK, Some(link)) => {
             link.tick(port);
@@ -202,19 +196,14 @@ fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], a
     }
 }
 
+/// What `control` returns for an empty answer, or for `badarg`.
+fn status(is_done: bool) -> isize {
+    if is_done { 0 } else { -1 }
+}
+
 /// May come from any thread, also after `stop`.
 unsafe extern "C" fn stop_select(event: sys::ErlDrvEvent, _reserved: *mut c_void) {
     let _said_when_it_happened = catch_unwind(|| links::forget(descriptor(event)));
-}
-
-unsafe extern "C" fn emergency_close(data: sys::ErlDrvData) {
-    // SAFETY: a callback of the VM. Its other threads may stand still with locks in hand, so nothing is locked here.
-    let data = unsafe { &*data.cast::<Data>() };
-    if let Ok(link) = data.link.try_borrow()
-        && let Some(link) = &*link
-    {
-        link.disconnect();
-    }
 }
 
 fn descriptor(event: sys::ErlDrvEvent) -> RawFd {
@@ -251,7 +240,8 @@ static ENTRY: Entry = Entry(std::cell::UnsafeCell::new(sys::ErlDrvEntry {
     handle2: std::ptr::null_mut(),
     process_exit: None,
     stop_select: Some(stop_select),
-    emergency_close: Some(emergency_close),
+    // The VM closes the TCP socket of the link before it writes a crash dump: the peer learns by that.
+    emergency_close: None,
 }));
 
 /// Where `erl_ddll` finds the driver.

@@ -101,8 +101,9 @@ impl Link {
     pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
         let connection = &*self.carried.connection;
         let header = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
+        let was_waiting = port.queued_bytes() > 0;
         let mut sent = 0;
-        if port.queued_bytes() == 0 {
+        if !was_waiting {
             let mut gather = Gather::with_capacity(4, 1);
             gather.push(&header);
             packet.pieces().for_each(|piece| gather.push(piece));
@@ -127,7 +128,12 @@ impl Link {
             port.enqueue(&header[sent..]);
         }
         port.enqueue_packet(packet, sent.saturating_sub(HEADER_BYTES));
-        self.send_queued(port);
+        if was_waiting {
+            // The connection tells when there is room: until then a look would cost each packet as much as writing it.
+            self.update_busy(port);
+        } else {
+            self.send_queued(port);
+        }
     }
 
     /// Sends what is queued, as far as the peer has room; then its next room is an event.
@@ -150,17 +156,19 @@ impl Link {
                 break;
             }
         }
-        let queued = port.queued_bytes();
-        if self.is_busy
-            != (queued
-                > if self.is_busy {
-                    QUEUE_LOW_BYTES
-                } else {
-                    QUEUE_HIGH_BYTES
-                })
-        {
-            self.is_busy = !self.is_busy;
-            port.set_busy(self.is_busy);
+        self.update_busy(port);
+    }
+
+    fn update_busy(&mut self, port: Port) {
+        let limit = if self.is_busy {
+            QUEUE_LOW_BYTES
+        } else {
+            QUEUE_HIGH_BYTES
+        };
+        let is_busy = port.queued_bytes() > limit;
+        if is_busy != self.is_busy {
+            self.is_busy = is_busy;
+            port.set_busy(is_busy);
         }
     }
 
@@ -291,11 +299,6 @@ impl Link {
         for fd in [self.event_fd, self.liveness_fd] {
             port.unwatch(fd);
         }
-    }
-
-    /// The VM is about to write a crash dump: the peer shall know at once.
-    pub fn disconnect(&self) {
-        self.carried.connection.queue_pair().disconnect();
     }
 }
 

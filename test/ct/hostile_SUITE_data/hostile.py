@@ -1,6 +1,6 @@
 """A peer of the shm fabric that breaks its rules: `hostile.py PORT ATTACK`.
 
-Prints `ended: REASON` when the other side ends the connection, `refused: ERRNO` when it cannot even connect, and
+Prints `ended: HOW, told: WHAT` when the other side ends the connection, `refused: ERRNO` when it cannot even connect, and
 `open` when the connection is still there after the deadline. `silence N` holds N silent connections until its standard
 input ends. `0 mute N` listens, prints `port: PORT`, takes connections and says nothing on them, prints `holding N` when it has
 N, and ends with its standard input.
@@ -211,18 +211,29 @@ def denied(action):
 
 
 def verdict(sock):
-    """Waits for the other side to end the connection."""
+    """Waits for the other side to end the connection; how it ended, and what was said before."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
+    end, told = "closed", ""
     while poll.poll(DEADLINE_S * 1000):
         try:
             answer = sock.recv(100)
         except ConnectionResetError:
-            return "ended: reset"
+            # Said once; what was said before the end comes next.
+            end = "reset"
+            continue
         if answer == b"":
-            return "ended: closed"
-        # A refusal comes before the end.
+            return f"ended: {end}{told}"
+        told = f", told: {REFUSALS.get(answer) or version_of(answer)}"
     return "open"
+
+
+# What a listener answers instead of a greeting: one of these bytes, or its hello without descriptors.
+REFUSALS = {b"\x01": "busy", b"\x02": "refused"}
+
+
+def version_of(answer):
+    return f"version {struct.unpack_from('<H', answer, 8)[0]}"
 
 
 def silence(port, count):

@@ -3,6 +3,7 @@
 
 -export([device/1, nodes_on/3, name_at/3, alone/1, pair/1, call/4, name/1, cast/4]).
 -export([resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
+-export([cut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).
 -export_type([resources/0]).
 
@@ -130,6 +131,23 @@ await_nodedown({Node, Watcher, _}, StartMs, BoundMs) ->
         true -> ok;
         false -> error({nodedown_too_late, {took_ms, TookMs}, {bound_ms, BoundMs}})
     end.
+
+%% Ends the TCP connection of a link that RDMA carries, in the first node: the link ends at both.
+-spec cut_tcp(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> ok.
+cut_tcp(A, B) ->
+    ok = inet_rdma_test_link:await(A, B, verbs),
+    Watched = [watch(A, B), watch(B, A)],
+    StartMs = erlang:monotonic_time(millisecond),
+    ok = call(A, ?MODULE, shut_tcp_of_link, [name(B)]),
+    [await_nodedown(Watch, StartMs, inet_rdma_test_wait:patience(20000)) || Watch <- Watched],
+    ok.
+
+%% Runs in a node.
+-spec shut_tcp_of_link(node()) -> ok | {error, term()}.
+shut_tcp_of_link(Peer) ->
+    Key = {link, atom_to_binary(Peer)},
+    [{Key, _Supervisor, Socket, <<"verbs">>, _Why}] = ets:lookup(inet_rdma_links, Key),
+    gen_tcp:shutdown(Socket, read_write).
 
 %% Streams of so many numbered and hashed messages from each of so many senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.

@@ -1,16 +1,16 @@
 %% Nodes of one machine over an RDMA device: what they say to each other arrives, their ends are noticed and leave
-%% nothing in the kernel, and what does not work says what to do.
+%% nothing in the kernel. A link that cannot use the device stays on TCP, and both nodes say why and what to do.
 -module(verbs_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1]).
--export([bulk_is_direct/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
+-export([bulk_goes_through_the_ring/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
 -export([streams/1, settlement/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
--export([one_port_serves_both_fabrics/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
--export([no_verbs_on_this_machine/1, forbidden_device_files/1, too_little_locked_memory/1]).
--export([wrong_cookie_and_wrong_address/1, device_removed/1]).
+-export([each_link_has_a_fabric_of_its_own/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
+-export([tcp_connection_cut/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1]).
+-export([required_without_a_device/1, wrong_cookie/1, device_removed/1]).
 
 -define(MB, 1048576).
 -define(TICKTIME_S, 60).
@@ -23,11 +23,11 @@ all() ->
 
 groups() ->
     Cases = [
-        ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_is_direct,
+        ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_goes_through_the_ring,
         simultaneous_connects, hundred_connects_leave_nothing, streams, settlement, refused_streams_say_what_to_do,
-        hidden_node_with_an_ipv6_name, one_port_serves_both_fabrics, killed_and_back_under_the_same_name,
-        stopped_nodes_leave_nothing, no_verbs_on_this_machine, forbidden_device_files,
-        too_little_locked_memory, wrong_cookie_and_wrong_address, device_removed
+        hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own, killed_and_back_under_the_same_name,
+        stopped_nodes_leave_nothing, tcp_connection_cut, no_device_files, forbidden_device_files,
+        too_little_locked_memory, required_without_a_device, wrong_cookie, device_removed
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -77,19 +77,21 @@ sizes_both_ways(Config) ->
 order_under_mixed_sizes(Config) ->
     inet_rdma_vm:stream_both_ways(inet_rdma_vm:pair(Config), mixed, 3, 200).
 
-bulk_is_direct(Config) ->
+%% A link has no landing buffers: it registers the ring and the staging memory alone.
+bulk_goes_through_the_ring(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [?MB, ?MB, ?MB]]),
-    #{fabric := verbs, why := Why, percent_direct_sent := Sent} = Info = inet_rdma_vm:info(A, B),
-    #{fabric := verbs, percent_direct_received := Received} = inet_rdma_vm:info(B, A),
-    ct:pal("~ts~n~p % direct", [Why, Sent]),
+    Infos = [inet_rdma_vm:info(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     [
-        ?assertNotEqual(nomatch, string:find(Why, Word))
-     || Word <- [proplists:get_value(device, Config), proplists:get_value(ipv4, Config), "fabric"]
+        begin
+            ct:pal("~ts~n~p", [Why, Info]),
+            contains(Why, ["both nodes settled on it", proplists:get_value(device, Config), proplists:get_value(ipv4, Config)]),
+            ?assertEqual({verbs, 0, 0}, {Fabric, DirectSent, LandingBuffers}),
+            [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, receives_posted, completions, events_armed]]
+        end
+     || #{fabric := Fabric, why := Why, direct_bytes_sent := DirectSent, landing_buffers := LandingBuffers} = Info <- Infos
     ],
-    ?assert(Sent > 0),
-    ?assert(Received > 0),
-    [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, receives_posted, completions, events_armed]].
+    ?assertEqual(2, length(Infos)).
 
 simultaneous_connects(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
@@ -223,39 +225,45 @@ refused_streams_say_what_to_do(Config) ->
     ok = do(A, Shm, stop, []).
 
 hidden_node_with_an_ipv6_name(Config) ->
-    [A, B] = inet_rdma_vm:pair(Config),
-    [Hidden] = inet_rdma_vm:nodes_on(proplists:get_value(ipv6, Config), ["hidden"], #{args => ["-hidden"]}),
-    ok = inet_rdma_test_node:connect(A, Hidden),
-    ?assertEqual(pong, call(Hidden, net_adm, ping, [name(B)])),
-    ?assertEqual([name(Hidden)], call(A, erlang, nodes, [hidden])),
-    ?assertEqual([name(B)], call(A, erlang, nodes, [])),
-    ?assertEqual(name(Hidden), call(A, rpc, call, [name(Hidden), erlang, node, []])),
-    ok = call(Hidden, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, 200000]]),
-    #{fabric := verbs, why := Why} = inet_rdma_vm:info(A, Hidden),
+    Ipv6 = proplists:get_value(ipv6, Config),
+    Options = #{carrier => "inet6_rdma"},
+    [Seen, Hidden] = inet_rdma_test_node:start_all([
+        {"seen", inet_rdma_vm:name_at("seen", Ipv6, Options)},
+        {"hidden", inet_rdma_vm:name_at("hidden", Ipv6, Options#{args => ["-hidden"]})}
+    ]),
+    ok = inet_rdma_test_node:connect(Seen, Hidden),
+    ?assertEqual([name(Hidden)], call(Seen, erlang, nodes, [hidden])),
+    ?assertEqual([], call(Seen, erlang, nodes, [])),
+    ?assertEqual(name(Hidden), call(Seen, rpc, call, [name(Hidden), erlang, node, []])),
+    ok = call(Hidden, inet_rdma_test_data, echo_and_compare, [name(Seen), [0, 1000, 200000]]),
+    #{fabric := verbs, why := Why} = inet_rdma_vm:info(Seen, Hidden),
     ct:pal("~ts", [Why]),
-    contains(Why, [proplists:get_value(ipv6, Config)]),
-    inet_rdma_test_node:stop(Hidden),
-    inet_rdma_test_node:await_nodes(A, [name(B)]).
+    contains(Why, [Ipv6]),
+    [inet_rdma_test_node:stop(Node) || Node <- [Seen, Hidden]].
 
-%% C and D may use either fabric; A uses verbs only, D shm only.
-one_port_serves_both_fabrics(Config) ->
+%% C may use either fabric; A uses verbs only, D shm only.
+each_link_has_a_fabric_of_its_own(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Ipv4 = proplists:get_value(ipv4, Config),
     [C, D] = inet_rdma_test_node:start_all([
         {"c", inet_rdma_vm:name_at("c", Ipv4, #{rdma => [{fabric, auto}]})},
         {"d", inet_rdma_vm:name_at("d", Ipv4, #{rdma => [{fabric, shm}]})}
     ]),
-    ok = call(A, inet_rdma_test_log, install, []),
-    ?assertEqual(pang, call(A, net_adm, ping, [name(D)])),
-    [Line | _] = [Line || Line <- call(A, inet_rdma_test_log, lines, []), string:find(Line, "inet_rdma") =/= nomatch],
-    ct:pal("~ts", [Line]),
     ok = inet_rdma_test_node:connect(C, D),
     ok = inet_rdma_test_node:connect(A, C),
-    Fabrics = [{Peer, Fabric, Why} || Peer <- [A, D], #{fabric := Fabric, why := Why} <- [inet_rdma_vm:info(C, Peer)]],
-    [{A, verbs, WhyVerbs}, {D, shm, WhyShm}] = Fabrics,
-    ct:pal("~ts~n~ts", [WhyVerbs, WhyShm]),
-    contains(WhyShm, ["the same host"]),
+    ok = inet_rdma_test_node:connect(A, D),
+    Links = [{A, C, verbs}, {C, A, verbs}, {C, D, shm}, {D, C, shm}, {A, D, tcp}, {D, A, tcp}],
+    Whys = [
+        begin
+            ok = inet_rdma_test_link:await(X, Y, Fabric),
+            inet_rdma_test_link:why(X, Y)
+        end
+     || {X, Y, Fabric} <- Links
+    ],
+    ct:pal("~ts", [lists:join("\n", Whys)]),
+    [contains(Why, ["the option fabric of "]) || Why <- lists:nthtail(4, Whys)],
     [ok = call(C, inet_rdma_test_data, echo_and_compare, [name(Peer), [0, 1000, 200000]]) || Peer <- [A, D]],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(D), [0, 1000, 200000]]),
     [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
     inet_rdma_test_node:await_nodes(A, [name(B)]).
 
@@ -319,24 +327,28 @@ stopped_nodes_leave_nothing(Config) ->
     inet_rdma_test_node:await_nodes(A, [name(B)]),
     inet_rdma_vm:await_resources(Before).
 
-no_verbs_on_this_machine(Config) ->
-    Hide = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/infiniband && exec \"$@\"", "sh"],
-    {Status, Output} = run(Config, "n", #{under => Hide}, "true"),
-    ?assertNotEqual(0, Status),
-    contains(Output, ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]),
-    %% With shm there is no need for it; the other host is out of reach, and a line says why.
-    Ping = "pang = net_adm:ping('x@10.9.2.77')",
-    {0, Without} = run(Config, "n", #{under => Hide, rdma => [{fabric, auto}]}, Ping),
-    contains(Without, ["another host", "/dev/infiniband/rdma_cm", "modprobe rdma_ucm"]).
+%% The TCP socket of a link over verbs shows whether the peer lives: its end is the link's.
+tcp_connection_cut(Config) ->
+    Pair = inet_rdma_vm:pair(Config),
+    [begin ok = inet_rdma_test_node:connect(A, B), inet_rdma_vm:cut_tcp(A, B) end || [A, B] <- [Pair, lists:reverse(Pair)]],
+    [A, B] = inet_rdma_vm:pair(Config),
+    ok = inet_rdma_test_link:await(A, B, verbs),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 200000]]).
+
+%% Nodes whose links cannot use the device.
+
+no_device_files(Config) ->
+    stays_on_tcp(Config, #{under => hidden_device_files()}, ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]).
+
+hidden_device_files() ->
+    ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/infiniband && exec \"$@\"", "sh"].
 
 %% Root may use them all the same.
 forbidden_device_files(Config) ->
     Files = " /dev/infiniband/rdma_cm /dev/infiniband/uverbs*",
     [] = os:cmd("chmod 600" ++ Files),
     try
-        {Status, Output} = run(Config, "n", #{under => as_nobody("")}, "true"),
-        ?assertNotEqual(0, Status),
-        contains(Output, ["/dev/infiniband/rdma_cm", "ermission"]),
+        stays_on_tcp(Config, #{under => as_nobody("")}, ["no permission to open /dev/infiniband/rdma_cm"]),
         Doctor = "io:put_chars(inet_rdma_doctor:format(inet_rdma:doctor()))",
         {0, Report} = run(Config, "n", #{under => as_nobody(""), rdma => [{fabric, auto}]}, Doctor),
         contains(Report, ["this user may not read and write /dev/infiniband/rdma_cm"])
@@ -349,25 +361,66 @@ as_nobody(First) ->
 
 %% Root may lock as much as it likes, whatever the limit is.
 too_little_locked_memory(Config) ->
-    [A, _] = inet_rdma_vm:pair(Config),
     Limited = as_nobody("ulimit -l 64; "),
-    {0, Output} = run(Config, "n", #{under => Limited}, ping(pang, A)),
-    contains(Output, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes", "landing_buffers"]),
+    stays_on_tcp(Config, #{under => Limited}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
     %% So little that the limit suffices.
-    Small = [{fabric, verbs}, {ring_bytes, 4096}, {landing_buffers, 0}, {receive_slots, 16}],
-    {0, _} = run(Config, "n", #{under => Limited, rdma => Small}, ping(pong, A)).
+    [A, B] = inet_rdma_vm:pair(Config),
+    Small = [{fabric, verbs}, {ring_bytes, 4096}, {receive_slots, 16}],
+    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], #{under => Limited, rdma => Small}),
+    ok = inet_rdma_test_node:connect(A, N),
+    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, N}, {N, A}]],
+    inet_rdma_test_node:stop(N),
+    inet_rdma_test_node:await_nodes(A, [name(B)]).
 
-wrong_cookie_and_wrong_address(Config) ->
-    [A, _] = inet_rdma_vm:pair(Config),
+%% The link of A and a node with these options is up over TCP whichever connects, and both nodes say why in these words. What
+%% was made for the attempt is freed.
+stays_on_tcp(Config, Options, Words) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Before = inet_rdma_vm:resources(),
+    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Options),
+    [
+        begin
+            ok = inet_rdma_test_node:connect(X, Y),
+            [
+                begin
+                    ok = inet_rdma_test_link:await(P, Q, tcp),
+                    Why = inet_rdma_test_link:why(P, Q),
+                    ct:pal("~p: ~ts", [name(P), Why]),
+                    contains(Why, Words)
+                end
+             || {P, Q} <- [{A, N}, {N, A}]
+            ],
+            ok = call(X, inet_rdma_test_data, echo_and_compare, [name(Y), [0, 1000, 200000]]),
+            disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, N}, {N, A}]
+    ],
+    inet_rdma_test_node:stop(N),
+    inet_rdma_test_node:await_nodes(A, [name(B)]),
+    inet_rdma_vm:await_resources(Before).
+
+%% No link at all then, with the reason on both nodes.
+required_without_a_device(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
     ok = call(A, inet_rdma_test_log, install, []),
-    [Name, Ipv4] = string:lexemes(atom_to_list(name(A)), "@"),
-    Elsewhere = Name ++ "@10.9.2." ++ lists:last(string:lexemes(Ipv4, ".")),
-    Expression = ping(pang, A) ++ ", pang = net_adm:ping('" ++ Elsewhere ++ "')",
-    {0, Output} = run(Config, "stranger", #{cookie => "another"}, Expression),
-    contains(Output, [Elsewhere, "no RDMA device has an address in its network", "rdma link"]),
+    Required = [{fabric, verbs}, {required, true}],
+    {0, Output} = run(Config, "choosy", #{under => hidden_device_files(), rdma => Required}, ping(pang, A)),
+    contains(Output, ["required", "/dev/infiniband/rdma_cm", atom_to_list(name(A))]),
+    inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
+        Lines = call(A, inet_rdma_test_log, lines, []),
+        [] =/= [Line || Line <- Lines, Word <- ["required"], string:find(Line, "choosy") =/= nomatch,
+                        string:find(Line, Word) =/= nomatch, string:find(Line, "/dev/infiniband/rdma_cm") =/= nomatch]
+    end),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
+
+wrong_cookie(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    ok = call(A, inet_rdma_test_log, install, []),
+    {0, _} = run(Config, "stranger", #{cookie => "another"}, ping(pang, A)),
     inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
         call(A, inet_rdma_test_log, contains, ["stranger"])
-    end).
+    end),
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
 %% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold on
 %% to it until the last process that has it open ends.
@@ -394,8 +447,13 @@ device_removed(Config) ->
     Lines = [Line || Node <- Going, Line <- call(Node, inet_rdma_test_log, lines, [])],
     ct:pal("~ts", [lists:join("\n", Lines)]),
     contains(lists:flatten(Lines), ["device was removed"]),
-    %% Both go on, and find no way to each other.
-    [?assertEqual(pang, call(X, net_adm, ping, [name(Y)])) || {X, Y} <- [{C, D}, {D, C}]],
+    %% Both go on, and find another way to each other: another device of this machine, or TCP.
+    inet_rdma_test_wait:until(together_again, 20000, fun() -> call(C, net_adm, ping, [name(D)]) =:= pong end),
+    ok = inet_rdma_test_node:connect(D, C),
+    #{fabric := Fabric, why := WhyNow} = inet_rdma_vm:info(C, D),
+    ct:pal("~p: ~ts", [Fabric, WhyNow]),
+    ?assertEqual(nomatch, string:find(WhyNow, "going_rdma")),
+    ok = call(C, inet_rdma_test_data, echo_and_compare, [name(D), [0, 1000, 200000]]),
     [inet_rdma_test_node:stop(Node) || Node <- Going],
     receive
         {'DOWN', Ref, process, Removing, Reason} -> ?assertEqual(normal, Reason)

@@ -9,7 +9,8 @@ use super::{Outcome, Slot, system};
 use crate::auto::SETTLED;
 use crate::fabric::{FabricError, Listener};
 
-/// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it returns.
+/// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it
+/// returns.
 pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &Slot) -> Outcome {
     let mut strangers = Strangers::default();
     loop {
