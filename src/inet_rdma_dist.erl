@@ -259,9 +259,14 @@ pre_nodeup(Socket) ->
     case inet_rdma_settlement:settle(Role, Socket, Node, Config, Own, Offer) of
         {move, Link, Why} ->
             keep(Supervised#supervised{over = Link}),
-            settled(Node, Socket, Link, Why);
+            settled(info, Node, Socket, Link, Why);
         {stay, Why} ->
-            settled(Node, Socket, tcp, Why),
+            %% Between two nodes that run this carrier somebody may have expected more.
+            Level = case Offer of
+                        none -> info;
+                        _ -> notice
+                    end,
+            settled(Level, Node, Socket, tcp, Why),
             inet:setopts(Socket, [{active, false}, {packet, 4}, nodelay()]);
         {refuse, Why} ->
             ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids TCP, and ~ts", [Node, Why]),
@@ -271,10 +276,10 @@ pre_nodeup(Socket) ->
             {error, not_settled}
     end.
 
-settled(Node, Socket, Over, Why) ->
+settled(Level, Node, Socket, Over, Why) ->
     Fabric = inet_rdma_link:fabric(Over),
     inet_rdma_links:insert(Node, Socket, Fabric, Why),
-    ?LOG_INFO("inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]),
+    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]),
     ok.
 
 post_nodeup(Socket) ->

@@ -132,7 +132,7 @@ facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) 
     Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
     case inet_rdma_nif:load() of
         ok -> maps:merge(inet_rdma_nif:identity(), Facts);
-        {error, _} -> Facts#{fabric := tcp, boot => <<>>, netns => 0, user => 0, instance => 0}
+        {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
 %% What keeps a fabric from being tried, or none.
@@ -148,6 +148,10 @@ recent_failure({Reason, LeftMs}) ->
 
 way(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, Instance, Fabric}.
 
+obstacle(_Fabric, #{fabric := none}, _Peer) ->
+    <<"the native library of this node could not be loaded, its log says why">>;
+obstacle(_Fabric, _Own, #{fabric := none}) ->
+    <<"the native library of the peer could not be loaded, its log says why">>;
 obstacle(Fabric, #{fabric := Own}, _Peer) when Own =/= auto, Own =/= Fabric ->
     text("the option fabric of this node is ~ts", [Own]);
 obstacle(Fabric, _Own, #{fabric := Theirs}) when Theirs =/= auto, Theirs =/= Fabric ->

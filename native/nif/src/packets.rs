@@ -6,7 +6,7 @@ use inet_rdma_engine::landing::LandingBuffer;
 use rustler::sys::{ErlNifBinary, enif_alloc_binary};
 use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary, Resource, ResourceArc, Term};
 
-/// Room for so many packets is made at first: what one turn of a busy controller collects.
+/// Room for so many packets is made at first: what one read of a busy socket collects.
 const PACKETS: usize = 32;
 
 /// A reference-counted binary in the making.
