@@ -174,13 +174,7 @@ fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], a
             *link = carried.map(Link::new);
             if link.is_some() { 0 } else { -1 }
         }
-        (command::START, Some(link)) => {
-            if link.start(port) {
-                0
-            } else {
-                -1
-            }
-        }
+        (command::START, Some(link)) => -isize::from(!link.start(port)),
         // A connection that is over shows in the port's end, which follows.
         (command::TICK, Some(link)) => {
             link.tick(port);
