@@ -4,6 +4,9 @@
 //! for waits in the port's own queue, which keeps the VM's binaries and copies nothing; from [`QUEUE_HIGH_BYTES`] on the port
 //! is busy, and the VM keeps its packets.
 //!
+//! Where a post is costly ([`inet_rdma_engine::fabric::QueuePair::post_is_costly`]) the packets of one turn of the port share a
+//! transfer: they wait in the queue for a timeout of 0 ms, which the VM calls after the port task that is under way.
+//!
 //! Packets arrive in `ready_input`: the VM's poll set watches the connection's descriptors. After an arrival the port looks on
 //! by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at once need not
 //! make a system call.
@@ -24,6 +27,10 @@ use crate::port::{Packet, Port};
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
 /// Below this size it gives packets again.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
+
+/// From this size on packets do not wait for others to share a transfer with. The post of one so large costs less than its
+/// bytes do.
+const GATHERED_BYTES: usize = 16 * 1024;
 
 /// How much one callback gives to the VM at most; then others have their turn.
 const TURN: ReadLimit = ReadLimit {
@@ -59,6 +66,12 @@ pub struct Link {
     looking: Looking,
     /// The timer is set for a look, and for nothing else: without an arrival there is nothing to do.
     is_only_looking: bool,
+    /// The connection is armed: the next look waits for an event.
+    is_armed: bool,
+    /// Packets wait for others to share a transfer with.
+    gathers: bool,
+    /// The timer is set for packets that wait so.
+    is_gathering: bool,
     is_busy: bool,
     /// The end of the connection has shown, or the port is closed with bytes queued: past this the port ends, whatever is
     /// still to come.
@@ -76,6 +89,9 @@ impl Link {
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
             looking: Looking::new(Instant::now()),
             is_only_looking: false,
+            is_armed: false,
+            gathers: queue_pair.post_is_costly(),
+            is_gathering: false,
             is_busy: false,
             deadline: None,
             received: Vec::new(),
@@ -102,7 +118,8 @@ impl Link {
         let connection = &*self.carried.connection;
         let header = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
         let mut sent = 0;
-        if port.queued_bytes() == 0 {
+        let gathers = self.gathers && packet.bytes() <= GATHERED_BYTES;
+        if port.queued_bytes() == 0 && !gathers {
             let mut gather = Gather::with_capacity(4, 1);
             gather.push(&header);
             packet.pieces().for_each(|piece| gather.push(piece));
@@ -127,7 +144,12 @@ impl Link {
             port.enqueue(&header[sent..]);
         }
         port.enqueue_packet(packet, sent.saturating_sub(HEADER_BYTES));
-        self.send_queued(port);
+        if !gathers || port.queued_bytes() > GATHERED_BYTES {
+            self.send_queued(port);
+        } else if !self.is_gathering {
+            self.is_gathering = true;
+            port.set_timer(0);
+        }
     }
 
     /// Sends what is queued, as far as the peer has room; then its next room is an event.
@@ -179,6 +201,13 @@ impl Link {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Fate::Ends;
         }
+        if std::mem::take(&mut self.is_gathering) {
+            self.send_queued(port);
+            if self.is_armed {
+                self.set_deadline(port);
+                return Fate::Lives;
+            }
+        }
         if self.is_only_looking && self.carried.connection.is_quiet() {
             self.wait(port, 0);
             return Fate::Lives;
@@ -189,6 +218,7 @@ impl Link {
     /// Gives what has arrived to the VM, and decides when to look again.
     fn look(&mut self, port: Port) -> Fate {
         self.is_only_looking = false;
+        self.is_armed = false;
         let (end, wakes) = self.carried.connection.read(TURN, &mut self.received);
         let packets = self.deliver(port);
         if wakes.writer || port.queued_bytes() > 0 {
@@ -205,6 +235,7 @@ impl Link {
     /// Looks in the next turn, for whatever reason.
     fn look_soon(&mut self, port: Port) {
         self.is_only_looking = false;
+        self.is_armed = false;
         port.set_timer(0);
     }
 
@@ -220,12 +251,19 @@ impl Link {
             Next::Arm => {
                 self.is_only_looking = false;
                 let (armed, wakes) = self.carried.connection.arm();
-                if !armed || wakes.writer {
+                self.is_armed = armed && !wakes.writer;
+                if !self.is_armed {
                     self.look_soon(port);
-                } else if let Some(deadline) = self.deadline {
-                    port.set_timer(milliseconds_until(deadline));
+                } else if !self.is_gathering {
+                    self.set_deadline(port);
                 }
             }
+        }
+    }
+
+    fn set_deadline(&self, port: Port) {
+        if let Some(deadline) = self.deadline {
+            port.set_timer(milliseconds_until(deadline));
         }
     }
 
