@@ -187,6 +187,8 @@ try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, 
     ok = tell(Settling, {'try', Fabric}),
     case attempt(Settling, Fabric) of
         {ok, Link, Why} ->
+            %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
+            _ = inet_rdma_link:tick(Link),
             ok = tell(Settling, {go}),
             {move, Link, joined([Why | Whys])};
         {failed, Why} ->

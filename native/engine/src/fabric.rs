@@ -74,6 +74,11 @@ pub trait QueuePair: Send + Sync {
     /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed, for
     /// nobody: liveness is [`Self::check_alive`]'s to say. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
+    /// Whether a post costs so much, a system call or the device's attention, that it pays to keep packets that come one right
+    /// after the other for one transfer.
+    fn post_is_costly(&self) -> bool {
+        false
+    }
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
     /// for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;

@@ -243,6 +243,10 @@ impl QueuePair for FaultQueuePair {
         self.inner.post_write(source, target, notice)
     }
 
+    fn post_is_costly(&self) -> bool {
+        self.inner.post_is_costly()
+    }
+
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
         self.count_post()?;
         self.inner.post_control(message)

@@ -2,11 +2,13 @@
 //!
 //! Packets leave in the VM's callback `outputv`, each as one transfer, without a process in between. What the peer has no room
 //! for waits in the port's own queue, which keeps the VM's binaries and copies nothing; from [`QUEUE_HIGH_BYTES`] on the port
-//! is busy, and the VM keeps its packets.
+//! is busy, and the VM keeps its packets. Where a post is costly
+//! ([`inet_rdma_engine::fabric::QueuePair::post_is_costly`]) the packets of one turn of the port share a transfer: they wait in
+//! the queue for a timeout of 0 ms, which the VM calls after the port task that is under way.
 //!
 //! Packets arrive in `ready_input`: the VM's poll set watches the connection's descriptors. After an arrival the port looks on
-//! by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at once need not
-//! make a system call.
+//! by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at once
+//! need not make a system call.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
@@ -25,6 +27,10 @@ const QUEUE_HIGH_BYTES: usize = 64 * 1024;
 /// Below this size it gives packets again.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
 
+/// From this size on packets do not wait for others to share a transfer with. The post of one so large costs less than its
+/// bytes do.
+const GATHERED_BYTES: usize = 16 * 1024;
+
 /// How much one callback gives to the VM at most; then others have their turn.
 const TURN: ReadLimit = ReadLimit {
     bytes: 128 * 1024,
@@ -41,6 +47,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Bytes of the length that goes before each packet.
 const HEADER_BYTES: usize = 4;
 
+/// The connection has ended; why is the connection's to say.
+struct Closed;
+
 /// What becomes of the port after a callback.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,14 +60,40 @@ pub enum Fate {
     Ends,
 }
 
+/// What the port waits for before it looks for packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// [`Link::start`].
+    Held,
+    /// An event: the connection is armed.
+    Armed,
+    /// The timer, set for a look and for nothing else: without an arrival there is nothing to do.
+    Looking,
+    /// The timer: there is something to read, or to find out.
+    Due,
+}
+
+/// What the packets in the port's queue wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    /// None are there.
+    Empty,
+    /// The timer: others may share a transfer with them.
+    Gathers,
+    /// Room at the peer: the connection tells.
+    Blocked,
+}
+
 /// One distribution link.
 pub struct Link {
     carried: Carried,
     event_fd: RawFd,
     liveness_fd: RawFd,
     looking: Looking,
-    /// The timer is set for a look, and for nothing else: without an arrival there is nothing to do.
-    is_only_looking: bool,
+    input: Input,
+    output: Output,
+    /// Whether small packets wait for others.
+    post_is_costly: bool,
     is_busy: bool,
     /// The end of the connection has shown, or the port is closed with bytes queued: past this the port ends, whatever is
     /// still to come.
@@ -75,7 +110,9 @@ impl Link {
             event_fd: queue_pair.event_fd().as_raw_fd(),
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
             looking: Looking::new(Instant::now(), carried.never_looks),
-            is_only_looking: false,
+            input: Input::Held,
+            output: Output::Empty,
+            post_is_costly: queue_pair.post_is_costly(),
             is_busy: false,
             deadline: None,
             received: Vec::new(),
@@ -93,53 +130,68 @@ impl Link {
             }
         }
         // What came before the descriptors were watched.
-        self.look_soon(port);
+        self.input = Input::Due;
+        port.set_timer(0);
         true
     }
 
     /// The VM has a packet for the peer.
     pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
-        let connection = &*self.carried.connection;
         let header = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
-        let was_waiting = port.queued_bytes() > 0;
-        let mut sent = 0;
-        if !was_waiting {
-            let mut gather = Gather::with_capacity(4, 1);
-            gather.push(&header);
-            packet.pieces().for_each(|piece| gather.push(piece));
-            gather.end_packet();
-            match connection.write(&gather, 0, usize::MAX) {
-                Ok(written) => {
-                    if written.at == gather.total() {
-                        return;
-                    }
-                    sent = written.at;
-                }
-                Err(_) => {
-                    // The connection is over, and what was read before its end is given to the VM first.
+        let may_gather = self.post_is_costly && packet.bytes() <= GATHERED_BYTES;
+        let sent = match self.output {
+            Output::Empty if !may_gather => match self.write(packet, &header) {
+                Ok(None) => return,
+                Ok(Some(sent)) => sent,
+                Err(Closed) => {
+                    // What has arrived before the end is given to the VM first.
                     self.look_soon(port);
                     return;
                 }
-            }
-        }
+            },
+            _ => 0,
+        };
         // What is left of it goes out of the queue, where packets have no borders: counted here.
-        connection.count_packet_sent();
+        self.carried.connection.count_packet_sent();
         if sent < HEADER_BYTES {
             port.enqueue(&header[sent..]);
         }
         port.enqueue_packet(packet, sent.saturating_sub(HEADER_BYTES));
-        if was_waiting {
-            // The connection tells when there is room: until then a look would cost each packet as much as writing it.
-            self.update_busy(port);
-        } else {
-            self.send_queued(port);
+        match self.output {
+            // Until the connection tells that there is room, to try would cost each packet as much as to write it.
+            Output::Blocked => self.update_busy(port),
+            Output::Empty | Output::Gathers if !may_gather || port.queued_bytes() > GATHERED_BYTES => {
+                self.send_queued(port);
+            }
+            Output::Gathers => {}
+            Output::Empty => {
+                self.output = Output::Gathers;
+                port.set_timer(0);
+            }
         }
+    }
+
+    /// Writes a packet; None: all of it, else how many bytes the peer had room for.
+    fn write(&self, packet: &Packet<'_>, header: &[u8; HEADER_BYTES]) -> Result<Option<usize>, Closed> {
+        let mut gather = Gather::with_capacity(4, 1);
+        gather.push(header);
+        packet.pieces().for_each(|piece| gather.push(piece));
+        gather.end_packet();
+        let written = self
+            .carried
+            .connection
+            .write(&gather, 0, usize::MAX)
+            .map_err(|_| Closed)?;
+        Ok((written.at < gather.total()).then_some(written.at))
     }
 
     /// Sends what is queued, as far as the peer has room; then its next room is an event.
     fn send_queued(&mut self, port: Port) {
         let connection = &*self.carried.connection;
-        while port.queued_bytes() > 0 {
+        self.output = loop {
+            if port.queued_bytes() == 0 {
+                break Output::Empty;
+            }
             let written = port.with_queue(|pieces| {
                 let mut gather = Gather::with_capacity(pieces.len(), 0);
                 pieces.iter().for_each(|piece| gather.push(piece));
@@ -149,13 +201,13 @@ impl Link {
                 // Nobody takes it any more; the end itself is found by the next look.
                 port.dequeue(port.queued_bytes());
                 self.look_soon(port);
-                break;
+                break Output::Empty;
             };
             port.dequeue(written.at);
             if written.blocked && connection.arm_writer().0 {
-                break;
+                break Output::Blocked;
             }
-        }
+        };
         self.update_busy(port);
     }
 
@@ -187,19 +239,28 @@ impl Link {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Fate::Ends;
         }
-        if self.is_only_looking && self.carried.connection.is_quiet() {
-            self.wait(port, 0);
-            return Fate::Lives;
+        if self.output == Output::Gathers {
+            self.send_queued(port);
         }
-        self.look(port)
+        match self.input {
+            Input::Held => Fate::Lives,
+            Input::Armed => {
+                self.set_deadline(port);
+                Fate::Lives
+            }
+            Input::Looking if self.carried.connection.is_quiet() => {
+                self.wait(port, 0);
+                Fate::Lives
+            }
+            Input::Looking | Input::Due => self.look(port),
+        }
     }
 
     /// Gives what has arrived to the VM, and decides when to look again.
     fn look(&mut self, port: Port) -> Fate {
-        self.is_only_looking = false;
         let (end, wakes) = self.carried.connection.read(TURN, &mut self.received);
         let packets = self.deliver(port);
-        if wakes.writer || port.queued_bytes() > 0 {
+        if wakes.writer || self.output != Output::Empty {
             self.send_queued(port);
         }
         match end {
@@ -212,8 +273,10 @@ impl Link {
 
     /// Looks in the next turn, for whatever reason.
     fn look_soon(&mut self, port: Port) {
-        self.is_only_looking = false;
-        port.set_timer(0);
+        if self.input != Input::Held {
+            self.input = Input::Due;
+            port.set_timer(0);
+        }
     }
 
     fn wait(&mut self, port: Port, packets: usize) {
@@ -222,18 +285,27 @@ impl Link {
                 if next == Next::YieldAndLook {
                     std::thread::yield_now();
                 }
-                self.is_only_looking = self.deadline.is_none() && port.queued_bytes() == 0;
+                let is_idle = self.deadline.is_none() && self.output == Output::Empty;
+                self.input = if is_idle { Input::Looking } else { Input::Due };
                 port.set_timer(0);
             }
             Next::Arm => {
-                self.is_only_looking = false;
                 let (armed, wakes) = self.carried.connection.arm();
                 if !armed || wakes.writer {
                     self.look_soon(port);
-                } else if let Some(deadline) = self.deadline {
-                    port.set_timer(milliseconds_until(deadline));
+                    return;
+                }
+                self.input = Input::Armed;
+                if self.output != Output::Gathers {
+                    self.set_deadline(port);
                 }
             }
+        }
+    }
+
+    fn set_deadline(&self, port: Port) {
+        if let Some(deadline) = self.deadline {
+            port.set_timer(milliseconds_until(deadline));
         }
     }
 

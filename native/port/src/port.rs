@@ -22,7 +22,7 @@ fn event(fd: RawFd) -> sys::ErlDrvEvent {
 }
 
 /// Slices of the queue that are looked at together: what one transfer gathers.
-const QUEUE_SLICES: usize = 64;
+const QUEUE_SLICES: usize = 256;
 
 impl Port {
     /// # Safety

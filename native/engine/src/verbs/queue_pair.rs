@@ -78,6 +78,10 @@ impl QueuePair for VerbsQueuePair {
         })
     }
 
+    fn post_is_costly(&self) -> bool {
+        true
+    }
+
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
         self.check_open()?;
         self.parts
