@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{ReadLimit, Received};
-use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_engine::connection::{ReadEnd, Wakes};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::looking::{Looking, Next};
 
@@ -80,8 +80,9 @@ enum Output {
     Empty,
     /// The timer: others may share a transfer with them.
     Gathers,
-    /// Room at the peer: the connection tells.
-    Blocked,
+    /// Room at the peer: the connection tells. To try for each packet would cost as much as to write it; with so many bytes
+    /// in the queue the port tries all the same, as one port task of the VM may send many packets.
+    Blocked { tries_from_bytes: usize },
 }
 
 /// One distribution link.
@@ -140,7 +141,7 @@ impl Link {
         let header = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
         let may_gather = self.post_is_costly && packet.bytes() <= GATHERED_BYTES;
         let sent = match self.output {
-            Output::Empty if !may_gather => match self.write(packet, &header) {
+            Output::Empty if !may_gather => match self.write(port, packet, &header) {
                 Ok(None) => return,
                 Ok(Some(sent)) => sent,
                 Err(Closed) => {
@@ -158,8 +159,8 @@ impl Link {
         }
         port.enqueue_packet(packet, sent.saturating_sub(HEADER_BYTES));
         match self.output {
-            // Until the connection tells that there is room, to try would cost each packet as much as to write it.
-            Output::Blocked => self.update_busy(port),
+            Output::Blocked { tries_from_bytes } if port.queued_bytes() < tries_from_bytes => self.update_busy(port),
+            Output::Blocked { .. } => self.send_queued(port),
             Output::Empty | Output::Gathers if !may_gather || port.queued_bytes() > GATHERED_BYTES => {
                 self.send_queued(port);
             }
@@ -172,7 +173,7 @@ impl Link {
     }
 
     /// Writes a packet; None: all of it, else how many bytes the peer had room for.
-    fn write(&self, packet: &Packet<'_>, header: &[u8; HEADER_BYTES]) -> Result<Option<usize>, Closed> {
+    fn write(&mut self, port: Port, packet: &Packet<'_>, header: &[u8; HEADER_BYTES]) -> Result<Option<usize>, Closed> {
         let mut gather = Gather::with_capacity(4, 1);
         gather.push(header);
         packet.pieces().for_each(|piece| gather.push(piece));
@@ -182,33 +183,50 @@ impl Link {
             .connection
             .write(&gather, 0, usize::MAX)
             .map_err(|_| Closed)?;
-        Ok((written.at < gather.total()).then_some(written.at))
+        let sent = (written.at < gather.total()).then_some(written.at);
+        self.heed(port, written.wakes);
+        Ok(sent)
     }
 
     /// Sends what is queued, as far as the peer has room; then its next room is an event.
     fn send_queued(&mut self, port: Port) {
-        let connection = &*self.carried.connection;
         self.output = loop {
             if port.queued_bytes() == 0 {
                 break Output::Empty;
             }
+            let connection = &*self.carried.connection;
             let written = port.with_queue(|pieces| {
                 let mut gather = Gather::with_capacity(pieces.len(), 0);
                 pieces.iter().for_each(|piece| gather.push(piece));
                 connection.write(&gather, 0, usize::MAX)
             });
-            let Ok(written) = written else {
+            let Ok(mut written) = written else {
                 // Nobody takes it any more; the end itself is found by the next look.
                 port.dequeue(port.queued_bytes());
                 self.look_soon(port);
                 break Output::Empty;
             };
             port.dequeue(written.at);
-            if written.blocked && connection.arm_writer().0 {
-                break Output::Blocked;
+            let mut is_armed = false;
+            if written.blocked {
+                let (armed, wakes) = connection.arm_writer();
+                written.wakes.merge(wakes);
+                is_armed = armed;
+            }
+            self.heed(port, written.wakes);
+            if is_armed {
+                let tries_from_bytes = port.queued_bytes() + GATHERED_BYTES;
+                break Output::Blocked { tries_from_bytes };
             }
         };
         self.update_busy(port);
+    }
+
+    /// A write that looked for room has found packets: no event will tell of them.
+    fn heed(&mut self, port: Port, wakes: Wakes) {
+        if wakes.reader {
+            self.look_soon(port);
+        }
     }
 
     fn update_busy(&mut self, port: Port) {
