@@ -380,7 +380,7 @@ stays_on_tcp(Config, Options, Words) ->
     [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Options),
     [
         begin
-            ok = inet_rdma_test_node:connect(X, Y),
+            ok = inet_rdma_test_link:connect(X, Y),
             [
                 begin
                     ok = inet_rdma_test_link:await(P, Q, tcp),
@@ -449,7 +449,7 @@ device_removed(Config) ->
     contains(lists:flatten(Lines), ["device was removed"]),
     %% Both go on, and find another way to each other: another device of this machine, or TCP.
     inet_rdma_test_wait:until(together_again, 20000, fun() -> call(C, net_adm, ping, [name(D)]) =:= pong end),
-    ok = inet_rdma_test_node:connect(D, C),
+    ok = inet_rdma_test_link:connect(D, C),
     #{fabric := Fabric, why := WhyNow} = inet_rdma_vm:info(C, D),
     ct:pal("~p: ~ts", [Fabric, WhyNow]),
     ?assertEqual(nomatch, string:find(WhyNow, "going_rdma")),

@@ -202,7 +202,7 @@ devices_beside_the_nodes_network(_Config) ->
 
 %% The first node connects; what both say of the link.
 carried(Fabric, A, B, Words) ->
-    ok = inet_rdma_test_node:connect(A, B),
+    ok = inet_rdma_test_link:connect(A, B),
     [
         begin
             ok = inet_rdma_test_link:await(X, Y, Fabric),
