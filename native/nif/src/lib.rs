@@ -30,7 +30,7 @@ mod atoms {
     #![allow(missing_docs, reason = "an atom's name is all there is to say")]
     rustler::atoms! {
         ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4,
-        event = "$inet_rdma", readable, writable, acceptable, refused, connected, waiting,
+        event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none,

@@ -23,11 +23,10 @@ pub struct ListenerResource {
     owner: Mutex<Option<Monitor>>,
 }
 
-/// Who waits for a connection, and who hears of refused peers.
+/// Who waits for a connection.
 struct Waiting {
     id: u64,
     acceptors: Mutex<Vec<LocalPid>>,
-    observer: Mutex<Option<LocalPid>>,
 }
 
 #[rustler::resource_impl]
@@ -57,20 +56,8 @@ impl AcceptWaker for ListenerWaker {
         }
     }
 
-    fn refused(&self, error: &FabricError) {
-        let Some(observer) = *self.0.observer.lock() else {
-            return;
-        };
-        let mut message = OwnedEnv::new();
-        let _ = message.send_and_clear(&observer, |env| {
-            (
-                atoms::event(),
-                self.0.id,
-                (atoms::refused(), terms::fabric_error(env, error)),
-            )
-                .encode(env)
-        });
-    }
+    /// The peer has been told why; nobody here asks.
+    fn refused(&self, _error: &FabricError) {}
 }
 
 /// `listen(Address | <<>>, FirstPort, LastPort, Config) -> {ok, Listener, Id, Port, Over} | {error, Reason}`: on one
@@ -109,7 +96,6 @@ fn open(
     let waiting = Arc::new(Waiting {
         id,
         acceptors: Mutex::new(Vec::new()),
-        observer: Mutex::new(None),
     });
     let waker = Box::new(ListenerWaker(Arc::clone(&waiting)));
     let acceptor = engine(config)?.listen(listener, config.backlog.into(), waker)?;
