@@ -251,7 +251,7 @@ each_link_has_a_fabric_of_its_own(Config) ->
     ]),
     ok = inet_rdma_test_node:connect(C, D),
     ok = inet_rdma_test_node:connect(A, C),
-    ok = inet_rdma_test_node:connect(A, D),
+    ok = inet_rdma_test_link:connect(A, D),
     Links = [{A, C, verbs}, {C, A, verbs}, {C, D, shm}, {D, C, shm}, {A, D, tcp}, {D, A, tcp}],
     Whys = [
         begin
