@@ -1,13 +1,14 @@
 //! When a port looks for packets without having been woken.
 //!
-//! A wake-up costs the peer a system call and this node a turn of a poll thread, some 5 to 50 microseconds. A port can spare
-//! it: it asks for its next turn at once and looks again, and the VM runs the receivers in between. A lone request and its
-//! answer get through twice as fast then. Where many processes talk at the same time it is the other way round: the scheduler
-//! spends its turns on looks that find one packet each, and an armed port finds twenty per wake-up.
+//! A wake-up costs the peer a system call and this node a turn of a poll thread: 5 microseconds where processors are awake, 50
+//! where a virtual machine has to bring one back. A port can spare it: it asks for its next turn at once and looks again, and
+//! the VM runs the receivers in between. A lone request and its answer get through 2 to 12 times as fast then. Where many
+//! processes talk at the same time it is the other way round: the scheduler spends its turns on looks that find one packet
+//! each, and an armed port finds twenty per wake-up.
 //!
-//! No rule on what has arrived tells the two apart well, so the port measures: it looks for a moment, sleeps between wake-ups
-//! for a moment, and goes on in the way that more packets came through. With the same result again and again it measures
-//! less and less often. A port with little traffic always sleeps.
+//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request no rule on what has arrived tells which
+//! way is better: the port tries both by turns, and goes on in the way that more packets came through. With the same result
+//! again and again it tries less and less often. A port with little traffic always sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -38,26 +39,67 @@ const PROMPT: Duration = Duration::from_micros(50);
 /// Looks between two offers of the processor to other threads: on few cores the peer may need just this one.
 const LOOKS_PER_YIELD: u32 = 32;
 
-/// How long each way is tried.
-const TRIAL: Duration = Duration::from_millis(1);
-/// How long the better way is used after the first trials; twice as long each time that they confirm it.
+/// How long a trial stays with one way before it changes to the other.
+const TURN: Duration = Duration::from_millis(1);
+/// How often a trial uses each way. One turn would not do: the rate of a busy link changes by a third from one millisecond to
+/// the next.
+const TURNS: u32 = 4;
+/// How long the better way is used after the first trial; twice as long each time that the next one confirms it.
 const RUN_MIN: Duration = Duration::from_millis(10);
 /// The longest time between two trials.
 const RUN_MAX: Duration = Duration::from_millis(640);
-/// Fewer packets in a millisecond than these are little traffic.
-const PACKETS_PER_MS: u64 = 16;
+/// With less than this there is little traffic. A lone request and its answer, both woken for, take up to 200 microseconds on
+/// virtual machines, whose idle processors wake slowly.
+const PACKETS_PER_MS: u64 = 2;
 /// Looking costs this node processor time, so it must bring this many times the packets, in percent.
-const GAIN_PERCENT: u64 = 120;
+const GAIN_PERCENT: u64 = 150;
+/// From so many packets per wake-up on, a port sleeps without a trial: a wake-up that many share costs next to nothing, and
+/// looks take turns from the receivers.
+const MANY_PER_WAKE: u64 = 8;
+
+/// What came while one way was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Tally {
+    packets: u64,
+    /// Looks that found packets.
+    finds: u64,
+    time: Duration,
+}
+
+impl Tally {
+    /// In packets per second.
+    fn rate(self) -> u64 {
+        self.packets * 1_000_000 / (self.time.as_micros() as u64).max(1)
+    }
+
+    fn is_little(self) -> bool {
+        self.rate() < PACKETS_PER_MS * 1000
+    }
+
+    /// If the port slept: wake-ups are shared by many packets.
+    fn is_batched(self) -> bool {
+        self.packets >= self.finds * MANY_PER_WAKE
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.packets += other.packets;
+        self.finds += other.finds;
+        self.time += other.time;
+    }
+}
 
 /// What the port is doing to find out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Sleeps, whatever comes.
     NeverLooks,
-    /// Tries looking.
-    TriesLooks,
-    /// Tries sleeping; looking has brought packets at this rate, per second.
-    TriesSleeps { looks_rate: u64 },
+    /// Looks and sleeps by turns.
+    Tries {
+        way: Way,
+        turns: u32,
+        looks: Tally,
+        sleeps: Tally,
+    },
     /// Uses the better way until then.
     Runs { way: Way, until: Instant },
 }
@@ -68,6 +110,7 @@ pub struct Looking {
     /// Since when the stage lasts, and the packets that have come in it.
     since: Instant,
     packets: u64,
+    finds: u64,
     /// The way of the last run, and how long it lasted.
     better: (Way, Duration),
     /// The looks since the last arrival; None: armed.
@@ -94,6 +137,7 @@ impl Looking {
             },
             since: now,
             packets: 0,
+            finds: 0,
             better: (Way::Sleeps, RUN_MIN),
             looks: None,
         }
@@ -103,6 +147,7 @@ impl Looking {
     pub fn next(&mut self, now: Instant, packets: usize) -> Next {
         self.packets += packets as u64;
         if packets > 0 {
+            self.finds += 1;
             self.measure(now);
             self.looks = (self.way() == Way::Looks).then_some(Looks {
                 last: now,
@@ -132,33 +177,75 @@ impl Looking {
 
     fn way(&self) -> Way {
         match self.stage {
-            Stage::TriesLooks => Way::Looks,
-            Stage::TriesSleeps { .. } | Stage::NeverLooks => Way::Sleeps,
-            Stage::Runs { way, .. } => way,
+            Stage::NeverLooks => Way::Sleeps,
+            Stage::Tries { way, .. } | Stage::Runs { way, .. } => way,
         }
     }
 
     /// Goes on to the next stage when this one has lasted long enough.
     fn measure(&mut self, now: Instant) {
-        let lasted = now - self.since;
-        let rate = self.packets * 1_000_000 / (lasted.as_micros() as u64).max(1);
-        let is_little = rate < PACKETS_PER_MS * 1000;
+        let tally = Tally {
+            packets: self.packets,
+            finds: self.finds,
+            time: now - self.since,
+        };
         let next = match self.stage {
             Stage::NeverLooks => return,
             Stage::Runs { until, .. } if now < until => return,
-            Stage::TriesLooks | Stage::TriesSleeps { .. } if lasted < TRIAL => return,
-            _ if is_little => Stage::Runs {
+            Stage::Tries { .. } if tally.time < TURN => return,
+            _ if tally.is_little() => Stage::Runs {
                 way: Way::Sleeps,
                 until: now + RUN_MIN,
             },
-            Stage::Runs { .. } => Stage::TriesLooks,
-            Stage::TriesLooks => Stage::TriesSleeps { looks_rate: rate },
-            Stage::TriesSleeps { looks_rate } if looks_rate * 100 > rate * GAIN_PERCENT => self.run(now, Way::Looks),
-            Stage::TriesSleeps { .. } => self.run(now, Way::Sleeps),
+            Stage::Runs { way: Way::Sleeps, .. } if tally.is_batched() => Stage::Runs {
+                way: Way::Sleeps,
+                until: now + RUN_MIN,
+            },
+            Stage::Runs { .. } => Stage::Tries {
+                way: Way::Looks,
+                turns: 0,
+                looks: Tally::default(),
+                sleeps: Tally::default(),
+            },
+            Stage::Tries {
+                way: Way::Looks,
+                turns,
+                mut looks,
+                sleeps,
+            } => {
+                looks.add(tally);
+                Stage::Tries {
+                    way: Way::Sleeps,
+                    turns,
+                    looks,
+                    sleeps,
+                }
+            }
+            Stage::Tries {
+                way: Way::Sleeps,
+                turns,
+                looks,
+                mut sleeps,
+            } => {
+                sleeps.add(tally);
+                match turns + 1 {
+                    turns if turns < TURNS => Stage::Tries {
+                        way: Way::Looks,
+                        turns,
+                        looks,
+                        sleeps,
+                    },
+                    _ if !sleeps.is_batched() && looks.rate() * 100 > sleeps.rate() * GAIN_PERCENT => {
+                        self.run(now, Way::Looks)
+                    }
+                    _ => self.run(now, Way::Sleeps),
+                }
+            }
         };
         self.stage = next;
         self.since = now;
         self.packets = 0;
+        self.finds = 0;
     }
 
     fn run(&mut self, now: Instant, way: Way) -> Stage {

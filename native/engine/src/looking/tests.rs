@@ -79,6 +79,28 @@ fn what_comes_in_numbers_is_slept_for() {
 }
 
 #[test]
+fn a_lone_request_is_looked_for_where_wake_ups_are_slow() {
+    let mut world = World::new();
+    // A wake-up on both sides: 9 packets in a millisecond.
+    world.run(100 * MS, US, 4 * US, 106 * US, 1);
+    (world.looks, world.sleeps) = (0, 0);
+    world.run(1000 * MS, US, 4 * US, 106 * US, 1);
+    assert!(
+        world.sleeps * 20 < world.looks,
+        "{} looks, {} sleeps",
+        world.looks,
+        world.sleeps
+    );
+}
+
+#[test]
+fn a_port_whose_wake_ups_are_shared_does_not_try_to_look() {
+    let mut world = World::new();
+    world.run(1000 * MS, US, 4 * US, 106 * US, 20);
+    assert_eq!(world.looks, 0);
+}
+
+#[test]
 fn little_traffic_is_never_looked_for() {
     let mut world = World::new();
     world.run(10_000 * MS, US, MS, 6 * US, 1);
@@ -103,7 +125,7 @@ fn a_change_of_traffic_changes_the_way() {
 #[test]
 fn looks_end_when_nothing_comes_or_a_turn_takes_long() {
     let mut world = World::new();
-    world.run(50 * MS, US, 4 * US, 6 * US, 1);
+    world.run(40 * MS, US, 4 * US, 6 * US, 1);
     let mut now = world.now;
     assert_eq!(world.looking.next(now, 1), Next::Look);
     let end = now + PATIENCE;
