@@ -384,7 +384,7 @@ receive_packet(Socket, TimeoutMs) ->
         {error, _} -> throw(closed)
     end.
 
-passive(Socket) -> setopts(Socket, [{active, false}, binary]).
+passive(Socket) -> setopts(Socket, [{active, false}, binary, {nodelay, true}]).
 
 setopts(Socket, Options) ->
     case inet:setopts(Socket, Options) of

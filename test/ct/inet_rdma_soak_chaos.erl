@@ -123,6 +123,10 @@ is_end_of(_, _, _) -> false.
 
 port_of(#{node := Node}) ->
     [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
+    %% EPMD may be slow to answer on a busy machine, which reads as noport.
+    inet_rdma_test_wait:until({registered, Node}, ?GONE_MS, fun() ->
+        is_tuple(erl_epmd:port_please(Name, {127, 0, 0, 1}))
+    end),
     {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
     Port.
 
