@@ -280,7 +280,8 @@ accept(#settling{config = Config, peer = Peer} = Settling, State) ->
         {stay, Why} ->
             discard(State),
             ok = tell(Settling, {stayed}),
-            stay(Why, Config, Peer);
+            %% The initiator's words: "this node" is the initiator in them.
+            stay(text("the peer says: ~ts", [Why]), Config, Peer);
         {go} ->
             broken(<<"the peer decides before there is anything to decide">>)
     catch
@@ -406,8 +407,8 @@ parse(Bytes, Expected) ->
 
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
                      instance := Instance, timeout_ms := TimeoutMs}}) ->
-    is_integer(TimeoutMs) andalso TimeoutMs > 0 andalso is_atom(Fabric) andalso is_boolean(Required) andalso is_binary(Boot) andalso is_integer(Namespace)
-        andalso is_integer(User) andalso is_integer(Instance);
+    is_integer(TimeoutMs) andalso TimeoutMs > 0 andalso is_atom(Fabric) andalso is_boolean(Required)
+        andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
 is_message({'try', Fabric}) -> Fabric =:= shm orelse Fabric =:= verbs;
 is_message({listens, Port, Token, Addresses}) ->
     is_integer(Port) andalso Port > 0 andalso Port < 65536 andalso is_integer(Token) andalso Token >= 0

@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
         "kernel": f"{platform.system()} {re.split('[-+_]', platform.release())[0]}",
         "architecture": platform.machine(),
         "cpu": cpu_model(),
-        "cores": os.cpu_count() or 1,
+        "cores": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000,
     }
 

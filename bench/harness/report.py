@@ -29,7 +29,7 @@ def measure_and_report(
     notes: tuple[str, ...] = (), site: Site | None = None,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. Without a site the nodes are on this machine."""
-    busy = site.load_warnings() if site else [load_warning(os.getloadavg()[0], os.cpu_count() or 1)]
+    busy = site.load_warnings() if site else [load_warning(os.getloadavg()[0], len(os.sched_getaffinity(0)))]
     for note in [*notes, *filter(None, busy)]:
         say(f"note: {note}")
     target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()

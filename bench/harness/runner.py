@@ -27,7 +27,7 @@ class Results:
     failures: list[str] = field(default_factory=list)
     node_facts: dict[str, Any] = field(default_factory=dict)
     # Of all hosts together.
-    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
 def run(

@@ -23,7 +23,7 @@ def measure_and_report(
     notes: list[str], out: Path | None, chart: bool,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. A subject may add to the notes."""
-    if warning := load_warning(os.getloadavg()[0], os.cpu_count() or 1):
+    if warning := load_warning(os.getloadavg()[0], len(os.sched_getaffinity(0))):
         notes.append(warning)
     for note in notes:
         say(f"note: {note}")
