@@ -4,6 +4,7 @@
 //! of packets), `core` (the stream's bookkeeping). Writers take turns, too: see `writing`. More than a few bytes are copied
 //! with `core` free, so that neither direction waits for the other's copies.
 
+mod advert_policy;
 mod closed;
 mod core;
 mod landings;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use inet_rdma_stream::{Mode, Stream};
 use parking_lot::{Condvar, Mutex};
 
+use self::advert_policy::{AdvertPolicy, Bounds};
 pub use self::closed::Closed;
 use self::core::Core;
 pub use self::reading::ReadEnd;
@@ -71,9 +73,6 @@ pub struct Connection<B> {
     qp: Box<dyn QueuePair>,
     landing: Arc<LandingPool>,
     settings: Settings,
-    adverts_max: usize,
-    /// The landing buffers are worth a peer's waiting for them.
-    lands_bulk: bool,
     ring_bytes: u32,
     reader: Mutex<Assembly<B>>,
     core: Mutex<Core>,
@@ -99,13 +98,16 @@ impl<B: Buffer> Connection<B> {
         let stream = Stream::new(settings.mode, limits, remote)
             .map_err(|error| FabricError::PeerMisbehaved(error.to_string()))?;
         let landing = LandingPool::new(Arc::clone(qp.memory()), settings.landing_bytes as usize);
-        let core = Core::new(stream, &landing, &settings);
-        let landing_bytes = landing.buffer_bytes() * usize::from(landing.count());
-        Ok(Self {
-            // Where they hold far less than the ring does, bulk is faster through the ring, near and far (measured:
-            // `make bench-stream ARGS="--only half"`).
-            lands_bulk: landing_bytes >= limits.ring_bytes as usize / 2,
+        let policy = AdvertPolicy::new(Bounds {
+            mode: settings.mode,
+            bulk_bytes: settings.direct_bytes,
             adverts_max: usize::from(remote.adverts.min(landing.count())),
+            landing_bytes: landing.buffer_bytes() * usize::from(landing.count()),
+            ring_bytes: limits.ring_bytes as usize,
+            window_bytes: qp.landing_window_bytes(),
+        });
+        let core = Core::new(stream, policy, &landing, &settings);
+        Ok(Self {
             landing,
             settings,
             ring_bytes: limits.ring_bytes,

@@ -1,7 +1,8 @@
 //! The bookkeeping of a connection, behind its lock: what came in, what must go out, who waits.
 
-use inet_rdma_stream::{Arrival, ControlEvent, Mode, Notice, Receive, ReceiveId, Stream};
+use inet_rdma_stream::{Arrival, ControlEvent, Notice, Receive, ReceiveId, Stream};
 
+use super::advert_policy::{AdvertPolicy, Advice, Situation};
 use super::landings::Landings;
 use super::posting::Posted;
 use super::{Closed, Connection, Settings, Wakes};
@@ -31,10 +32,8 @@ pub(super) struct Core {
     pub(super) landings: Landings,
     /// The receives that are posted.
     pub(super) posted: Posted,
-    /// Bulk packets are coming: advertise.
-    pub(super) bulk: bool,
-    /// Arrivals since the last bulk packet.
-    pub(super) since_bulk: u32,
+    /// When to advertise landing buffers, and how many.
+    pub(super) policy: AdvertPolicy,
     pub(super) reader_waits: bool,
     /// The last read has ended, and the reader did not ask to be woken since.
     pub(super) reader_away: bool,
@@ -75,20 +74,13 @@ pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
-/// Whole landing buffers advertised together.
-const ADVERTS_AT_A_TIME: usize = 4;
-
-/// Arrivals without a bulk packet after which landing buffers are no longer advertised.
-const BULK_MEMORY: u32 = 32;
-
 impl Core {
-    pub(super) fn new(stream: Stream, landing: &LandingPool, settings: &Settings) -> Self {
+    pub(super) fn new(stream: Stream, policy: AdvertPolicy, landing: &LandingPool, settings: &Settings) -> Self {
         Self {
             stream,
             landings: Landings::new(landing.count(), landing.buffer_bytes()),
             posted: Posted::default(),
-            bulk: false,
-            since_bulk: 0,
+            policy,
             reader_waits: false,
             reader_away: true,
             reader_called: false,
@@ -265,69 +257,43 @@ impl<B: Buffer> Connection<B> {
         }
     }
 
-    /// Offers the peer free landing buffers while the ring is empty: for the receives that are posted just what they take,
-    /// else whole ones while bulk is coming.
+    /// Offers the peer the landing buffers that the policy says.
     pub(super) fn advertise(&self, core: &mut Core) {
-        // Behind its end the peer writes no more.
-        if core.closed.is_some() || core.peer_finished || core.stream.ring_bytes_readable() > 0 {
-            return;
-        }
-        match self.settings.mode {
-            Mode::IndirectOnly => {}
-            Mode::Dynamic if core.posted.in_use => self.advertise_posted(core),
-            Mode::Dynamic if !(core.bulk && self.lands_bulk) => {}
-            // With direct_only nothing comes before it is advertised for.
-            Mode::Dynamic | Mode::DirectOnly => {
+        let advice = core.policy.advice(Situation {
+            // Behind its end the peer writes no more.
+            is_over: core.closed.is_some() || core.peer_finished,
+            ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
+            is_posted: core.posted.in_use,
+            advertised: core.stream.receives_posted(),
+            landed: core.landings.landed(),
+            last_bytes: core.landings.last_bytes(),
+        });
+        match advice {
+            Advice::Keep => return,
+            Advice::Whole(count) => {
                 let bytes = self.landing.buffer_bytes();
-                let room = self.landing_room(core);
-                for _ in 0..room {
-                    if !self.advertise_one(core, bytes, false) {
-                        break;
-                    }
-                }
+                let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
             }
+            Advice::Posted(count) => self.advertise_posted(core, count),
         }
         if core.landings.next().is_none() {
             core.stream.pass();
         }
     }
 
-    /// How many whole landing buffers to advertise.
-    fn landing_room(&self, core: &Core) -> usize {
-        let landed = core.landings.landed();
-        // What the last transfer filled, the next ones will. At least one to be written while another one is read.
-        let window = (self.qp.landing_window_bytes() / core.landings.last_bytes().max(1)).max(2);
-        let window = window.min(self.adverts_max);
-        let room = window.saturating_sub(core.stream.receives_posted() + landed);
-        // A writer that waits for buffers is not woken for each: while there is more to read, some at a time.
-        if landed == 0 || room >= ADVERTS_AT_A_TIME.min(window / 2) {
-            room
-        } else {
-            0
-        }
-    }
-
     #[inline(never)]
-    fn advertise_posted(&self, core: &mut Core) {
+    fn advertise_posted(&self, core: &mut Core, count: usize) {
         let Some(covered) = core.landings.covered() else {
             return;
         };
-        let room = self.adverts_max.saturating_sub(core.stream.receives_posted());
         let pieces = core.posted.pieces(covered, self.landing.buffer_bytes().max(1));
-        let pieces: Vec<usize> = pieces.take(room).collect();
-        for bytes in pieces {
-            if !self.advertise_one(core, bytes, true) {
-                return;
-            }
-        }
+        let pieces: Vec<usize> = pieces.take(count).collect();
+        let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
     }
 
-    /// False: the peer takes no more, or no buffer is free.
+    /// False: no buffer is free.
     #[inline]
     fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
-        if core.stream.receives_posted() >= self.adverts_max {
-            return false;
-        }
         let Some(buffer) = self.landing.take() else {
             return false;
         };
@@ -374,17 +340,6 @@ impl<B: Buffer> Connection<B> {
         wakes.reader |= std::mem::take(&mut core.reader_waits);
         wakes.writer |= std::mem::take(&mut core.writer_waits);
         core.closed.get_or_insert(closed).clone()
-    }
-}
-
-/// Remembers whether bulk is coming.
-pub(super) fn note_size(core: &mut Core, largest: usize, bulk: usize) {
-    if largest >= bulk {
-        core.bulk = true;
-        core.since_bulk = 0;
-    } else {
-        core.since_bulk += 1;
-        core.bulk &= core.since_bulk < BULK_MEMORY;
     }
 }
 

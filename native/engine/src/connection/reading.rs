@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, note_size, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::landings::Landed;
 use super::{Closed, Connection, Wakes};
 use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
@@ -74,7 +74,7 @@ impl<B: Buffer> Connection<B> {
             if limit.exact > 0 && packets > 0 {
                 break ReadEnd::More;
             }
-            note_size(&mut core, reader.take_largest(), self.settings.direct_bytes);
+            core.policy.note_packets(reader.take_largest());
             // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
             // first, and goes on directly.
             self.advertise(&mut core);

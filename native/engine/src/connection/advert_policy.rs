@@ -1,0 +1,288 @@
+//! When this side advertises landing buffers, and how many.
+//!
+//! An advertised buffer saves a copy: the peer writes into it, and the user gets it as it is. But it costs a control message
+//! and a phase of its own in the stream, and a buffer that waits for bytes that go through the ring is of no use. So buffers
+//! are advertised when bulk is expected: after a bulk packet has come ([`AdvertPolicy::note_packets`]), or for receives that
+//! the user has posted. The connection asks with [`AdvertPolicy::advice`] after each read and does what it hears.
+
+use inet_rdma_stream::Mode;
+
+/// Arrivals without a bulk packet after which no more is expected. Bulk with some small packets between (a file with its
+/// acknowledgements, two users of one stream) goes on landing; each wrong guess costs one window of advertisements.
+const BULK_MEMORY: u32 = 32;
+
+/// A window below this one leaves the peer waiting: one buffer is written while another one is read.
+const WINDOW_MIN: usize = 2;
+
+/// Buffers that are advertised together while there is more to read. A writer that waits for buffers is woken by each
+/// advertisement, and four transfers for each wake-up keep its system calls below the cost of its copies.
+const TOGETHER: usize = 4;
+
+/// What never changes for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Which kinds of transfers are used.
+    pub(super) mode: Mode,
+    /// A packet of at least so many bytes is bulk.
+    pub(super) bulk_bytes: usize,
+    /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
+    pub(super) adverts_max: usize,
+    /// All landing buffers together, in bytes.
+    pub(super) landing_bytes: usize,
+    /// The ring, in bytes.
+    pub(super) ring_bytes: usize,
+    /// Bytes that are worth being advertised at a time; the fabric knows.
+    pub(super) window_bytes: usize,
+}
+
+/// How things stand when advice is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Situation {
+    /// The peer writes no more, or nobody reads.
+    pub(super) is_over: bool,
+    /// The ring holds bytes: what is advertised now could only be filled behind them (the stream forbids it).
+    pub(super) ring_holds_bytes: bool,
+    /// The user posts receives.
+    pub(super) is_posted: bool,
+    /// Buffers that the peer has and did not fill.
+    pub(super) advertised: usize,
+    /// Buffers that the peer has filled and nobody has read.
+    pub(super) landed: usize,
+    /// Bytes of the last transfer that landed; of a whole buffer while none has.
+    pub(super) last_bytes: usize,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// Advertise nothing, and say nothing.
+    Keep,
+    /// Advertise so many whole buffers; 0: only let the peer know that it need not wait for any.
+    Whole(usize),
+    /// Advertise so many pieces at most of just the sizes that the posted receives take.
+    Posted(usize),
+}
+
+/// The rules, and whether bulk is expected.
+#[derive(Debug)]
+pub(super) struct AdvertPolicy {
+    bounds: Bounds,
+    expects_bulk: bool,
+    /// Arrivals since the last bulk packet.
+    since_bulk: u32,
+}
+
+impl AdvertPolicy {
+    pub(super) fn new(bounds: Bounds) -> AdvertPolicy {
+        AdvertPolicy {
+            bounds,
+            expects_bulk: false,
+            since_bulk: 0,
+        }
+    }
+
+    /// Packets have arrived, the largest of this size.
+    #[inline]
+    pub(super) fn note_packets(&mut self, largest: usize) {
+        if largest >= self.bounds.bulk_bytes {
+            self.expects_bulk = true;
+            self.since_bulk = 0;
+        } else {
+            self.since_bulk += 1;
+            self.expects_bulk &= self.since_bulk < BULK_MEMORY;
+        }
+    }
+
+    /// What to advertise now.
+    #[inline]
+    pub(super) fn advice(&self, now: Situation) -> Advice {
+        if now.is_over || now.ring_holds_bytes {
+            return Advice::Keep;
+        }
+        match self.bounds.mode {
+            Mode::IndirectOnly => Advice::Whole(0),
+            Mode::Dynamic if now.is_posted => Advice::Posted(self.bounds.adverts_max.saturating_sub(now.advertised)),
+            Mode::Dynamic if !(self.expects_bulk && self.lands_bulk()) => Advice::Whole(0),
+            // With direct_only nothing comes before a buffer is advertised for it.
+            Mode::Dynamic | Mode::DirectOnly => Advice::Whole(self.room(now)),
+        }
+    }
+
+    /// Landing buffers that hold far less than the ring are not worth a peer's waiting for them: bulk is faster through the
+    /// ring, near and far (measured: `make bench-stream ARGS="--only half"`).
+    fn lands_bulk(&self) -> bool {
+        self.bounds.landing_bytes >= self.bounds.ring_bytes / 2
+    }
+
+    /// How many more whole buffers the peer should have.
+    fn room(&self, now: Situation) -> usize {
+        // What the last transfer filled, the next ones will.
+        let window = (self.bounds.window_bytes / now.last_bytes.max(1)).max(WINDOW_MIN);
+        let window = window.min(self.bounds.adverts_max);
+        let room = window.saturating_sub(now.advertised + now.landed);
+        match now.landed == 0 || room >= TOGETHER.min(window / 2) {
+            true => room,
+            false => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdvertPolicy, Advice, BULK_MEMORY, Bounds, Mode, Situation};
+
+    const BOUNDS: Bounds = Bounds {
+        mode: Mode::Dynamic,
+        bulk_bytes: 16 * 1024,
+        adverts_max: 16,
+        landing_bytes: 16 * MIB,
+        ring_bytes: 512 * 1024,
+        window_bytes: 8 * MIB,
+    };
+    const MIB: usize = 1 << 20;
+
+    const QUIET: Situation = Situation {
+        is_over: false,
+        ring_holds_bytes: false,
+        is_posted: false,
+        advertised: 0,
+        landed: 0,
+        last_bytes: MIB,
+    };
+
+    /// A policy to which packets of these sizes have come, each for itself.
+    fn after(bounds: Bounds, sizes: impl IntoIterator<Item = usize>) -> AdvertPolicy {
+        let mut policy = AdvertPolicy::new(bounds);
+        sizes.into_iter().for_each(|size| policy.note_packets(size));
+        policy
+    }
+
+    #[test]
+    fn small_packets_advertise_nothing() {
+        assert_eq!(after(BOUNDS, []).advice(QUIET), Advice::Whole(0));
+        let small = std::iter::repeat_n(BOUNDS.bulk_bytes - 1, 1000);
+        assert_eq!(after(BOUNDS, small).advice(QUIET), Advice::Whole(0));
+    }
+
+    #[test]
+    fn one_bulk_packet_opens_the_window() {
+        assert_eq!(after(BOUNDS, [BOUNDS.bulk_bytes]).advice(QUIET), Advice::Whole(8));
+    }
+
+    #[test]
+    fn bulk_is_expected_until_so_many_arrivals_bring_none() {
+        let small = |count: u32| (0..count).map(|_| 100);
+        let bulk = || [MIB].into_iter();
+        assert_eq!(
+            after(BOUNDS, bulk().chain(small(BULK_MEMORY - 1))).advice(QUIET),
+            Advice::Whole(8)
+        );
+        assert_eq!(
+            after(BOUNDS, bulk().chain(small(BULK_MEMORY))).advice(QUIET),
+            Advice::Whole(0)
+        );
+        // Bulk again: the count begins anew.
+        let again = bulk()
+            .chain(small(BULK_MEMORY))
+            .chain(bulk())
+            .chain(small(BULK_MEMORY - 1));
+        assert_eq!(after(BOUNDS, again).advice(QUIET), Advice::Whole(8));
+    }
+
+    #[test]
+    fn the_window_follows_what_transfers_fill_and_what_the_peer_keeps() {
+        let policy = after(BOUNDS, [MIB]);
+        let filled = |last_bytes| policy.advice(Situation { last_bytes, ..QUIET });
+        assert_eq!(filled(MIB / 2), Advice::Whole(16));
+        assert_eq!(filled(1), Advice::Whole(16), "the peer keeps no more");
+        assert_eq!(filled(0), Advice::Whole(16));
+        assert_eq!(
+            filled(usize::MAX),
+            Advice::Whole(2),
+            "one is written while another one is read"
+        );
+        let lone = Bounds {
+            adverts_max: 1,
+            ..BOUNDS
+        };
+        assert_eq!(after(lone, [MIB]).advice(QUIET), Advice::Whole(1));
+        let none = Bounds {
+            adverts_max: 0,
+            ..BOUNDS
+        };
+        assert_eq!(after(none, [MIB]).advice(QUIET), Advice::Whole(0));
+    }
+
+    #[test]
+    fn buffers_come_together_while_there_is_more_to_read() {
+        let policy = after(BOUNDS, [MIB]);
+        let with = |advertised, landed| {
+            policy.advice(Situation {
+                advertised,
+                landed,
+                ..QUIET
+            })
+        };
+        assert_eq!(with(7, 0), Advice::Whole(1));
+        assert_eq!(with(4, 1), Advice::Whole(0), "three are not worth a wake-up");
+        assert_eq!(with(3, 1), Advice::Whole(4));
+        assert_eq!(with(8, 8), Advice::Whole(0));
+        assert_eq!(with(20, 20), Advice::Whole(0), "the window has shrunk since");
+    }
+
+    #[test]
+    fn posted_receives_take_what_the_peer_keeps_whatever_has_come() {
+        let posted = Situation {
+            is_posted: true,
+            advertised: 5,
+            ..QUIET
+        };
+        assert_eq!(after(BOUNDS, []).advice(posted), Advice::Posted(11));
+        assert_eq!(after(BOUNDS, [MIB]).advice(posted), Advice::Posted(11));
+    }
+
+    #[test]
+    fn nothing_is_advertised_behind_the_end_or_behind_bytes_in_the_ring() {
+        let policy = after(BOUNDS, [MIB]);
+        let over = Situation { is_over: true, ..QUIET };
+        let behind = Situation {
+            ring_holds_bytes: true,
+            is_posted: true,
+            ..QUIET
+        };
+        assert_eq!(policy.advice(over), Advice::Keep);
+        assert_eq!(policy.advice(behind), Advice::Keep);
+    }
+
+    #[test]
+    fn the_mode_decides_first() {
+        let indirect = Bounds {
+            mode: Mode::IndirectOnly,
+            ..BOUNDS
+        };
+        assert_eq!(after(indirect, [MIB]).advice(QUIET), Advice::Whole(0));
+        let direct = Bounds {
+            mode: Mode::DirectOnly,
+            ..BOUNDS
+        };
+        assert_eq!(
+            after(direct, []).advice(QUIET),
+            Advice::Whole(8),
+            "nothing comes before"
+        );
+    }
+
+    #[test]
+    fn few_landing_buffers_beside_a_large_ring_are_not_advertised_for_bulk() {
+        let half = Bounds {
+            landing_bytes: BOUNDS.ring_bytes / 2,
+            ..BOUNDS
+        };
+        assert_eq!(after(half, [MIB]).advice(QUIET), Advice::Whole(8));
+        let less = Bounds {
+            landing_bytes: BOUNDS.ring_bytes / 2 - 1,
+            ..BOUNDS
+        };
+        assert_eq!(after(less, [MIB]).advice(QUIET), Advice::Whole(0));
+    }
+}
