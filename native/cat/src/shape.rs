@@ -1,6 +1,6 @@
 //! What a side brings into a connection: how many buffers, how large.
 
-use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::fabric::Parameters;
 use inet_rdma_stream::{Limits, Mode};
 
@@ -86,6 +86,8 @@ impl Shape {
             landing_bytes: self.landing_bytes(),
             direct_bytes: DIRECT_BYTES,
             packet_max_bytes: packet_bytes,
+            // What has landed is written out once, whatever it says.
+            zero_copy: ZeroCopy::Always,
             busy: false,
         }
     }

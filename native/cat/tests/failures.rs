@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Settings};
+use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{ListenOptions, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_stream::{Limits, Mode};
@@ -154,6 +154,7 @@ fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<Vec<u8>>> {
         landing_bytes: 8192,
         direct_bytes: 4096,
         packet_max_bytes: 65_536,
+        zero_copy: ZeroCopy::Never,
         busy: false,
     };
     Arc::new(Connection::new(qp, LIMITS, settings, Framing::Raw).expect("a stream"))

@@ -30,6 +30,28 @@ use crate::assembly::{Assembly, Buffer, Framing};
 use crate::fabric::{FabricError, QueuePair};
 use crate::landing::LandingPool;
 
+/// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
+/// argument twice: bytes that change in between make it write past what it has allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// From a trusted peer ([`QueuePair::peer_is_trusted`]).
+    Auto,
+    /// From any peer.
+    Always,
+    /// Never: all is copied out first.
+    Never,
+}
+
+impl ZeroCopy {
+    fn holds(self, peer_is_trusted: bool) -> bool {
+        match self {
+            ZeroCopy::Auto => peer_is_trusted,
+            ZeroCopy::Always => true,
+            ZeroCopy::Never => false,
+        }
+    }
+}
+
 /// How a connection behaves; the same for its whole life.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -41,6 +63,8 @@ pub struct Settings {
     pub direct_bytes: usize,
     /// The largest packet that is accepted.
     pub packet_max_bytes: usize,
+    /// Whether what has landed is handed over as it lies.
+    pub zero_copy: ZeroCopy,
     /// Never ask for events: somebody polls all the time.
     pub busy: bool,
 }
@@ -74,6 +98,8 @@ pub struct Connection<B> {
     landing: Arc<LandingPool>,
     settings: Settings,
     ring_bytes: u32,
+    /// What has landed is handed over as it lies.
+    hands_over: bool,
     reader: Mutex<Assembly<B>>,
     core: Mutex<Core>,
     /// Tells that `core.writing` is false again.
@@ -108,6 +134,7 @@ impl<B: Buffer> Connection<B> {
         });
         let core = Core::new(stream, policy, &landing, &settings);
         Ok(Self {
+            hands_over: settings.zero_copy.holds(qp.peer_is_trusted()),
             landing,
             settings,
             ring_bytes: limits.ring_bytes,
@@ -201,5 +228,18 @@ impl<B: Buffer> Connection<B> {
     /// Whether the peer has ended its stream and all of it was read.
     pub fn is_end(&self) -> bool {
         self.core.lock().stream.is_end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ZeroCopy;
+
+    #[test]
+    fn only_a_trusted_peers_bytes_are_handed_over_as_they_lie_unless_told() {
+        assert!(ZeroCopy::Auto.holds(true));
+        assert!(!ZeroCopy::Auto.holds(false));
+        assert!(ZeroCopy::Always.holds(false));
+        assert!(!ZeroCopy::Never.holds(true));
     }
 }

@@ -114,6 +114,10 @@ pub trait QueuePair: Send + Sync {
     fn landing_window_bytes(&self) -> usize {
         usize::MAX
     }
+    /// Whether the peer could change this process's memory in other ways, too: it runs as the same user on the same host.
+    fn peer_is_trusted(&self) -> bool {
+        false
+    }
     /// Wake-ups sent to the peer, that is: events that cost a system call.
     fn wakeups_sent(&self) -> u64;
     /// Name of the fabric: "shm", "verbs".

@@ -324,6 +324,10 @@ impl QueuePair for FaultQueuePair {
         }
     }
 
+    fn peer_is_trusted(&self) -> bool {
+        self.inner.peer_is_trusted()
+    }
+
     fn wakeups_sent(&self) -> u64 {
         self.inner.wakeups_sent()
     }

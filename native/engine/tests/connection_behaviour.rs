@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::connection::{Closed, ReadEnd, ZeroCopy};
 use inet_rdma_engine::fabric::Fabric;
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
@@ -104,6 +104,23 @@ fn small_packets_share_one_transfer_and_one_buffer() {
     assert_eq!(sent.stream.direct_transfers_sent, 0);
     assert_eq!(sent.packets_sent, 200);
     assert_eq!(right.statistics().packets_received, 200);
+}
+
+#[test]
+fn bulk_of_a_peer_that_is_not_trusted_is_copied_out() {
+    let (left, right) = connected(Side {
+        zero_copy: ZeroCopy::Never,
+        ..Side::default()
+    });
+    let messages = Messages::new(2, &[65_000; 40]);
+    for body in messages.bodies() {
+        let one = Messages::of(vec![body.clone()]);
+        let received = carry(&left, &right, &one);
+        assert_eq!(contents::packets(&received), one.bodies());
+        assert!(!received.iter().any(|part| matches!(part, Received::Landed(..))));
+    }
+    let sent = left.statistics().stream;
+    assert!(sent.direct_bytes_sent > 9 * sent.indirect_bytes_sent, "{sent:?}");
 }
 
 #[test]

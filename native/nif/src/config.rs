@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use inet_rdma_engine::auto::{AutoFabric, Choice};
-use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fabric::{FabricError, Parameters};
 use inet_rdma_engine::poller::Polling;
@@ -29,6 +29,14 @@ pub enum PollingOption {
     Adaptive,
     Event,
     Busy,
+}
+
+/// The option `zero_copy`.
+#[derive(NifUnitEnum, Clone, Copy)]
+pub enum ZeroCopyOption {
+    Auto,
+    Always,
+    Never,
 }
 
 /// The option `fabric`.
@@ -60,6 +68,7 @@ pub struct Config {
     pub landing_buffers: u16,
     pub landing_bytes: u32,
     pub direct_bytes: u32,
+    pub zero_copy: ZeroCopyOption,
     pub packet_max_bytes: u32,
     pub polling: PollingOption,
     pub spin_us: u32,
@@ -103,6 +112,11 @@ impl Config {
             landing_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.packet_max_bytes as usize,
+            zero_copy: match self.zero_copy {
+                ZeroCopyOption::Auto => ZeroCopy::Auto,
+                ZeroCopyOption::Always => ZeroCopy::Always,
+                ZeroCopyOption::Never => ZeroCopy::Never,
+            },
             busy: self.polling == PollingOption::Busy,
         }
     }

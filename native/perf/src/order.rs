@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::{AutoFabric, Choice};
-use inet_rdma_engine::connection::Settings;
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
@@ -194,6 +194,7 @@ impl Order {
             landing_bytes: self.landing_buffer_bytes(),
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.size as usize,
+            zero_copy: ZeroCopy::Always,
             // Who waits looks by itself, and has promised to: see `Link`.
             busy: false,
         }

@@ -177,7 +177,7 @@ impl<B: Buffer> Connection<B> {
     /// What lies just where a posted receive wants it is handed over whatever its size.
     fn bulk_bytes(&self, core: &Core, limit: ReadLimit) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
-        if self.settings.mode == Mode::DirectOnly && is_last() {
+        if !self.hands_over || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
         match core.posted.in_use && limit.exact > 0 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Settings};
+use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
 
@@ -27,6 +27,7 @@ pub struct Side {
     pub landing_bytes: u32,
     pub direct_bytes: usize,
     pub packet_max_bytes: usize,
+    pub zero_copy: ZeroCopy,
     pub busy: bool,
     pub framing: Framing,
 }
@@ -41,6 +42,7 @@ impl Default for Side {
             landing_bytes: 69_632,
             direct_bytes: 16_384,
             packet_max_bytes: 1 << 30,
+            zero_copy: ZeroCopy::Auto,
             busy: false,
             framing: Framing::Length4,
         }
@@ -71,6 +73,7 @@ impl Side {
             landing_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes,
             packet_max_bytes: self.packet_max_bytes,
+            zero_copy: self.zero_copy,
             busy: self.busy,
         };
         Arc::new(Connection::new(qp, self.limits(), settings, self.framing).expect("a stream"))
