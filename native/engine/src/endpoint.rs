@@ -1,7 +1,7 @@
 //! Connections and listeners in the hands of polling threads.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -156,12 +156,13 @@ const EVENT: usize = 0;
 impl<B: Buffer + Send> Polled for Link<B> {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
         let qp = self.connection.queue_pair();
-        vec![qp.event_fd(), qp.liveness_fd()]
+        let mut fds = vec![qp.event_fd(), qp.liveness_fd()];
+        fds.dedup_by_key(|fd| fd.as_raw_fd());
+        fds
     }
 
     fn handle_event(&self, index: usize, spin: bool) -> Next {
-        if index == EVENT {
-            self.connection.drain_event();
+        if index == EVENT && self.connection.drain_event() {
             return self.handle_kick(spin);
         }
         let (alive, wakes) = self.connection.handle_liveness();

@@ -101,9 +101,13 @@ pub trait QueuePair: Send + Sync {
     /// Readable after an armed queue got a completion.
     fn event_fd(&self) -> BorrowedFd<'_>;
     /// Takes what made `event_fd` readable. After an event: drain, then poll, then arm; draining later could take the
-    /// event of a completion that nobody has seen.
-    fn drain_event(&self);
-    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`].
+    /// event of a completion that nobody has seen. It may take one event of several and leave `event_fd` readable.
+    ///
+    /// False: `event_fd` is [`Self::liveness_fd`] as well, and it is the connection's end that made it readable; ask with
+    /// [`Self::check_alive`].
+    fn drain_event(&self) -> bool;
+    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`]. May be
+    /// [`Self::event_fd`]: watch it once.
     fn liveness_fd(&self) -> BorrowedFd<'_>;
     /// Err once the peer has disconnected or died. What it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;

@@ -296,12 +296,13 @@ impl QueuePair for FaultQueuePair {
         self.event.as_fd()
     }
 
-    fn drain_event(&self) {
-        self.inner.drain_event();
+    fn drain_event(&self) -> bool {
+        let is_event = self.inner.drain_event();
         for fd in [self.timer.as_fd(), self.resumed.as_fd()] {
             // EAGAIN: it was another of the three.
             let _ = rustix::io::read(fd, &mut [0u8; 8]);
         }
+        is_event
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {

@@ -2,14 +2,13 @@
 //!
 //! Each side makes one sealed memory file that the peer writes: a receive queue, the ring, the landing area. Both map both
 //! files. A transfer is a copy into the peer's memory and an entry in its receive queue; no system call, unless the
-//! peer sleeps and wants its doorbell rung. The processes meet over a Unix socket, which then stays open to show the
-//! death of either at once.
+//! peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
+//! wake-ups, and its end-of-file shows the death of either process at once.
 //!
 //! All unsafe code of the fabric is in `mapping` (what may be accessed), `memory` (as what) and one system call in
 //! `rendezvous`.
 
 mod connect;
-mod doorbell;
 mod layout;
 mod listener;
 mod mapping;

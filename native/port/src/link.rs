@@ -121,9 +121,15 @@ impl Link {
         }
     }
 
+    /// The event fd, and the liveness fd where it is another.
+    fn watched_fds(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let liveness_fd = (self.liveness_fd != self.event_fd).then_some(self.liveness_fd);
+        std::iter::once(self.event_fd).chain(liveness_fd)
+    }
+
     /// The VM knows the port as the link to its node: packets may be given to it. Before that they would be lost.
     pub fn start(&mut self, port: Port) -> bool {
-        for fd in [self.event_fd, self.liveness_fd] {
+        for fd in self.watched_fds() {
             links::keep(fd, &self.carried.connection);
             if !port.watch(fd) {
                 links::forget(fd);
@@ -244,10 +250,9 @@ impl Link {
 
     /// One of the descriptors is readable.
     pub fn handle_event(&mut self, port: Port, fd: RawFd) -> Fate {
-        if fd == self.liveness_fd {
+        let is_event = fd == self.event_fd && self.carried.connection.drain_event();
+        if !is_event {
             let _wakes = self.carried.connection.handle_liveness();
-        } else {
-            self.carried.connection.drain_event();
         }
         self.look(port)
     }
@@ -386,7 +391,7 @@ impl Link {
     /// Ends the connection in order. The peer reads what was sent, then the end.
     pub fn close(&mut self, port: Port) {
         let _nobody_waits = self.carried.connection.close();
-        for fd in [self.event_fd, self.liveness_fd] {
+        for fd in self.watched_fds() {
             port.unwatch(fd);
         }
     }

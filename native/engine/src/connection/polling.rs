@@ -30,10 +30,13 @@ impl<B: Buffer> Connection<B> {
         wakes
     }
 
-    /// The event fd was readable.
-    pub fn drain_event(&self) {
-        self.qp.drain_event();
-        self.tally.wakeups_received.fetch_add(1, Ordering::Relaxed);
+    /// The event fd was readable. False: with the connection's end; call [`Self::handle_liveness`].
+    pub fn drain_event(&self) -> bool {
+        let is_event = self.qp.drain_event();
+        if is_event {
+            self.tally.wakeups_received.fetch_add(1, Ordering::Relaxed);
+        }
+        is_event
     }
 
     /// A polling thread looks once. True: it pays to [`Self::poll`] on for a while; else an event has been asked for.

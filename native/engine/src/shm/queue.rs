@@ -29,11 +29,11 @@ pub(crate) struct QueueHeader {
     /// out; the producer loads it with Acquire before it writes an entry again. So the copies happen before the
     /// overwriting. The producer looks only when the value that it remembers says that the queue is full.
     head: Apart<AtomicU64>,
-    /// 1: the consumer is about to sleep and wants its doorbell rung. Orders nothing by itself (all accesses are
+    /// 1: the consumer is about to sleep and wants to be woken. Orders nothing by itself (all accesses are
     /// Relaxed); the SeqCst fences on both sides do: the consumer stores 1, fences, looks at the stamp; the producer
     /// stores the stamp, fences, looks here. In the single order of the two fences one comes first, so either the
     /// consumer sees the entry or the producer sees the 1. The producer
-    /// that turns it from 1 to 0 has taken the duty to ring.
+    /// that turns it from 1 to 0 has taken the duty to wake it.
     armed: Apart<AtomicU32>,
 }
 
@@ -136,7 +136,7 @@ impl Producer {
         }
     }
 
-    /// Puts an item at the end. Ok(true): the consumer sleeps, ring its doorbell.
+    /// Puts an item at the end. Ok(true): the consumer sleeps, wake it.
     pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, PushError> {
         let entry = self.next_entry(queue)?;
         match item {
@@ -279,8 +279,8 @@ impl Consumer {
         queue.header.head.0.store(next, Ordering::Release);
     }
 
-    /// Asks the producer to ring at the next push. False: there is an entry already, nothing is armed. The doorbell may
-    /// then have been rung all the same, if the producer was just about to.
+    /// Asks the producer for a wake-up at the next push. False: there is an entry already, nothing is armed. A wake-up may
+    /// then come all the same, if the producer was just about to send it.
     pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
         queue.header.armed.0.store(1, Ordering::Relaxed);
         // Pairs with the fence in `Producer::push`; see `QueueHeader::armed`.
@@ -292,7 +292,7 @@ impl Consumer {
         ready.map(|ready| !ready)
     }
 
-    /// Asks no more to be rung. The producer may have been about to.
+    /// Asks for no wake-up any more. The producer may have been about to send one.
     pub(crate) fn disarm(queue: Queue<'_>) {
         queue.header.armed.0.store(0, Ordering::Relaxed);
     }

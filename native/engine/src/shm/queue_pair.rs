@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 
-use super::doorbell::{OwnDoorbell, PeerDoorbell};
 use super::layout::{Layout, REGION_KEY};
 use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
@@ -19,7 +18,6 @@ use crate::primitive::{Mutex, lock};
 pub(super) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
-    doorbell: OwnDoorbell,
     hello: Hello,
 }
 
@@ -31,14 +29,13 @@ impl OwnSide {
         Ok(OwnSide {
             file,
             memory,
-            doorbell: OwnDoorbell::create()?,
             hello: hello_of(parameters)?,
         })
     }
 
     /// Sends this side's greeting.
     pub(super) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd(), self.doorbell.as_fd())
+        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd())
     }
 
     /// Joins both sides; both greetings are through. Closes the memory files: the mappings keep the memory.
@@ -47,7 +44,6 @@ impl OwnSide {
         let producer = Producer::new(peer.memory.slots());
         ShmQueuePair {
             socket,
-            own_doorbell: self.doorbell,
             own_memory: self.memory,
             exposed,
             peer,
@@ -81,7 +77,6 @@ pub(super) fn hello_of(parameters: &Parameters) -> Result<Hello, FabricError> {
 pub(super) struct PeerSide {
     hello: Hello,
     memory: PeerMemory,
-    doorbell: PeerDoorbell,
 }
 
 impl PeerSide {
@@ -91,7 +86,6 @@ impl PeerSide {
         Ok(PeerSide {
             hello: greeting.hello,
             memory,
-            doorbell: greeting.doorbell,
         })
     }
 }
@@ -100,10 +94,9 @@ impl PeerSide {
 /// bench/results/tuning/landing-window).
 const LANDING_WINDOW_BYTES: usize = 1 << 20;
 
-/// A queue pair in shared memory. Holds three file descriptors: the socket and the two doorbells.
+/// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.
 pub(super) struct ShmQueuePair {
     socket: OwnedFd,
-    own_doorbell: OwnDoorbell,
     own_memory: Arc<ExposedMemory>,
     /// `own_memory` once more, as others see it.
     exposed: Arc<dyn Memory>,
@@ -126,9 +119,8 @@ impl ShmQueuePair {
         match pushed {
             Ok(false) => Ok(()),
             Ok(true) => {
-                self.peer.doorbell.ring();
                 self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                rendezvous::wake(self.socket.as_fd())
             }
             Err(PushError::Full) => Err(FabricError::QueueFull),
             Err(PushError::Head { said }) => Err(FabricError::PeerMisbehaved(format!(
@@ -212,11 +204,11 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.own_doorbell.as_fd()
+        self.socket.as_fd()
     }
 
-    fn drain_event(&self) {
-        self.own_doorbell.drain();
+    fn drain_event(&self) -> bool {
+        rendezvous::take_wakeup(self.socket.as_fd())
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {

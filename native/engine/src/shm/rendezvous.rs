@@ -1,22 +1,22 @@
 //! How two processes meet: a Unix socket in the abstract namespace, one greeting each way.
 //!
-//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it two file
-//! descriptors, the sender's memory and its doorbell. A listener that refuses answers with one byte that says why, or,
-//! to another version, with its bare hello, so that both sides can name both versions. The socket then stays open and
-//! silent: its end-of-file is the end of the connection.
+//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it one file
+//! descriptor, the sender's memory. A listener that refuses answers with one byte that says why, or, to another version,
+//! with its bare hello, so that both sides can name both versions. The socket then stays open: each message on it is a
+//! wake-up, and its end-of-file is the end of the connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use inet_rdma_stream::{HELLO_BYTES, Hello};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::doorbell::PeerDoorbell;
 use super::mapping::{SealedFile, system};
 use crate::fabric::FabricError;
 
@@ -30,7 +30,6 @@ pub(super) const REFUSED_GREETING: u8 = 2;
 pub(super) struct Greeting {
     pub(super) hello: Hello,
     pub(super) memory: SealedFile,
-    pub(super) doorbell: PeerDoorbell,
 }
 
 /// The name that a port has in the abstract namespace.
@@ -88,15 +87,10 @@ fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
 }
 
 /// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
-pub(super) fn send_greeting(
-    socket: BorrowedFd<'_>,
-    hello: &Hello,
-    memory: BorrowedFd<'_>,
-    doorbell: BorrowedFd<'_>,
-) -> Result<(), FabricError> {
+pub(super) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: BorrowedFd<'_>) -> Result<(), FabricError> {
     let bytes = hello.emit();
-    let descriptors = [memory, doorbell];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let descriptors = [memory];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -122,9 +116,9 @@ pub(super) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
 pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Option<Greeting>, FabricError> {
     // One byte more than a hello, so that a longer message is seen to be longer.
     let mut bytes = [0; HELLO_BYTES + 1];
-    let mut descriptors = Vec::with_capacity(2);
+    let mut descriptors = Vec::with_capacity(1);
     let received = {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
@@ -154,27 +148,46 @@ pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     }
     let hello = Hello::parse(bytes.get(..received.bytes).unwrap_or(&bytes))?;
     let complete = !received.flags.contains(ReturnFlags::CTRUNC);
-    match <[OwnedFd; 2]>::try_from(descriptors) {
-        Ok([memory, doorbell]) if complete => Ok(Some(Greeting {
+    match <[OwnedFd; 1]>::try_from(descriptors) {
+        Ok([memory]) if complete => Ok(Some(Greeting {
             hello,
             memory: SealedFile::verify(memory)?,
-            doorbell: PeerDoorbell::verify(doorbell)?,
         })),
         _ => Err(FabricError::PeerMisbehaved(
-            "its greeting came without exactly a memory and a doorbell".to_owned(),
+            "its greeting came without exactly one memory".to_owned(),
         )),
     }
 }
 
-/// What the silent socket says of the connection.
+/// Wakes the peer. Never blocks, whatever the peer does: the kernel takes MSG_DONTWAIT from this call, where it would take
+/// O_NONBLOCK of an event from a description that both processes share, and either may clear that flag at any time.
+pub(super) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+    loop {
+        return match rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            // AGAIN: the peer has not taken earlier wake-ups, so its end is readable.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            // The peer's end is `check_alive`'s to say.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(errno) => Err(system("waking the peer", errno)),
+        };
+    }
+}
+
+/// Takes one wake-up, if one is there; further ones keep the socket readable. False: the peer's end has come, or an
+/// empty message, which no honest peer sends.
+pub(super) fn take_wakeup(socket: BorrowedFd<'_>) -> bool {
+    // What a longer message says is cut off, and descriptors that it brings are never installed.
+    let taken = rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT);
+    !matches!(taken, Ok((_, 0)) | Err(Errno::CONNRESET))
+}
+
+/// Fails once the peer has closed its end, also while wake-ups are there that nobody has taken.
 pub(super) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-    let mut byte = [0u8; 1];
-    match rustix::net::recv(socket.as_fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((_, 0)) | Err(Errno::CONNRESET) => Err(FabricError::PeerGone),
-        Ok(_) => Err(FabricError::PeerMisbehaved(
-            "it spoke on a socket that must stay silent".to_owned(),
-        )),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)], Some(&now)) {
+        Ok(0) | Err(Errno::INTR) => Ok(()),
+        Ok(_) => Err(FabricError::PeerGone),
         Err(errno) => Err(system("looking after the peer", errno)),
     }
 }

@@ -131,8 +131,9 @@ impl QueuePair for VerbsQueuePair {
         self.parts.channel.as_fd()
     }
 
-    fn drain_event(&self) {
+    fn drain_event(&self) -> bool {
         self.parts.channel.drain();
+        true
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{HELLO_BYTES, Hello, PROTOCOL_VERSION, WireError};
-use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::raw::*;
@@ -32,8 +31,8 @@ fn greet(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> (FabricError, Vec<u8>)
     (error, answer)
 }
 
-fn greet_with(memory: &impl AsFd, doorbell: &impl AsFd) -> String {
-    match greet(&hello().emit(), &[memory.as_fd(), doorbell.as_fd()]).0 {
+fn greet_with(memory: &impl AsFd) -> String {
+    match greet(&hello().emit(), &[memory.as_fd()]).0 {
         FabricError::PeerMisbehaved(how) => how,
         other => panic!("{other}"),
     }
@@ -43,29 +42,21 @@ fn good_memory() -> std::os::fd::OwnedFd {
     memory(FILE_BYTES, SEALS)
 }
 
-fn good_doorbell() -> std::os::fd::OwnedFd {
-    doorbell(EventfdFlags::NONBLOCK)
-}
-
 #[test]
 fn a_right_greeting_is_accepted() {
     let mut listener = support::listen(&ShmFabric, parameters());
     let caller = call(listener.port());
-    say(
-        &caller,
-        &hello().emit(),
-        &[good_memory().as_fd(), good_doorbell().as_fd()],
-    );
+    say(&caller, &hello().emit(), &[good_memory().as_fd()]);
     let end = accept(&mut *listener).expect("the other tests of this file change one thing each");
     assert_eq!(end.remote_hello(), &hello());
     let (answer, came) = hear(&caller);
     assert_eq!(Hello::parse(&answer).expect("a hello").ring_bytes, 40_000);
-    assert_eq!(came.len(), 2);
+    assert_eq!(came.len(), 1);
 }
 
 #[test]
 fn garbage_is_refused() {
-    let (error, _) = greet(&[0xa5; HELLO_BYTES], &[good_memory().as_fd(), good_doorbell().as_fd()]);
+    let (error, _) = greet(&[0xa5; HELLO_BYTES], &[good_memory().as_fd()]);
     assert!(matches!(error, FabricError::Hello(WireError::Magic)), "{error}");
     let (error, _) = greet(b"GET / HTTP/1.1\r\n\r\n", &[]);
     assert!(matches!(error, FabricError::Hello(_)), "{error}");
@@ -81,7 +72,7 @@ fn a_hello_of_another_length_is_refused() {
     let hello = hello().emit();
     let longer = [&hello[..], &[0; 90]].concat();
     for bytes in [&hello[..HELLO_BYTES - 1], &hello[..12], &longer] {
-        let (error, _) = greet(bytes, &[good_memory().as_fd(), good_doorbell().as_fd()]);
+        let (error, _) = greet(bytes, &[good_memory().as_fd()]);
         assert!(matches!(error, FabricError::Hello(WireError::Length { .. })), "{error}");
     }
 }
@@ -90,7 +81,7 @@ fn a_hello_of_another_length_is_refused() {
 fn another_version_is_told_ours() {
     let mut bytes = hello().emit();
     bytes[8..10].copy_from_slice(&999u16.to_le_bytes());
-    let (error, answer) = greet(&bytes, &[good_memory().as_fd(), good_doorbell().as_fd()]);
+    let (error, answer) = greet(&bytes, &[good_memory().as_fd()]);
     assert!(
         matches!(error, FabricError::Hello(WireError::Version { theirs: 999 })),
         "{error}"
@@ -136,16 +127,15 @@ fn impossible_limits_are_refused() {
         },
     ];
     for hello in wrong {
-        let (error, _) = greet(&hello.emit(), &[good_memory().as_fd(), good_doorbell().as_fd()]);
+        let (error, _) = greet(&hello.emit(), &[good_memory().as_fd()]);
         assert!(matches!(error, FabricError::PeerMisbehaved(_)), "{hello:?}: {error}");
     }
 }
 
 #[test]
 fn a_wrong_number_of_descriptors_is_refused() {
-    let (memory, doorbell) = (good_memory(), good_doorbell());
-    let (memory, doorbell) = (memory.as_fd(), doorbell.as_fd());
-    for descriptors in [&[][..], &[memory], &[memory, doorbell, doorbell], &[memory; 8]] {
+    let memory = good_memory();
+    for descriptors in [&[][..], &[memory.as_fd(); 2], &[memory.as_fd(); 8]] {
         let (error, _) = greet(&hello().emit(), descriptors);
         assert!(matches!(error, FabricError::PeerMisbehaved(_)), "{error}");
     }
@@ -177,14 +167,12 @@ fn memory_that_can_shrink_is_refused() {
         SealFlags::GROW,
         SealFlags::SHRINK | SealFlags::GROW,
     ] {
-        assert!(
-            greet_with(&memory(FILE_BYTES, seals), &good_doorbell()).contains("sealed"),
-            "{seals:?}"
-        );
+        assert!(greet_with(&memory(FILE_BYTES, seals)).contains("sealed"), "{seals:?}");
     }
     let file = tempfile();
-    assert!(greet_with(&file, &good_doorbell()).contains("sealed"));
-    assert!(greet_with(&good_doorbell(), &good_doorbell()).contains("sealed"));
+    assert!(greet_with(&file).contains("sealed"));
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an event");
+    assert!(greet_with(&event).contains("sealed"));
 }
 
 /// A file of the file system, which has no seals.
@@ -195,17 +183,14 @@ fn tempfile() -> std::fs::File {
 #[test]
 fn memory_of_a_wrong_size_is_refused() {
     for bytes in [0, 1, 11 * 4_096 - 1, 11 * 4_096 + 1, FILE_BYTES - 1, 1 << 40] {
-        assert!(
-            greet_with(&memory(bytes, SEALS), &good_doorbell()).contains("bytes"),
-            "{bytes}"
-        );
+        assert!(greet_with(&memory(bytes, SEALS)).contains("bytes"), "{bytes}");
     }
 }
 
 #[test]
 fn memory_that_cannot_be_written_is_refused() {
     let sealed = memory(FILE_BYTES, SEALS | SealFlags::WRITE);
-    assert!(greet_with(&sealed, &good_doorbell()).contains("cannot be written"));
+    assert!(greet_with(&sealed).contains("cannot be written"));
 }
 
 #[test]
@@ -217,17 +202,9 @@ fn memory_on_huge_pages_is_refused() {
         Ok(fd)
     });
     match huge {
-        Ok(huge) => assert!(greet_with(&huge, &good_doorbell()).contains("ordinary pages")),
+        Ok(huge) => assert!(greet_with(&huge).contains("ordinary pages")),
         Err(errno) => println!("skipped: this kernel makes no memory file on huge pages: {errno}"),
     }
-}
-
-#[test]
-fn a_doorbell_that_could_block_is_refused() {
-    assert!(greet_with(&good_memory(), &doorbell(EventfdFlags::empty())).contains("doorbell"));
-    let (_reader, writer) = std::io::pipe().expect("a pipe");
-    assert!(greet_with(&good_memory(), &writer).contains("doorbell"));
-    assert!(greet_with(&good_memory(), &good_memory()).contains("doorbell"));
 }
 
 #[test]

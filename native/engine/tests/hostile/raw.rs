@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_stream::{Hello, RemoteAddress};
-use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
@@ -25,6 +24,8 @@ pub const RING_BYTES: u32 = 40_000;
 pub const FILE_BYTES: u64 = (1 + 10 + 3) * 4_096;
 /// Offset of the consumer's head in the queue header.
 pub const HEAD: usize = 0;
+/// Offset of the word that says that the consumer wants to be woken.
+pub const ARMED: usize = 128;
 /// Offset of the first entry.
 pub const ENTRIES: usize = 256;
 
@@ -48,10 +49,6 @@ pub fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     rustix::fs::ftruncate(&fd, bytes).expect("its size");
     rustix::fs::fcntl_add_seals(&fd, seals).expect("its seals");
     fd
-}
-
-pub fn doorbell(flags: EventfdFlags) -> OwnedFd {
-    rustix::event::eventfd(0, flags | EventfdFlags::CLOEXEC).expect("an event")
 }
 
 pub fn address(port: u16) -> SocketAddrUnix {

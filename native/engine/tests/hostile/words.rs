@@ -1,11 +1,11 @@
 //! Peers that greet rightly and then write what they like into the memory that they share.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use inet_rdma_engine::fabric::{Completion, FabricError, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
-use rustix::event::EventfdFlags;
 
 use crate::raw::*;
 use crate::support::{self, BOUND, NOTICE, accept, parameters, readable_within};
@@ -24,11 +24,7 @@ fn hostile() -> Hostile {
     let mut listener = support::listen(&ShmFabric, parameters());
     let socket = call(listener.port());
     let own = memory(FILE_BYTES, SEALS);
-    say(
-        &socket,
-        &hello().emit(),
-        &[own.as_fd(), doorbell(EventfdFlags::NONBLOCK).as_fd()],
-    );
+    say(&socket, &hello().emit(), &[own.as_fd()]);
     let honest = accept(&mut *listener).expect("a right greeting");
     let (_, came) = hear(&socket);
     Hostile {
@@ -150,13 +146,53 @@ fn targets_outside_of_the_peers_file_are_refused() {
         .expect("the last four bytes");
 }
 
+/// Whatever a peer says on the socket is a wake-up: a look for nothing.
 #[test]
-fn a_peer_that_talks_on_the_socket_is_noticed() {
+fn words_on_the_socket_are_wake_ups_and_no_more() {
     let hostile = hostile();
-    hostile.honest.check_alive().expect("silence");
-    say(&hostile.socket, b"hello again", &[]);
-    assert!(readable_within(hostile.honest.liveness_fd(), BOUND));
-    misbehaved(hostile.honest.check_alive(), "chatter");
+    say(&hostile.socket, b"hello again", &[hostile.socket.as_fd()]);
+    say(&hostile.socket, b"", &[]);
+    for _ in 0..2 {
+        assert!(readable_within(hostile.honest.event_fd(), BOUND));
+        hostile.honest.drain_event();
+    }
+    assert!(!readable_within(hostile.honest.event_fd(), Duration::ZERO));
+    hostile.honest.check_alive().expect("words do not end it");
+    let Hostile { socket, honest, .. } = hostile;
+    say(&socket, b"not taken before the end", &[]);
+    drop(socket);
+    assert!(matches!(honest.check_alive(), Err(FabricError::PeerGone)));
+    assert!(honest.drain_event(), "the wake-up comes first");
+    assert!(!honest.drain_event());
+}
+
+/// The hostile side shares every description that it can share, makes them block, and takes no wake-up.
+#[test]
+fn a_peer_that_takes_no_wake_up_blocks_nobody() {
+    const POSTS: usize = 5_000;
+    let Hostile {
+        socket, own, honest, ..
+    } = hostile();
+    rustix::fs::fcntl_setfl(&socket, rustix::fs::OFlags::empty()).expect("a socket");
+    let own = own.addresses();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let own = Words::again(own);
+        for posted in 1..=POSTS {
+            own.set(ARMED, 1);
+            honest.post_control(&[1; CONTROL_BYTES]).expect("a free slot");
+            own.set(HEAD, posted as u64);
+        }
+        done.send(honest.wakeups_sent())
+    });
+    let wakeups = is_done.recv_timeout(BOUND).expect("a post that never returns");
+    assert_eq!(wakeups, POSTS as u64);
+    // More than the socket holds, so the kernel refused some of them.
+    let mut held = 0;
+    while let Ok((_, 1..)) = rustix::net::recv(&socket, &mut [0u8; 1], rustix::net::RecvFlags::DONTWAIT) {
+        held += 1;
+    }
+    assert!((1..POSTS).contains(&held), "{held}");
 }
 
 /// All of the shared memory is noise that goes on changing, from another thread, while the honest end works on.

@@ -67,7 +67,7 @@ impl Bell {
 struct Line {
     held: Held,
     producer: Mutex<Producer>,
-    /// The consumer's doorbell.
+    /// What the consumer sleeps on.
     bell: Bell,
     /// Stands for the credits of the stream protocol, by which a sender learns of free slots. None: it never waits.
     room: Option<Bell>,
