@@ -267,6 +267,15 @@ pub enum FabricError {
         /// RLIMIT_MEMLOCK in words.
         limit: String,
     },
+    /// The system does not commit so much memory.
+    #[error(
+        "cannot reserve {bytes} bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise \
+         vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)"
+    )]
+    SharedMemory {
+        /// What was to be reserved.
+        bytes: u64,
+    },
     /// The device holds less than the options ask for; in words, with the option.
     #[error("{0}")]
     DeviceLimit(String),

@@ -36,7 +36,9 @@ pub fn fabric_error<'a>(env: Env<'a>, error: &FabricError) -> Term<'a> {
         FabricError::QueueFull => atoms::enobufs().encode(env),
         FabricError::NoRoute(why) => (atoms::no_route(), why).encode(env),
         FabricError::Rejected(why) => (atoms::rejected(), why).encode(env),
-        FabricError::LockedMemory { .. } => (atoms::no_memory(), error.to_string()).encode(env),
+        FabricError::LockedMemory { .. } | FabricError::SharedMemory { .. } => {
+            (atoms::no_memory(), error.to_string()).encode(env)
+        }
         FabricError::System { doing, error } => (atoms::system(), doing, error.to_string()).encode(env),
         other => (atoms::fabric(), other.to_string()).encode(env),
     }

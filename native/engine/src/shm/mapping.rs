@@ -3,11 +3,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fabric::FabricError;
+
+#[cfg(test)]
+mod tests;
 
 /// What `fstatfs` says of a memory file on ordinary pages. One on huge pages says something else and is refused: touching
 /// it raises SIGBUS when the machine's pool of huge pages is empty.
@@ -20,7 +23,9 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// * The file is a memfd on ordinary pages, of `bytes` bytes.
 /// * It carries the seals SHRINK, GROW and SEAL, so its size stays `bytes` and the seals stay.
 ///
-/// Together: no process can make an access to a mapping of it fail, whatever it does to the file.
+/// Together: an access to a mapping of it fails only where the kernel has no page for it. That is the OOM killer's case,
+/// unless the kernel limits what it commits ([`is_commit_limited`]): then it is SIGBUS, so [`SealedFile::create`] reserves
+/// all pages there.
 #[derive(Debug)]
 pub(super) struct SealedFile {
     fd: OwnedFd,
@@ -30,16 +35,20 @@ pub(super) struct SealedFile {
 impl SealedFile {
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-    /// A new file of zeros. Costs no memory until pages are touched.
+    /// A new file of zeros. Costs no memory until pages are touched, unless the kernel limits what it commits.
     pub(super) fn create(bytes: usize) -> Result<SealedFile, FabricError> {
+        SealedFile::create_reserved(bytes, is_commit_limited())
+    }
+
+    fn create_reserved(bytes: usize, reserved: bool) -> Result<SealedFile, FabricError> {
         let bytes = bytes as u64;
-        let create = || -> rustix::io::Result<OwnedFd> {
-            let fd = rustix::fs::memfd_create("inet_rdma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-            rustix::fs::ftruncate(&fd, bytes)?;
-            rustix::fs::fcntl_add_seals(&fd, Self::SEALS)?;
-            Ok(fd)
-        };
-        let fd = create().map_err(|errno| system("creating the memory of a connection", errno))?;
+        let refused = |errno| system("creating the memory of a connection", errno);
+        let fd = rustix::fs::memfd_create("inet_rdma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(refused)?;
+        rustix::fs::ftruncate(&fd, bytes).map_err(refused)?;
+        if reserved {
+            reserve(fd.as_fd(), bytes)?;
+        }
+        rustix::fs::fcntl_add_seals(&fd, Self::SEALS).map_err(refused)?;
         Ok(SealedFile { fd, bytes })
     }
 
@@ -71,6 +80,24 @@ impl SealedFile {
 impl AsFd for SealedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Whether the kernel refuses a page that it has not committed (`vm.overcommit_memory=2`). It commits the pages of a memory
+/// file one by one, at the first touch, and answers a refusal with SIGBUS. In the other modes no single page is refused.
+fn is_commit_limited() -> bool {
+    std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
+}
+
+/// Takes all pages of the file from the kernel.
+fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
+    loop {
+        return match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::NOSPC | Errno::NOMEM) => Err(FabricError::SharedMemory { bytes }),
+            Err(errno) => Err(system("reserving the memory of a connection", errno)),
+        };
     }
 }
 
