@@ -43,7 +43,7 @@ impl SealedFile {
     fn create_reserved(bytes: usize, reserved: bool) -> Result<SealedFile, FabricError> {
         let bytes = bytes as u64;
         let refused = |errno| system("creating the memory of a connection", errno);
-        let fd = rustix::fs::memfd_create("inet_rdma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(refused)?;
+        let fd = memory_file().map_err(refused)?;
         rustix::fs::ftruncate(&fd, bytes).map_err(refused)?;
         if reserved {
             reserve(fd.as_fd(), bytes)?;
@@ -80,6 +80,16 @@ impl SealedFile {
 impl AsFd for SealedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// A new memory file that can never be executed: `vm.memfd_noexec=2` refuses any other. Kernels before 6.3 do not know
+/// the flag.
+fn memory_file() -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create("inet_rdma", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create("inet_rdma", flags),
+        created => created,
     }
 }
 

@@ -39,3 +39,15 @@ fn a_refused_reservation_says_what_to_do() {
     );
     assert!(error.to_string().contains("vm.overcommit_ratio"), "{error}");
 }
+
+#[test]
+fn a_memory_file_can_never_be_executed() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+    if matches!(rustix::fs::memfd_create("probe", flags), Err(Errno::INVAL)) {
+        return println!("skipped: this kernel does not know MFD_NOEXEC_SEAL");
+    }
+    let file = SealedFile::create(BYTES).expect("memory");
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&file).expect("its mode").st_mode);
+    assert!(!mode.intersects(Mode::XUSR | Mode::XGRP | Mode::XOTH), "{mode:?}");
+    assert!(rustix::fs::fchmod(&file, mode | Mode::XUSR).is_err(), "sealed");
+}
