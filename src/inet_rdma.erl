@@ -1,9 +1,9 @@
 %% Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
 %%
-%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N} and
-%% {packet, raw | 4}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
-%% mode), enobufs (so many are posted already), too_late (cancel/2), not_owner, econnrefused (nobody listens), etimedout
-%% (connect), eaddrinuse, peer_gone (its process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours},
+%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N},
+%% {packet, raw | 4}, binary and {nodelay, Boolean}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
+%% mode), enobufs (so many are posted already), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody listens),
+%% etimedout (connect_timeout_ms), eaddrinuse, peer_gone (its process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours},
 %% {version_mismatch, Theirs, Ours}, {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there),
 %% {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key}, {bad_option, Key,
 %% Value, Expected}, and inet's for names that do not resolve.
@@ -16,13 +16,10 @@
 -export([is_local/1, format_error/1, doctor/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
+%% Every message of the socket copies this term: all else that is known of it is kept by the native side.
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
-    id :: pos_integer(),
-    %% The listener's port, of either side.
-    port :: inet:port_number(),
-    role :: connected | accepted,
-    config :: inet_rdma_options:config()
+    id :: pos_integer()
 }).
 
 -record(inet_rdma_listener, {
@@ -30,14 +27,23 @@
     id :: pos_integer(),
     port :: inet:port_number(),
     config :: inet_rdma_options:config(),
-    socket_options :: [{active | packet, term()}]
+    socket_options :: inet_rdma_socket_options:options()
+}).
+
+%% What the native side keeps of a socket.
+-record(details, {
+    %% The listener's port, of either side.
+    port :: inet:port_number(),
+    role :: connected | accepted,
+    config :: inet_rdma_options:config()
 }).
 
 -opaque socket() :: #inet_rdma_socket{}.
 -opaque listener() :: #inet_rdma_listener{}.
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
--type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {atom(), term()}.
+-type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {nodelay, boolean()} | binary |
+                  {atom(), term()}.
 -type reason() :: term().
 -type info() :: #{atom() => term()}.
 
@@ -69,24 +75,33 @@ accept(#inet_rdma_listener{} = Listener, Timeout) ->
 accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = Config} = Listener, Deadline) ->
     case inet_rdma_nif:accept(Ref, Config) of
         {ok, Conn, ConnId} ->
-            Socket = #inet_rdma_socket{conn = Conn, id = ConnId, port = Port, role = accepted, config = Config},
-            opened(Socket, Listener#inet_rdma_listener.socket_options);
+            flush(Id, acceptable),
+            opened(#inet_rdma_socket{conn = Conn, id = ConnId}, #details{port = Port, role = accepted, config = Config},
+                   Listener#inet_rdma_listener.socket_options);
         empty ->
             receive
                 {'$inet_rdma', Id, acceptable} -> accept_until(Listener, Deadline)
             after left(Deadline) ->
+                ok = inet_rdma_nif:stop_accepting(Ref),
+                flush(Id, acceptable),
                 {error, timeout}
             end;
         Error ->
+            flush(Id, acceptable),
             Error
     end.
+
+%% Takes a wake that nobody waits for out of the message queue.
+flush(Id, What) ->
+    receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
 
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()]) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options) ->
     connect(Host, Port, Options, infinity).
 
-%% Gives up after Timeout or the option connect_timeout_ms, whichever is shorter. The caller owns the socket.
+%% Gives up with timeout after Timeout, or with etimedout after the option connect_timeout_ms, whichever is shorter. The
+%% caller owns the socket.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
@@ -97,27 +112,28 @@ connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 6
 
 connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
     Limit = maps:get(connect_timeout_ms, Config),
-    Bound = min(Limit, max(1, finite(Timeout, Limit))),
+    %% A number is less than any atom: infinity.
+    Bound = min(Limit, max(1, Timeout)),
     Address = list_to_binary(inet:ntoa(Ip)),
     case inet_rdma_nif:connect(maps:get(fabric, Config), Address, Port, 0, Bound, Config) of
         {ok, Attempt, Id} ->
             %% The message comes once, whatever the outcome, and what waits for the peer keeps to Bound: no `after` here, so no
             %% message is left behind.
             receive {'$inet_rdma', Id, connected} -> ok end,
-            connected(inet_rdma_nif:stream(Attempt), Id, Port, Config, SocketOptions);
+            case inet_rdma_nif:stream(Attempt) of
+                {ok, Conn} ->
+                    opened(#inet_rdma_socket{conn = Conn, id = Id},
+                           #details{port = Port, role = connected, config = Config}, SocketOptions);
+                {error, etimedout} when Timeout =< Limit ->
+                    {error, timeout};
+                Error ->
+                    Error
+            end;
         Error ->
             Error
     end;
 connect_to(_Ip, _Port, Error, _Timeout) ->
     Error.
-
-connected({ok, Conn}, Id, Port, Config, SocketOptions) ->
-    opened(#inet_rdma_socket{conn = Conn, id = Id, port = Port, role = connected, config = Config}, SocketOptions);
-connected(Error, _Id, _Port, _Config, _SocketOptions) ->
-    Error.
-
-finite(infinity, Limit) -> Limit;
-finite(Timeout, _Limit) -> Timeout.
 
 %% A reason in words, where it has some.
 -spec format_error(reason()) -> string().
@@ -149,35 +165,58 @@ own_addresses() ->
         {error, _} -> []
     end.
 
-%% Only the owner may do so. In active mode messages that are under way still reach the old owner.
--spec controlling_process(socket(), pid()) -> ok | {error, reason()}.
+%% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before
+%% all that arrive later. {error, badarg}: Pid is no living process of this node, and the caller stays the owner.
+-spec controlling_process(socket(), pid()) -> ok | {error, not_owner | closed | badarg}.
 controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pid) ->
     case inet_rdma_nif:owner(Conn) of
-        Owner when Owner =:= self() ->
-            Active = inet_rdma_nif:active_left(Conn),
-            ok = inet_rdma_nif:active(Conn, Socket, 0),
-            ok = inet_rdma_nif:own(Conn, Pid),
-            set_active(Socket, Active);
-        closed ->
-            {error, closed};
-        _ ->
-            {error, not_owner}
+        closed -> {error, closed};
+        Pid -> ok;
+        Owner when Owner =/= self() -> {error, not_owner};
+        _ when node(Pid) =/= node() -> {error, badarg};
+        _ -> give(Socket, Pid)
+    end.
+
+%% Passive meanwhile, so that what arrives stays behind what is forwarded.
+give(#inet_rdma_socket{conn = Conn} = Socket, Pid) ->
+    Active = inet_rdma_nif:active_left(Conn),
+    _ = inet_rdma_nif:active(Conn, Socket, passive),
+    case inet_rdma_nif:own(Conn, Pid) of
+        ok ->
+            forward(Socket, Pid),
+            activate(Socket, Active);
+        Error ->
+            _ = activate(Socket, Active),
+            Error
+    end.
+
+%% A socket that was passive stays as it is: the new owner may have switched it already.
+activate(_Socket, passive) -> ok;
+activate(#inet_rdma_socket{conn = Conn} = Socket, Active) -> inet_rdma_nif:active(Conn, Socket, Active).
+
+forward(Socket, Pid) ->
+    receive
+        {inet_rdma, Socket, _} = Message -> Pid ! Message, forward(Socket, Pid);
+        {inet_rdma_passive, Socket} = Message -> Pid ! Message, forward(Socket, Pid);
+        {inet_rdma_error, Socket, _} = Message -> Pid ! Message, forward(Socket, Pid);
+        {inet_rdma_closed, Socket} = Message -> Pid ! Message, forward(Socket, Pid)
+    after 0 -> ok
     end.
 
 %% Waits while the peer has no room. Data of one call stays together, whoever else sends.
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
-send(#inet_rdma_socket{conn = Conn, id = Id, config = #{call_bytes := Max}}, Data) ->
-    send_on(Conn, Id, [erlang:iolist_to_iovec(Data)], 0, Max).
+send(#inet_rdma_socket{} = Socket, Data) ->
+    send_on(Socket, [erlang:iolist_to_iovec(Data)], 0).
 
-send_on(Conn, Id, Packets, Offset, Max) ->
-    case inet_rdma_nif:send(Conn, Packets, Offset, Max) of
+send_on(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Packets, Offset) ->
+    case inet_rdma_nif:send(Conn, Packets, Offset) of
         ok ->
             ok;
         {more, Rest, Sent} ->
-            send_on(Conn, Id, Rest, Sent, Max);
+            send_on(Socket, Rest, Sent);
         {blocked, Rest, Sent} ->
             await_writable(Conn, Id),
-            send_on(Conn, Id, Rest, Sent, Max);
+            send_on(Socket, Rest, Sent);
         Error ->
             Error
     end.
@@ -192,7 +231,7 @@ await_writable(Conn, Id) ->
 %% Not woken: takes its name off the list, and the message that may be under way out of the queue.
 disarm(Conn, Id, What) ->
     ok = inet_rdma_nif:disarm(Conn),
-    receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
+    flush(Id, What).
 
 -spec recv(socket(), non_neg_integer()) -> {ok, binary()} | {error, reason()}.
 recv(Socket, Length) ->
@@ -207,8 +246,8 @@ recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(L
         _ -> {error, einval}
     end.
 
-recv_until(#inet_rdma_socket{conn = Conn, config = #{call_bytes := Max}} = Socket, Length, Deadline) ->
-    case inet_rdma_nif:recv(Conn, Max, 1, Length) of
+recv_until(#inet_rdma_socket{conn = Conn} = Socket, Length, Deadline) ->
+    case inet_rdma_nif:recv(Conn, Length) of
         {_, [Packet]} -> {ok, Packet};
         {error, _, [Packet]} -> {ok, Packet};
         {error, Reason, []} -> {error, Reason};
@@ -296,21 +335,21 @@ close(#inet_rdma_listener{listener = Listener}) ->
     inet_rdma_nif:close_listener(Listener).
 
 -spec peername(socket()) -> {ok, address()} | {error, reason()}.
-peername(#inet_rdma_socket{conn = Conn, port = Port, role = Role}) ->
-    case inet_rdma_nif:addresses(Conn) of
-        {_, _, {Address, PeerPort}} -> {ok, verbs_address(Address, PeerPort)};
-        {_, none, none} when Role =:= connected -> {ok, {shm, Port}};
-        {_, none, none} -> {ok, {shm, 0}};
-        closed -> {error, closed}
+peername(#inet_rdma_socket{conn = Conn}) ->
+    case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
+        {{_, _, {Address, PeerPort}}, _} -> {ok, verbs_address(Address, PeerPort)};
+        {{_, none, none}, #details{port = Port, role = connected}} -> {ok, {shm, Port}};
+        {{_, none, none}, #details{role = accepted}} -> {ok, {shm, 0}};
+        _ -> {error, closed}
     end.
 
 -spec sockname(socket() | listener()) -> {ok, address()} | {error, reason()}.
-sockname(#inet_rdma_socket{conn = Conn, port = Port, role = Role}) ->
-    case inet_rdma_nif:addresses(Conn) of
-        {_, {Address, OwnPort}, _} -> {ok, verbs_address(Address, OwnPort)};
-        {_, none, none} when Role =:= accepted -> {ok, {shm, Port}};
-        {_, none, none} -> {ok, {shm, 0}};
-        closed -> {error, closed}
+sockname(#inet_rdma_socket{conn = Conn}) ->
+    case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
+        {{_, {Address, OwnPort}, _}, _} -> {ok, verbs_address(Address, OwnPort)};
+        {{_, none, none}, #details{port = Port, role = accepted}} -> {ok, {shm, Port}};
+        {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
+        _ -> {error, closed}
     end;
 sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}}) ->
     {ok, {verbs, {0, 0, 0, 0}, Port}};
@@ -325,101 +364,68 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% {active, Mode} and {packet, raw | 4}; the others are set for good when the socket is made. {error, einval}: packet cannot
-%% change while a part of a packet, or of what a recv with a length timed out on, has been taken in; nor can either
-%% while receives are posted.
+%% {active, Mode} and {packet, raw | 4}; binary and {nodelay, Boolean} change nothing; the others are set for good when the
+%% socket is made. {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or
+%% less; {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or
+%% of what a recv with a length timed out on, has been taken in; nor can either while receives are posted.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
-    case inet_rdma_nif:owner(Conn) of
+    case inet_rdma_nif:options(Conn) of
         closed -> {error, closed};
-        _ -> setopt(Socket, Options)
+        Details -> setopts(Socket, Details, Options)
     end.
 
-setopt(Socket, [{active, Mode} | Rest]) ->
-    case active_count(Mode) of
-        error ->
-            {error, {bad_option, active, Mode, "true, false, once or an integer from -32768 to 32767"}};
-        Count ->
-            case set_active(Socket, Count) of
-                ok -> setopt(Socket, Rest);
-                Error -> Error
-            end
+setopts(Socket, Details, [Option | Rest]) ->
+    case setopt(Socket, Details, inet_rdma_socket_options:check(Option)) of
+        ok -> setopts(Socket, Details, Rest);
+        Error -> Error
     end;
-setopt(#inet_rdma_socket{conn = Conn, config = #{packet_max_bytes := Max}} = Socket, [{packet, Packet} | Rest]) ->
-    case framing(Packet) of
-        error ->
-            {error, {bad_option, packet, Packet, "raw or 4"}};
-        Framing ->
-            case inet_rdma_nif:framing(Conn, Framing, Max) of
-                ok -> setopt(Socket, Rest);
-                Error -> Error
-            end
-    end;
-setopt(_Socket, [Other | _]) ->
-    {error, {unknown_option, Other}};
-setopt(_Socket, []) ->
+setopts(_Socket, _Details, []) ->
     ok.
 
-%% A negative count takes from what is left, as in inet; the native side adds counts up.
-set_active(#inet_rdma_socket{conn = Conn} = Socket, Count) when is_integer(Count), Count < 0 ->
-    Left = case inet_rdma_nif:active_left(Conn) of
-               Number when is_integer(Number) -> Number + Count;
-               _ -> 0
-           end,
-    ok = inet_rdma_nif:active(Conn, Socket, 0),
-    case Left > 0 of
-        true -> inet_rdma_nif:active(Conn, Socket, Left);
-        false -> self() ! {inet_rdma_passive, Socket}, ok
-    end;
-set_active(#inet_rdma_socket{conn = Conn} = Socket, passive) ->
-    inet_rdma_nif:active(Conn, Socket, 0);
-set_active(#inet_rdma_socket{conn = Conn} = Socket, Count) ->
-    inet_rdma_nif:active(Conn, Socket, Count).
+setopt(#inet_rdma_socket{conn = Conn} = Socket, _Details, {ok, {active, Active}}) ->
+    inet_rdma_nif:active(Conn, Socket, Active);
+setopt(#inet_rdma_socket{conn = Conn}, #details{config = #{packet_max_bytes := Max}}, {ok, {packet, Framing}}) ->
+    inet_rdma_nif:framing(Conn, Framing, Max);
+setopt(_Socket, _Details, {ok, without_effect}) ->
+    ok;
+setopt(_Socket, _Details, Error) ->
+    Error.
 
-active_count(true) -> infinity;
-active_count(false) -> passive;
-active_count(once) -> once;
-active_count(Count) when is_integer(Count), Count >= -32768, Count =< 32767 -> Count;
-active_count(_) -> error.
-
-framing(raw) -> raw;
-framing(0) -> raw;
-framing(4) -> length4;
-framing(_) -> error.
-
-%% active, packet, and every key of docs/OPTIONS.md.
+%% active, packet, nodelay (always true: nothing is delayed), and every key of docs/OPTIONS.md.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
-getopts(#inet_rdma_socket{conn = Conn, config = Config}, Keys) ->
-    Own = #{active => active_option(inet_rdma_nif:active_left(Conn)),
-            packet => packet_option(inet_rdma_nif:framing(Conn))},
-    case inet_rdma_nif:owner(Conn) of
-        closed -> {error, closed};
-        _ -> inet_rdma_options:values(maps:merge(Config, Own), Keys)
+getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
+    case inet_rdma_nif:options(Conn) of
+        closed ->
+            {error, closed};
+        #details{config = Config} ->
+            Own = #{active => inet_rdma_socket_options:active_option(inet_rdma_nif:active_left(Conn)),
+                    packet => inet_rdma_socket_options:packet_option(inet_rdma_nif:framing(Conn)),
+                    nodelay => true},
+            inet_rdma_options:values(maps:merge(Config, Own), Keys)
     end.
-
-active_option(passive) -> false;
-active_option(infinity) -> true;
-active_option(Other) -> Other.
-
-packet_option(raw) -> raw;
-packet_option(length4) -> 4.
 
 -spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
 getstat(Socket) ->
-    getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]).
+    getstat(Socket, [recv_oct, recv_cnt, recv_avg, send_oct, send_cnt, send_avg, send_pend]).
 
-%% Packets (cnt) and bytes (oct) each way since the start; send_pend: bytes of posted sends that have not gone.
+%% Packets (cnt), bytes (oct) and bytes per packet (avg) each way since the start; send_pend: bytes of posted sends that
+%% have not gone.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
     case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn)} of
         {#{packets_received := ReceivedCount, bytes_received := Received,
            packets_sent := SentCount, bytes_sent := Sent}, {_Sends, Pending, _Receives}} ->
-            All = [{recv_cnt, ReceivedCount}, {recv_oct, Received},
-                   {send_cnt, SentCount}, {send_oct, Sent}, {send_pend, Pending}],
+            All = [{recv_oct, Received}, {recv_cnt, ReceivedCount}, {recv_avg, average(Received, ReceivedCount)},
+                   {send_oct, Sent}, {send_cnt, SentCount}, {send_avg, average(Sent, SentCount)},
+                   {send_pend, Pending}],
             {ok, [Pair || {Key, _} = Pair <- All, lists:member(Key, Keys)]};
         _ ->
             {error, closed}
     end.
+
+average(_Bytes, 0) -> 0;
+average(Bytes, Packets) -> Bytes div Packets.
 
 %% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec info() -> [info()].
@@ -482,20 +488,20 @@ doctor() ->
 
 %% Splits what is the socket's from what is the connection's, and checks both.
 config(Options) ->
-    {SocketOptions, Others} = lists:partition(fun({Key, _}) -> Key =:= active orelse Key =:= packet;
-                                                 (_) -> false
-                                              end, Options),
-    case loaded_options(Others) of
-        {ok, Node} ->
-            case inet_rdma_options:merge(Others, Node) of
-                %% A node whose links stay on TCP may have sockets over whichever fabric leads there.
-                {ok, #{fabric := tcp} = Config} -> check_socket_options(SocketOptions, Config#{fabric := auto});
-                {ok, Config} -> check_socket_options(SocketOptions, Config);
-                Error -> Error
-            end;
-        Error ->
-            Error
+    case inet_rdma_socket_options:split(Options) of
+        {ok, SocketOptions, Others} -> config(SocketOptions, Others, loaded_options(Others));
+        Error -> Error
     end.
+
+config(SocketOptions, Others, {ok, Node}) ->
+    case inet_rdma_options:merge(Others, Node) of
+        %% A node whose links stay on TCP may have sockets over whichever fabric leads there.
+        {ok, #{fabric := tcp} = Config} -> {ok, Config#{fabric := auto}, SocketOptions};
+        {ok, Config} -> {ok, Config, SocketOptions};
+        Error -> Error
+    end;
+config(_SocketOptions, _Others, Error) ->
+    Error.
 
 loaded_options(Options) ->
     case {inet_rdma_nif:load(), lists:member({fabric, tcp}, Options)} of
@@ -504,23 +510,14 @@ loaded_options(Options) ->
         {Error, _} -> Error
     end.
 
-check_socket_options(SocketOptions, Config) ->
-    Bad = [{Key, Value} || {Key, Value} <- SocketOptions,
-                           (Key =:= active andalso active_count(Value) =:= error)
-                               orelse (Key =:= packet andalso framing(Value) =:= error)],
-    case Bad of
-        [] -> {ok, Config, SocketOptions};
-        [{active, Value} | _] -> {error, {bad_option, active, Value, "true, false, once or a count"}};
-        [{packet, Value} | _] -> {error, {bad_option, packet, Value, "raw or 4"}}
-    end.
-
-%% Framing first: in active mode what has arrived already is cut at once.
-opened(Socket, SocketOptions) ->
-    Active = proplists:get_value(active, SocketOptions, false),
-    Packet = proplists:get_value(packet, SocketOptions, raw),
-    case setopt(Socket, [{packet, Packet}, {active, Active}]) of
-        ok -> {ok, Socket};
-        Error -> Error
+%% Framing first: in active mode what has arrived already is cut at once. A new socket is passive: a count of 0 or less
+%% leaves it so, and says so.
+opened(#inet_rdma_socket{conn = Conn} = Socket, Details, #{packet := Framing, active := Active}) ->
+    ok = inet_rdma_nif:set_options(Conn, Details),
+    case [Error || Option <- [{packet, Framing}, {active, Active}],
+                   {error, _} = Error <- [setopt(Socket, Details, {ok, Option})]] of
+        [] -> {ok, Socket};
+        [Error | _] -> Error
     end.
 
 deadline(infinity) -> infinity;

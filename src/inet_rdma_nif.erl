@@ -3,19 +3,19 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/4, accept/2, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
--export([send/4, recv/4, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
--export([own/2, owner/1, finish/1, stop_reading/1, close/1]).
+-export([send/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
 -export([load/0, is_loaded/0, driver/0, loaded/0]).
 -export_type([attempt/0, conn/0, listener/0, link/0, packets/0, token/0]).
 
--nifs([listen/4, accept/2, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
--nifs([send/4, recv/4, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
--nifs([own/2, owner/1, finish/1, stop_reading/1, close/1]).
+-nifs([send/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0]).
 
@@ -27,6 +27,8 @@
 -type token() :: 0..16#ffffffffffffffff.
 -type link() :: reference().
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
+%% Any term: what inet_rdma knows of a socket.
+-type options() :: term().
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
@@ -147,6 +149,9 @@ listen(Address, First, Last, Config) -> late(?FUNCTION_NAME, [Address, First, La
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.
 accept(Listener, Config) -> late(?FUNCTION_NAME, [Listener, Config]).
 
+-spec stop_accepting(listener()) -> ok.
+stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
+
 -spec close_listener(listener()) -> ok.
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
@@ -181,13 +186,13 @@ check_verbs() -> late(?FUNCTION_NAME, []).
 -spec verbs_devices() -> {ok, [map()]} | {error, binary()}.
 verbs_devices() -> late(?FUNCTION_NAME, []).
 
--spec send(conn(), packets(), Offset :: non_neg_integer(), MaxBytes :: pos_integer()) ->
+-spec send(conn(), packets(), Offset :: non_neg_integer()) ->
           ok | {more | blocked, packets(), non_neg_integer()} | {error, term()}.
-send(Conn, Packets, Offset, MaxBytes) -> late(?FUNCTION_NAME, [Conn, Packets, Offset, MaxBytes]).
+send(Conn, Packets, Offset) -> late(?FUNCTION_NAME, [Conn, Packets, Offset]).
 
--spec recv(conn(), MaxBytes :: pos_integer(), MaxPackets :: pos_integer(), Exact :: non_neg_integer()) ->
+-spec recv(conn(), Exact :: non_neg_integer()) ->
           {ok | more, [binary()]} | empty | {error, term(), [binary()]}.
-recv(Conn, MaxBytes, MaxPackets, Exact) -> late(?FUNCTION_NAME, [Conn, MaxBytes, MaxPackets, Exact]).
+recv(Conn, Exact) -> late(?FUNCTION_NAME, [Conn, Exact]).
 
 -spec arm(conn()) -> boolean().
 arm(Conn) -> late(?FUNCTION_NAME, [Conn]).
@@ -205,17 +210,23 @@ framing(Conn, Framing, PacketMaxBytes) -> late(?FUNCTION_NAME, [Conn, Framing, P
 -spec framing(conn()) -> raw | length4.
 framing(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec active(conn(), term(), passive | once | infinity | non_neg_integer()) -> ok | {error, einval}.
+-spec active(conn(), term(), passive | once | infinity | -32768..32767) -> ok | {error, einval | closed}.
 active(Conn, Socket, Count) -> late(?FUNCTION_NAME, [Conn, Socket, Count]).
 
 -spec active_left(conn()) -> passive | once | infinity | pos_integer().
 active_left(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec own(conn(), pid()) -> ok.
+-spec own(conn(), pid()) -> ok | {error, badarg | closed}.
 own(Conn, Pid) -> late(?FUNCTION_NAME, [Conn, Pid]).
 
 -spec owner(conn()) -> pid() | closed.
 owner(Conn) -> late(?FUNCTION_NAME, [Conn]).
+
+-spec set_options(conn(), options()) -> ok.
+set_options(Conn, Options) -> late(?FUNCTION_NAME, [Conn, Options]).
+
+-spec options(conn()) -> options() | closed.
+options(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec finish(conn()) -> ok | {error, term()}.
 finish(Conn) -> late(?FUNCTION_NAME, [Conn]).

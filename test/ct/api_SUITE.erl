@@ -293,8 +293,8 @@ options_can_be_read_and_set(Config) ->
     ),
     ok = do(X, setopts, [[{packet, raw}, {active, once}]]),
     ?assertEqual({ok, [{packet, raw}, {active, once}]}, do(X, getopts, [[packet, active]])),
-    ?assertEqual({error, {unknown_option, nodelay}}, do(X, getopts, [[nodelay]])),
-    ?assertMatch({error, {unknown_option, _}}, do(X, setopts, [[{nodelay, true}]])),
+    ?assertEqual({error, {unknown_option, linger}}, do(X, getopts, [[linger]])),
+    ?assertMatch({error, {unknown_option, _}}, do(X, setopts, [[{linger, {true, 0}}]])),
     ?assertMatch({error, {bad_option, active, sometimes, _}}, do(X, setopts, [[{active, sometimes}]])).
 
 counters(Config) ->

@@ -59,7 +59,7 @@ tell(Result) ->
     receive {result, From} -> From ! {self(), Result} end.
 
 read(Conn, Id) ->
-    case inet_rdma_nif:recv(Conn, 100, 1, 5) of
+    case inet_rdma_nif:recv(Conn, 5) of
         {_, [Data]} -> Data;
         empty ->
             _ = inet_rdma_nif:arm(Conn) andalso receive {'$inet_rdma', Id, readable} -> ok end,
@@ -87,7 +87,7 @@ connect(Fabric, Address, Port, Token, TimeoutMs) ->
     receive {'$inet_rdma', Id, connected} -> ok end,
     Result = case inet_rdma_nif:stream(Attempt) of
                  {ok, Conn} ->
-                     ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0, 100),
+                     ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0),
                      %% It must not be collected before they have arrived.
                      ok = inet_rdma_nif:finish(Conn);
                  Error ->

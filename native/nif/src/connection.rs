@@ -14,11 +14,12 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, Resour
 
 use crate::atoms;
 use crate::config::{Config, engine};
+use crate::kept::KeptTerm;
 use crate::packets::Block;
 use crate::posting::half_sent;
 use crate::posts::Posts;
 use crate::registry::{self, Registered};
-use crate::subscribers::{ConnectionWaker, Left, Subscribers};
+use crate::subscribers::{ActiveOption, ConnectionWaker, CountOutOfRange, Left, Subscribers};
 use crate::terms;
 use crate::voice::Voice;
 
@@ -38,6 +39,8 @@ pub struct ConnectionResource {
     subscribers: Arc<Subscribers>,
     attachment: Mutex<Option<Attachment>>,
     owner: Mutex<Option<(LocalPid, Monitor)>>,
+    /// What inet_rdma knows of the socket, so that the term that names it stays small.
+    options: Mutex<Option<KeptTerm>>,
     /// A process in the middle of a send whose end somebody's posted send waits for.
     pub watched: Mutex<Option<LocalPid>>,
 }
@@ -123,7 +126,8 @@ impl ConnectionResource {
     fn close(&self, env: Env<'_>) {
         let Some(open) = self.open.lock().take() else { return };
         let mut wakes = open.connection().close();
-        self.subscribers.set_active(None);
+        self.subscribers.stop_active();
+        *self.options.lock() = None;
         wakes.merge(self.posts.end(open.connection(), Voice::Nif(env), &Closed::Here));
         self.tell(env, wakes);
         *self.attachment.lock() = None;
@@ -158,24 +162,15 @@ pub fn establish(
         subscribers,
         attachment: Mutex::new(Some(attachment)),
         owner: Mutex::new(None),
+        options: Mutex::new(None),
         watched: Mutex::new(None),
     });
-    own(env, &resource, env.pid());
+    let caller = env.pid();
+    match env.monitor(&resource, &caller) {
+        Some(monitor) => *resource.owner.lock() = Some((caller, monitor)),
+        None => resource.close(env),
+    }
     Ok(resource)
-}
-
-fn own(env: Env<'_>, resource: &ResourceArc<ConnectionResource>, pid: LocalPid) {
-    let mut owner = resource.owner.lock();
-    let monitor = env.monitor(resource, &pid);
-    let before = std::mem::replace(&mut *owner, monitor.map(|monitor| (pid, monitor)));
-    drop(owner);
-    if let Some((_, monitor)) = before {
-        env.demonitor(resource, &monitor);
-    }
-    if monitor.is_none() {
-        // The new owner is dead already.
-        resource.close(env);
-    }
 }
 
 /// `addresses(Conn) -> {Fabric, none | {Local, LocalPort}, none | {Peer, PeerPort}} | closed`: addresses as text.
@@ -240,35 +235,48 @@ fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
     }
 }
 
-/// `active(Conn, Socket, passive | once | infinity | Count) -> ok | {error, einval}`: what arrives goes to the owner as
-/// messages that name `Socket`. Counts add up; 0 is passive. einval: receives are posted.
+/// `active(Conn, Socket, passive | once | infinity | Count) -> ok | {error, einval | closed}`: what arrives goes to the
+/// owner as messages that name `Socket`. A count adds to what is left, as in `inet:setopts/2`: a sum of 0 or less makes
+/// the socket passive, and the owner gets `{inet_rdma_passive, Socket}`. einval: receives are posted, or the sum is out
+/// of range.
 #[rustler::nif]
 fn active<'a>(
     env: Env<'a>,
     conn: ResourceArc<ConnectionResource>,
     socket: Term<'a>,
-    count: Term<'a>,
+    option: Term<'a>,
 ) -> NifResult<Term<'a>> {
-    let left = match count.decode::<u32>() {
-        Ok(count) => (count > 0).then_some(Left::Count(count)),
-        Err(_) if atoms::infinity() == count => Some(Left::Infinity),
-        Err(_) if atoms::once() == count => Some(Left::Once),
-        Err(_) if atoms::passive() == count => None,
+    let option = match option.decode::<i64>() {
+        // A term that is decoded as i16 is cut to 16 bits.
+        Ok(count) => ActiveOption::Add(i16::try_from(count).map_err(|_| rustler::Error::BadArg)?),
+        Err(_) if atoms::infinity() == option => ActiveOption::Infinity,
+        Err(_) if atoms::once() == option => ActiveOption::Once,
+        Err(_) if atoms::passive() == option => ActiveOption::Passive,
         Err(error) => return Err(error),
     };
-    let owner = conn.owner.lock().as_ref().map(|(pid, _)| *pid);
-    let active = owner.zip(left).map(|(owner, left)| (owner, socket, left));
-    let on = active.is_some();
+    let Some(owner) = conn.owner.lock().as_ref().map(|(pid, _)| *pid) else {
+        return Ok(closed_error(env));
+    };
+    let turns_on = match option {
+        ActiveOption::Passive => false,
+        ActiveOption::Once | ActiveOption::Infinity => true,
+        ActiveOption::Add(count) => count > 0,
+    };
     let receives = conn.posts.receives.lock();
-    if on && !receives.is_empty() {
+    if turns_on && !receives.is_empty() {
         return Ok((atoms::error(), atoms::einval()).encode(env));
     }
-    conn.subscribers.set_active(active);
+    let switched = conn.subscribers.set_active(Voice::Nif(env), owner, socket, option);
     drop(receives);
-    if on {
-        conn.deliver_soon();
+    match switched {
+        Ok(on) => {
+            if on {
+                conn.deliver_soon();
+            }
+            Ok(atoms::ok().encode(env))
+        }
+        Err(CountOutOfRange) => Ok((atoms::error(), atoms::einval()).encode(env)),
     }
-    Ok(atoms::ok().encode(env))
 }
 
 /// `active_left(Conn) -> passive | once | infinity | Count`
@@ -292,11 +300,21 @@ fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
     atoms::ok()
 }
 
-/// `own(Conn, Pid) -> ok`: `Pid`'s death closes the connection from now on.
-#[rustler::nif(name = "own")]
-fn own_nif(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Atom {
-    own(env, &conn, pid);
-    atoms::ok()
+/// `own(Conn, Pid) -> ok | {error, badarg | closed}`: `Pid`'s death closes the connection from now on. `badarg`: it is
+/// dead already, and the owner stays the owner.
+#[rustler::nif]
+fn own(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Term<'_> {
+    let mut owner = conn.owner.lock();
+    let Some((_, before)) = *owner else {
+        return closed_error(env);
+    };
+    let Some(monitor) = env.monitor(&conn, &pid) else {
+        return (atoms::error(), atoms::badarg()).encode(env);
+    };
+    *owner = Some((pid, monitor));
+    drop(owner);
+    env.demonitor(&conn, &before);
+    atoms::ok().encode(env)
 }
 
 /// `owner(Conn) -> Pid | closed`
@@ -304,6 +322,24 @@ fn own_nif(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -
 fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match &*conn.owner.lock() {
         Some((pid, _)) => pid.encode(env),
+        None => atoms::closed().encode(env),
+    }
+}
+
+/// `set_options(Conn, Term) -> ok`: keeps a copy of what inet_rdma knows of the socket.
+#[rustler::nif]
+fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom {
+    if conn.open().is_some() {
+        *conn.options.lock() = Some(KeptTerm::new(options));
+    }
+    atoms::ok()
+}
+
+/// `options(Conn) -> Term | closed`: what `set_options/2` was called with.
+#[rustler::nif]
+fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    match &*conn.options.lock() {
+        Some(options) => options.copy(env),
         None => atoms::closed().encode(env),
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod doctor;
 mod identity;
+mod kept;
 mod link;
 mod listener;
 mod packets;
@@ -34,7 +35,7 @@ mod atoms {
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none,
-        einval, eaddrinuse, etimedout, enobufs,
+        einval, badarg, eaddrinuse, etimedout, enobufs,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }
 }

@@ -132,6 +132,15 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     }
 }
 
+/// `stop_accepting(Listener) -> ok`: the caller waits no more; an `acceptable` may be in its message queue already, and
+/// none comes later.
+#[rustler::nif]
+fn stop_accepting(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
+    let caller = env.pid();
+    listener.waiting.acceptors.lock().retain(|pid| *pid != caller);
+    atoms::ok()
+}
+
 /// `close_listener(Listener) -> ok`: the port is free; connections live on. Idempotent.
 #[rustler::nif]
 fn close_listener(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {

@@ -9,10 +9,10 @@ use inet_rdma_engine::assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, Connection, ReadEnd, Wakes};
 use inet_rdma_engine::endpoint::Waker;
 use parking_lot::Mutex;
-use rustler::env::SavedTerm;
-use rustler::{Encoder, Env, LocalPid, OwnedEnv, Term};
+use rustler::{Encoder, Env, LocalPid, Term};
 
 use crate::atoms;
+use crate::kept::KeptTerm;
 use crate::packets::{Block, encode_packet};
 use crate::posts::Posts;
 use crate::terms;
@@ -43,10 +43,25 @@ struct Waiting {
 /// Active mode: to whom, and how often yet.
 struct Active {
     owner: LocalPid,
-    socket_env: OwnedEnv,
-    socket: SavedTerm,
+    socket: KeptTerm,
     left: Left,
 }
+
+/// The option `active`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActiveOption {
+    /// `false`
+    Passive,
+    /// `once`
+    Once,
+    /// `true`
+    Infinity,
+    /// A number, which is added to the messages that are left.
+    Add(i16),
+}
+
+/// The sum of a count and what was left is outside of the 16 bits that a count has.
+pub struct CountOutOfRange;
 
 /// How many messages active mode has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +70,8 @@ pub enum Left {
     Infinity,
     /// One, and no word when that is over.
     Once,
-    /// So many.
-    Count(u32),
+    /// At least one.
+    Count(i16),
 }
 
 impl Subscribers {
@@ -94,27 +109,47 @@ impl Subscribers {
         }
     }
 
-    /// Switches active mode; `None`: passive.
-    pub fn set_active(&self, active: Option<(LocalPid, Term<'_>, Left)>) {
+    /// Switches active mode as `inet:setopts/2` does; whether it is on. A count adds to the count that is left, and to
+    /// 0 in another mode. A sum of 0 or less makes the socket passive, and tells `owner` so.
+    pub fn set_active(
+        &self,
+        voice: Voice<'_>,
+        owner: LocalPid,
+        socket: Term<'_>,
+        option: ActiveOption,
+    ) -> Result<bool, CountOutOfRange> {
         let mut slot = self.active.lock();
-        let before = match slot.as_ref().map(|active| active.left) {
-            Some(Left::Count(count)) => count,
-            _ => 0,
-        };
-        *slot = active.map(|(owner, socket, left)| {
-            let socket_env = OwnedEnv::new();
-            let socket = socket_env.save(socket);
-            let left = match left {
-                Left::Count(count) => Left::Count(count.saturating_add(before)),
-                other => other,
-            };
-            Active {
-                owner,
-                socket_env,
-                socket,
-                left,
+        let left = match option {
+            ActiveOption::Passive => None,
+            ActiveOption::Once => Some(Left::Once),
+            ActiveOption::Infinity => Some(Left::Infinity),
+            ActiveOption::Add(more) => {
+                let before = match slot.as_ref().map(|active| active.left) {
+                    Some(Left::Count(count)) => count,
+                    _ => 0,
+                };
+                let sum = before.checked_add(more).ok_or(CountOutOfRange)?;
+                (sum > 0).then_some(Left::Count(sum))
             }
+        };
+        *slot = left.map(|left| Active {
+            owner,
+            socket: KeptTerm::new(socket),
+            left,
         });
+        let on = slot.is_some();
+        if !on && matches!(option, ActiveOption::Add(_)) {
+            // With the slot locked: no polling thread sends data of a later switch before it.
+            voice.tell(&owner, |env| {
+                (atoms::inet_rdma_passive(), socket.in_env(env)).encode(env)
+            });
+        }
+        Ok(on)
+    }
+
+    /// Ends active mode without a word.
+    pub fn stop_active(&self) {
+        *self.active.lock() = None;
     }
 
     /// How many messages are left; None: passive mode.
@@ -215,9 +250,7 @@ impl ConnectionWaker {
 impl Active {
     fn send(&self, build: impl for<'a> FnOnce(Env<'a>, Term<'a>) -> Term<'a>) {
         Voice::Thread.tell(&self.owner, |env| {
-            let socket = self
-                .socket_env
-                .run(|socket_env| self.socket.load(socket_env).in_env(env));
+            let socket = self.socket.copy(env);
             build(env, socket)
         });
     }

@@ -12,7 +12,7 @@ use crate::posting::half_sent;
 use crate::registry::Registered;
 use crate::terms;
 
-/// `send(Conn, Packets, Offset, MaxBytes) -> ok | {more | blocked, Rest, Offset} | {error, Reason}`
+/// `send(Conn, Packets, Offset) -> ok | {more | blocked, Rest, Offset} | {error, Reason}`
 ///
 /// `Offset`: bytes of the first packet (its header included) that an earlier call has sent. What one process has begun
 /// it finishes before another's bytes follow. After `blocked` the caller tries again, or asks `arm_writer/1`.
@@ -22,11 +22,11 @@ fn send<'a>(
     conn: ResourceArc<ConnectionResource>,
     packets: Term<'a>,
     offset: usize,
-    max: usize,
 ) -> NifResult<Term<'a>> {
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
+    let max = conn.posts().bounds.call_bytes;
     let pen = match conn.posts().pen.take(env.pid()) {
         Ok(pen) => pen,
         Err(holder) => return Ok(wait_for_pen(env, &conn, &open, holder, packets, offset)),
@@ -94,25 +94,23 @@ pub fn charge(env: Env<'_>, bytes: usize) {
     rustler::schedule::consume_timeslice(env, i32::try_from(percent).unwrap_or(100));
 }
 
-/// `recv(Conn, MaxBytes, MaxPackets, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`
+/// `recv(Conn, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`: one packet at most.
 ///
 /// `more`: there may be more at once; `ok`: that was all. `einval`: receives are posted, and what comes is theirs.
 #[rustler::nif]
-fn recv<'a>(
-    env: Env<'a>,
-    conn: ResourceArc<ConnectionResource>,
-    bytes: usize,
-    packets: usize,
-    exact: usize,
-) -> NifResult<Term<'a>> {
+fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -> NifResult<Term<'a>> {
     let Some(open) = conn.open() else {
         return Ok((atoms::error(), atoms::closed(), Term::list_new_empty(env)).encode(env));
     };
     if !conn.posts().receives.lock().is_empty() {
         return Ok((atoms::error(), atoms::einval(), Term::list_new_empty(env)).encode(env));
     }
-    let mut received = Vec::with_capacity(16);
-    let limit = ReadLimit { bytes, packets, exact };
+    let mut received = Vec::with_capacity(1);
+    let limit = ReadLimit {
+        bytes: conn.posts().bounds.call_bytes,
+        packets: 1,
+        exact,
+    };
     let (end, wakes) = open.connection().read(limit, &mut received);
     conn.wake(env, wakes);
     if received.is_empty() && end == ReadEnd::Empty {

@@ -1,0 +1,200 @@
+%% The same calls on a socket of gen_tcp and on one of inet_rdma: results and messages are the same. Each case runs its
+%% steps over both, within this node.
+-module(parity_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
+-export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
+-export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
+-export([socket_term_is_small/1]).
+
+-define(TIMEOUT_MS, 20000).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
+        controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
+        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, socket_term_is_small
+    ].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:only_rdma() of
+        ok -> Config;
+        Skip -> Skip
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+counts_of_active_mode(_Config) ->
+    Steps = [0, -3, 3, 0, -1, -2, true, 0, true, -2, once, 2, -5, 32767, 1, false, 5, true, 3, -4],
+    same(fun(Module) ->
+        {_, Y} = pair(Module, [{packet, 4}]),
+        [{Step, setopts(Module, Y, [{active, Step}]), getopts(Module, Y, [active]), messages(Y)} || Step <- Steps]
+    end).
+
+%% Another process takes from the count: the owner is told of the end, and the other process is not.
+counts_tell_the_owner(_Config) ->
+    same(fun(Module) ->
+        {_, Y} = pair(Module, [{packet, 4}]),
+        ok = setopts(Module, Y, [{active, 3}]),
+        Other = elsewhere(fun() -> {setopts(Module, Y, [{active, -3}]), messages(Y)} end),
+        {Other, messages(Y)}
+    end).
+
+%% What the old owner has got and not read yet comes to the new one first.
+controlling_process_forwards(_Config) ->
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [{packet, 4}, {active, 5}]),
+        [ok = Module:send(X, <<N>>) || N <- [1, 2, 3]],
+        until_messages(3),
+        Heir = heir(Y, 6),
+        ok = Module:controlling_process(Y, Heir),
+        [ok = Module:send(X, <<N>>) || N <- [4, 5]],
+        {messages(Y), inherited(Heir)}
+    end).
+
+controlling_process_to_a_dead_process(_Config) ->
+    Dead = elsewhere(fun self/0),
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [{packet, 4}]),
+        Given = Module:controlling_process(Y, Dead),
+        ok = Module:send(X, <<"still mine">>),
+        {Given, Module:recv(Y, 0, ?TIMEOUT_MS)}
+    end).
+
+controlling_process_to_the_owner(_Config) ->
+    same(fun(Module) ->
+        {_, Y} = pair(Module, []),
+        Self = self(),
+        {Module:controlling_process(Y, Self), elsewhere(fun() -> Module:controlling_process(Y, Self) end),
+         elsewhere(fun() -> Module:controlling_process(Y, self()) end)}
+    end).
+
+%% The connection that comes after the time is there for the next accept, and no message is.
+accept_leaves_no_message(_Config) ->
+    same(fun(Module) ->
+        {Listener, Port} = listen(Module, []),
+        TimedOut = Module:accept(Listener, 50),
+        {ok, _} = Module:connect("localhost", Port, []),
+        Left = all_messages(),
+        {ok, _} = Module:accept(Listener, ?TIMEOUT_MS),
+        {TimedOut, Left, all_messages()}
+    end).
+
+accept_that_succeeds_leaves_no_message(_Config) ->
+    same(fun(Module) ->
+        {Listener, Port} = listen(Module, []),
+        _ = [spawn_link(fun() -> {ok, _} = Module:connect("localhost", Port, []) end) || _ <- lists:seq(1, 50)],
+        _ = [{ok, _} = Module:accept(Listener, ?TIMEOUT_MS) || _ <- lists:seq(1, 50)],
+        all_messages()
+    end).
+
+options_of_gen_tcp(_Config) ->
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [binary, {nodelay, true}, {packet, 4}]),
+        ok = setopts(Module, Y, [{nodelay, true}, binary]),
+        ok = Module:send(X, <<"data">>),
+        {Module:recv(Y, 0, ?TIMEOUT_MS), getopts(Module, Y, [nodelay, packet])}
+    end).
+
+lists_are_refused(_Config) ->
+    ?assertMatch({error, {bad_option, mode, list, _}}, inet_rdma:listen(0, [list])),
+    ?assertMatch({error, {bad_option, nodelay, yes, _}}, inet_rdma:listen(0, [{nodelay, yes}])).
+
+averages(_Config) ->
+    Keys = [recv_oct, recv_cnt, recv_avg, send_oct, send_cnt, send_avg, send_pend],
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [{packet, 4}]),
+        {ok, Before} = getstat(Module, Y, Keys),
+        [ok = Module:send(X, binary:copy(<<0>>, Bytes)) || Bytes <- [96, 296]],
+        [{ok, _} = Module:recv(Y, 0, ?TIMEOUT_MS) || _ <- [1, 2]],
+        {ok, Sent} = getstat(Module, X, [send_oct, send_cnt, send_avg, send_pend]),
+        {ok, Received} = getstat(Module, Y, [recv_oct, recv_cnt, recv_avg]),
+        {lists:sort(Before), lists:sort(Sent), lists:sort(Received)}
+    end).
+
+%% Each message of active mode copies the socket.
+socket_term_is_small(_Config) ->
+    {X, _} = pair(inet_rdma, []),
+    ?assert(erts_debug:flat_size(X) =< 12, {words, erts_debug:flat_size(X)}).
+
+%% Runs the steps over both, each in a process of its own, and compares what they give.
+same(Steps) ->
+    [OverTcp, OverRdma] = [elsewhere(fun() -> Steps(Module) end) || Module <- [gen_tcp, inet_rdma]],
+    ?assertEqual(OverTcp, OverRdma).
+
+elsewhere(Fun) ->
+    {Pid, Ref} = spawn_monitor(fun() -> exit({result, Fun()}) end),
+    receive {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
+            {'DOWN', Ref, process, Pid, Reason} -> error(Reason)
+    end.
+
+%% Both ends belong to the caller, and live as long as it: inet_rdma closes a socket that no term names any more. The
+%% second was accepted.
+pair(Module, Options) ->
+    {Listener, Port} = listen(Module, Options),
+    {ok, X} = Module:connect("localhost", Port, common(Module) ++ [{active, false} | proplists:delete(active, Options)]),
+    {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
+    _ = put(pair, {X, Y}),
+    {X, Y}.
+
+listen(Module, Options) ->
+    {ok, Listener} = Module:listen(0, common(Module) ++ Options),
+    {ok, Port} = port(Module, Listener),
+    {Listener, Port}.
+
+%% What is the default of the one and not of the other.
+common(gen_tcp) -> [binary, {active, false}];
+common(inet_rdma) -> [].
+
+port(gen_tcp, Listener) -> inet:port(Listener);
+port(inet_rdma, Listener) -> inet_rdma:port(Listener).
+
+setopts(gen_tcp, Socket, Options) -> inet:setopts(Socket, Options);
+setopts(inet_rdma, Socket, Options) -> inet_rdma:setopts(Socket, Options).
+
+getopts(gen_tcp, Socket, Keys) -> inet:getopts(Socket, Keys);
+getopts(inet_rdma, Socket, Keys) -> inet_rdma:getopts(Socket, Keys).
+
+getstat(gen_tcp, Socket, Keys) -> inet:getstat(Socket, Keys);
+getstat(inet_rdma, Socket, Keys) -> inet_rdma:getstat(Socket, Keys).
+
+%% The socket's messages within a tenth of a second, without what differs by name.
+messages(Socket) ->
+    receive
+        Message when element(2, Message) =:= Socket -> [plain(Message) | messages(Socket)]
+    after 100 -> []
+    end.
+
+plain({tcp, _, Data}) -> {data, Data};
+plain({inet_rdma, _, Data}) -> {data, Data};
+plain({Passive, _}) when Passive =:= tcp_passive; Passive =:= inet_rdma_passive -> passive;
+plain({Closed, _}) when Closed =:= tcp_closed; Closed =:= inet_rdma_closed -> closed.
+
+all_messages() ->
+    receive after 100 -> ok end,
+    {messages, Messages} = process_info(self(), messages),
+    Messages.
+
+until_messages(Count) ->
+    inet_rdma_test_wait:until(messages, ?TIMEOUT_MS, fun() ->
+        process_info(self(), message_queue_len) =:= {message_queue_len, Count}
+    end).
+
+%% A process that tells, when asked, what messages it has got once there are so many of them.
+heir(Socket, Count) ->
+    spawn_link(fun() ->
+        until_messages(Count),
+        Messages = messages(Socket),
+        receive {inherited, From} -> From ! {self(), Messages} end
+    end).
+
+inherited(Heir) ->
+    Heir ! {inherited, self()},
+    receive {Heir, Messages} -> Messages after ?TIMEOUT_MS -> nothing end.
