@@ -1,7 +1,7 @@
 %% Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
 %%
 %% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N},
-%% {packet, raw | 4}, binary and {nodelay, Boolean}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
+%% {packet, raw | 4}, {send_timeout, Ms | infinity}, {send_timeout_close, Boolean}, binary and {nodelay, Boolean}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
 %% mode), enobufs (so many are posted already), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody listens),
 %% etimedout (connect_timeout_ms), eaddrinuse, peer_gone (its process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours},
 %% {version_mismatch, Theirs, Ours}, {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there),
@@ -35,7 +35,9 @@
     %% The listener's port, of either side.
     port :: inet:port_number(),
     role :: connected | accepted,
-    config :: inet_rdma_options:config()
+    config :: inet_rdma_options:config(),
+    send_timeout = infinity :: timeout(),
+    send_timeout_close = false :: boolean()
 }).
 
 -opaque socket() :: #inet_rdma_socket{}.
@@ -43,7 +45,7 @@
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {nodelay, boolean()} | binary |
-                  {atom(), term()}.
+                  {send_timeout, timeout()} | {send_timeout_close, boolean()} | {atom(), term()}.
 -type reason() :: term().
 -type info() :: #{atom() => term()}.
 
@@ -203,28 +205,45 @@ forward(Socket, Pid) ->
     after 0 -> ok
     end.
 
-%% Waits while the peer has no room. Data of one call stays together, whoever else sends.
+%% Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call stays together,
+%% whoever else sends. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp, unless the socket
+%% is closed before (send_timeout_close, close/1): so the peer's stream stays whole.
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
 send(#inet_rdma_socket{} = Socket, Data) ->
-    send_on(Socket, [erlang:iolist_to_iovec(Data)], 0).
+    send_on(Socket, [erlang:iolist_to_iovec(Data)], 0, unset).
 
-send_on(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Packets, Offset) ->
+%% Deadline: unset as long as the peer has had room.
+send_on(#inet_rdma_socket{conn = Conn} = Socket, Packets, Offset, Deadline) ->
     case inet_rdma_nif:send(Conn, Packets, Offset) of
-        ok ->
-            ok;
-        {more, Rest, Sent} ->
-            send_on(Socket, Rest, Sent);
-        {blocked, Rest, Sent} ->
-            await_writable(Conn, Id),
-            send_on(Socket, Rest, Sent);
-        Error ->
-            Error
+        ok -> ok;
+        {more, Rest, Sent} -> send_on(Socket, Rest, Sent, Deadline);
+        {blocked, Rest, Sent} -> send_blocked(Socket, Rest, Sent, Deadline);
+        Error -> Error
     end.
 
+send_blocked(#inet_rdma_socket{conn = Conn} = Socket, Rest, Sent, unset) ->
+    case inet_rdma_nif:options(Conn) of
+        #details{send_timeout = Timeout} -> send_blocked(Socket, Rest, Sent, deadline(Timeout));
+        closed -> {error, closed}
+    end;
+send_blocked(#inet_rdma_socket{conn = Conn} = Socket, [Binaries] = Rest, Sent, Deadline) ->
+    case left(Deadline) of
+        0 ->
+            ok = inet_rdma_nif:leave(Conn, Binaries, Sent),
+            close_late(Socket, inet_rdma_nif:options(Conn)),
+            {error, timeout};
+        Left ->
+            await_writable(Socket, Left),
+            send_on(Socket, Rest, Sent, Deadline)
+    end.
+
+close_late(Socket, #details{send_timeout_close = true}) -> close(Socket);
+close_late(_Socket, _Details) -> ok.
+
 %% Another process may have died in the middle of its bytes: somebody has to look for that now and then.
-await_writable(Conn, Id) ->
+await_writable(#inet_rdma_socket{conn = Conn, id = Id}, Left) ->
     case inet_rdma_nif:arm_writer(Conn) of
-        true -> receive {'$inet_rdma', Id, writable} -> ok after 1000 -> disarm(Conn, Id, writable) end;
+        true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, Left) -> disarm(Conn, Id, writable) end;
         false -> ok
     end.
 
@@ -364,7 +383,7 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% {active, Mode} and {packet, raw | 4}; binary and {nodelay, Boolean} change nothing; the others are set for good when the
+%% {active, Mode}, {packet, raw | 4}, {send_timeout, Ms | infinity}, {send_timeout_close, Boolean}; binary and {nodelay, Boolean} change nothing; the others are set for good when the
 %% socket is made. {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or
 %% less; {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or
 %% of what a recv with a length timed out on, has been taken in; nor can either while receives are posted.
@@ -372,36 +391,40 @@ port(#inet_rdma_listener{port = Port}) ->
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     case inet_rdma_nif:options(Conn) of
         closed -> {error, closed};
+        _ when Options =:= [] -> ok;
         Details -> setopts(Socket, Details, Options)
     end.
 
 setopts(Socket, Details, [Option | Rest]) ->
     case setopt(Socket, Details, inet_rdma_socket_options:check(Option)) of
-        ok -> setopts(Socket, Details, Rest);
+        ok -> setopts(Socket, Rest);
         Error -> Error
-    end;
-setopts(_Socket, _Details, []) ->
-    ok.
+    end.
 
 setopt(#inet_rdma_socket{conn = Conn} = Socket, _Details, {ok, {active, Active}}) ->
     inet_rdma_nif:active(Conn, Socket, Active);
 setopt(#inet_rdma_socket{conn = Conn}, #details{config = #{packet_max_bytes := Max}}, {ok, {packet, Framing}}) ->
     inet_rdma_nif:framing(Conn, Framing, Max);
+setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) ->
+    inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
+setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
+    inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
 setopt(_Socket, _Details, {ok, without_effect}) ->
     ok;
 setopt(_Socket, _Details, Error) ->
     Error.
 
-%% active, packet, nodelay (always true: nothing is delayed), and every key of docs/OPTIONS.md.
+%% active, packet, send_timeout, send_timeout_close, nodelay (always true: nothing is delayed), and every key of
+%% docs/OPTIONS.md.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
 getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
     case inet_rdma_nif:options(Conn) of
         closed ->
             {error, closed};
-        #details{config = Config} ->
+        #details{config = Config, send_timeout = Timeout, send_timeout_close = Close} ->
             Own = #{active => inet_rdma_socket_options:active_option(inet_rdma_nif:active_left(Conn)),
                     packet => inet_rdma_socket_options:packet_option(inet_rdma_nif:framing(Conn)),
-                    nodelay => true},
+                    send_timeout => Timeout, send_timeout_close => Close, nodelay => true},
             inet_rdma_options:values(maps:merge(Config, Own), Keys)
     end.
 
@@ -512,7 +535,9 @@ loaded_options(Options) ->
 
 %% Framing first: in active mode what has arrived already is cut at once. A new socket is passive: a count of 0 or less
 %% leaves it so, and says so.
-opened(#inet_rdma_socket{conn = Conn} = Socket, Details, #{packet := Framing, active := Active}) ->
+opened(#inet_rdma_socket{conn = Conn} = Socket, Unset, SocketOptions) ->
+    #{packet := Framing, active := Active, send_timeout := Timeout, send_timeout_close := Close} = SocketOptions,
+    Details = Unset#details{send_timeout = Timeout, send_timeout_close = Close},
     ok = inet_rdma_nif:set_options(Conn, Details),
     case [Error || Option <- [{packet, Framing}, {active, Active}],
                    {error, _} = Error <- [setopt(Socket, Details, {ok, Option})]] of

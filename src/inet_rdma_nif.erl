@@ -5,7 +5,7 @@
 
 -export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
--export([send/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
@@ -14,7 +14,7 @@
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
--nifs([send/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0]).
@@ -193,6 +193,9 @@ send(Conn, Packets, Offset) -> late(?FUNCTION_NAME, [Conn, Packets, Offset]).
 -spec recv(conn(), Exact :: non_neg_integer()) ->
           {ok | more, [binary()]} | empty | {error, term(), [binary()]}.
 recv(Conn, Exact) -> late(?FUNCTION_NAME, [Conn, Exact]).
+
+-spec leave(conn(), [binary()], Sent :: non_neg_integer()) -> ok.
+leave(Conn, Binaries, Sent) -> late(?FUNCTION_NAME, [Conn, Binaries, Sent]).
 
 -spec arm(conn()) -> boolean().
 arm(Conn) -> late(?FUNCTION_NAME, [Conn]).

@@ -1,4 +1,4 @@
-%% The options that a stream socket has and a node has not, in the manner of inet: active, packet, binary, nodelay.
+%% The options that a stream socket has and a node has not, in the manner of inet.
 %%
 %% The options of a node, which sockets have too, are in inet_rdma_options.
 -module(inet_rdma_socket_options).
@@ -6,17 +6,19 @@
 -export([split/1, check/1, active_option/1, packet_option/1]).
 -export_type([options/0, active/0, framing/0]).
 
--type options() :: #{active := active(), packet := framing()}.
+-type options() :: #{active := active(), packet := framing(),
+                     send_timeout := timeout(), send_timeout_close := boolean()}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type framing() :: raw | length4.
--type checked() :: {active, active()} | {packet, framing()} | without_effect.
+-type checked() :: {active, active()} | {packet, framing()} |
+                   {send_timeout, timeout()} | {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% The socket's options of a list, checked, of which later ones win, and what is left of the list.
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
-    split(List, #{active => passive, packet => raw}, []).
+    split(List, #{active => passive, packet => raw, send_timeout => infinity, send_timeout_close => false}, []).
 
 split([Option | Rest], Options, Others) ->
     case check(Option) of
@@ -32,6 +34,9 @@ split([], Options, Others) ->
 -spec check(term()) -> {ok, checked()} | error().
 check({active, Value}) -> active(Value);
 check({packet, Value}) -> packet(Value);
+check({send_timeout, Value}) -> send_timeout(Value);
+check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
+check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};
 %% Data comes as binaries anyway, and nothing is delayed.
 check(binary) -> {ok, without_effect};
 check(list) -> {error, {bad_option, mode, list, "binary: data of these sockets does not come as lists"}};
@@ -44,6 +49,10 @@ active(false) -> {ok, {active, passive}};
 active(once) -> {ok, {active, once}};
 active(Count) when is_integer(Count), Count >= -32768, Count =< 32767 -> {ok, {active, Count}};
 active(Value) -> {error, {bad_option, active, Value, "true, false, once or an integer from -32768 to 32767"}}.
+
+send_timeout(infinity) -> {ok, {send_timeout, infinity}};
+send_timeout(Ms) when is_integer(Ms), Ms >= 0, Ms =< 16#7fffffff -> {ok, {send_timeout, Ms}};
+send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds up to 2147483647, or infinity"}}.
 
 packet(raw) -> {ok, {packet, raw}};
 packet(0) -> {ok, {packet, raw}};

@@ -8,9 +8,11 @@
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
--export([socket_term_is_small/1]).
+-export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
+%% More than the peer takes in before it reads.
+-define(LARGE_BYTES, 8388608).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -19,7 +21,8 @@ all() ->
     [
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
-        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, socket_term_is_small
+        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
+        send_timeout_closes, socket_term_is_small
     ].
 
 init_per_suite(Config) ->
@@ -119,10 +122,43 @@ averages(_Config) ->
         {lists:sort(Before), lists:sort(Sent), lists:sort(Received)}
     end).
 
+%% The peer does not read: a send times out at last. When the peer reads again it gets whole packets, in order: the one
+%% that timed out had begun, and goes on by itself.
+send_times_out(_Config) ->
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [{packet, 4}]),
+        ok = setopts(Module, X, [{send_timeout, 200}]),
+        {TimedOut, Packets} = send_until_error(Module, X, 1),
+        ok = setopts(Module, X, [{send_timeout, infinity}]),
+        {Sender, Ref} = spawn_monitor(fun() -> ok = Module:send(X, <<0:32, "next">>) end),
+        Numbers = [begin
+                       {ok, <<Number:32, _/binary>>} = Module:recv(Y, 0, ?TIMEOUT_MS),
+                       Number
+                   end || _ <- lists:seq(0, Packets)],
+        ?assertEqual(lists:seq(1, Packets) ++ [0], Numbers),
+        receive {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual(normal, Reason) end,
+        {TimedOut, getopts(Module, X, [send_timeout, send_timeout_close])}
+    end).
+
+send_timeout_closes(_Config) ->
+    same(fun(Module) ->
+        {X, _} = pair(Module, [{packet, 4}, {send_timeout, 200}, {send_timeout_close, true}]),
+        {TimedOut, _} = send_until_error(Module, X, 1),
+        %% enotconn over TCP, closed over RDMA.
+        {TimedOut, element(1, Module:send(X, <<"more">>))}
+    end).
+
+%% The first error, and how many sends it took.
+send_until_error(Module, Socket, Number) ->
+    case Module:send(Socket, <<Number:32, 0:(8 * ?LARGE_BYTES)>>) of
+        ok -> send_until_error(Module, Socket, Number + 1);
+        Error -> {Error, Number}
+    end.
+
 %% Each message of active mode copies the socket.
 socket_term_is_small(_Config) ->
     {X, _} = pair(inet_rdma, []),
-    ?assert(erts_debug:flat_size(X) =< 12, {words, erts_debug:flat_size(X)}).
+    ?assert(erts_debug:flat_size(X) =< 12).
 
 %% Runs the steps over both, each in a process of its own, and compares what they give.
 same(Steps) ->
@@ -139,7 +175,8 @@ elsewhere(Fun) ->
 %% second was accepted.
 pair(Module, Options) ->
     {Listener, Port} = listen(Module, Options),
-    {ok, X} = Module:connect("localhost", Port, common(Module) ++ [{active, false} | proplists:delete(active, Options)]),
+    Passive = [{active, false} | proplists:delete(active, Options)],
+    {ok, X} = Module:connect("localhost", Port, common(Module) ++ Passive),
     {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
     _ = put(pair, {X, Y}),
     {X, Y}.
@@ -184,17 +221,17 @@ all_messages() ->
 
 until_messages(Count) ->
     inet_rdma_test_wait:until(messages, ?TIMEOUT_MS, fun() ->
-        process_info(self(), message_queue_len) =:= {message_queue_len, Count}
+        {message_queue_len, Length} = process_info(self(), message_queue_len),
+        Length >= Count
     end).
 
-%% A process that tells, when asked, what messages it has got once there are so many of them.
+%% A process that waits for so many messages, and tells the caller which of the socket's they are.
 heir(Socket, Count) ->
+    Caller = self(),
     spawn_link(fun() ->
         until_messages(Count),
-        Messages = messages(Socket),
-        receive {inherited, From} -> From ! {self(), Messages} end
+        Caller ! {self(), messages(Socket)}
     end).
 
 inherited(Heir) ->
-    Heir ! {inherited, self()},
-    receive {Heir, Messages} -> Messages after ?TIMEOUT_MS -> nothing end.
+    receive {Heir, Messages} -> Messages end.

@@ -40,6 +40,15 @@ impl State {
             writer: free && std::mem::take(&mut self.wanted),
         }
     }
+
+    /// No process holds the pen any more. Whom to tell: others who asked meanwhile, or what is posted.
+    fn put_down(&mut self) -> Wakes {
+        self.holder = None;
+        let posted = !self.posted.is_empty();
+        let mut wakes = self.wakes();
+        wakes.writer |= posted;
+        wakes
+    }
 }
 
 /// Who has the pen instead.
@@ -73,6 +82,19 @@ impl Pen {
     /// Whether this process is in the middle of a send.
     pub fn is_held_by(&self, pid: LocalPid) -> bool {
         self.state.lock().holder == Some(pid)
+    }
+
+    /// This process goes on no more with what it has begun: `rest` of it goes by itself, before all that is posted. Whom to
+    /// tell; nothing changes if another holds the pen.
+    pub fn leave(&self, pid: LocalPid, rest: Option<PostedSend>) -> Wakes {
+        let mut state = self.state.lock();
+        if state.holder != Some(pid) {
+            return Wakes::default();
+        }
+        if let Some(rest) = rest {
+            state.posted.push_front(rest);
+        }
+        state.put_down()
     }
 
     /// Posts a send, behind the others; who is in the middle of one of its own. False: so many are posted already.
@@ -131,10 +153,6 @@ pub struct HeldPen<'a> {
 impl HeldPen<'_> {
     /// The last byte is written. Whom to tell: others who asked meanwhile, or what is posted.
     pub fn put_down(mut self) -> Wakes {
-        self.state.holder = None;
-        let posted = !self.state.posted.is_empty();
-        let mut wakes = self.state.wakes();
-        wakes.writer |= posted;
-        wakes
+        self.state.put_down()
     }
 }

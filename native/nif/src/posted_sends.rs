@@ -85,7 +85,7 @@ impl PostedSend {
     }
 
     /// So many more have gone.
-    fn advance(&mut self, bytes: usize) {
+    pub fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         let gone = self.sent.saturating_sub(self.header().len());
         let mut at = self.rest_at;
@@ -132,6 +132,11 @@ impl PostedSends {
     /// Behind the others.
     pub fn push(&mut self, send: PostedSend) {
         self.0.push_back(send);
+    }
+
+    /// Before the others.
+    pub fn push_front(&mut self, send: PostedSend) {
+        self.0.push_front(send);
     }
 
     /// Writes about `call_bytes` at most; whom to tell, and whether there is more to write at once.

@@ -87,6 +87,31 @@ fn post_recv<'a>(
     atoms::ok().encode(env)
 }
 
+/// `leave(Conn, Binaries, Sent) -> ok`: the caller gives up on a `send/3` of these binaries, of which `Sent` bytes have
+/// gone, with the header. None: none will. Else the rest goes by itself, so that the peer's stream stays whole.
+#[rustler::nif]
+fn leave<'a>(
+    env: Env<'a>,
+    conn: ResourceArc<ConnectionResource>,
+    binaries: Term<'a>,
+    sent: usize,
+) -> NifResult<Term<'a>> {
+    let Some(open) = conn.open() else {
+        return Ok(atoms::ok().encode(env));
+    };
+    let rest = if sent == 0 {
+        None
+    } else {
+        let framed = open.connection().framing() != Framing::Raw;
+        let mut rest = PostedSend::new(Receipt::silent(), binaries, framed)?;
+        rest.advance(sent);
+        Some(rest)
+    };
+    let wakes = conn.posts().pen.leave(env.pid(), rest);
+    conn.wake(env, wakes);
+    Ok(atoms::ok().encode(env))
+}
+
 /// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of the
 /// send have gone, or the message is under way or was read already.
 #[rustler::nif]

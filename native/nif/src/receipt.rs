@@ -8,11 +8,17 @@ use crate::atoms;
 use crate::terms;
 use crate::voice::Voice;
 
-/// Whom to tell, and the names to tell it by.
+/// The terms of one operation, and whom to tell of its end.
 pub struct Receipt {
-    poster: LocalPid,
-    /// Keeps all terms of one operation.
+    /// Keeps all terms of the operation.
     env: OwnedEnv,
+    /// None: no process waits for the end.
+    poster: Option<Poster>,
+}
+
+/// Whom to tell, and the names to tell it by.
+struct Poster {
+    pid: LocalPid,
     socket: SavedTerm,
     reference: SavedTerm,
 }
@@ -21,18 +27,29 @@ impl Receipt {
     /// For an operation that the calling process posts.
     pub fn new(env: Env<'_>, socket: Term<'_>, reference: Term<'_>) -> Self {
         let own = OwnedEnv::new();
-        let (socket, reference) = (own.save(socket), own.save(reference));
+        let poster = Poster {
+            pid: env.pid(),
+            socket: own.save(socket),
+            reference: own.save(reference),
+        };
         Self {
-            poster: env.pid(),
             env: own,
-            socket,
-            reference,
+            poster: Some(poster),
+        }
+    }
+
+    /// For an operation whose end no process is told of.
+    pub fn silent() -> Self {
+        Self {
+            env: OwnedEnv::new(),
+            poster: None,
         }
     }
 
     /// Whether this is its reference.
     pub fn is(&self, reference: Term<'_>) -> bool {
-        self.env.run(|env| self.reference.load(env) == reference)
+        let Some(poster) = &self.poster else { return false };
+        self.env.run(|env| poster.reference.load(env) == reference)
     }
 
     /// Keeps another term for as long. Of a binary that is counted it keeps a reference, no copy.
@@ -47,9 +64,10 @@ impl Receipt {
 
     /// Sends `{What, Socket, Reference, Result}`.
     pub fn tell(&self, voice: Voice<'_>, what: Atom, result: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
-        voice.tell(&self.poster, |env| {
+        let Some(poster) = &self.poster else { return };
+        voice.tell(&poster.pid, |env| {
             let (socket, reference) = self.env.run(|own| {
-                let (socket, reference) = (self.socket.load(own), self.reference.load(own));
+                let (socket, reference) = (poster.socket.load(own), poster.reference.load(own));
                 (socket.in_env(env), reference.in_env(env))
             });
             (what, socket, reference, result(env)).encode(env)
