@@ -76,6 +76,8 @@ defmodule InetRdma do
 
   @doc """
   Gives the socket to another process. Only the owner may do so; its death closes the connection.
+
+  Messages of the socket that the caller has not received yet go to the new owner.
   """
   @spec controlling_process(Socket.t(), pid()) :: :ok | {:error, reason()}
   def controlling_process(%Socket{handle: handle}, pid), do: :inet_rdma.controlling_process(handle, pid)

@@ -1,12 +1,14 @@
 %% Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
 %%
-%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, and {active, false | true | once | N},
-%% {packet, raw | 4}, {send_timeout, Ms | infinity}, {send_timeout_close, Boolean}, binary and {nodelay, Boolean}. Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's
-%% mode), enobufs (so many are posted already), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody listens),
-%% etimedout (connect_timeout_ms), eaddrinuse, peer_gone (its process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours},
-%% {version_mismatch, Theirs, Ours}, {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there),
-%% {rejected, Text}, {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key}, {bad_option, Key,
-%% Value, Expected}, and inet's for names that do not resolve.
+%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, also those that only sockets have.
+%%
+%% Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's mode), enobufs (so
+%% many are posted already), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody
+%% listens), etimedout (connect_timeout_ms), eaddrinuse, eaddrnotavail (ip is no address of this host), peer_gone (its
+%% process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours},
+%% {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there), {rejected, Text},
+%% {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key}, {bad_option, Key, Value, Expected},
+%% and inet's for names that do not resolve.
 -module(inet_rdma).
 
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).
@@ -45,22 +47,31 @@
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {nodelay, boolean()} | binary |
-                  {send_timeout, timeout()} | {send_timeout_close, boolean()} | {atom(), term()}.
+                  {send_timeout, timeout()} | {send_timeout_close, boolean()} |
+                  {ip, inet:ip_address() | any | loopback} | {atom(), term()}.
 -type reason() :: term().
 -type info() :: #{atom() => term()}.
 
 %% Port 0: a free one, see port/1. The caller owns the listener: its death closes the port, not the connections.
+%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, SocketOptions} ->
-            case inet_rdma_nif:listen(<<>>, Port, Port, Config) of
-                {ok, Listener, Id, Bound, _Over} ->
-                    {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
-                                             socket_options = SocketOptions}};
-                Error ->
-                    Error
-            end;
+        {ok, Config, #{ip := any} = SocketOptions} -> listen(<<>>, Port, Config, SocketOptions);
+        {ok, Config, #{ip := Ip} = SocketOptions} -> listen_on(is_local(Ip), Ip, Port, Config, SocketOptions);
+        Error -> Error
+    end.
+
+listen_on({ok, true}, Ip, Port, Config, SocketOptions) ->
+    listen(list_to_binary(inet:ntoa(Ip)), Port, Config, SocketOptions);
+listen_on(_, _Ip, _Port, _Config, _SocketOptions) ->
+    {error, eaddrnotavail}.
+
+listen(Address, Port, Config, SocketOptions) ->
+    case inet_rdma_nif:listen(Address, Port, Port, Config) of
+        {ok, Listener, Id, Bound, _Over} ->
+            {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
+                                     socket_options = SocketOptions}};
         Error ->
             Error
     end.
@@ -112,6 +123,8 @@ connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 6
         Error -> Error
     end.
 
+connect_to(_Ip, _Port, {ok, _Config, #{ip := Own}}, _Timeout) when Own =/= any ->
+    {error, {bad_option, ip, Own, "an option of listen/2; the route to the peer chooses the own address"}};
 connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
     Limit = maps:get(connect_timeout_ms, Config),
     %% A number is less than any atom: infinity.
@@ -169,7 +182,7 @@ own_addresses() ->
 
 %% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before
 %% all that arrive later. {error, badarg}: Pid is no living process of this node, and the caller stays the owner.
--spec controlling_process(socket(), pid()) -> ok | {error, not_owner | closed | badarg}.
+-spec controlling_process(socket(), pid()) -> ok | {error, reason()}.
 controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pid) ->
     case inet_rdma_nif:owner(Conn) of
         closed -> {error, closed};
@@ -206,8 +219,8 @@ forward(Socket, Pid) ->
     end.
 
 %% Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call stays together,
-%% whoever else sends. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp, unless the socket
-%% is closed before (send_timeout_close, close/1): so the peer's stream stays whole.
+%% whoever else sends. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp, so that the
+%% peer's stream stays whole; unless the socket is closed before (send_timeout_close, close/1).
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
 send(#inet_rdma_socket{} = Socket, Data) ->
     send_on(Socket, [erlang:iolist_to_iovec(Data)], 0, unset).
@@ -370,8 +383,10 @@ sockname(#inet_rdma_socket{conn = Conn}) ->
         {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
         _ -> {error, closed}
     end;
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}}) ->
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := any}}) ->
     {ok, {verbs, {0, 0, 0, 0}, Port}};
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := Ip}}) ->
+    {ok, {verbs, Ip, Port}};
 sockname(#inet_rdma_listener{port = Port}) ->
     {ok, {shm, Port}}.
 
@@ -383,10 +398,12 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% {active, Mode}, {packet, raw | 4}, {send_timeout, Ms | infinity}, {send_timeout_close, Boolean}; binary and {nodelay, Boolean} change nothing; the others are set for good when the
-%% socket is made. {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or
-%% less; {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or
-%% of what a recv with a length timed out on, has been taken in; nor can either while receives are posted.
+%% active, packet, send_timeout and send_timeout_close; binary and nodelay change nothing; the others are set for good
+%% when the socket is made. Of two processes that set options at the same time the later one may undo the other's.
+%%
+%% {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or less;
+%% {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or of
+%% what a recv with a length timed out on, has been taken in; nor can either while receives are posted.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     case inet_rdma_nif:options(Conn) of
@@ -409,6 +426,8 @@ setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) -
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
+setopt(_Socket, _Details, {ok, {ip, Ip}}) ->
+    {error, {bad_option, ip, Ip, "an option of listen/2"}};
 setopt(_Socket, _Details, {ok, without_effect}) ->
     ok;
 setopt(_Socket, _Details, Error) ->

@@ -6,19 +6,20 @@
 -export([split/1, check/1, active_option/1, packet_option/1]).
 -export_type([options/0, active/0, framing/0]).
 
--type options() :: #{active := active(), packet := framing(),
+-type options() :: #{active := active(), packet := framing(), ip := any | inet:ip_address(),
                      send_timeout := timeout(), send_timeout_close := boolean()}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type framing() :: raw | length4.
--type checked() :: {active, active()} | {packet, framing()} |
+-type checked() :: {active, active()} | {packet, framing()} | {ip, any | inet:ip_address()} |
                    {send_timeout, timeout()} | {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% The socket's options of a list, checked, of which later ones win, and what is left of the list.
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
-    split(List, #{active => passive, packet => raw, send_timeout => infinity, send_timeout_close => false}, []).
+    Unset = #{active => passive, packet => raw, ip => any, send_timeout => infinity, send_timeout_close => false},
+    split(List, Unset, []).
 
 split([Option | Rest], Options, Others) ->
     case check(Option) of
@@ -34,6 +35,7 @@ split([], Options, Others) ->
 -spec check(term()) -> {ok, checked()} | error().
 check({active, Value}) -> active(Value);
 check({packet, Value}) -> packet(Value);
+check({ip, Value}) -> ip(Value);
 check({send_timeout, Value}) -> send_timeout(Value);
 check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
 check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};
@@ -49,6 +51,16 @@ active(false) -> {ok, {active, passive}};
 active(once) -> {ok, {active, once}};
 active(Count) when is_integer(Count), Count >= -32768, Count =< 32767 -> {ok, {active, Count}};
 active(Value) -> {error, {bad_option, active, Value, "true, false, once or an integer from -32768 to 32767"}}.
+
+ip(any) -> {ok, {ip, any}};
+ip({0, 0, 0, 0}) -> {ok, {ip, any}};
+ip({0, 0, 0, 0, 0, 0, 0, 0}) -> {ok, {ip, any}};
+ip(loopback) -> {ok, {ip, {127, 0, 0, 1}}};
+ip(Value) ->
+    case inet:is_ip_address(Value) of
+        true -> {ok, {ip, Value}};
+        false -> {error, {bad_option, ip, Value, "an IP address, any or loopback"}}
+    end.
 
 send_timeout(infinity) -> {ok, {send_timeout, infinity}};
 send_timeout(Ms) when is_integer(Ms), Ms >= 0, Ms =< 16#7fffffff -> {ok, {send_timeout, Ms}};

@@ -8,6 +8,7 @@
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
+-export([listen_on_an_address/1, bad_addresses/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
@@ -22,7 +23,7 @@ all() ->
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
         accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
-        send_timeout_closes, socket_term_is_small
+        send_timeout_closes, listen_on_an_address, bad_addresses, socket_term_is_small
     ].
 
 init_per_suite(Config) ->
@@ -148,6 +149,20 @@ send_timeout_closes(_Config) ->
         {TimedOut, element(1, Module:send(X, <<"more">>))}
     end).
 
+%% 192.0.2.1 is reserved for documentation: no host has it.
+listen_on_an_address(_Config) ->
+    same(fun(Module) ->
+        Pairs = [pair(Module, [{ip, Ip}]) || Ip <- [{127, 0, 0, 1}, loopback, any, {0, 0, 0, 0}]],
+        [ok = Module:send(X, <<"hello">>) || {X, _} <- Pairs],
+        {[Module:recv(Y, 5, ?TIMEOUT_MS) || {_, Y} <- Pairs], Module:listen(0, [{ip, {192, 0, 2, 1}}])}
+    end).
+
+bad_addresses(_Config) ->
+    ?assertMatch({error, {bad_option, ip, nowhere, _}}, inet_rdma:listen(0, [{ip, nowhere}])),
+    ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:connect("localhost", 1, [{ip, {127, 0, 0, 1}}])),
+    {X, _} = pair(inet_rdma, []),
+    ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:setopts(X, [{ip, {127, 0, 0, 1}}])).
+
 %% The first error, and how many sends it took.
 send_until_error(Module, Socket, Number) ->
     case Module:send(Socket, <<Number:32, 0:(8 * ?LARGE_BYTES)>>) of
@@ -175,7 +190,7 @@ elsewhere(Fun) ->
 %% second was accepted.
 pair(Module, Options) ->
     {Listener, Port} = listen(Module, Options),
-    Passive = [{active, false} | proplists:delete(active, Options)],
+    Passive = [{active, false} | proplists:delete(ip, proplists:delete(active, Options))],
     {ok, X} = Module:connect("localhost", Port, common(Module) ++ Passive),
     {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
     _ = put(pair, {X, Y}),
