@@ -68,7 +68,11 @@ fn side(mode: Mode, framing: Framing) -> impl Strategy<Value = Side> {
     let least = if mode == Mode::DirectOnly { 1 } else { 0 };
     (
         prop_oneof![Just(4_096), 1..300u32, Just(262_144)],
-        prop_oneof![Just(Limits::RECEIVE_SLOTS_MIN), 4..20u16, Just(256)],
+        prop_oneof![
+            Just(Limits::RECEIVE_SLOTS_MIN),
+            Limits::RECEIVE_SLOTS_MIN..20,
+            Just(256)
+        ],
         prop_oneof![least..4u16, Just(32)],
         prop_oneof![Just(69_632u32), 4_096..100_000u32],
         prop_oneof![Just(16_384usize), 1..20_000usize],

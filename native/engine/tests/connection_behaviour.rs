@@ -91,6 +91,27 @@ fn small() -> Side {
 }
 
 #[test]
+fn a_close_without_credits_is_an_orderly_end() {
+    let (left, right) = connected(small());
+    let mut sent = Vec::new();
+    for number in 0.. {
+        let message = Messages::new(number, &[3]);
+        if write(&left, &message, 0) == 0 {
+            break;
+        }
+        sent.extend(message.bodies().iter().cloned());
+    }
+    // Keepalives take what transfers leave; the peer has returned nothing yet.
+    for _ in 0..4 {
+        let _nobody_waits = left.tick().expect("a connection that is up");
+    }
+    let _nobody_waits = left.close();
+    let (received, end) = read(&right);
+    assert_eq!(contents::packets(&received), sent);
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+}
+
+#[test]
 fn small_packets_share_one_transfer_and_one_buffer() {
     let (left, right) = connected(Side::default());
     let messages = Messages::new(1, &[50; 200]);

@@ -6,9 +6,11 @@
 //! number on the next control message.
 //!
 //! # Rules
-//! * A transfer needs more than [`DATA_RESERVE`] credits: bulk never takes what control messages live on.
-//! * A control message that gives credits back needs one credit; one that gives none back needs two. So the last credit
-//!   is only ever spent on a message that brings the other side credits.
+//! * One credit is reserved for FINISH from the start, so a side that closes can say so at any time, whatever the peer has
+//!   returned. The other rules count the *free* credits: all but this one until FINISH is sent, all of them after it.
+//! * A transfer needs more than [`DATA_RESERVE`] free credits: bulk never takes what control messages live on.
+//! * A control message that gives credits back needs one free credit; one that gives none back needs two. So the last
+//!   free credit is only ever spent on a message that brings the other side credits.
 //! * A message of its own is made for credits once at least half of the slots are owed.
 //!
 //! # Never more messages than slots
@@ -16,27 +18,31 @@
 //! A = slots of B. So the messages under way are at most the slots that are posted.
 //!
 //! # Never a deadlock
-//! Let all that is under way arrive, and let nobody have anything left that these rules let it send. Write c for credits,
-//! o for owed, n for slots; nothing is under way, so c_A + o_B = n_B and c_B + o_A = n_A.
-//! 1. c_A and c_B are not both 0. Look at the last message with which A went from one credit to none, and the same for B.
-//!    Each gave the other at least one credit. B's must have arrived before A sent its own, or A would have a credit now;
-//!    and A's before B sent its own. Each before the other cannot be.
+//! Let all that is under way arrive, and let nobody have anything left that these rules let it send. Write c for free
+//! credits, r for the reserved one (1 until FINISH is sent, then 0), o for owed, n for slots; nothing is under way, so
+//! c_A + r_A + o_B = n_B and c_B + r_B + o_A = n_A.
+//! 1. c_A and c_B are not both 0. FINISH takes r and leaves c as it is, so it is of no interest here. Look at the last
+//!    message with which A went from one free credit to none, and the same for B. Each gave the other at least one
+//!    credit. B's must have arrived before A sent its own, or A would have a credit now; and A's before B sent its own.
+//!    Each before the other cannot be.
 //! 2. Say c_A >= 1. If o_A were at least half of n_A, A would send these credits, for that it needs only the one. So
-//!    o_A < n_A / 2 (rounded down), hence c_B >= n_A - n_A / 2 + 1, which is 3 or more from 4 slots on: B may send
-//!    transfers and every control message. And because c_B >= 1 the same holds the other way round: so may A.
+//!    o_A < n_A / 2 (rounded down), hence c_B >= n_A - r_B - n_A / 2 + 1 >= n_A - n_A / 2, which is 3 or more from 5
+//!    slots on: B may send transfers and every control message. And because c_B >= 1 the same holds the other way round:
+//!    so may A. With 4 slots it would be 2, and no transfer could follow.
 //!
 //! Whoever waits for a credit gets it, then, with no more help than that the peer looks at its messages.
 //!
 //! # Never credits for ever
 //! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and adds
 //! one to it, its own slot. Each lowers the sum by one or more, so from any point at most as many follow as are owed.
-//! This is why [`crate::Limits::RECEIVE_SLOTS_MIN`] is 4: with 3 slots half is one, and two idle sides would pass the
-//! same credit to and fro for ever.
 
 use crate::violation::Violation;
 
-/// Credits that transfers leave to control messages.
+/// Free credits that transfers leave to control messages.
 const DATA_RESERVE: u16 = 2;
+
+/// Credits that everything else leaves to FINISH.
+const FINISH_RESERVE: u16 = 1;
 
 /// # Invariants
 /// `known <= remote_slots` and `owed <= local_slots`.
@@ -45,6 +51,8 @@ const DATA_RESERVE: u16 = 2;
 pub(crate) struct Credit {
     /// Free slots of the peer, as far as this side knows.
     known: u16,
+    /// Of these, kept for FINISH: [`FINISH_RESERVE`] until it is sent, then 0.
+    reserved: u16,
     /// Depth of the peer's receive queue.
     remote_slots: u16,
     /// Slots of this side that are free again and that the peer does not know of yet.
@@ -60,6 +68,7 @@ impl Credit {
     pub fn new(local_slots: u16, remote_slots: u16) -> Credit {
         Credit {
             known: remote_slots,
+            reserved: FINISH_RESERVE,
             remote_slots,
             owed: 0,
             local_slots,
@@ -104,12 +113,18 @@ impl Credit {
         }
     }
 
-    pub fn allows_transfer(&self) -> bool {
-        self.known > if self.keeps_reserve() { DATA_RESERVE } else { 0 }
+    /// Credits for anything but FINISH.
+    fn free(&self) -> u16 {
+        self.known.saturating_sub(self.reserved)
     }
 
+    pub fn allows_transfer(&self) -> bool {
+        self.free() > if self.keeps_reserve() { DATA_RESERVE } else { 0 }
+    }
+
+    /// For FINISH see [`Self::spend_on_finish`].
     pub fn allows_control(&self) -> bool {
-        self.known >= 2 || (self.known == 1 && (self.owed > 0 || !self.keeps_reserve()))
+        self.free() >= 2 || (self.free() == 1 && (self.owed > 0 || !self.keeps_reserve()))
     }
 
     /// Whether the credits owed are worth a message of their own.
@@ -127,6 +142,14 @@ impl Credit {
     pub fn spend_on_control(&mut self) -> u16 {
         debug_assert!(self.allows_control());
         self.known = self.known.saturating_sub(1);
+        std::mem::take(&mut self.owed)
+    }
+
+    /// FINISH goes out, once, with the credit that was kept for it: the credits that it gives back.
+    pub fn spend_on_finish(&mut self) -> u16 {
+        debug_assert!(self.reserved == FINISH_RESERVE && self.known >= self.reserved);
+        self.known = self.known.saturating_sub(self.reserved);
+        self.reserved = 0;
         std::mem::take(&mut self.owed)
     }
 }

@@ -14,8 +14,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// With fewer slots than this, giving back half of them at a time could go on for ever (see `credit.rs`).
-    pub const RECEIVE_SLOTS_MIN: u16 = 4;
+    /// With fewer slots than this, both sides could wait for credits for ever (see `credit.rs`).
+    pub const RECEIVE_SLOTS_MIN: u16 = 5;
 
     /// Whether a stream can run within these limits.
     pub fn check(&self) -> Result<(), LimitsError> {

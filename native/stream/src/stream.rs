@@ -171,7 +171,8 @@ impl Stream {
 
     /// Ends this side's direction: no transfer follows. Receiving goes on. Idempotent.
     ///
-    /// The message carries the stream's length, so it may overtake data.
+    /// The message carries the stream's length, so it may overtake data. [`Self::poll_control`] gives it next, whatever
+    /// credits the peer has given back.
     pub fn finish(&mut self) {
         if self.finish == Finish::Open {
             self.finish = Finish::Wanted;
@@ -251,12 +252,22 @@ impl Stream {
 
     /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
     ///
-    /// Order: keepalive, end of stream, advertisements, their absence, acknowledgement, credits. The first two are rare and must not
-    /// wait; advertisements go before an acknowledgement because a sender that stands still goes on with the first of
-    /// them that it gets, and direct is better. Every message gives back all credits owed; one that exists only for them
-    /// says also what was freed.
+    /// Order: end of stream, keepalive, advertisements, their absence, acknowledgement, credits. The end never waits: it has
+    /// a credit of its own. Keepalives are rare and must not wait behind the rest; advertisements go before an
+    /// acknowledgement because a sender that stands still goes on with the first of them that it gets, and direct is
+    /// better. Every message gives back all credits owed; one that exists only for them says also what was freed.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
+        if self.finish == Finish::Wanted {
+            self.finish = Finish::Sent;
+            self.counters.controls_sent += 1;
+            return Some(Control {
+                credits: self.credit.spend_on_finish(),
+                body: ControlBody::Finish {
+                    end: self.sender.next(),
+                },
+            });
+        }
         if !self.credit.allows_control() {
             return None;
         }
@@ -268,16 +279,11 @@ impl Stream {
         })
     }
 
+    /// What goes out but the end of the stream.
     fn next_body(&mut self) -> Option<ControlBody> {
         if std::mem::take(&mut self.tick) {
             self.counters.ticks_sent += 1;
             return Some(ControlBody::Tick);
-        }
-        if self.finish == Finish::Wanted {
-            self.finish = Finish::Sent;
-            return Some(ControlBody::Finish {
-                end: self.sender.next(),
-            });
         }
         if let Some(advert) = self.receiver.advertise(&mut self.counters) {
             return Some(ControlBody::Advert(advert));

@@ -247,6 +247,24 @@ fn small_reads_share_an_acknowledgement() {
 }
 
 #[test]
+fn the_end_has_a_credit_of_its_own() {
+    let (mut a, mut b) = pair();
+    while a.indirect_room() > 0 {
+        assert!(matches!(pass(&mut a, &mut b, 1), Arrival::Ring { bytes: 1 }));
+    }
+    // The peer returns nothing meanwhile.
+    let ticks = std::iter::from_fn(|| {
+        a.tick();
+        a.poll_control()
+    });
+    for tick in ticks.collect::<Vec<_>>() {
+        assert_eq!(b.handle_control(&tick.emit()), Ok(ControlEvent::Ticked));
+    }
+    a.finish();
+    assert_eq!(controls(&mut a, &mut b), [ControlEvent::Finished]);
+}
+
+#[test]
 fn the_end_may_overtake_the_bytes_before_it() {
     let (mut a, mut b) = pair();
     let Transfer::Indirect { notice, .. } = send(&mut a, 10) else {
@@ -383,10 +401,10 @@ fn limits_that_cannot_work_are_refused_by_name() {
     );
     assert_eq!(
         new(Limits {
-            receive_slots: 3,
+            receive_slots: Limits::RECEIVE_SLOTS_MIN - 1,
             ..LIMITS
         }),
-        Err(LimitsError::ReceiveSlots(3))
+        Err(LimitsError::ReceiveSlots(4))
     );
     assert_eq!(new(Limits { adverts: 0, ..LIMITS }), Err(LimitsError::Adverts));
 }

@@ -95,12 +95,12 @@ fuzz_target!(|session: Session| {
     let mode = [Mode::Dynamic, Mode::DirectOnly, Mode::IndirectOnly][usize::from(session.mode % 3)];
     let local = Limits {
         ring_bytes: RING_BYTES,
-        receive_slots: 4 + u16::from(session.slots),
+        receive_slots: Limits::RECEIVE_SLOTS_MIN + u16::from(session.slots),
         adverts: 2,
     };
     let remote = Limits {
         ring_bytes: 1 + u32::from(session.ring_bytes),
-        receive_slots: 4 + u16::from(session.slots),
+        receive_slots: Limits::RECEIVE_SLOTS_MIN + u16::from(session.slots),
         adverts: 1 + u16::from(session.adverts),
     };
     let Ok(stream) = Stream::new(mode, local, remote) else {

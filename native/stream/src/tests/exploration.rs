@@ -16,6 +16,8 @@ pub struct Exploration {
     pub fills: Vec<bool>,
     pub withdraw: bool,
     pub finish: bool,
+    /// Whether a side may close the connection, at any time.
+    pub close: bool,
     pub ticks: u8,
 }
 
@@ -82,6 +84,9 @@ impl Model for Exploration {
             Property::always("credits do not go to and fro for ever", |_, node: &Node| {
                 node.broken != Some(Broken::CreditsForEver)
             }),
+            Property::always("a side that closes says so", |_, node: &Node| {
+                node.broken != Some(Broken::FinishLost)
+            }),
             Property::always("no deadlock", |model: &Exploration, node: &Node| {
                 node.broken.is_some() || !node.world.is_stuck(&model.setup)
             }),
@@ -98,6 +103,18 @@ impl Model for Exploration {
 impl Exploration {
     fn side_actions(&self, world: &World, side: usize, actions: &mut Vec<Action>) {
         let state = &world.sides[side];
+        if !world.notices[side].is_empty() {
+            actions.push(Action::DeliverNotice { from: side });
+        }
+        if !world.controls[side].is_empty() {
+            actions.push(Action::DeliverControl { from: side });
+        }
+        if state.closed {
+            return;
+        }
+        if self.close {
+            actions.push(Action::Close { side });
+        }
         let left = (self.setup.bytes[side] - state.sent).min(u64::from(self.send_max)) as u32;
         for bytes in 1..=left {
             actions.push(Action::Send {
@@ -112,12 +129,6 @@ impl Exploration {
                     direct: 0,
                 });
             }
-        }
-        if !world.notices[side].is_empty() {
-            actions.push(Action::DeliverNotice { from: side });
-        }
-        if !world.controls[side].is_empty() {
-            actions.push(Action::DeliverControl { from: side });
         }
         if state.stream.has_control() {
             actions.push(Action::PollControl { side });

@@ -33,6 +33,7 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
         fills: vec![false],
         withdraw: true,
         finish: true,
+        close: false,
         ticks: 0,
     }
 }
@@ -197,12 +198,12 @@ fn sides_that_allow_each_other_different_things() {
     unequal.setup.limits = [
         Limits {
             ring_bytes: 1,
-            receive_slots: 5,
+            receive_slots: Limits::RECEIVE_SLOTS_MIN + 1,
             adverts: 2,
         },
         Limits {
             ring_bytes: 3,
-            receive_slots: 4,
+            receive_slots: Limits::RECEIVE_SLOTS_MIN,
             adverts: 1,
         },
     ];
@@ -221,6 +222,38 @@ fn keepalives_on_top() {
         send_max: 1,
         finish: false,
         ..indirect
+    });
+}
+
+#[test]
+fn a_side_that_closes_while_both_send() {
+    let mut both = one_way(Mode::IndirectOnly, 2, 1, 4, &[]);
+    both.setup.bytes = [4, 3];
+    explore(Exploration {
+        send_max: 1,
+        finish: false,
+        close: true,
+        ..both
+    });
+}
+
+#[test]
+fn a_side_that_closes_while_it_advertises() {
+    explore(Exploration {
+        voluntary: false,
+        close: true,
+        ..one_way(Mode::Dynamic, 1, 2, 3, &[1, 1])
+    });
+}
+
+#[test]
+fn a_side_that_closes_with_a_keepalive_to_send() {
+    explore(Exploration {
+        ticks: 2,
+        send_max: 1,
+        finish: false,
+        close: true,
+        ..one_way(Mode::IndirectOnly, 2, 1, 2, &[])
     });
 }
 

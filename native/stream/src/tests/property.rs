@@ -13,7 +13,7 @@ const STEPS_TO_CLOSE: u64 = 400;
 
 fn any_limits() -> impl Strategy<Value = Limits> {
     let ring = prop_oneof![1u32..9, 1u32..2000];
-    let slots = prop_oneof![4u16..8, 4u16..64];
+    let slots = prop_oneof![Limits::RECEIVE_SLOTS_MIN..8, Limits::RECEIVE_SLOTS_MIN..64];
     (ring, slots, 1u16..6).prop_map(|(ring_bytes, receive_slots, adverts)| Limits {
         ring_bytes,
         receive_slots,

@@ -34,6 +34,8 @@ pub struct Side {
     pub sent: u64,
     pub read: u64,
     pub finished: bool,
+    /// The caller has closed the connection: nothing is sent from here or arrives here any more.
+    pub closed: bool,
     pub ticks: u8,
     /// Credit messages since anything else happened here.
     pub credits_in_a_row: u16,
@@ -58,6 +60,7 @@ impl Side {
             sent: 0,
             read: 0,
             finished: false,
+            closed: false,
             ticks: 0,
             credits_in_a_row: 0,
         }

@@ -52,6 +52,9 @@ pub enum Action {
     Pass { side: usize },
     /// The caller ends its direction; only after all its bytes.
     Finish { side: usize },
+    /// The caller closes the connection, whatever it has left to send: it ends its direction, posts what the stream has
+    /// to say at once, and goes.
+    Close { side: usize },
     /// The caller wants a keepalive.
     Tick { side: usize },
 }
@@ -75,6 +78,8 @@ pub enum Broken {
     CreditsForEver,
     /// The stream names a receive that is not posted, or not the one due.
     WrongReceive,
+    /// A side went without a word.
+    FinishLost,
 }
 
 impl std::hash::Hash for Violation {
@@ -128,6 +133,7 @@ impl World {
                 }
                 Ok(now)
             }
+            Action::Close { side } => self.close(setup, side),
             Action::Tick { side } => {
                 self.sides[side].stream.tick();
                 self.sides[side].ticks += 1;
@@ -170,6 +176,17 @@ impl World {
         self.check_slots(setup, side)
     }
 
+    fn close(&mut self, setup: &Setup, side: usize) -> Result<bool, Broken> {
+        self.sides[side].stream.finish();
+        self.sides[side].finished = true;
+        while self.poll_control(setup, side)? {}
+        if !self.sides[side].stream.is_finished_sent() {
+            return Err(Broken::FinishLost);
+        }
+        self.sides[side].closed = true;
+        Ok(true)
+    }
+
     fn poll_control(&mut self, setup: &Setup, side: usize) -> Result<bool, Broken> {
         let sender = &mut self.sides[side];
         let promised = sender.stream.has_control();
@@ -201,6 +218,9 @@ impl World {
         let Some(notice) = self.notices[from].pop_front() else {
             return Ok(false);
         };
+        if self.sides[1 - from].closed {
+            return Ok(true);
+        }
         self.sides[1 - from].notice(notice)?;
         Ok(true)
     }
@@ -209,6 +229,9 @@ impl World {
         let Some(control) = self.controls[from].pop_front() else {
             return Ok(false);
         };
+        if self.sides[1 - from].closed {
+            return Ok(true);
+        }
         self.sides[1 - from]
             .stream
             .handle_control(&control.emit())
@@ -220,11 +243,10 @@ impl World {
     pub fn is_quiet(&self) -> bool {
         self.notices.iter().all(VecDeque::is_empty)
             && self.controls.iter().all(VecDeque::is_empty)
-            && self.sides.iter().all(|side| side.stream.ring_bytes_readable() == 0)
-            && self.sides.iter().all(|side| {
+            && self.sides.iter().filter(|side| !side.closed).all(|side| {
                 let mut stream = side.stream.clone();
                 stream.pass();
-                stream.poll_control().is_none()
+                stream.ring_bytes_readable() == 0 && stream.poll_control().is_none()
             })
     }
 
@@ -235,10 +257,14 @@ impl World {
 
     fn waits_for_ever(&self, setup: &Setup, side: usize) -> bool {
         let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
-        if sender.stream.has_control() {
+        if receiver.closed {
+            // The fabric tells who is left.
+            return false;
+        }
+        if !sender.closed && sender.stream.has_control() {
             return true;
         }
-        if sender.sent == setup.bytes[side] {
+        if sender.closed || sender.sent == setup.bytes[side] {
             return receiver.read != sender.sent || (sender.finished && !receiver.stream.is_end());
         }
         // With direct transfers only, a caller that posts nothing does not read.
@@ -256,7 +282,7 @@ impl World {
         let wasted = |side: usize| {
             let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
             let is_fresh = receiver.buffers_posted() > 0 && receiver.stream.clone().withdraw().is_none();
-            is_fresh && !sender.finished && sender.stream.clone().direct_room().is_none()
+            is_fresh && !receiver.closed && !sender.finished && sender.stream.clone().direct_room().is_none()
         };
         self.is_quiet() && (0..2).any(wasted)
     }
