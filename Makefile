@@ -100,10 +100,17 @@ test-bench: build rdma-perf ## run the tests of the benchmark harness
 
 check: deps check-native check-beam dialyzer ## run all lints: the same as CI
 
-check-native: ## rustfmt and clippy, and that Cargo.lock is up to date
+# Whoever builds without the verbs fabric has neither cmake nor libclang: no crate that takes them may be left.
+without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_port -p inet_rdma_nif -p inet_rdma_cat \
+                 -p inet_rdma_perf
+
+check-native: ## rustfmt and clippy, with and without the verbs fabric, and that Cargo.lock is up to date
 	cd native && cargo metadata --locked --format-version 1 >/dev/null
 	cd native && cargo fmt --all --check
 	cd native && cargo clippy --workspace --all-targets -- -D warnings
+	cd native && tree=$$(cargo tree --locked --edges normal,build $(without_verbs)) && \
+	  ! printf '%s\n' "$$tree" | grep -E 'inet_rdma_verbs|rdma-mummy-sys|cmake|bindgen|clang-sys'
+	cd native && cargo clippy --all-targets $(without_verbs) -- -D warnings
 
 # In directories of their own and from scratch, as compilers show a warning only when they compile.
 check-beam: ## mix format, and every Elixir and Erlang warning an error

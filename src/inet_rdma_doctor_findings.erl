@@ -95,9 +95,12 @@ pages(Bytes) -> (Bytes + ?PAGE_BYTES - 1) div ?PAGE_BYTES * ?PAGE_BYTES.
 findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
     Config = config(Checked),
     #{live := Live, devices := Devices} = Facts,
-    Pieces = libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++ no_device(InTheWay, Facts)
-        ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
-        ++ memory(InTheWay, Memory, Devices),
+    Pieces = case Live of
+                 #{verbs := left_out} -> [];
+                 _ -> libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++ no_device(InTheWay, Facts)
+                          ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
+                          ++ memory(InTheWay, Memory, Devices)
+             end,
     options(Checked) ++ native(Live) ++ shm(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live).
 
@@ -128,6 +131,9 @@ shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
 %% Its own reason only where no single piece has said it already.
 verbs(_InTheWay, true, _Pieces, _Live) ->
     [ok(verbs, "the connection manager answers, and a device has an active port", [])];
+verbs(InTheWay, false, _Pieces, #{verbs := left_out}) ->
+    [finding(InTheWay, verbs, "this build has no verbs fabric: links to other hosts stay on TCP", [],
+             "build the native library again without the environment variable INET_RDMA_FEATURES")];
 verbs(InTheWay, false, Pieces, #{verbs := {error, Why}, native := ok}) ->
     case [Finding || #{severity := Severity} = Finding <- Pieces, Severity =/= ok] of
         [] -> [finding(InTheWay, verbs, "~ts", [Why], undefined)];

@@ -6,11 +6,12 @@
 -export([look/0]).
 -export_type([live/0]).
 
-%% verbs: whether there is a usable connection manager and device, in words if not.
+%% verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
+%% the fabric.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
-                  verbs := ok | {error, binary()},
+                  verbs := ok | {error, binary()} | left_out,
                   verbs_devices := [map()] | unknown,
                   addresses := [{Interface :: binary(), [binary()]}],
                   otp := binary(),
@@ -38,7 +39,8 @@ load() ->
     end.
 
 native(ok) ->
-    case inet_rdma_nif:verbs_devices() of
+    case lists:member(verbs, inet_rdma_nif:features()) andalso inet_rdma_nif:verbs_devices() of
+        false -> {ok, left_out, unknown};
         {ok, Devices} -> {ok, inet_rdma_nif:check_verbs(), Devices};
         {error, Why} -> {ok, {error, Why}, unknown}
     end;

@@ -9,7 +9,7 @@
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
--export([load/0, is_loaded/0, driver/0, loaded/0]).
+-export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export_type([attempt/0, conn/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
@@ -17,7 +17,7 @@
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0]).
+-nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0, features/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -264,6 +264,9 @@ link(Attempt, Node, Config) -> late(?FUNCTION_NAME, [Attempt, Node, Config]).
 
 -spec link_end(link()) -> up | term().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).
+
+-spec features() -> [verbs].
+features() -> late(?FUNCTION_NAME, []).
 
 -spec loaded() -> true.
 loaded() ->

@@ -16,7 +16,7 @@
 -export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1]).
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
 -export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_start/1, missing_native_library_stays/1]).
--export([schedulers_are_a_note_where_nodes_share_cores/1]).
+-export([schedulers_are_a_note_where_nodes_share_cores/1, build_without_verbs_says_so/1]).
 -export([every_finding_in_the_way_has_a_fix/1, table_fits_120_columns/1, json_is_valid/1, json_escapes/1]).
 -export([this_machine_leaves_tcp_over_shm/1, main_ends_with_its_verdict/1]).
 
@@ -36,7 +36,7 @@ all() ->
         missing_libraries_are_a_problem_with_a_device, versions_come_from_file_names, missing_node_files,
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
         shm_only_makes_verbs_a_note, wrong_option_does_not_start, missing_native_library_stays,
-        schedulers_are_a_note_where_nodes_share_cores, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
+        schedulers_are_a_note_where_nodes_share_cores, build_without_verbs_says_so, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
         json_is_valid, json_escapes, this_machine_leaves_tcp_over_shm, main_ends_with_its_verdict
     ].
 
@@ -250,6 +250,22 @@ missing_native_library_stays(Config) ->
     Report = report(Config, rxe, #{native => Lost, shm => Lost, verbs => Lost, verbs_devices => unknown}),
     ?assertMatch(#{leaves_tcp := false, devices := [#{usable := unknown}]}, Report),
     ?assertMatch([#{about := native}], in_the_way(Report)).
+
+%% With and without a device: nothing of the machine is missing, the build is.
+build_without_verbs_says_so(Config) ->
+    LeftOut = #{verbs => left_out, verbs_devices => unknown},
+    [
+        begin
+            Report = report(Config, Machine, LeftOut),
+            ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := tcp}, Report),
+            ?assertMatch([#{text := <<"this build has no verbs fabric", _/binary>>}], about(verbs, findings(Report))),
+            ?assertEqual([], about(libraries, findings(Report)) ++ about(devices, findings(Report)))
+        end
+     || Machine <- machines()
+    ],
+    Wanted = report(Config, rxe, LeftOut#{config => {ok, options(#{fabric => verbs})}}),
+    ?assertMatch(#{leaves_tcp := false}, Wanted),
+    ?assertMatch([#{about := verbs}], in_the_way(Wanted)).
 
 schedulers_are_a_note_where_nodes_share_cores(Config) ->
     Found = fun(Schedulers, Cores) ->

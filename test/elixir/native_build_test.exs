@@ -55,6 +55,28 @@ defmodule InetRdma.NativeBuildTest do
     assert message =~ "apt-get install cmake"
   end
 
+  test "a library without the verbs fabric takes no cmake", %{dir: dir} do
+    offer(dir, @tools ++ ~w(cc))
+    program(dir, "rustc", "echo 'rustc 1.99.0 (4b91a6ea7 2026-08-08)'")
+    program(dir, "cargo", "echo \"$@\"; exit 101")
+    environment = [{"PATH", dir}, {"INET_RDMA_FEATURES", "none"}]
+    assert "" == Os.run!(script(), ["--check"], env: environment)
+
+    {said, 101} = System.cmd(script(), [], env: environment, stderr_to_stdout: true)
+    assert said =~ ~r/^build .*--package inet_rdma_nif .*--no-default-features$/m
+  end
+
+  test "an optional part that does not exist is named", %{dir: dir} do
+    offer(dir, @tools ++ ~w(cargo cc cmake))
+    program(dir, "rustc", "echo 'rustc 1.99.0 (4b91a6ea7 2026-08-08)'")
+
+    {said, 69} =
+      System.cmd(script(), ["--check"], env: [{"PATH", dir}, {"INET_RDMA_FEATURES", "tcp"}], stderr_to_stdout: true)
+
+    assert said =~ "INET_RDMA_FEATURES is 'tcp', which names an unknown feature"
+    assert said =~ "set it to verbs"
+  end
+
   test "when cargo fails, its status is in the diagnostic and the library stays", %{dir: dir} do
     before = File.stat!(library())
     offer(dir, @tools ++ ~w(rustc cc cmake))

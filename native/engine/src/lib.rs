@@ -16,6 +16,10 @@ mod primitive;
 mod scheduling;
 pub mod shm;
 mod signals;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+#[cfg(not(feature = "verbs"))]
+#[path = "verbs_left_out.rs"]
 pub mod verbs;
 
 /// The effective user of this process, whom a peer over shm must share.

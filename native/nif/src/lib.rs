@@ -7,6 +7,10 @@
 mod attempt;
 mod config;
 mod connection;
+#[cfg(feature = "verbs")]
+mod doctor;
+#[cfg(not(feature = "verbs"))]
+#[path = "doctor_left_out.rs"]
 mod doctor;
 mod identity;
 mod kept;
@@ -34,7 +38,7 @@ mod atoms {
         event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
-        econnrefused, none,
+        econnrefused, none, verbs,
         einval, badarg, eaddrinuse, etimedout, enobufs,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }

@@ -7,7 +7,7 @@ use inet_rdma_engine::connection::{Connection, Settings};
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_port::block::Block;
 use inet_rdma_port::links::{self, Carried};
-use rustler::{Encoder, Env, Resource, ResourceArc, Term};
+use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::attempt::AttemptResource;
@@ -77,6 +77,16 @@ fn link_end<'a>(env: Env<'a>, link: ResourceArc<LinkResource>) -> Term<'a> {
     match link.0.connection().closed() {
         None => atoms::up().encode(env),
         Some(closed) => terms::closed(env, &closed),
+    }
+}
+
+/// `features() -> [verbs]`: the cargo features that the library was built with.
+#[rustler::nif]
+fn features() -> Vec<Atom> {
+    if cfg!(feature = "verbs") {
+        vec![atoms::verbs()]
+    } else {
+        Vec::new()
     }
 }
 

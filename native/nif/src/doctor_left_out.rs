@@ -1,0 +1,11 @@
+//! What a library without the verbs fabric says of RDMA devices.
+
+use inet_rdma_engine::verbs::VerbsFabric;
+use rustler::{Encoder, Env, Term};
+
+/// `verbs_devices() -> {error, Text}`: this library knows of no device.
+#[rustler::nif]
+fn verbs_devices(env: Env<'_>) -> Term<'_> {
+    let devices = VerbsFabric.check().map(|()| Vec::<String>::new());
+    devices.map_err(|error| error.to_string()).encode(env)
+}
