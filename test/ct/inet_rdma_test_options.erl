@@ -8,7 +8,7 @@
 keys() ->
     [
         fabric, required, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
-        direct_bytes, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
+        direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
     ].
 
 %% The smallest value that is accepted.
@@ -42,6 +42,7 @@ good(landing_buffers) -> [0, 1, 256];
 good(landing_bytes) -> [4096, 70000, 1 bsl 20];
 good(direct_bytes) -> [8192, 16384, 1 bsl 30];
 good(packet_max_bytes) -> [1 bsl 20, 2147483647];
+good(zero_copy) -> [auto, always, never];
 good(polling) -> [adaptive, event, busy];
 good(spin_us) -> [0, 50, 500];
 good(polling_threads) -> [1, 4];
@@ -56,6 +57,7 @@ good(backlog) -> [1, 4096].
 bad(fabric) -> ["sctp", "7"];
 bad(required) -> ["perhaps", "1"];
 bad(mode) -> ["sometimes"];
+bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];
 %% erl would take a negative number for a flag of its own.
 bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].
