@@ -158,13 +158,11 @@ format_error(econnrefused) -> "nobody listens there";
 format_error(etimedout) -> "timed out";
 format_error(Reason) -> lists:flatten(io_lib:format("~tp", [Reason])).
 
-%% Whether a host is this one: the only one that the shm fabric reaches.
+%% Whether a host is this one: the only one that the shm fabric reaches. What a stream's fabric is chosen by.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
     case resolve(Host) of
-        {ok, {127, _, _, _}} -> {ok, true};
-        {ok, {0, 0, 0, 0, 0, 0, 0, 1}} -> {ok, true};
-        {ok, Address} -> {ok, lists:member(Address, own_addresses())};
+        {ok, Address} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
         Error -> Error
     end.
 
@@ -172,12 +170,6 @@ resolve(Host) ->
     case inet:getaddr(Host, inet) of
         {ok, Address} -> {ok, Address};
         {error, _} -> inet:getaddr(Host, inet6)
-    end.
-
-own_addresses() ->
-    case inet:getifaddrs() of
-        {ok, Interfaces} -> [Address || {_, Properties} <- Interfaces, {addr, Address} <- Properties];
-        {error, _} -> []
     end.
 
 %% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before

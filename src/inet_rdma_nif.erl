@@ -4,7 +4,7 @@
 -module(inet_rdma_nif).
 
 -export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
+-export([connect/6, expect/5, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -13,7 +13,7 @@
 -export_type([attempt/0, conn/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect/5, stream/1, identity/0, token/0, verbs_addresses/1]).
+-nifs([connect/6, expect/5, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -173,6 +173,9 @@ identity() -> late(?FUNCTION_NAME, []).
 
 -spec token() -> token().
 token() -> late(?FUNCTION_NAME, []).
+
+-spec is_local(Address :: binary()) -> boolean().
+is_local(Address) -> late(?FUNCTION_NAME, [Address]).
 
 -spec verbs_addresses([binary()]) -> {ok, [binary()]} | {error, binary()}.
 verbs_addresses(Addresses) -> late(?FUNCTION_NAME, [Addresses]).

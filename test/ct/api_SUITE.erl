@@ -15,7 +15,7 @@
 -export([death_of_the_listener_keeps_sockets/1, death_of_the_peer_process/1, names_of_both_ends/1]).
 -export([options_can_be_read_and_set/1, counters/1, info_of_a_socket/1, own_options/1, bad_options/1]).
 -export([nobody_listens/1, port_is_taken/1, peer_does_not_read/1, both_ways_at_once/1, use_after_close/1]).
--export([many_sockets/1, within_one_node/1, active_once_past_the_close/1, active_while_sending/1]).
+-export([addresses_of_this_host/1, many_sockets/1, within_one_node/1, active_once_past_the_close/1, active_while_sending/1]).
 
 -define(MB, 1048576).
 
@@ -30,7 +30,7 @@ all() ->
         close_reads_to_the_end, close_of_the_listener_keeps_sockets, death_of_the_listener_keeps_sockets,
         death_of_the_peer_process, names_of_both_ends, options_can_be_read_and_set, counters, info_of_a_socket,
         own_options, bad_options, nobody_listens, port_is_taken, peer_does_not_read, both_ways_at_once,
-        use_after_close, many_sockets, within_one_node
+        use_after_close, many_sockets, within_one_node, addresses_of_this_host
     ].
 
 init_per_suite(Config) ->
@@ -390,6 +390,14 @@ many_sockets(Config) ->
     Pairs = [join(Config, Port, Listening, []) || _ <- lists:seq(1, 50)],
     Transfers = [start_transfer(X, Y, 100000) || {X, Y} <- Pairs],
     [?assertEqual(ok, await_transfer(Transfer)) || Transfer <- Transfers].
+
+addresses_of_this_host(Config) ->
+    {ok, Interfaces} = inet:getifaddrs(),
+    Own = [Address || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
+    IsLocal = fun(Host) -> call(proplists:get_value(a, Config), inet_rdma, is_local, [Host]) end,
+    [?assertEqual({Host, {ok, true}}, {Host, IsLocal(Host)}) || Host <- ["localhost", {127, 1, 2, 3} | Own]],
+    %% Of TEST-NET-1: no interface has it.
+    ?assertEqual({ok, false}, IsLocal({192, 0, 2, 1})).
 
 within_one_node(Config) ->
     A = proplists:get_value(a, Config),

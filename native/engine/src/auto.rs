@@ -1,7 +1,7 @@
 //! Which fabric for which peer: shared memory on this host, an RDMA device to others. A listener is found over both, under
 //! one port.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -92,9 +92,21 @@ impl AutoFabric {
     }
 }
 
-/// Whether an address is this host's: only then something can be bound to it.
+/// Whether an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False where
+/// the system does not name its interfaces. What can be bound says nothing: with `net.ipv4.ip_nonlocal_bind=1` any address
+/// can.
 pub fn is_local(address: IpAddr) -> bool {
-    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+    let address = address.to_canonical();
+    address.is_loopback() || address.is_unspecified() || interface_addresses().any(|own| own == address)
+}
+
+fn interface_addresses() -> impl Iterator<Item = IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    })
 }
 
 impl Fabric for AutoFabric {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
+use inet_rdma_engine::auto;
 use inet_rdma_engine::verbs::VerbsFabric;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
@@ -44,6 +45,15 @@ fn read() -> Identity {
         user: inet_rdma_engine::user(),
         instance: RandomState::new().hash_one(std::process::id()),
     }
+}
+
+/// `is_local(Address) -> boolean()`: whether this address, as text, is this host's.
+///
+/// Asks the kernel for all addresses of all interfaces. Not for a normal scheduler.
+#[rustler::nif(schedule = "DirtyIo")]
+fn is_local(address: &str) -> NifResult<bool> {
+    let address = address.parse::<IpAddr>().map_err(|_| rustler::Error::BadArg)?;
+    Ok(auto::is_local(address))
 }
 
 /// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text,
