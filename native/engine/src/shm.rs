@@ -5,8 +5,7 @@
 //! peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
 //! wake-ups, and its end-of-file shows the death of either process at once.
 //!
-//! All unsafe code of the fabric is in `mapping` (what may be accessed), `memory` (as what) and one system call in
-//! `rendezvous`.
+//! All unsafe code of the fabric is in `mapping` (what may be accessed) and `memory` (as what).
 
 mod connect;
 mod layout;

@@ -7,7 +7,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use inet_rdma_stream::{HELLO_BYTES, Hello};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -60,30 +60,12 @@ pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
 fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
     // Not rustix's: it holds the process id as a non-zero number, and the kernel says 0 for a process of another
     // process-id namespace.
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while borrowed; the kernel writes at most `bytes` bytes, the size of the structure,
-    // all of whose fields may hold any bits.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut bytes,
-        )
-    };
-    if done != 0 || bytes as usize != size_of::<libc::ucred>() {
-        return Err(FabricError::System {
+    nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)
+        .map(|credentials| credentials.uid())
+        .map_err(|errno| FabricError::System {
             doing: "asking who the peer is",
-            error: std::io::Error::last_os_error(),
-        });
-    }
-    Ok(credentials.uid)
+            error: errno.into(),
+        })
 }
 
 /// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
