@@ -3,7 +3,7 @@
 %% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, also those that only sockets have.
 %%
 %% Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's mode), enobufs (so
-%% many are posted already), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody
+%% many are posted already), emsgsize (too large for {packet, 1 | 2 | 4}), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody
 %% listens), etimedout (connect_timeout_ms), eaddrinuse, eaddrnotavail (ip is no address of this host), peer_gone (its
 %% process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours},
 %% {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there), {rejected, Text},
@@ -46,7 +46,7 @@
 -opaque listener() :: #inet_rdma_listener{}.
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
--type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 4} | {nodelay, boolean()} | binary |
+-type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4} | {nodelay, boolean()} | binary |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
                   {ip, inet:ip_address() | any | loopback} | {atom(), term()}.
 -type reason() :: term().
@@ -261,7 +261,7 @@ disarm(Conn, Id, What) ->
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
 
-%% Length 0: whatever is there ({packet, raw}) or the next packet ({packet, 4}); else exactly so many bytes (raw only).
+%% Length 0: whatever is there ({packet, raw}) or the next packet ({packet, 1 | 2 | 4}); else exactly so many bytes (raw only).
 %% After a timeout nothing is lost. What came before the end is handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
 recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
@@ -335,7 +335,7 @@ sendfile(Filename, #inet_rdma_socket{} = Socket) ->
 
 %% Sends Bytes (0: to the end) of a file, or of one that is open for reading, from Offset on: file:sendfile/5. How many
 %% were there, which are fewer if the file has become shorter. Reads ahead while it sends, and keeps four times
-%% {chunk_size, Bytes} in memory (default 262144). {error, einval}: with {packet, 4}, or an option that it does not know.
+%% {chunk_size, Bytes} in memory (default 262144). {error, einval}: with framing, or an option that it does not know.
 -spec sendfile(file:name_all() | file:fd(), socket(), non_neg_integer(), non_neg_integer(),
                [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, reason()}.
 sendfile(File, #inet_rdma_socket{} = Socket, Offset, Bytes, Options) ->

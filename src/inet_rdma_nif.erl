@@ -10,7 +10,7 @@
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
--export_type([attempt/0, conn/0, listener/0, link/0, packets/0, token/0]).
+-export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect/5, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
@@ -29,6 +29,7 @@
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: what inet_rdma knows of a socket.
 -type options() :: term().
+-type framing() :: raw | length1 | length2 | length4.
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
@@ -209,11 +210,11 @@ arm_writer(Conn) -> late(?FUNCTION_NAME, [Conn]).
 -spec disarm(conn()) -> ok.
 disarm(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec framing(conn(), raw | length4, PacketMaxBytes :: pos_integer()) ->
+-spec framing(conn(), framing(), PacketMaxBytes :: pos_integer()) ->
           ok | {error, einval | closed}.
 framing(Conn, Framing, PacketMaxBytes) -> late(?FUNCTION_NAME, [Conn, Framing, PacketMaxBytes]).
 
--spec framing(conn()) -> raw | length4.
+-spec framing(conn()) -> framing().
 framing(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec active(conn(), term(), passive | once | infinity | -32768..32767) -> ok | {error, einval | closed}.

@@ -4,14 +4,13 @@
 -module(inet_rdma_socket_options).
 
 -export([split/1, check/1, active_option/1, packet_option/1]).
--export_type([options/0, active/0, framing/0]).
+-export_type([options/0, active/0]).
 
--type options() :: #{active := active(), packet := framing(), ip := any | inet:ip_address(),
+-type options() :: #{active := active(), packet := inet_rdma_nif:framing(), ip := any | inet:ip_address(),
                      send_timeout := timeout(), send_timeout_close := boolean()}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
 -type active() :: passive | once | infinity | -32768..32767.
--type framing() :: raw | length4.
--type checked() :: {active, active()} | {packet, framing()} | {ip, any | inet:ip_address()} |
+-type checked() :: {active, active()} | {packet, inet_rdma_nif:framing()} | {ip, any | inet:ip_address()} |
                    {send_timeout, timeout()} | {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
@@ -68,8 +67,10 @@ send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds u
 
 packet(raw) -> {ok, {packet, raw}};
 packet(0) -> {ok, {packet, raw}};
+packet(1) -> {ok, {packet, length1}};
+packet(2) -> {ok, {packet, length2}};
 packet(4) -> {ok, {packet, length4}};
-packet(Value) -> {error, {bad_option, packet, Value, "raw or 4"}}.
+packet(Value) -> {error, {bad_option, packet, Value, "raw, 1, 2 or 4"}}.
 
 %% The value that inet_rdma:getopts/2 gives.
 -spec active_option(passive | once | infinity | pos_integer()) -> boolean() | once | pos_integer().
@@ -77,6 +78,8 @@ active_option(passive) -> false;
 active_option(infinity) -> true;
 active_option(Other) -> Other.
 
--spec packet_option(framing()) -> raw | 4.
+-spec packet_option(inet_rdma_nif:framing()) -> raw | 1 | 2 | 4.
 packet_option(raw) -> raw;
+packet_option(length1) -> 1;
+packet_option(length2) -> 2;
 packet_option(length4) -> 4.

@@ -8,7 +8,7 @@
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
--export([listen_on_an_address/1, bad_addresses/1]).
+-export([listen_on_an_address/1, bad_addresses/1, lengths_of_packets/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
@@ -23,7 +23,8 @@ all() ->
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
         accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
-        send_timeout_closes, listen_on_an_address, bad_addresses, socket_term_is_small
+        send_timeout_closes, listen_on_an_address, bad_addresses, lengths_of_packets,
+        socket_term_is_small
     ].
 
 init_per_suite(Config) ->
@@ -109,6 +110,12 @@ options_of_gen_tcp(_Config) ->
 
 lists_are_refused(_Config) ->
     ?assertMatch({error, {bad_option, mode, list, _}}, inet_rdma:listen(0, [list])),
+    [begin
+         {X, _} = pair(inet_rdma, [{packet, Packet}]),
+         ?assertEqual({error, emsgsize}, inet_rdma:send(X, binary:copy(<<0>>, Size))),
+         ?assertEqual({error, emsgsize}, inet_rdma:post_send(X, binary:copy(<<0>>, Size))),
+         ?assertEqual(ok, inet_rdma:send(X, <<"small">>))
+     end || {Packet, Size} <- [{1, 256}, {2, 65536}]],
     ?assertMatch({error, {bad_option, nodelay, yes, _}}, inet_rdma:listen(0, [{nodelay, yes}])).
 
 averages(_Config) ->
@@ -162,6 +169,17 @@ bad_addresses(_Config) ->
     ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:connect("localhost", 1, [{ip, {127, 0, 0, 1}}])),
     {X, _} = pair(inet_rdma, []),
     ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:setopts(X, [{ip, {127, 0, 0, 1}}])).
+
+%% Both ends, and from one length to another.
+lengths_of_packets(_Config) ->
+    same(fun(Module) ->
+        {X, Y} = pair(Module, []),
+        [begin
+             [ok = setopts(Module, End, [{packet, Packet}]) || End <- [X, Y]],
+             [ok = Module:send(X, binary:copy(<<Size>>, Size)) || Size <- Sizes],
+             {getopts(Module, Y, [packet]), [Module:recv(Y, 0, ?TIMEOUT_MS) || _ <- Sizes]}
+         end || {Packet, Sizes} <- [{1, [0, 1, 3, 255]}, {2, [0, 255, 256, 65535]}, {4, [0, 65536]}, {1, [7]}]]
+    end).
 
 %% The first error, and how many sends it took.
 send_until_error(Module, Socket, Number) ->

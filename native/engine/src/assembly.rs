@@ -57,8 +57,59 @@ impl<B> Received<B> {
 pub enum Framing {
     /// Not at all: what arrives together is handed over together.
     Raw,
+    /// Each packet has a length of one byte before it.
+    Length1,
+    /// Each packet has a length of two bytes, big-endian, before it.
+    Length2,
     /// Each packet has a length of four bytes, big-endian, before it.
     Length4,
+}
+
+impl Framing {
+    /// Size of the length before each packet.
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Framing::Raw => 0,
+            Framing::Length1 => 1,
+            Framing::Length2 => 2,
+            Framing::Length4 => 4,
+        }
+    }
+
+    /// What goes before a packet of so many bytes; None: a length of this size cannot say so many.
+    pub fn header(self, packet_bytes: usize) -> Option<Header> {
+        if self == Framing::Raw {
+            return Some(Header::default());
+        }
+        let length = u32::try_from(packet_bytes).ok()?.to_be_bytes();
+        let start = length.len() - self.header_bytes();
+        let fits = length[..start].iter().all(|&byte| byte == 0);
+        fits.then_some(Header { length, start })
+    }
+}
+
+/// The length before a packet, as it goes on the wire; empty with [`Framing::Raw`].
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    length: [u8; HEADER_MAX_BYTES],
+    start: usize,
+}
+
+impl Default for Header {
+    /// None: empty.
+    fn default() -> Self {
+        Header {
+            length: [0; HEADER_MAX_BYTES],
+            start: HEADER_MAX_BYTES,
+        }
+    }
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.length[self.start..]
+    }
 }
 
 /// How much one read may take.
@@ -99,7 +150,7 @@ pub enum AssemblyError {
     NoMemory(usize),
 }
 
-const HEADER_BYTES: usize = 4;
+const HEADER_MAX_BYTES: usize = 4;
 
 /// Packets of a batch that room is made for beforehand, at most: the peer decides how small they are.
 const PACKETS_EXPECTED_MAX: usize = 64;
@@ -126,7 +177,7 @@ impl<B: Buffer> Partial<B> {
 pub struct Assembly<B> {
     framing: Framing,
     packet_max_bytes: usize,
-    header: [u8; HEADER_BYTES],
+    header: [u8; HEADER_MAX_BYTES],
     header_filled: usize,
     partial: Option<Partial<B>>,
     /// Size of the largest packet that has been begun since the last look.
@@ -139,7 +190,7 @@ impl<B: Buffer> Assembly<B> {
         Self {
             framing,
             packet_max_bytes,
-            header: [0; HEADER_BYTES],
+            header: [0; HEADER_MAX_BYTES],
             header_filled: 0,
             partial: None,
             largest: 0,
@@ -156,12 +207,11 @@ impl<B: Buffer> Assembly<B> {
         self.framing
     }
 
-    /// Changes how the stream is cut from here on. False, and nothing changed, if that would be between raw and packets
-    /// in the middle of one.
+    /// Changes how the stream is cut from here on. False, and nothing changed, if that would be another framing in the
+    /// middle of a packet.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
-        let changes_kind = (self.framing == Framing::Raw) != (framing == Framing::Raw);
-        if changes_kind && !self.at_boundary() {
+        if self.framing != framing && !self.at_boundary() {
             return false;
         }
         self.framing = framing;
@@ -215,10 +265,11 @@ impl<B: Buffer> Assembly<B> {
         if bytes >= bulk && self.at_boundary() {
             let header = match self.framing {
                 Framing::Raw => (limit.exact == bytes || limit.exact == 0 && bytes <= limit.bytes).then_some(0),
-                Framing::Length4 if bytes < HEADER_BYTES => None,
-                Framing::Length4 => {
-                    let announced = self.packet_bytes(header_at(&arrived, 0))?;
-                    (announced + HEADER_BYTES == bytes).then_some(HEADER_BYTES)
+                framing if bytes < framing.header_bytes() => None,
+                framing => {
+                    let announced = self.check(length_at(&arrived, 0, framing))?;
+                    let header = framing.header_bytes();
+                    (announced + header == bytes).then_some(header)
                 }
             };
             if let Some(header) = header {
@@ -287,8 +338,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(false)
     }
 
-    fn packet_bytes(&self, header: [u8; HEADER_BYTES]) -> Result<usize, AssemblyError> {
-        let bytes = u32::from_be_bytes(header) as usize;
+    /// The length that a header announces, if packets may be that large.
+    fn check(&self, bytes: usize) -> Result<usize, AssemblyError> {
         if bytes > self.packet_max_bytes {
             return Err(AssemblyError::TooLarge {
                 bytes,
@@ -302,11 +353,12 @@ impl<B: Buffer> Assembly<B> {
     fn finish_partial(&mut self, arrived: &Arrived, out: &mut Vec<Received<B>>) -> Result<usize, AssemblyError> {
         let mut at = 0;
         if self.partial.is_none() && self.header_filled > 0 {
-            let part = (HEADER_BYTES - self.header_filled).min(arrived.len());
+            let header_bytes = self.framing.header_bytes();
+            let part = (header_bytes - self.header_filled).min(arrived.len());
             arrived.copy_out(0, &mut self.header[self.header_filled..][..part]);
             self.header_filled += part;
             at = part;
-            if self.header_filled < HEADER_BYTES {
+            if self.header_filled < header_bytes {
                 return Ok(at);
             }
             self.start_packet()?;
@@ -325,7 +377,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// Allocates for the packet whose header is complete.
     fn start_packet(&mut self) -> Result<(), AssemblyError> {
-        let bytes = self.packet_bytes(self.header)?;
+        let bytes = self.check(length(&self.header[..self.framing.header_bytes()]))?;
         self.header_filled = 0;
         self.largest = self.largest.max(bytes);
         self.partial = Some(Partial::new(bytes)?);
@@ -380,11 +432,12 @@ impl<B: Buffer> Assembly<B> {
     /// Where the packet is whose header is at `at`, if all of it is here.
     #[inline]
     fn complete_packet(&mut self, arrived: &Arrived, at: usize) -> Result<Option<Range<usize>>, AssemblyError> {
-        if arrived.len() - at < HEADER_BYTES {
+        let header_bytes = self.framing.header_bytes();
+        if arrived.len() - at < header_bytes {
             return Ok(None);
         }
-        let bytes = self.packet_bytes(header_at(arrived, at))?;
-        let start = at + HEADER_BYTES;
+        let bytes = self.check(length_at(arrived, at, self.framing))?;
+        let start = at + header_bytes;
         if bytes > arrived.len() - start {
             return Ok(None);
         }
@@ -398,10 +451,10 @@ impl<B: Buffer> Assembly<B> {
         if left == 0 {
             return Ok(());
         }
-        let header = left.min(HEADER_BYTES);
+        let header = left.min(self.framing.header_bytes());
         arrived.copy_out(from, &mut self.header[..header]);
         self.header_filled = header;
-        if header < HEADER_BYTES {
+        if header < self.framing.header_bytes() {
             return Ok(());
         }
         self.start_packet()?;
@@ -415,10 +468,26 @@ impl<B: Buffer> Assembly<B> {
     }
 }
 
-fn header_at(arrived: &Arrived, at: usize) -> [u8; HEADER_BYTES] {
-    let mut header = [0; HEADER_BYTES];
-    arrived.copy_out(at, &mut header);
-    header
+/// The length in the header at `at`. Each size is a copy of a constant length.
+#[inline]
+fn length_at(arrived: &Arrived, at: usize, framing: Framing) -> usize {
+    match framing {
+        Framing::Raw => 0,
+        Framing::Length1 => length(&bytes_at::<1>(arrived, at)),
+        Framing::Length2 => length(&bytes_at::<2>(arrived, at)),
+        Framing::Length4 => u32::from_be_bytes(bytes_at(arrived, at)) as usize,
+    }
+}
+
+#[inline]
+fn bytes_at<const N: usize>(arrived: &Arrived, at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    arrived.copy_out(at, &mut bytes);
+    bytes
+}
+
+fn length(header: &[u8]) -> usize {
+    header.iter().fold(0, |length, &byte| length << 8 | usize::from(byte))
 }
 
 fn copy<B: Buffer>(arrived: &Arrived, range: Range<usize>) -> Result<B, AssemblyError> {

@@ -70,10 +70,13 @@ fn content(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn framed(packets: &[Vec<u8>]) -> Vec<u8> {
+    framed_with(Framing::Length4, packets)
+}
+
+fn framed_with(framing: Framing, packets: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = Vec::new();
     for packet in packets {
-        let bytes = u32::try_from(packet.len()).expect("a small packet");
-        stream.extend(bytes.to_be_bytes());
+        stream.extend(framing.header(packet.len()).expect("a length that fits").as_slice());
         stream.extend(packet);
     }
     stream
@@ -205,6 +208,30 @@ proptest! {
     }
 
     #[test]
+    fn packets_behind_short_lengths_come_out_as_they_went_in(
+        (framing, sizes) in prop_oneof![
+            prop::collection::vec(0..256usize, 1..40).prop_map(|sizes| (Framing::Length1, sizes)),
+            prop::collection::vec(size(65_536), 1..40).prop_map(|sizes| (Framing::Length2, sizes)),
+        ],
+        chunks in prop::collection::vec(chunk(), 1..20),
+        asks in prop::collection::vec(ask(), 1..8),
+        bulk in prop_oneof![0..64usize, Just(16_384)],
+        seed: u64,
+    ) {
+        let sent: Vec<_> = sizes.iter().zip(seed..).map(|(bytes, seed)| content(seed, *bytes)).collect();
+        let stream = framed_with(framing, &sent);
+        let feeder = Feeder {
+            assembly: Assembly::new(framing, PACKET_MAX),
+            stream: &stream,
+            asks: asks.iter().cycle(),
+            exact: Box::new(|| 0),
+            bulk,
+            out: Vec::new(),
+        };
+        prop_assert!(feeder.run(&chunks) == sent, "other packets came out");
+    }
+
+    #[test]
     fn raw_bytes_come_out_in_order_whatever_is_asked_for(
         bytes in size(PACKET_MAX),
         chunks in prop::collection::vec(chunk(), 1..20),
@@ -288,6 +315,18 @@ fn gather(packets: &[Vec<Vec<u8>>]) -> (Gather<'_>, Vec<u8>) {
         gather.end_packet();
     }
     (gather, packets.concat().concat())
+}
+
+#[test]
+fn a_header_says_what_fits_into_its_size() {
+    let header = |framing: Framing, bytes| framing.header(bytes).map(|header| header.as_slice().to_vec());
+    assert_eq!(header(Framing::Raw, usize::MAX), Some(vec![]));
+    assert_eq!(header(Framing::Length1, 255), Some(vec![255]));
+    assert_eq!(header(Framing::Length1, 256), None);
+    assert_eq!(header(Framing::Length2, 65_535), Some(vec![255, 255]));
+    assert_eq!(header(Framing::Length2, 65_536), None);
+    assert_eq!(header(Framing::Length4, 65_536), Some(vec![0, 1, 0, 0]));
+    assert_eq!(header(Framing::Length4, 1 << 32), None);
 }
 
 #[test]

@@ -202,7 +202,7 @@ pub fn closed_error(env: Env<'_>) -> Term<'_> {
     (atoms::error(), atoms::closed()).encode(env)
 }
 
-/// `framing(Conn, raw | length4, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
+/// `framing(Conn, raw | length1 | length2 | length4, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
 /// middle of a packet, or receives are posted.
 #[rustler::nif]
 fn framing<'a>(
@@ -213,6 +213,8 @@ fn framing<'a>(
 ) -> NifResult<Term<'a>> {
     let framing = match how {
         raw if raw == atoms::raw() => Framing::Raw,
+        length1 if length1 == atoms::length1() => Framing::Length1,
+        length2 if length2 == atoms::length2() => Framing::Length2,
         length4 if length4 == atoms::length4() => Framing::Length4,
         _ => return Err(rustler::Error::BadArg),
     };
@@ -226,11 +228,13 @@ fn framing<'a>(
     }
 }
 
-/// `framing(Conn) -> raw | length4`
+/// `framing(Conn) -> raw | length1 | length2 | length4`
 #[rustler::nif(name = "framing")]
 fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
     match conn.open().map_or(Framing::Raw, |open| open.connection().framing()) {
         Framing::Raw => atoms::raw(),
+        Framing::Length1 => atoms::length1(),
+        Framing::Length2 => atoms::length2(),
         Framing::Length4 => atoms::length4(),
     }
 }

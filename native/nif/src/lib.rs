@@ -34,12 +34,12 @@ mod voice;
 mod atoms {
     #![allow(missing_docs, reason = "an atom's name is all there is to say")]
     rustler::atoms! {
-        ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length4,
+        ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length1, length2, length4,
         event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none, verbs,
-        einval, badarg, eaddrinuse, etimedout, enobufs,
+        einval, badarg, emsgsize, eaddrinuse, etimedout, enobufs,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }
 }

@@ -1,10 +1,12 @@
 //! Packets between Erlang terms and the engine.
 
-use inet_rdma_engine::assembly::{Buffer, Framing, Received};
+use inet_rdma_engine::assembly::{Buffer, Framing, Header, Received};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::landing::LandingBuffer;
 use rustler::sys::{ErlNifBinary, enif_alloc_binary};
 use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary, Resource, ResourceArc, Term};
+
+use crate::atoms;
 
 /// Room for so many packets is made at first: what one read of a busy socket collects.
 const PACKETS: usize = 32;
@@ -73,6 +75,13 @@ fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>
     binary.to_term(env)
 }
 
+/// What goes before a packet; `{error, emsgsize}`: it is too large for a length of this size.
+pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
+    framing
+        .header(packet_bytes)
+        .ok_or_else(|| Error::Term(Box::new(atoms::emsgsize())))
+}
+
 /// Packets to send: the slices lie in the caller's binaries.
 pub struct Outgoing<'a> {
     /// The list from each packet on, and last what was not decoded.
@@ -80,7 +89,7 @@ pub struct Outgoing<'a> {
     binaries: Vec<Binary<'a>>,
     /// Where the binaries of each packet end.
     ends: Vec<usize>,
-    headers: Vec<[u8; 4]>,
+    headers: Vec<Header>,
 }
 
 impl<'a> Outgoing<'a> {
@@ -98,8 +107,7 @@ impl<'a> Outgoing<'a> {
             let (head, tail) = rest.list_get_cell()?;
             let bytes = out.decode_packet(head)?;
             if framing != Framing::Raw {
-                out.headers
-                    .push(u32::try_from(bytes).map_err(|_| Error::BadArg)?.to_be_bytes());
+                out.headers.push(header(framing, bytes)?);
             }
             out.cells.push(rest);
             out.ends.push(out.binaries.len());
@@ -132,7 +140,7 @@ impl<'a> Outgoing<'a> {
         let mut start = 0;
         for (index, &end) in self.ends.iter().enumerate() {
             if let Some(header) = self.headers.get(index) {
-                gather.push(header);
+                gather.push(header.as_slice());
             }
             self.binaries[start..end]
                 .iter()

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use inet_rdma_engine::assembly::{Framing, Header};
 use inet_rdma_engine::connection::{Closed, Connection, Wakes};
 use inet_rdma_engine::gather::Gather;
 use rustler::env::SavedTerm;
-use rustler::{Binary, Encoder, Error, NifResult, Term};
+use rustler::{Binary, Encoder, NifResult, Term};
 
 use crate::atoms;
-use crate::packets::Block;
+use crate::packets::{self, Block};
 use crate::receipt::Receipt;
 use crate::voice::Voice;
 
@@ -20,7 +21,7 @@ const AHEAD_BYTES: usize = 1 << 20;
 /// One of them.
 pub struct PostedSend {
     receipt: Receipt,
-    header: Option<[u8; 4]>,
+    header: Header,
     /// Its bytes, without the header.
     bytes: usize,
     /// Bytes that have gone, the header's included.
@@ -32,16 +33,13 @@ pub struct PostedSend {
 }
 
 impl PostedSend {
-    /// Of a list of binaries; `framed`: behind a header with its length.
-    pub fn new(receipt: Receipt, binaries: Term<'_>, framed: bool) -> NifResult<Self> {
+    /// Of a list of binaries, behind the header that `framing` asks for.
+    pub fn new(receipt: Receipt, binaries: Term<'_>, framing: Framing) -> NifResult<Self> {
         let mut bytes = 0;
         for binary in binaries.into_list_iterator()? {
             bytes += Binary::from_term(binary)?.len();
         }
-        let header = match framed {
-            true => Some(u32::try_from(bytes).map_err(|_| Error::BadArg)?.to_be_bytes()),
-            false => None,
-        };
+        let header = packets::header(framing, bytes)?;
         let rest = receipt.keep(binaries);
         Ok(Self {
             receipt,
@@ -54,7 +52,7 @@ impl PostedSend {
     }
 
     fn header(&self) -> &[u8] {
-        self.header.as_ref().map_or(&[], |header| header.as_slice())
+        self.header.as_slice()
     }
 
     /// Bytes that have not gone.

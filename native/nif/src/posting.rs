@@ -41,8 +41,8 @@ fn post_send<'a>(
         return Ok(error(env, terms::closed(env, &closed)));
     }
     let posts = conn.posts();
-    let framed = open.connection().framing() != Framing::Raw;
-    let send = PostedSend::new(Receipt::new(env, socket, reference), binaries, framed)?;
+    let framing = open.connection().framing();
+    let send = PostedSend::new(Receipt::new(env, socket, reference), binaries, framing)?;
     let bytes = send.left();
     let Ok(holder) = posts.pen.post(send, posts.bounds.sends) else {
         return Ok(error(env, atoms::enobufs()));
@@ -102,8 +102,8 @@ fn leave<'a>(
     let rest = if sent == 0 {
         None
     } else {
-        let framed = open.connection().framing() != Framing::Raw;
-        let mut rest = PostedSend::new(Receipt::silent(), binaries, framed)?;
+        let framing = open.connection().framing();
+        let mut rest = PostedSend::new(Receipt::silent(), binaries, framing)?;
         rest.advance(sent);
         Some(rest)
     };
