@@ -7,7 +7,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([another_user_is_refused/1, bad_greetings/1, other_version_is_named/1, silent_peers/1, hangs_up_at_once/1]).
--export([bad_entries_at_a_socket/1, memory_cannot_be_resized/1]).
+-export([bad_entries_at_a_socket/1, memory_cannot_be_resized/1, words_instead_of_wake_ups/1]).
 -export([garbage_instead_of_a_handshake/1, listener_that_never_answers/1]).
 
 suite() ->
@@ -16,7 +16,7 @@ suite() ->
 all() ->
     [
         another_user_is_refused, bad_greetings, other_version_is_named, silent_peers, hangs_up_at_once,
-        bad_entries_at_a_socket, memory_cannot_be_resized, garbage_instead_of_a_handshake,
+        bad_entries_at_a_socket, memory_cannot_be_resized, words_instead_of_wake_ups, garbage_instead_of_a_handshake,
         listener_that_never_answers
     ].
 
@@ -130,6 +130,11 @@ bad_entries_at_a_socket(Config) ->
 memory_cannot_be_resized(Config) ->
     ?assertEqual("denied\n", attack(Config, "shrink_the_other_side")),
     ?assertEqual("denied\n", attack(Config, "grow_the_other_side")),
+    unharmed(Config).
+
+%% Whatever comes on the socket is a wake-up; its contents are dropped.
+words_instead_of_wake_ups(Config) ->
+    ?assertEqual("", attack(Config, "words_instead_of_wake_ups")),
     unharmed(Config).
 
 %% At the TCP port of the node: what is no handshake ends that connection, at the latest with the set-up time.
