@@ -1,14 +1,7 @@
 %% Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
 %%
-%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, also those that only sockets have.
-%%
-%% Reasons: closed (in order, by either side), timeout, einval (a call that does not fit the socket's mode), enobufs (so
-%% many are posted already), emsgsize (too large for {packet, 1 | 2 | 4}), too_late (cancel/2), not_owner, badarg (controlling_process/2), econnrefused (nobody
-%% listens), etimedout (connect_timeout_ms), eaddrinuse, eaddrnotavail (ip is no address of this host), peer_gone (its
-%% process ended), {peer_misbehaved, Text}, {wrong_user, Theirs, Ours}, {version_mismatch, Theirs, Ours},
-%% {bad_hello, Text}, {wrong_token, Text}, {no_route, Text} (no fabric leads there), {rejected, Text},
-%% {no_memory, Text}, {system, Doing, Text}, {fabric, Text}, {unknown_option, Key}, {bad_option, Key, Value, Expected},
-%% and inet's for names that do not resolve.
+%% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, also those that only sockets have. Reasons of errors:
+%% inet_rdma_error:reason/0 lists them, docs/TROUBLESHOOTING.md says what to do, and format_error/1 makes a text of one.
 -module(inet_rdma).
 
 -export([listen/2, accept/1, accept/2, connect/3, connect/4, controlling_process/2]).
@@ -49,7 +42,7 @@
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4} | {nodelay, boolean()} | binary |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
                   {ip, inet:ip_address() | any | loopback} | {atom(), term()}.
--type reason() :: term().
+-type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
 
 %% Port 0: a free one, see port/1. The caller owns the listener: its death closes the port, not the connections.
@@ -150,13 +143,9 @@ connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
 connect_to(_Ip, _Port, Error, _Timeout) ->
     Error.
 
-%% A reason in words, where it has some.
+%% A reason in words.
 -spec format_error(reason()) -> string().
-format_error({Kind, Text}) when is_atom(Kind), is_binary(Text) -> lists:flatten(io_lib:format("~ts", [Text]));
-format_error({system, Doing, Text}) -> lists:flatten(io_lib:format("~ts: ~ts", [Doing, Text]));
-format_error(econnrefused) -> "nobody listens there";
-format_error(etimedout) -> "timed out";
-format_error(Reason) -> lists:flatten(io_lib:format("~tp", [Reason])).
+format_error(Reason) -> inet_rdma_error:format(Reason).
 
 %% Whether a host is this one: the only one that the shm fabric reaches. What a stream's fabric is chosen by.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.

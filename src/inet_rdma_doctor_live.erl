@@ -41,12 +41,15 @@ load() ->
 native(ok) ->
     case lists:member(verbs, inet_rdma_nif:features()) andalso inet_rdma_nif:verbs_devices() of
         false -> {ok, left_out, unknown};
-        {ok, Devices} -> {ok, inet_rdma_nif:check_verbs(), Devices};
-        {error, Why} -> {ok, {error, Why}, unknown}
+        {ok, Devices} -> {ok, in_words(inet_rdma_nif:check_verbs()), Devices};
+        Error -> {ok, in_words(Error), unknown}
     end;
 native({error, Reason}) ->
     Why = text("the native library is not loaded (~ts)", [inet_rdma:format_error(Reason)]),
     {{error, Why}, {error, Why}, unknown}.
+
+in_words(ok) -> ok;
+in_words({error, Reason}) -> {error, text("~ts", [inet_rdma:format_error(Reason)])}.
 
 %% In a process of its own: messages of the sockets that come late end with it.
 isolated(Fun) ->
@@ -73,7 +76,7 @@ shm_rendezvous() ->
         lists:foreach(fun inet_rdma:close/1, [Here, There]),
         inet_rdma:close(Listener)
     catch
-        error:{badmatch, {error, Reason}} -> {error, text("~tp", [Reason])}
+        error:{badmatch, {error, Reason}} -> in_words({error, Reason})
     end.
 
 addresses() ->

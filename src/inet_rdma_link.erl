@@ -38,7 +38,7 @@ open(Attempt, Node, Config) ->
                 _ = port_control(Port, ?CARRY, <<Id:64/native>>),
                 {ok, #link{port = Port, native = Native, fabric = Fabric}, Why}
             catch
-                error:Reason -> {error, {system, <<"opening a port">>, atom_to_binary(Reason)}}
+                error:Reason -> {error, {system, opening_a_port, Reason}}
             end;
         waiting ->
             {error, timeout};

@@ -10,6 +10,7 @@
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
+-export([taken/1, reason_shapes/0]).
 -export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
@@ -17,7 +18,7 @@
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0, features/0]).
+-nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -38,7 +39,7 @@
 %% even before there is a code server: neither `file` nor `application` nor `code` may be needed. The directories that modules
 %% are loaded from are known to the primitive loader at any time; those added later (by Mix, rebar3 or -pa in a script) only
 %% to the code server.
--spec load() -> ok | {error, term()}.
+-spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
     case is_loaded() of
         true ->
@@ -144,10 +145,10 @@ is_file(Name) ->
     end.
 
 -spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map()) ->
-          {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, term()}.
+          {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, inet_rdma:reason()}.
 listen(Address, First, Last, Config) -> late(?FUNCTION_NAME, [Address, First, Last, Config]).
 
--spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, term()}.
+-spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, inet_rdma:reason()}.
 accept(Listener, Config) -> late(?FUNCTION_NAME, [Listener, Config]).
 
 -spec stop_accepting(listener()) -> ok.
@@ -157,15 +158,15 @@ stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
 -spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(), map()) ->
-          {ok, attempt(), Id :: pos_integer()} | {error, term()}.
+          {ok, attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 connect(Fabric, Address, Port, Token, TimeoutMs, Config) ->
     late(?FUNCTION_NAME, [Fabric, Address, Port, Token, TimeoutMs, Config]).
 
 -spec expect(shm | verbs, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
-          {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, term()}.
+          {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
 expect(Fabric, Address, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Fabric, Address, Token, TimeoutMs, Config]).
 
--spec stream(attempt()) -> {ok, conn()} | {error, term()} | waiting.
+-spec stream(attempt()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
 stream(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 
 -spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
@@ -178,24 +179,24 @@ token() -> late(?FUNCTION_NAME, []).
 -spec is_local(Address :: binary()) -> boolean().
 is_local(Address) -> late(?FUNCTION_NAME, [Address]).
 
--spec verbs_addresses([binary()]) -> {ok, [binary()]} | {error, binary()}.
+-spec verbs_addresses([binary()]) -> {ok, [binary()]} | {error, inet_rdma:reason()}.
 verbs_addresses(Addresses) -> late(?FUNCTION_NAME, [Addresses]).
 
 -spec addresses(conn()) -> {Fabric :: binary(), Local :: end_point(), Peer :: end_point()} | closed.
 addresses(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec check_verbs() -> ok | {error, binary()}.
+-spec check_verbs() -> ok | {error, inet_rdma:reason()}.
 check_verbs() -> late(?FUNCTION_NAME, []).
 
--spec verbs_devices() -> {ok, [map()]} | {error, binary()}.
+-spec verbs_devices() -> {ok, [map()]} | {error, inet_rdma:reason()}.
 verbs_devices() -> late(?FUNCTION_NAME, []).
 
 -spec send(conn(), packets(), Offset :: non_neg_integer()) ->
-          ok | {more | blocked, packets(), non_neg_integer()} | {error, term()}.
+          ok | {more | blocked, packets(), non_neg_integer()} | {error, inet_rdma:reason()}.
 send(Conn, Packets, Offset) -> late(?FUNCTION_NAME, [Conn, Packets, Offset]).
 
 -spec recv(conn(), Exact :: non_neg_integer()) ->
-          {ok | more, [binary()]} | empty | {error, term(), [binary()]}.
+          {ok | more, [binary()]} | empty | {error, inet_rdma:reason(), [binary()]}.
 recv(Conn, Exact) -> late(?FUNCTION_NAME, [Conn, Exact]).
 
 -spec leave(conn(), [binary()], Sent :: non_neg_integer()) -> ok.
@@ -235,7 +236,7 @@ set_options(Conn, Options) -> late(?FUNCTION_NAME, [Conn, Options]).
 -spec options(conn()) -> options() | closed.
 options(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec finish(conn()) -> ok | {error, term()}.
+-spec finish(conn()) -> ok | {error, inet_rdma:reason()}.
 finish(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec stop_reading(conn()) -> ok.
@@ -244,10 +245,10 @@ stop_reading(Conn) -> late(?FUNCTION_NAME, [Conn]).
 -spec close(conn()) -> ok.
 close(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec post_send(conn(), term(), reference(), [binary()]) -> ok | {error, term()}.
+-spec post_send(conn(), term(), reference(), [binary()]) -> ok | {error, inet_rdma:reason()}.
 post_send(Conn, Socket, Ref, Binaries) -> late(?FUNCTION_NAME, [Conn, Socket, Ref, Binaries]).
 
--spec post_recv(conn(), term(), reference(), non_neg_integer()) -> ok | {error, term()}.
+-spec post_recv(conn(), term(), reference(), non_neg_integer()) -> ok | {error, inet_rdma:reason()}.
 post_recv(Conn, Socket, Ref, Length) -> late(?FUNCTION_NAME, [Conn, Socket, Ref, Length]).
 
 -spec cancel(conn(), reference()) -> ok | {error, too_late | closed}.
@@ -263,14 +264,20 @@ statistics(Conn) -> late(?FUNCTION_NAME, [Conn]).
 all_statistics() -> late(?FUNCTION_NAME, []).
 
 -spec link(attempt(), Node :: binary(), map()) ->
-          {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, term()}.
+          {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 link(Attempt, Node, Config) -> late(?FUNCTION_NAME, [Attempt, Node, Config]).
 
--spec link_end(link()) -> up | term().
+-spec link_end(link()) -> up | inet_rdma:reason().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).
 
 -spec features() -> [verbs].
 features() -> late(?FUNCTION_NAME, []).
+
+-spec taken(map()) -> map().
+taken(Config) -> late(?FUNCTION_NAME, [Config]).
+
+-spec reason_shapes() -> [{Group :: atom(), [{Name :: atom(), Fields :: non_neg_integer()}]}].
+reason_shapes() -> late(?FUNCTION_NAME, []).
 
 -spec loaded() -> true.
 loaded() ->

@@ -169,7 +169,7 @@ obstacle(shm, _Own, _Peer) ->
 obstacle(verbs, _Own, _Peer) ->
     case inet_rdma_nif:check_verbs() of
         ok -> none;
-        {error, Text} -> Text
+        {error, Reason} -> reason(Reason)
     end.
 
 %% The initiator's part.
@@ -344,10 +344,11 @@ own_addresses(verbs) ->
         ok ->
             case inet_rdma_nif:verbs_addresses(Own) of
                 {ok, []} -> {error, <<"no address of this host belongs to an RDMA device">>};
-                Result -> Result
+                {ok, Addresses} -> {ok, Addresses};
+                {error, Reason} -> {error, reason(Reason)}
             end;
-        Error ->
-            Error
+        {error, Reason} ->
+            {error, reason(Reason)}
     end.
 
 %% A link uses the ring alone: the VM joins the fragments of a large message by a copy wherever they lie.

@@ -41,7 +41,7 @@ wait(Attempt, Id) ->
 heard(Attempt, Id) ->
     case inet_rdma_nif:stream(Attempt) of
         {ok, Conn} ->
-            {error, {fabric, _}} = inet_rdma_nif:stream(Attempt),
+            {error, attempt_taken} = inet_rdma_nif:stream(Attempt),
             [#{fabric := Fabric, why := Why}] = [Info || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id],
             {ok, read(Conn, Id), Fabric, Why};
         Error ->

@@ -225,7 +225,7 @@ death_in_the_middle_of_a_send(Config) ->
     {Pid, _} = posts(X, start_send, [8 * ?MB]),
     [{{ok, Ref}, _}] = posts(X, send, [[1000]]),
     ok = posts(X, dies_sending, [Pid]),
-    ?assertMatch([{sent, Ref, {error, {fabric, _}}}], posts(X, done, [1])).
+    ?assertMatch([{sent, Ref, {error, half_sent}}], posts(X, done, [1])).
 
 other_ways_of_reading_are_refused(Config) ->
     {X, Y} = ends(Config),

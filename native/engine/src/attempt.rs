@@ -99,9 +99,7 @@ impl Attempt {
         let mut state = self.slot.state.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(outcome) => Some(outcome),
-            State::Taken | State::Cancelled => Some(Err(FabricError::Broken(
-                "the queue pair of this attempt was taken already".to_owned(),
-            ))),
+            State::Taken | State::Cancelled => Some(Err(FabricError::AttemptTaken)),
             pending @ State::Pending(_) => {
                 *state = pending;
                 None
@@ -156,11 +154,8 @@ impl Promise {
         if self.0.is_cancelled() {
             return;
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(&self.0))).unwrap_or_else(|_| {
-            Err(FabricError::Broken(
-                "the thread that made this connection panicked; stderr says where".to_owned(),
-            ))
-        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&self.0)))
+            .unwrap_or_else(|_| Err(FabricError::Panicked("the thread that made this connection")));
         let notify = {
             let mut state = self.0.state.lock();
             match std::mem::replace(&mut *state, State::Cancelled) {
@@ -200,8 +195,8 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricEr
     match thread.spawn(run) {
         Ok(_detached) => Ok(()),
         Err(error) => Err(FabricError::System {
-            doing: "start a thread that connects",
-            error,
+            doing: "starting a thread that connects",
+            error: error.into(),
         }),
     }
 }

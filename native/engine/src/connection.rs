@@ -121,8 +121,8 @@ impl<B: Buffer> Connection<B> {
             receive_slots: hello.receive_slots,
             adverts: hello.adverts,
         };
-        let stream = Stream::new(settings.mode, limits, remote)
-            .map_err(|error| FabricError::PeerMisbehaved(error.to_string()))?;
+        let stream =
+            Stream::new(settings.mode, limits, remote).map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
         let landing = LandingPool::new(Arc::clone(qp.memory()), settings.landing_bytes as usize);
         let policy = AdvertPolicy::new(Bounds {
             mode: settings.mode,

@@ -66,8 +66,8 @@ impl Engine {
             .event_fd()
             .try_clone_to_owned()
             .map_err(|error| FabricError::System {
-                doing: "copy a listener's event fd",
-                error,
+                doing: "copying the event of a listener",
+                error: error.into(),
             })?;
         let queue = Arc::new(AcceptQueue {
             listener: Mutex::new(listener),
@@ -191,10 +191,9 @@ impl<B: Buffer + Send> Polled for Link<B> {
     }
 
     fn fail(&self) {
-        self.deliver(
-            self.connection
-                .close_with(Closed::Fabric("a polling thread failed on this connection".into())),
-        );
+        self.deliver(self.connection.close_with(Closed::Fabric(FabricError::Panicked(
+            "the polling thread of this connection",
+        ))));
     }
 }
 

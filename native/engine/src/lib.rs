@@ -11,6 +11,7 @@ pub mod fault;
 pub mod gather;
 pub mod landing;
 pub mod looking;
+mod misbehaviour;
 pub mod poller;
 mod primitive;
 mod scheduling;

@@ -104,10 +104,10 @@ fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> FabricError {
 impl Poller {
     /// Starts the thread.
     pub fn start(polling: Polling, name: String) -> Result<Self, FabricError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event fd"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("creating an event"))?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
-            .map_err(system("watch an event fd"))?;
+            .map_err(system("watching an event"))?;
         let shared = Arc::new(Shared {
             epoll,
             bell,
@@ -119,8 +119,8 @@ impl Poller {
             polling,
         });
         let thread = spawn(Arc::clone(&shared), name).map_err(|error| FabricError::System {
-            doing: "start a polling thread",
-            error,
+            doing: "starting a polling thread",
+            error: error.into(),
         })?;
         Ok(Self {
             shared,
@@ -139,7 +139,7 @@ impl Poller {
             let data = epoll::EventData::new_u64(id << FD_BITS | index as u64);
             if let Err(error) = epoll::add(&self.shared.epoll, fd, data, epoll::EventFlags::IN) {
                 self.remove(PolledId(id));
-                return Err(system("watch an event fd")(error));
+                return Err(system("watching an event")(error));
             }
         }
         // Something may have come before its fds were watched, and busy polling has to begin.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
+use crate::fabric::{Fabric, FabricError, Lack, ListenOptions, Listener, Parameters, QueuePair};
 
 const NAME: &str = "verbs";
 
@@ -43,9 +43,7 @@ impl Fabric for VerbsFabric {
 }
 
 fn left_out() -> FabricError {
-    FabricError::Unavailable(
-        "the verbs fabric cannot be used: this build has none; build again with the cargo feature `verbs`".to_owned(),
-    )
+    FabricError::Unavailable(Lack::LeftOut)
 }
 
 #[cfg(test)]
@@ -58,7 +56,7 @@ mod tests {
     fn a_call_fails_and_says_that_the_build_lacks_the_fabric() {
         let failed = VerbsFabric.addresses_of_devices(&[IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]);
         for error in [failed.map(drop), VerbsFabric.check()].map(Result::unwrap_err) {
-            assert!(matches!(error, FabricError::Unavailable(_)), "{error:?}");
+            assert!(matches!(error, FabricError::Unavailable(Lack::LeftOut)), "{error:?}");
             assert!(error.to_string().contains("this build has none"), "{error}");
         }
     }

@@ -58,7 +58,7 @@ impl FabricOption {
     }
 }
 
-/// All options, validated.
+/// All options of connections, validated. `inet_rdma_options:list/0` has them, too: errors_SUITE compares both.
 #[derive(NifMap, Clone)]
 pub struct Config {
     pub fabric: FabricOption,
@@ -144,6 +144,12 @@ impl Config {
             PollingOption::Busy => Polling::Busy,
         }
     }
+}
+
+/// `taken(Config) -> Config`: what this library takes of the options. A test makes sure that it is each that it is given.
+#[rustler::nif]
+fn taken(config: Config) -> Config {
+    config
 }
 
 /// The polling threads of this node, started by whoever needs them first, with that one's options.

@@ -188,12 +188,12 @@ fn addresses<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a
     (qp.fabric(), term(local), term(peer)).encode(env)
 }
 
-/// `check_verbs() -> ok | {error, Text}`: whether this machine has what the verbs fabric needs.
+/// `check_verbs() -> ok | {error, Reason}`: whether this machine has what the verbs fabric needs.
 #[rustler::nif(schedule = "DirtyIo")]
 fn check_verbs(env: Env<'_>) -> Term<'_> {
     match VerbsFabric.check() {
         Ok(()) => atoms::ok().encode(env),
-        Err(error) => (atoms::error(), error.to_string()).encode(env),
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     }
 }
 

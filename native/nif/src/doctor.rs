@@ -6,6 +6,7 @@ use inet_rdma_verbs::{Transport, VerbsError};
 use rustler::{Encoder, Env, NifMap, NifUnitEnum, NifUntaggedEnum, Term};
 
 use crate::atoms;
+use crate::terms;
 
 /// What a device speaks.
 #[derive(NifUnitEnum)]
@@ -99,8 +100,8 @@ fn look(device: Device<'_>) -> Result<DeviceMap, VerbsError> {
     })
 }
 
-/// `verbs_devices() -> {ok, [Device | #{name, refused}]} | {error, Text}`: every RDMA device that libibverbs knows.
-/// Error: the libraries or the kernel's modules are missing; in words, with what to do.
+/// `verbs_devices() -> {ok, [Device | #{name, refused}]} | {error, Reason}`: every RDMA device that libibverbs knows.
+/// Error: the libraries or the kernel's modules are missing.
 ///
 /// Opens each device: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -111,11 +112,8 @@ fn verbs_devices(env: Env<'_>) -> Term<'_> {
             (atoms::ok(), found).encode(env)
         }
         Err(failed) => {
-            let why = match VerbsFabric.check() {
-                Err(error) => error.to_string(),
-                Ok(()) => failed.to_string(),
-            };
-            (atoms::error(), why).encode(env)
+            let why = VerbsFabric.check().err().unwrap_or_else(|| failed.into());
+            (atoms::error(), terms::fabric_error(env, &why)).encode(env)
         }
     }
 }

@@ -3,9 +3,11 @@
 use inet_rdma_engine::verbs::VerbsFabric;
 use rustler::{Encoder, Env, Term};
 
-/// `verbs_devices() -> {error, Text}`: this library knows of no device.
+use crate::terms;
+
+/// `verbs_devices() -> {error, Reason}`: this library knows of no device.
 #[rustler::nif]
 fn verbs_devices(env: Env<'_>) -> Term<'_> {
     let devices = VerbsFabric.check().map(|()| Vec::<String>::new());
-    devices.map_err(|error| error.to_string()).encode(env)
+    devices.map_err(|error| terms::fabric_error(env, &error)).encode(env)
 }

@@ -10,6 +10,7 @@ use inet_rdma_engine::verbs::VerbsFabric;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
 use crate::atoms;
+use crate::terms;
 
 /// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or
 /// 0: it is equal to nobody's.
@@ -56,7 +57,7 @@ fn is_local(address: &str) -> NifResult<bool> {
     Ok(auto::is_local(address))
 }
 
-/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Text}`: which of these addresses of this machine, as text,
+/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Reason}`: which of these addresses of this machine, as text,
 /// belong to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be
 /// used here.
 ///
@@ -71,6 +72,6 @@ fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>
             let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
             (atoms::ok(), found).encode(env)
         }
-        Err(error) => (atoms::error(), error.to_string()).encode(env),
+        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     })
 }

@@ -2,6 +2,7 @@
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Wakes};
+use inet_rdma_engine::fabric::FabricError;
 use rustler::{Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
 
 use crate::atoms;
@@ -158,5 +159,5 @@ fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid)
 
 /// Why a connection ends whose sender died in the middle of its bytes.
 pub fn half_sent() -> Closed {
-    Closed::Fabric("a process died in the middle of a send".into())
+    Closed::Fabric(FabricError::HalfSent)
 }

@@ -1,45 +1,223 @@
-//! Errors as Erlang terms.
+//! Errors as Erlang terms: the one place where they are encoded. `inet_rdma_error` has the texts.
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::fabric::FabricError;
-use inet_rdma_stream::{PROTOCOL_VERSION, WireError};
+use inet_rdma_engine::fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
+use inet_rdma_port::errno_name;
+use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
+use rustler::types::atom::Atom;
+use rustler::types::tuple::make_tuple;
 use rustler::{Encoder, Env, Term};
 
-use crate::atoms;
+/// Makes a function that encodes an enum's variants as an atom, or as a tuple of an atom and the variant's fields; and the
+/// list of these shapes, from which a test makes each term. A variant that is missing here does not compile.
+macro_rules! shapes {
+    (
+        $(#[$doc:meta])*
+        $visibility:vis fn $encode:ident($env:ident, $type:ty), $shapes:ident {
+            $($pattern:pat => $name:ident $(($($field:expr),+))?,)+
+        }
+        $(via { $($inner:pat => $call:expr,)+ })?
+    ) => {
+        $(#[$doc])*
+        $visibility fn $encode<'a>($env: Env<'a>, error: &$type) -> Term<'a> {
+            match error {
+                $($pattern => shape($env, stringify!($name), &[$($($field.encode($env)),+)?]),)+
+                $($($inner => $call,)+)?
+            }
+        }
 
-/// Why a connection ended, as a reason.
-pub fn closed<'a>(env: Env<'a>, closed: &Closed) -> Term<'a> {
-    match closed {
-        Closed::Here | Closed::ByPeer => atoms::closed().encode(env),
-        Closed::PeerGone => atoms::peer_gone().encode(env),
-        Closed::PeerMisbehaved(how) => (atoms::peer_misbehaved(), how).encode(env),
-        Closed::Fabric(what) => (atoms::fabric(), what).encode(env),
-        Closed::NoMemory(what) => (atoms::no_memory(), what).encode(env),
+        const $shapes: &[(&str, usize)] = &[
+            $((stringify!($name), <[&str]>::len(&[$($(stringify!($field)),+)?])),)+
+        ];
+    };
+}
+
+fn shape<'a>(env: Env<'a>, name: &str, fields: &[Term<'a>]) -> Term<'a> {
+    let name = atom(env, name);
+    match fields {
+        [] => name,
+        fields => make_tuple(env, &[&[name], fields].concat()),
     }
 }
 
-/// What went wrong below the stream, as a reason.
-pub fn fabric_error<'a>(env: Env<'a>, error: &FabricError) -> Term<'a> {
-    match error {
-        FabricError::PeerGone => atoms::peer_gone().encode(env),
-        FabricError::PeerMisbehaved(how) => (atoms::peer_misbehaved(), how).encode(env),
-        FabricError::WrongUser { theirs, ours } => (atoms::wrong_user(), theirs, ours).encode(env),
-        FabricError::Hello(WireError::Version { theirs }) => {
-            (atoms::version_mismatch(), theirs, PROTOCOL_VERSION).encode(env)
-        }
-        FabricError::Hello(other) => (atoms::bad_hello(), other.to_string()).encode(env),
-        FabricError::WrongToken => (atoms::wrong_token(), error.to_string()).encode(env),
-        FabricError::Refused(_) => atoms::econnrefused().encode(env),
-        FabricError::PortsTaken { .. } => atoms::eaddrinuse().encode(env),
-        FabricError::TimedOut => atoms::etimedout().encode(env),
-        FabricError::OnlyStrangers { .. } => (atoms::etimedout(), error.to_string()).encode(env),
-        FabricError::QueueFull => atoms::enobufs().encode(env),
-        FabricError::NoRoute(why) => (atoms::no_route(), why).encode(env),
-        FabricError::Rejected(why) => (atoms::rejected(), why).encode(env),
-        FabricError::LockedMemory { .. } | FabricError::SharedMemory { .. } => {
-            (atoms::no_memory(), error.to_string()).encode(env)
-        }
-        FabricError::System { doing, error } => (atoms::system(), doing, error.to_string()).encode(env),
-        other => (atoms::fabric(), other.to_string()).encode(env),
+fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
+    let made = Atom::from_bytes(env, name.as_bytes());
+    made.expect("names of errors are ASCII, and shorter than 256 bytes")
+        .to_term(env)
+}
+
+/// What was being done, as an atom: its words, joined by underscores.
+fn doing<'a>(env: Env<'a>, words: &'static str) -> Term<'a> {
+    atom(env, &words.replace(' ', "_"))
+}
+
+fn posix(env: Env<'_>, errno: Errno) -> Term<'_> {
+    atom(env, errno_name(errno.0))
+}
+
+fn place(target: &RemoteAddress) -> (u32, u64) {
+    (target.key, target.address)
+}
+
+shapes! {
+    /// Why a connection ended, as a reason.
+    pub fn closed(env, Closed), CLOSED {
+        Closed::Here | Closed::ByPeer => closed,
+        Closed::PeerGone => peer_gone,
+        Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
+        Closed::NoMemory(bytes) => no_memory(bytes),
     }
+    via { Closed::Fabric(error) => fabric_error(env, error), }
+}
+
+shapes! {
+    /// What went wrong below the stream, as a reason.
+    pub fn fabric_error(env, FabricError), FABRIC_ERRORS {
+        FabricError::PeerGone => peer_gone,
+        FabricError::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
+        FabricError::WrongUser { theirs, ours } => wrong_user(theirs, ours),
+        FabricError::Hello(WireError::Version { theirs }) => version_mismatch(theirs, PROTOCOL_VERSION),
+        FabricError::Hello(error) => bad_hello(wire_error(env, error)),
+        FabricError::WrongToken => wrong_token,
+        FabricError::Refused(_) => econnrefused,
+        FabricError::PortsTaken { .. } => eaddrinuse,
+        FabricError::TimedOut => etimedout,
+        FabricError::OnlyStrangers { refused, last } => only_strangers(refused, fabric_error(env, last)),
+        FabricError::QueueFull => enobufs,
+        FabricError::Limits(error) => limits(limits_error(env, error)),
+        FabricError::Unavailable(what) => unavailable(lack(env, what)),
+        FabricError::NoRoute(why) => no_route(why),
+        FabricError::LockedMemory { bytes, limit } => locked_memory(bytes, limit_bytes(env, *limit)),
+        FabricError::SharedMemory { bytes } => shared_memory(bytes),
+        FabricError::DeviceLimit { device, receives, completions } => device_limit(device, receives, completions),
+        FabricError::Rejected(how) => rejected(rejection(env, how)),
+        FabricError::DeviceRemoved => device_removed,
+        FabricError::DeviceEvent { device, event } => device_event(device, event),
+        FabricError::Completion { status, vendor, .. } => verbs(doing(env, "completion"), (atom(env, status), vendor)),
+        FabricError::HalfSent => half_sent,
+        FabricError::Panicked(thread) => panicked(thread),
+        FabricError::AttemptTaken => attempt_taken,
+        FabricError::Verbs { doing: words, error } => verbs(doing(env, words), posix(env, *error)),
+        FabricError::System { doing: words, error } => system(doing(env, words), posix(env, *error)),
+    }
+}
+
+shapes! {
+    fn misbehaviour(env, Misbehaviour), MISBEHAVIOURS {
+        Misbehaviour::PacketTooLarge { bytes, max } => packet_too_large(bytes, max),
+        Misbehaviour::TargetOutside { target, ring_bytes, landing_bytes } =>
+            target_outside(place(target), ring_bytes, landing_bytes),
+        Misbehaviour::GreetingRefused => greeting_refused,
+        Misbehaviour::GreetingIncomplete => greeting_incomplete,
+        Misbehaviour::RingElsewhere(ring) => ring_elsewhere(place(ring)),
+        Misbehaviour::LandingElsewhere => landing_elsewhere,
+        Misbehaviour::MemoryBytes { bytes, least } => memory_bytes(bytes, least),
+        Misbehaviour::MemoryUnsealed => memory_unsealed,
+        Misbehaviour::MemoryPages => memory_pages,
+        Misbehaviour::MemoryTooLarge => memory_too_large,
+        Misbehaviour::MemoryUnwritable => memory_unwritable,
+        Misbehaviour::QueueHead { said } => queue_head(said),
+        Misbehaviour::EntryStamp { said } => entry_stamp(said),
+        Misbehaviour::EntryInline { bytes, address } => entry_inline(bytes, address),
+        Misbehaviour::EntryKind { said } => entry_kind(said),
+        Misbehaviour::MessageBytes(bytes) => message_bytes(bytes),
+        Misbehaviour::AnswerEvent { event, status } => answer_event(event, status),
+    }
+    via {
+        Misbehaviour::Stream(broken) => violation(env, broken),
+        Misbehaviour::Limits(error) => limits_error(env, error),
+    }
+}
+
+shapes! {
+    fn violation(env, Violation), VIOLATIONS {
+        Violation::SlotsOverrun { slots } => slots_overrun(slots),
+        Violation::CreditExcess { credits, known, slots } => credit_excess(credits, known, slots),
+        Violation::NoticeBytes(bytes) => notice_bytes(bytes),
+        Violation::RingOverflow { bytes, free } => ring_overflow(bytes, free),
+        Violation::RingWrap { bytes, contiguous } => ring_wrap(bytes, contiguous),
+        Violation::DirectUnadvertised => direct_unadvertised,
+        Violation::DirectTooLong { bytes, room } => direct_too_long(bytes, room),
+        Violation::DataAfterFinish { bytes, end } => data_after_finish(bytes, end.0),
+        Violation::FinishShort { end, arrived } => finish_short(end.0, arrived.0),
+        Violation::FinishTwice => finish_twice,
+        Violation::AckUnsent { freed, written } => ack_unsent(freed.0, written.0),
+        Violation::AckBack { freed, before } => ack_back(freed.0, before.0),
+        Violation::AdvertExcess { max } => advert_excess(max),
+        Violation::AdvertIndirect { phase } => advert_indirect(phase.0),
+        Violation::AdvertPhase { phase, before } => advert_phase(phase.0, before.0),
+        Violation::AdvertSeq { seq, least, most } => advert_seq(seq.0, least.0, most.0),
+        Violation::AdvertAddress => advert_address,
+        Violation::TooManyBytes => too_many_bytes,
+    }
+    via { Violation::Wire(error) => wire_error(env, error), }
+}
+
+shapes! {
+    fn wire_error(env, WireError), WIRE_ERRORS {
+        WireError::Length { got, want } => message_length(got, want),
+        WireError::Magic => not_a_hello,
+        WireError::Version { theirs } => version(theirs, PROTOCOL_VERSION),
+        WireError::Kind(kind) => control_kind(kind),
+        WireError::Field(name) => field(name),
+    }
+}
+
+shapes! {
+    fn limits_error(env, LimitsError), LIMITS_ERRORS {
+        LimitsError::RingBytes(bytes) => ring_bytes(bytes),
+        LimitsError::ReceiveSlots(slots) => receive_slots(slots),
+        LimitsError::Adverts => no_adverts,
+    }
+}
+
+shapes! {
+    /// What keeps verbs from working here.
+    fn lack(env, Lack), LACKS {
+        Lack::LeftOut => left_out,
+        Lack::Libraries => no_libraries,
+        Lack::ConnectionManager => no_connection_manager,
+        Lack::Permission => no_permission,
+        Lack::Device => no_device,
+        Lack::Descriptors(errno) => no_descriptors(posix(env, *errno)),
+        Lack::System(errno) => connection_manager(posix(env, *errno)),
+    }
+}
+
+shapes! {
+    fn rejection(env, Rejection), REJECTIONS {
+        Rejection::Busy => busy,
+        Rejection::Hello => hello,
+        Rejection::Reason(number) => reason(number),
+    }
+}
+
+fn limit_bytes(env: Env<'_>, limit: Option<u64>) -> Term<'_> {
+    match limit {
+        Some(bytes) => bytes.encode(env),
+        None => atom(env, "unlimited"),
+    }
+}
+
+/// `reason_shapes() -> [{Group, [{Name, Fields}]}]`: each reason that this library can give, by the name of its tuple and
+/// the number of fields behind it. A test makes sure that `inet_rdma_error` has a text for each.
+#[rustler::nif]
+fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
+    let groups = [
+        ("reason", CLOSED),
+        ("reason", FABRIC_ERRORS),
+        ("misbehaviour", MISBEHAVIOURS),
+        ("misbehaviour", VIOLATIONS),
+        ("misbehaviour", WIRE_ERRORS),
+        ("misbehaviour", LIMITS_ERRORS),
+        ("bad_hello", WIRE_ERRORS),
+        ("limits", LIMITS_ERRORS),
+        ("unavailable", LACKS),
+        ("rejected", REJECTIONS),
+    ];
+    let named = |shapes: &[(&str, usize)]| shapes.iter().map(|(name, fields)| (atom(env, name), *fields)).collect();
+    groups
+        .iter()
+        .map(|(group, shapes)| (atom(env, group), named(shapes)))
+        .collect()
 }

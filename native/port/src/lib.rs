@@ -10,3 +10,5 @@ pub mod links;
 mod port;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;
+
+pub use port::errno_name;

@@ -17,6 +17,14 @@ use crate::sys;
 pub struct Port(sys::ErlDrvPort);
 
 /// A pointer for `driver_select`: on Unix an event is a file descriptor.
+/// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has none.
+pub fn errno_name(errno: i32) -> &'static str {
+    // SAFETY: a pure function of the VM, which takes any number.
+    let name = unsafe { sys::erl_errno_id(errno) };
+    // SAFETY: it answers with a C string of the VM's program, which lives as long as the process.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown")
+}
+
 fn event(fd: RawFd) -> sys::ErlDrvEvent {
     std::ptr::without_provenance_mut(fd as usize)
 }

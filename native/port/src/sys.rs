@@ -91,5 +91,6 @@ unsafe extern "C" {
     pub fn driver_set_timer(port: ErlDrvPort, milliseconds: c_ulong) -> c_int;
     pub fn set_busy_port(port: ErlDrvPort, on: c_int);
     pub fn driver_failure_atom(port: ErlDrvPort, reason: *mut c_char) -> c_int;
+    pub fn erl_errno_id(error: c_int) -> *const c_char;
     pub fn driver_lock_driver(port: ErlDrvPort) -> c_int;
 }

@@ -34,7 +34,6 @@ impl Limits {
 
 /// Limits that no stream can run within; the fault of whoever set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum LimitsError {
     /// The ring is empty or larger than one notice can say.
     #[error("a ring of {0} bytes: 1 to {TRANSFER_BYTES_MAX} are possible")]

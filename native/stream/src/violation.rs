@@ -5,7 +5,6 @@ use crate::wire::WireError;
 
 /// How the peer broke the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Violation {
     /// It sent bytes that are no message.
     #[error(transparent)]

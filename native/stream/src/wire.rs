@@ -37,7 +37,6 @@ impl RemoteAddress {
 
 /// Why bytes were not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum WireError {
     /// Shorter or longer than the message it should be.
     #[error("message of {got} bytes where {want} were due")]

@@ -1,6 +1,5 @@
 //! Completion queues and the channels of their events.
 
-use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,7 +7,6 @@ use std::sync::Arc;
 use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
     ibv_destroy_cq, ibv_get_cq_event, ibv_poll_cq, ibv_req_notify_cq, ibv_wc, ibv_wc_opcode, ibv_wc_status,
-    ibv_wc_status_str,
 };
 
 use crate::VerbsError;
@@ -189,6 +187,40 @@ impl Completion {
 }
 
 impl Failure {
+    /// The status as the manual of `ibv_poll_cq` names it, in small letters without `IBV_WC_`.
+    pub fn status(self) -> &'static str {
+        match self.status {
+            ibv_wc_status::IBV_WC_SUCCESS => "success",
+            ibv_wc_status::IBV_WC_LOC_LEN_ERR => "loc_len_err",
+            ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => "loc_qp_op_err",
+            ibv_wc_status::IBV_WC_LOC_EEC_OP_ERR => "loc_eec_op_err",
+            ibv_wc_status::IBV_WC_LOC_PROT_ERR => "loc_prot_err",
+            ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "wr_flush_err",
+            ibv_wc_status::IBV_WC_MW_BIND_ERR => "mw_bind_err",
+            ibv_wc_status::IBV_WC_BAD_RESP_ERR => "bad_resp_err",
+            ibv_wc_status::IBV_WC_LOC_ACCESS_ERR => "loc_access_err",
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => "rem_inv_req_err",
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "rem_access_err",
+            ibv_wc_status::IBV_WC_REM_OP_ERR => "rem_op_err",
+            ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry_exc_err",
+            ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "rnr_retry_exc_err",
+            ibv_wc_status::IBV_WC_LOC_RDD_VIOL_ERR => "loc_rdd_viol_err",
+            ibv_wc_status::IBV_WC_REM_INV_RD_REQ_ERR => "rem_inv_rd_req_err",
+            ibv_wc_status::IBV_WC_REM_ABORT_ERR => "rem_abort_err",
+            ibv_wc_status::IBV_WC_INV_EECN_ERR => "inv_eecn_err",
+            ibv_wc_status::IBV_WC_INV_EEC_STATE_ERR => "inv_eec_state_err",
+            ibv_wc_status::IBV_WC_FATAL_ERR => "fatal_err",
+            ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR => "resp_timeout_err",
+            ibv_wc_status::IBV_WC_GENERAL_ERR => "general_err",
+            _ => "unknown",
+        }
+    }
+
+    /// What the device's driver adds to the status.
+    pub fn vendor(self) -> u32 {
+        self.vendor
+    }
+
     /// It was only thrown out because the queue pair had come to its end.
     pub fn is_flush(self) -> bool {
         self.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR
@@ -200,19 +232,5 @@ impl Failure {
             self.status,
             ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR
         )
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // SAFETY: answers with a string that lives for ever, or null without the library.
-        let text = unsafe { ibv_wc_status_str(self.status) };
-        let text = if text.is_null() {
-            "unknown".into()
-        } else {
-            // SAFETY: not null, and a C string.
-            unsafe { CStr::from_ptr(text) }.to_string_lossy()
-        };
-        write!(f, "{text} (status {}, vendor error {:#x})", self.status, self.vendor)
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &
             }
             Some(Err(error)) if listener.is_over() => return Err(error),
             // There may be more to look at.
-            Some(Err(error)) => strangers.add(&error),
+            Some(Err(error)) => strangers.add(error),
             None => wait(&*listener, deadline, slot)?,
         }
         if Instant::now() >= deadline || slot.is_cancelled() {
@@ -34,20 +34,23 @@ pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &
 #[derive(Default)]
 struct Strangers {
     refused: u32,
-    last: String,
+    last: Option<FabricError>,
 }
 
 impl Strangers {
-    fn add(&mut self, error: &FabricError) {
+    fn add(&mut self, error: FabricError) {
         self.refused = self.refused.saturating_add(1);
-        self.last = error.to_string();
+        self.last = Some(error);
     }
 
     /// Why there is no queue pair.
     fn sum(self) -> FabricError {
-        match self {
-            Strangers { refused: 0, .. } => FabricError::TimedOut,
-            Strangers { refused, last } => FabricError::OnlyStrangers { refused, last },
+        match self.last {
+            None => FabricError::TimedOut,
+            Some(last) => FabricError::OnlyStrangers {
+                refused: self.refused,
+                last: Box::new(last),
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why connections end.
 
 use crate::assembly::AssemblyError;
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Misbehaviour};
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,13 +17,13 @@ pub enum Closed {
     PeerGone,
     /// The peer broke the protocol.
     #[error("the peer misbehaved: {0}")]
-    PeerMisbehaved(String),
+    PeerMisbehaved(Misbehaviour),
     /// The fabric failed.
-    #[error("{0}")]
-    Fabric(String),
-    /// This side lacks memory.
-    #[error("{0}")]
-    NoMemory(String),
+    #[error(transparent)]
+    Fabric(FabricError),
+    /// This side lacks memory for a packet of so many bytes.
+    #[error("no memory for a packet of {0} bytes")]
+    NoMemory(usize),
 }
 
 impl From<FabricError> for Closed {
@@ -31,7 +31,7 @@ impl From<FabricError> for Closed {
         match error {
             FabricError::PeerGone => Closed::PeerGone,
             FabricError::PeerMisbehaved(how) => Closed::PeerMisbehaved(how),
-            other => Closed::Fabric(other.to_string()),
+            other => Closed::Fabric(other),
         }
     }
 }
@@ -39,8 +39,10 @@ impl From<FabricError> for Closed {
 impl From<AssemblyError> for Closed {
     fn from(error: AssemblyError) -> Self {
         match error {
-            AssemblyError::TooLarge { .. } => Closed::PeerMisbehaved(error.to_string()),
-            AssemblyError::NoMemory(_) => Closed::NoMemory(error.to_string()),
+            AssemblyError::TooLarge { bytes, max } => {
+                Closed::PeerMisbehaved(Misbehaviour::PacketTooLarge { bytes, max })
+            }
+            AssemblyError::NoMemory(bytes) => Closed::NoMemory(bytes),
         }
     }
 }

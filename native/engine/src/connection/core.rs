@@ -198,7 +198,7 @@ impl<B: Buffer> Connection<B> {
         match core
             .stream
             .handle_notice(notice)
-            .map_err(|error| Closed::PeerMisbehaved(error.to_string()))?
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
             // The peer went on through the ring: what was advertised before can never be filled.
             Arrival::Ring { .. } => core.withdraw(),
@@ -222,7 +222,7 @@ impl<B: Buffer> Connection<B> {
         match core
             .stream
             .handle_control(message)
-            .map_err(|error| Closed::PeerMisbehaved(error.to_string()))?
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
             ControlEvent::Nothing => return Ok(()),
             ControlEvent::Writable => {}

@@ -71,7 +71,7 @@ fn wait_readable(socket: BorrowedFd<'_>, deadline: Deadline) -> Result<(), Fabri
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], left.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
-            Err(errno) => return Err(system("waiting for the peer's greeting", errno)),
+            Err(errno) => return Err(system("waiting for the greeting of the peer", errno)),
         }
     }
 }

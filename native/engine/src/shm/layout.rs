@@ -3,7 +3,7 @@
 use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
 
 use super::queue::{Entry, QueueHeader};
-use crate::fabric::{FabricError, Parameters};
+use crate::fabric::{FabricError, Misbehaviour, Parameters};
 
 /// Names the one memory region of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
 pub(super) const REGION_KEY: u32 = 1;
@@ -35,10 +35,7 @@ pub(super) struct Layout {
 impl Layout {
     /// The layout of this side's memory.
     pub(super) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
-        let front = Front::of(&parameters.limits).map_err(|error| FabricError::System {
-            doing: "laying out the memory of a connection",
-            error: std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
-        })?;
+        let front = Front::of(&parameters.limits)?;
         Ok(front.with_landing(u64::from(parameters.landing_bytes)))
     }
 
@@ -50,9 +47,9 @@ impl Layout {
                 address: 0,
             })
         {
-            return Err(misbehaved(format!("its ring is said to be at {:?}", hello.ring)));
+            return Err(misbehaved(Misbehaviour::RingElsewhere(hello.ring)));
         }
-        let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.to_string()))?;
+        let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.into()))?;
         let landing_bytes = file_bytes.checked_sub(front.landing_start);
         match landing_bytes {
             Some(bytes) if bytes <= LANDING_MAX && bytes.is_multiple_of(page_bytes()) => {
@@ -60,13 +57,13 @@ impl Layout {
                 if layout.hello_landing() == (hello.landing_offset, hello.landing_bytes) {
                     Ok(layout)
                 } else {
-                    Err(misbehaved("its landing area is not where its hello says".to_owned()))
+                    Err(misbehaved(Misbehaviour::LandingElsewhere))
                 }
             }
-            _ => Err(misbehaved(format!(
-                "its memory has {file_bytes} bytes where its hello needs {} and a landing area of whole pages",
-                front.landing_start
-            ))),
+            _ => Err(misbehaved(Misbehaviour::MemoryBytes {
+                bytes: file_bytes,
+                least: front.landing_start,
+            })),
         }
     }
 
@@ -148,6 +145,6 @@ fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-fn misbehaved(what: String) -> FabricError {
+fn misbehaved(what: Misbehaviour) -> FabricError {
     FabricError::PeerMisbehaved(what)
 }

@@ -7,7 +7,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Misbehaviour};
 
 #[cfg(test)]
 mod tests;
@@ -57,17 +57,17 @@ impl SealedFile {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
             Err(Errno::INVAL) => SealFlags::empty(),
-            other => other.map_err(|errno| system("reading the seals of the peer's memory", errno))?,
+            other => other.map_err(|errno| system("reading the seals of the memory of the peer", errno))?,
         };
         if !seals.contains(Self::SEALS) {
-            return Err(misbehaved("its memory is not sealed against shrinking and growing"));
+            return Err(misbehaved(Misbehaviour::MemoryUnsealed));
         }
-        let system_of = rustix::fs::fstatfs(&fd).map_err(|errno| system("looking at the peer's memory", errno))?;
+        let system_of = rustix::fs::fstatfs(&fd).map_err(|errno| system("looking at the memory of the peer", errno))?;
         if system_of.f_type as u64 != TMPFS_MAGIC {
-            return Err(misbehaved("its memory is not on ordinary pages"));
+            return Err(misbehaved(Misbehaviour::MemoryPages));
         }
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| system("looking at the peer's memory", errno))?;
-        let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved("its memory has a negative size"))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| system("looking at the memory of the peer", errno))?;
+        let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
         Ok(SealedFile { fd, bytes })
     }
 
@@ -135,7 +135,7 @@ impl Mapping {
         let bytes = usize::try_from(file.bytes())
             .ok()
             .filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or_else(|| misbehaved("its memory is larger than an address space"))?;
+        let bytes = bytes.ok_or_else(|| misbehaved(Misbehaviour::MemoryTooLarge))?;
         // SAFETY: no address is asked for, so the kernel picks a range that nothing uses.
         let base = unsafe {
             rustix::mm::mmap(
@@ -149,7 +149,7 @@ impl Mapping {
         };
         let base = base.map_err(|errno| match errno {
             // Opened for reading only, or sealed against writing.
-            Errno::ACCESS | Errno::PERM => misbehaved("its memory cannot be written"),
+            Errno::ACCESS | Errno::PERM => misbehaved(Misbehaviour::MemoryUnwritable),
             errno => system("mapping the memory of a connection", errno),
         })?;
         let base =
@@ -187,6 +187,6 @@ pub(super) fn system(doing: &'static str, errno: Errno) -> FabricError {
     }
 }
 
-fn misbehaved(what: &str) -> FabricError {
-    FabricError::PeerMisbehaved(what.to_owned())
+fn misbehaved(what: Misbehaviour) -> FabricError {
+    FabricError::PeerMisbehaved(what)
 }

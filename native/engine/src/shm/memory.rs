@@ -5,7 +5,7 @@ use inet_rdma_stream::RemoteAddress;
 use super::layout::{Layout, REGION_KEY};
 use super::mapping::{Mapping, SealedFile};
 use super::queue::{Entry, Queue, QueueHeader};
-use crate::fabric::{FabricError, Memory};
+use crate::fabric::{FabricError, Memory, Misbehaviour};
 
 /// A mapping with a known layout.
 ///
@@ -24,9 +24,10 @@ impl Region {
     fn map(file: &SealedFile, layout: Layout) -> Result<Region, FabricError> {
         let mapping = Mapping::of(file)?;
         if mapping.bytes() != layout.total_bytes {
-            return Err(FabricError::PeerMisbehaved(
-                "its memory has another size than its layout".to_owned(),
-            ));
+            return Err(FabricError::PeerMisbehaved(Misbehaviour::MemoryBytes {
+                bytes: mapping.bytes() as u64,
+                least: layout.total_bytes as u64,
+            }));
         }
         Ok(Region { mapping, layout })
     }
@@ -141,12 +142,11 @@ impl PeerMemory {
             Some(bytes) if target.key == REGION_KEY => self.0.layout.locate(target.address, bytes),
             _ => None,
         };
-        let mut offset = offset.ok_or_else(|| {
-            FabricError::PeerMisbehaved(format!(
-                "a transfer of {bytes:?} bytes to {target:?} would leave its ring of {} and landing area of {} bytes",
-                self.0.layout.ring_bytes, self.0.layout.landing_bytes
-            ))
-        })?;
+        let mut offset = offset.ok_or(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside {
+            target,
+            ring_bytes: self.0.layout.ring_bytes,
+            landing_bytes: self.0.layout.landing_bytes,
+        }))?;
         for piece in source {
             // SAFETY: `locate` says that `offset .. offset + sum of all pieces` is inside the ring or the landing area,
             // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this

@@ -11,7 +11,7 @@ use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
-use crate::fabric::{Completion, FabricError, Memory, Parameters, QueuePair};
+use crate::fabric::{Completion, FabricError, Memory, Misbehaviour, Parameters, QueuePair};
 use crate::primitive::{Mutex, lock};
 
 /// What this side brings: made before the peer's greeting is known or answered.
@@ -123,9 +123,7 @@ impl ShmQueuePair {
                 rendezvous::wake(self.socket.as_fd())
             }
             Err(PushError::Full) => Err(FabricError::QueueFull),
-            Err(PushError::Head { said }) => Err(FabricError::PeerMisbehaved(format!(
-                "it says that it took {said} entries, which cannot be"
-            ))),
+            Err(PushError::Head { said }) => Err(FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said })),
         }
     }
 
@@ -257,10 +255,8 @@ impl Drop for ShmQueuePair {
 
 fn misbehaved_entry(fault: EntryFault) -> FabricError {
     FabricError::PeerMisbehaved(match fault {
-        EntryFault::Stamp { said } => format!("an entry of the receive queue has the impossible stamp {said}"),
-        EntryFault::Inline { bytes, address } => {
-            format!("an entry of the receive queue carries {bytes} bytes for the address {address:#x}")
-        }
-        EntryFault::Kind { said } => format!("an entry of the receive queue has the unknown kind {said:#x}"),
+        EntryFault::Stamp { said } => Misbehaviour::EntryStamp { said },
+        EntryFault::Inline { bytes, address } => Misbehaviour::EntryInline { bytes, address },
+        EntryFault::Kind { said } => Misbehaviour::EntryKind { said },
     })
 }

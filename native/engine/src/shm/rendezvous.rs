@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use super::mapping::{SealedFile, system};
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Misbehaviour};
 
 /// The refusing answer of a listener: all places are taken.
 pub(super) const REFUSED_BUSY: u8 = 1;
@@ -64,7 +64,7 @@ fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
         .map(|credentials| credentials.uid())
         .map_err(|errno| FabricError::System {
             doing: "asking who the peer is",
-            error: errno.into(),
+            error: std::io::Error::from(errno).into(),
         })
 }
 
@@ -116,15 +116,13 @@ pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
         Ok(received) => received,
         // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the end.
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
-        Err(errno) => return Err(system("receiving the peer's greeting", errno)),
+        Err(errno) => return Err(system("receiving the greeting of the peer", errno)),
     };
     match (received.bytes, bytes[0]) {
         (0, _) => return Err(FabricError::PeerGone),
         (1, REFUSED_BUSY) => return Err(FabricError::Refused(port)),
         (1, REFUSED_GREETING) => {
-            return Err(FabricError::PeerMisbehaved(
-                "it refused this side's greeting; its log says why".to_owned(),
-            ));
+            return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingRefused));
         }
         _ => {}
     }
@@ -135,9 +133,7 @@ pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
             hello,
             memory: SealedFile::verify(memory)?,
         })),
-        _ => Err(FabricError::PeerMisbehaved(
-            "its greeting came without exactly one memory".to_owned(),
-        )),
+        _ => Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
     }
 }
 

@@ -18,8 +18,8 @@ use crate::fabric::FabricError;
 pub(super) enum End {
     /// The peer disconnected, or its process ended.
     Peer,
-    /// Something else; in words.
-    Failed(String),
+    /// Something else.
+    Failed(FabricError),
 }
 
 /// The end of one connection, told by whoever hears of it: every connection of a device reads the same descriptor.
@@ -59,7 +59,7 @@ impl Life {
             return Err(FabricError::PeerGone);
         };
         let system = |errno: rustix::io::Errno| FabricError::System {
-            doing: "watching a connection's life",
+            doing: "watching the life of a connection",
             error: errno.into(),
         };
         let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -96,7 +96,7 @@ impl Life {
                 Ok(None) => break,
                 Ok(Some(event)) => match event.kind {
                     Kind::Disconnected => self.fate.tell(End::Peer),
-                    Kind::DeviceRemoval => self.fate.tell(End::Failed("the RDMA device was removed".to_owned())),
+                    Kind::DeviceRemoval => self.fate.tell(End::Failed(FabricError::DeviceRemoved)),
                     Kind::ConnectError | Kind::Unreachable | Kind::Rejected => self.fate.tell(End::Peer),
                     // Told twice, or of interest to nobody. An address that has moved to another device, as with bonding: this
                     // queue pair stays where it is, and goes with its device.
@@ -111,7 +111,7 @@ impl Life {
                     | Kind::Other(_) => {}
                 },
                 Err(failed) => {
-                    self.fate.tell(End::Failed(failed.to_string()));
+                    self.fate.tell(End::Failed(refusal::system(failed)));
                     break;
                 }
             }
@@ -119,7 +119,10 @@ impl Life {
         let Some(device) = id.device() else { return };
         while let Some(event) = async_event::take(device) {
             let known = KNOWN.lock();
-            let what = format!("the RDMA device {} says: {}", device.name(), event.what);
+            let error = FabricError::DeviceEvent {
+                device: device.name(),
+                event: event.what,
+            };
             let concerned = known.iter().filter(|(token, (of, _))| match event.concerns {
                 Concerns::QueuePair(fallen) => **token == fallen,
                 Concerns::Device => *of == device.token(),
@@ -127,7 +130,7 @@ impl Life {
             });
             for (_, (_, fate)) in concerned {
                 if let Some(fate) = fate.upgrade() {
-                    fate.tell(End::Failed(what.clone()));
+                    fate.tell(End::Failed(error.clone()));
                 }
             }
         }

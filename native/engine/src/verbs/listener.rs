@@ -73,8 +73,7 @@ impl VerbsListener {
             }
             Kind::DeviceRemoval => {
                 self.answered.remove(&id);
-                let gone = "an RDMA device was removed: nobody can connect over it any more".to_owned();
-                self.ready.push_back(Err(FabricError::Broken(gone)));
+                self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
             // Told of ids that connect, or of interest to nobody.
             Kind::AddressChange

@@ -63,13 +63,11 @@ impl Parts {
         let limits = device.limits().map_err(refusal::system)?;
         let receives = u32::from(parameters.limits.receive_slots);
         if receives > limits.queue_entries || receives >= limits.completion_entries {
-            return Err(FabricError::DeviceLimit(format!(
-                "the RDMA device {} holds {} receives and {} completions in a queue: set receive_slots to less than {}",
-                device.name(),
-                limits.queue_entries,
-                limits.completion_entries,
-                limits.queue_entries.min(limits.completion_entries)
-            )));
+            return Err(FabricError::DeviceLimit {
+                device: device.name(),
+                receives: limits.queue_entries,
+                completions: limits.completion_entries,
+            });
         }
         // What is under way, and as much again that is done and not known to be; iWARP has two for each transfer.
         let wanted = receives * if transport == Transport::Iwarp { 4 } else { 2 };
@@ -218,7 +216,7 @@ impl Parts {
     pub(super) fn explain(&self, fault: Fault) -> FabricError {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),
-            Fault::Unreadable(why) => FabricError::Broken(why),
+            Fault::Unreadable(error) => error,
             Fault::Ended(failure) => {
                 if self.is_closed() {
                     return FabricError::PeerGone;
@@ -228,11 +226,12 @@ impl Parts {
                     sending.failure()
                 });
                 let failure = sent.unwrap_or(failure);
-                if failure.is_unreachable() {
-                    return FabricError::Broken(format!("the peer does not answer any more: {failure}"));
-                }
                 if !failure.is_flush() {
-                    return FabricError::Broken(format!("the queue pair failed: {failure}"));
+                    return FabricError::Completion {
+                        status: failure.status(),
+                        vendor: failure.vendor(),
+                        peer_is_silent: failure.is_unreachable(),
+                    };
                 }
                 self.life.listen(&self.id);
                 self.life.fate().end().map_or(FabricError::PeerGone, error_of)
@@ -244,6 +243,6 @@ impl Parts {
 fn error_of(end: End) -> FabricError {
     match end {
         End::Peer => FabricError::PeerGone,
-        End::Failed(why) => FabricError::Broken(why),
+        End::Failed(error) => error,
     }
 }

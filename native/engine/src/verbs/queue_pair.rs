@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::parts::Parts;
 use super::{reaper, sending};
-use crate::fabric::{Completion, Counts, FabricError, Memory, QueuePair};
+use crate::fabric::{Completion, Counts, FabricError, Memory, Misbehaviour, QueuePair};
 
 /// See the module's description. Its parts go when all that was posted is sent.
 pub(super) struct VerbsQueuePair {
@@ -55,12 +55,11 @@ impl QueuePair for VerbsQueuePair {
             .iter()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
             .filter(|total| self.peer.has(target, *total))
-            .ok_or_else(|| {
-                FabricError::PeerMisbehaved(format!(
-                    "a transfer to {target:?} would leave its ring of {} and landing area of {} bytes",
-                    self.peer.ring_bytes, self.peer.landing_bytes
-                ))
-            })?;
+            .ok_or(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside {
+                target,
+                ring_bytes: self.peer.ring_bytes as usize,
+                landing_bytes: self.peer.landing_bytes as usize,
+            }))?;
         let parts = &*self.parts;
         let _one_at_a_time = self.copying.lock();
         if let Some((pieces, count)) = sending::inline(source, total, parts.inline_limits()) {

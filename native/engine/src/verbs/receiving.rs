@@ -8,7 +8,7 @@ use inet_rdma_verbs::memory::MemoryRegion;
 use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
 
 use super::refusal;
-use crate::fabric::{Completion, Counts, FabricError};
+use crate::fabric::{Completion, Counts, FabricError, Misbehaviour};
 
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
@@ -27,9 +27,9 @@ pub(super) enum Fault {
     /// The queue pair has come to its end; [`super::parts::Parts`] knows why.
     Ended(cq::Failure),
     /// The peer sent what it must not send.
-    Misbehaved(String),
+    Misbehaved(Misbehaviour),
     /// The completion queue cannot be read.
-    Unreadable(String),
+    Unreadable(FabricError),
 }
 
 /// What receiving needs beside its own state.
@@ -82,7 +82,7 @@ impl Receiving {
         }
         self.counts.events_armed += 1;
         if let Err(failed) = inlet.queue.request_event() {
-            self.fault = Some(Fault::Unreadable(failed.to_string()));
+            self.fault = Some(Fault::Unreadable(refusal::system(failed)));
             return false;
         }
         self.take(inlet);
@@ -95,7 +95,7 @@ impl Receiving {
         let taken = match inlet.queue.poll(&mut batch) {
             Ok(taken) => taken,
             Err(failed) => {
-                self.fault = Some(Fault::Unreadable(failed.to_string()));
+                self.fault = Some(Fault::Unreadable(refusal::system(failed)));
                 return 0;
             }
         };
@@ -122,7 +122,7 @@ impl Receiving {
         if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again)
             && self.fault.is_none()
         {
-            self.fault = Some(Fault::Unreadable(failed.to_string()));
+            self.fault = Some(Fault::Unreadable(refusal::system(failed)));
         }
         taken
     }
@@ -133,7 +133,7 @@ fn understand(inlet: &Inlet<'_>, completion: &cq::Completion) -> Result<Completi
     let notice = |word| {
         Notice::parse(word)
             .map(Completion::Notice)
-            .map_err(|error| Fault::Misbehaved(error.to_string()))
+            .map_err(|error| Fault::Misbehaved(error.into()))
     };
     if let Some(word) = completion.written() {
         return notice(word);
@@ -150,6 +150,6 @@ fn understand(inlet: &Inlet<'_>, completion: &cq::Completion) -> Result<Completi
             inlet.slots.read(offset, &mut word);
             notice(u32::from_be_bytes(word))
         }
-        bytes => Err(Fault::Misbehaved(format!("it sent a message of {bytes} bytes"))),
+        bytes => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
     }
 }

@@ -6,7 +6,7 @@ use inet_rdma_stream::{HELLO_BYTES, Hello, WireError};
 use inet_rdma_verbs::VerbsError;
 use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
 
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Lack, Misbehaviour, Rejection};
 
 /// The first byte of a rejection's private data: the listener has no room.
 pub(super) const REFUSED_BUSY: u8 = 1;
@@ -21,32 +21,30 @@ const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
 /// A system call of the fabric that failed for no reason that has a better name.
 pub(super) fn system(failed: VerbsError) -> FabricError {
-    FabricError::System {
-        doing: failed.doing,
-        error: failed.error,
+    failed.into()
+}
+
+impl From<VerbsError> for FabricError {
+    fn from(failed: VerbsError) -> Self {
+        FabricError::Verbs {
+            doing: failed.doing,
+            error: failed.error.into(),
+        }
     }
 }
 
 /// Making an event channel failed: the first thing that is done, so what is missing on this machine shows here.
 pub(super) fn no_connection_manager(failed: VerbsError) -> FabricError {
-    let why = match failed.errno() {
-        libc::EOPNOTSUPP => {
-            "librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)".to_owned()
-        }
+    FabricError::Unavailable(match failed.errno() {
+        libc::EOPNOTSUPP => Lack::Libraries,
         // The library says so of a file that may not be opened, too.
         libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS if !is_forbidden(CONNECTION_MANAGER) => {
-            "there is no /dev/infiniband/rdma_cm; load the kernel's module with `modprobe rdma_ucm`, and give a container \
-             --device=/dev/infiniband"
-                .to_owned()
+            Lack::ConnectionManager
         }
-        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS | libc::EACCES | libc::EPERM => {
-            "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)"
-                .to_owned()
-        }
-        libc::EMFILE | libc::ENFILE => format!("{}; raise the limit with `ulimit -n`", failed.error),
-        _ => failed.to_string(),
-    };
-    FabricError::Unavailable(format!("the verbs fabric cannot be used: {why}"))
+        libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS | libc::EACCES | libc::EPERM => Lack::Permission,
+        libc::EMFILE | libc::ENFILE => Lack::Descriptors(failed.error.into()),
+        _ => Lack::System(failed.error.into()),
+    })
 }
 
 fn is_forbidden(file: &str) -> bool {
@@ -61,9 +59,7 @@ pub(super) fn check_machine() -> Result<(), FabricError> {
     if has_device {
         return Ok(());
     }
-    Err(FabricError::Unavailable(
-        "the verbs fabric cannot be used: this machine has no RDMA device (`rdma link` shows them)".to_owned(),
-    ))
+    Err(FabricError::Unavailable(Lack::Device))
 }
 
 /// Looking for the way to the peer failed.
@@ -107,16 +103,9 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => FabricError::LockedMemory {
             bytes,
-            limit: memlock_limit(),
+            limit: rustix::process::getrlimit(rustix::process::Resource::Memlock).current,
         },
         _ => system(failed),
-    }
-}
-
-fn memlock_limit() -> String {
-    match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
-        Some(bytes) => format!("{bytes} bytes"),
-        None => "not set, so the machine's memory is".to_owned(),
     }
 }
 
@@ -129,17 +118,20 @@ pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
         Kind::Rejected => rejected(to, event),
         Kind::ConnectError if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
         Kind::ConnectError | Kind::Disconnected => FabricError::PeerGone,
-        Kind::DeviceRemoval => FabricError::Broken("the RDMA device was removed".to_owned()),
-        kind => FabricError::PeerMisbehaved(format!("{kind} (status {}) instead of an answer", event.status)),
+        Kind::DeviceRemoval => FabricError::DeviceRemoved,
+        kind => FabricError::PeerMisbehaved(Misbehaviour::AnswerEvent {
+            event: kind.to_string(),
+            status: event.status,
+        }),
     }
 }
 
 fn rejected(to: SocketAddr, event: &Event) -> FabricError {
     match event.private_data.first() {
         Some(&REFUSED_BUSY) => {
-            return FabricError::Rejected("its listener has no room; try again, or raise its backlog".to_owned());
+            return FabricError::Rejected(Rejection::Busy);
         }
-        Some(&REFUSED_HELLO) => return FabricError::Rejected("its log says why".to_owned()),
+        Some(&REFUSED_HELLO) => return FabricError::Rejected(Rejection::Hello),
         _ => {}
     }
     if let Err(FabricError::Hello(error @ WireError::Version { .. })) = parse_hello(&event.private_data) {
@@ -149,7 +141,7 @@ fn rejected(to: SocketAddr, event: &Event) -> FabricError {
         REJECTED_NO_LISTENER => FabricError::Refused(to.port()),
         // iWARP gives an error's number.
         errno if errno < 0 => no_route(to, errno),
-        reason => FabricError::Rejected(format!("reason {reason} of the connection manager")),
+        reason => FabricError::Rejected(Rejection::Reason(reason)),
     }
 }
 
@@ -159,6 +151,6 @@ pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
     hello
         .limits()
         .check()
-        .map_err(|error| FabricError::PeerMisbehaved(error.to_string()))?;
+        .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
     Ok(hello)
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions, Misbehaviour};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{HELLO_BYTES, Hello, PROTOCOL_VERSION, WireError};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -31,7 +31,7 @@ fn greet(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> (FabricError, Vec<u8>)
     (error, answer)
 }
 
-fn greet_with(memory: &impl AsFd) -> String {
+fn greet_with(memory: &impl AsFd) -> Misbehaviour {
     match greet(&hello().emit(), &[memory.as_fd()]).0 {
         FabricError::PeerMisbehaved(how) => how,
         other => panic!("{other}"),
@@ -167,12 +167,13 @@ fn memory_that_can_shrink_is_refused() {
         SealFlags::GROW,
         SealFlags::SHRINK | SealFlags::GROW,
     ] {
-        assert!(greet_with(&memory(FILE_BYTES, seals)).contains("sealed"), "{seals:?}");
+        let misbehaviour = greet_with(&memory(FILE_BYTES, seals));
+        assert_eq!(misbehaviour, Misbehaviour::MemoryUnsealed, "{seals:?}");
     }
     let file = tempfile();
-    assert!(greet_with(&file).contains("sealed"));
+    assert_eq!(greet_with(&file), Misbehaviour::MemoryUnsealed);
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an event");
-    assert!(greet_with(&event).contains("sealed"));
+    assert_eq!(greet_with(&event), Misbehaviour::MemoryUnsealed);
 }
 
 /// A file of the file system, which has no seals.
@@ -183,14 +184,18 @@ fn tempfile() -> std::fs::File {
 #[test]
 fn memory_of_a_wrong_size_is_refused() {
     for bytes in [0, 1, 11 * 4_096 - 1, 11 * 4_096 + 1, FILE_BYTES - 1, 1 << 40] {
-        assert!(greet_with(&memory(bytes, SEALS)).contains("bytes"), "{bytes}");
+        let misbehaviour = greet_with(&memory(bytes, SEALS));
+        assert!(
+            matches!(misbehaviour, Misbehaviour::MemoryBytes { bytes: said, .. } if said == bytes),
+            "{bytes}"
+        );
     }
 }
 
 #[test]
 fn memory_that_cannot_be_written_is_refused() {
     let sealed = memory(FILE_BYTES, SEALS | SealFlags::WRITE);
-    assert!(greet_with(&sealed).contains("cannot be written"));
+    assert_eq!(greet_with(&sealed), Misbehaviour::MemoryUnwritable);
 }
 
 #[test]
@@ -202,7 +207,7 @@ fn memory_on_huge_pages_is_refused() {
         Ok(fd)
     });
     match huge {
-        Ok(huge) => assert!(greet_with(&huge).contains("ordinary pages")),
+        Ok(huge) => assert_eq!(greet_with(&huge), Misbehaviour::MemoryPages),
         Err(errno) => println!("skipped: this kernel makes no memory file on huge pages: {errno}"),
     }
 }

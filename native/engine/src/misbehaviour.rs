@@ -1,0 +1,107 @@
+//! How a peer breaks the rules of the protocol or of a fabric. Each ends the connection; none is ever the fault of this side.
+
+use inet_rdma_stream::{LimitsError, RemoteAddress, Violation, WireError};
+
+/// How the peer broke the rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Misbehaviour {
+    /// Those of the stream protocol.
+    #[error(transparent)]
+    Stream(#[from] Violation),
+    /// A hello with limits that no stream can run within.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// It announced a packet larger than allowed.
+    #[error("the peer announced a packet of {bytes} bytes; packet_max_bytes is {max}")]
+    PacketTooLarge {
+        /// What it announced.
+        bytes: usize,
+        /// The option `packet_max_bytes`.
+        max: usize,
+    },
+    /// It advertised an address that is not inside its memory.
+    #[error("a transfer to {target:?} would leave its ring of {ring_bytes} and landing area of {landing_bytes} bytes")]
+    TargetOutside {
+        /// What it advertised.
+        target: RemoteAddress,
+        /// Size of its ring.
+        ring_bytes: usize,
+        /// Size of its landing area.
+        landing_bytes: usize,
+    },
+    /// shm: it did not accept this side's greeting.
+    #[error("it refused this side's greeting; its log says why")]
+    GreetingRefused,
+    /// shm: a greeting with another number of descriptors than one.
+    #[error("its greeting came without exactly one memory")]
+    GreetingIncomplete,
+    /// shm: a hello whose ring is not where the ring of shared memory is.
+    #[error("its ring is said to be at {0:?}")]
+    RingElsewhere(RemoteAddress),
+    /// shm: a hello whose landing area is not behind the ring.
+    #[error("its landing area is not where its hello says")]
+    LandingElsewhere,
+    /// shm: a memory whose size does not fit its hello.
+    #[error("its memory has {bytes} bytes where its hello needs {least} and a landing area of whole pages")]
+    MemoryBytes {
+        /// Size of the memory.
+        bytes: u64,
+        /// What the hello needs.
+        least: u64,
+    },
+    /// shm: a memory that it could shrink, which would make this side's access fail.
+    #[error("its memory is not sealed against shrinking and growing")]
+    MemoryUnsealed,
+    /// shm: a memory of a file system that can make access fail.
+    #[error("its memory is not on ordinary pages")]
+    MemoryPages,
+    /// shm: a memory that is larger than an address space.
+    #[error("its memory is larger than an address space")]
+    MemoryTooLarge,
+    /// shm: a memory that this side cannot write.
+    #[error("its memory cannot be written")]
+    MemoryUnwritable,
+    /// shm: it claims to have taken entries that were never there.
+    #[error("it says that it took {said} entries, which cannot be")]
+    QueueHead {
+        /// What it says.
+        said: u64,
+    },
+    /// shm: an entry out of turn.
+    #[error("an entry of the receive queue has the impossible stamp {said}")]
+    EntryStamp {
+        /// What the entry says.
+        said: u64,
+    },
+    /// shm: an entry that carries bytes for a place outside of the ring.
+    #[error("an entry of the receive queue carries {bytes} bytes for the address {address:#x}")]
+    EntryInline {
+        /// What the entry says.
+        bytes: u32,
+        /// What the entry says.
+        address: u64,
+    },
+    /// shm: an entry of no known kind.
+    #[error("an entry of the receive queue has the unknown kind {said:#x}")]
+    EntryKind {
+        /// What the entry says.
+        said: u64,
+    },
+    /// verbs: a message that is neither a control message nor a notice.
+    #[error("it sent a message of {0} bytes")]
+    MessageBytes(usize),
+    /// verbs: the connection manager tells of something that cannot come while connecting.
+    #[error("{event} (status {status}) instead of an answer")]
+    AnswerEvent {
+        /// The event, in words.
+        event: String,
+        /// Its status.
+        status: i32,
+    },
+}
+
+impl From<WireError> for Misbehaviour {
+    fn from(error: WireError) -> Self {
+        Misbehaviour::Stream(error.into())
+    }
+}

@@ -1,0 +1,223 @@
+%% The reasons of errors, and their texts: each text says what happened and, where somebody can do something, what.
+%%
+%% Internal: use inet_rdma:format_error/1 and the type inet_rdma:reason/0. native/nif/src/terms.rs makes the terms of the native
+%% library; errors_SUITE compares both.
+-module(inet_rdma_error).
+
+-export([format/1]).
+-export_type([reason/0, misbehaviour/0, message/0, limits/0, lack/0, rejection/0, posix/0]).
+
+-type reason() ::
+        %% Of a call.
+        timeout | einval | badarg | enobufs | emsgsize | too_late | not_owner
+      | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}
+        %% The end of a connection.
+      | closed | peer_gone | half_sent | {no_memory, Bytes :: non_neg_integer()}
+        %% The peer's fault.
+      | {peer_misbehaved, misbehaviour()}
+        %% The peer and this side do not fit.
+      | {wrong_user, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
+      | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
+      | {bad_hello, message()} | wrong_token | {rejected, rejection()}
+        %% Nobody is there, or no way leads there.
+      | econnrefused | eaddrinuse | eaddrnotavail | etimedout | {only_strangers, Refused :: pos_integer(), Last :: reason()}
+      | {no_route, binary()}
+        %% The machine, its devices, and the options that they do not allow.
+      | {unavailable, lack()} | {limits, limits()}
+      | {locked_memory, Bytes :: non_neg_integer(), Limit :: non_neg_integer() | unlimited}
+      | {shared_memory, Bytes :: non_neg_integer()}
+      | {device_limit, Device :: binary(), Receives :: non_neg_integer(), Completions :: non_neg_integer()}
+      | device_removed | {device_event, Device :: binary(), Event :: binary()}
+        %% What was being done, in words that are joined by underscores. For a completion: its status as ibv_poll_cq(3) names it
+        %% (without IBV_WC_), and what the device's driver adds.
+      | {verbs, Doing :: atom(), posix()} | {verbs, completion, {Status :: atom(), VendorError :: non_neg_integer()}}
+      | {system, Doing :: atom(), posix()}
+        %% The native library, and defects.
+      | {not_found | driver | load_failed | bad_lib | upgrade | old_code | system_limit, binary()}
+      | attempt_taken | {panicked, Thread :: binary()}
+        %% Those of inet, where a name does not resolve.
+      | posix().
+
+%% How the peer broke the rules of the protocol or of a fabric. The numbers are those that it sent, then those that it may.
+-type misbehaviour() ::
+        message() | limits()
+      | {slots_overrun, Slots :: number()} | {credit_excess, Credits :: number(), Known :: number(), Slots :: number()}
+      | {notice_bytes, Bytes :: number()} | {ring_overflow, Bytes :: number(), Free :: number()}
+      | {ring_wrap, Bytes :: number(), Contiguous :: number()} | direct_unadvertised
+      | {direct_too_long, Bytes :: number(), Room :: number()} | {data_after_finish, Bytes :: number(), End :: number()}
+      | {finish_short, End :: number(), Arrived :: number()} | finish_twice
+      | {ack_unsent, Freed :: number(), Written :: number()} | {ack_back, Freed :: number(), Before :: number()}
+      | {advert_excess, Max :: number()} | {advert_indirect, Phase :: number()}
+      | {advert_phase, Phase :: number(), Before :: number()}
+      | {advert_seq, Seq :: number(), Least :: number(), Most :: number()} | advert_address | too_many_bytes
+      | {packet_too_large, Bytes :: number(), Max :: number()}
+      | {target_outside, {Key :: number(), Address :: number()}, RingBytes :: number(), LandingBytes :: number()}
+      | greeting_refused | greeting_incomplete | {ring_elsewhere, {Key :: number(), Address :: number()}} | landing_elsewhere
+      | {memory_bytes, Bytes :: number(), Least :: number()} | memory_unsealed | memory_pages | memory_too_large
+      | memory_unwritable | {queue_head, Said :: number()} | {entry_stamp, Said :: number()}
+      | {entry_inline, Bytes :: number(), Address :: number()} | {entry_kind, Said :: number()}
+      | {message_bytes, Bytes :: number()} | {answer_event, Event :: binary(), Status :: integer()}.
+
+%% Bytes that are no message of this protocol.
+-type message() :: {message_length, Got :: number(), Due :: number()} | not_a_hello
+                 | {version, Theirs :: number(), Ours :: number()} | {control_kind, number()} | {field, Name :: binary()}.
+
+%% Limits that no stream can run within.
+-type limits() :: {ring_bytes, number()} | {receive_slots, number()} | no_adverts.
+
+%% What this machine, or this build, lacks for verbs.
+-type lack() :: left_out | no_libraries | no_connection_manager | no_permission | no_device
+              | {no_descriptors, posix()} | {connection_manager, posix()}.
+
+-type rejection() :: busy | hello | {reason, integer()}.
+
+%% As of `file` and `inet`.
+-type posix() :: atom().
+
+-spec format(reason()) -> string().
+format(Reason) -> lists:flatten(text(Reason)).
+
+text(closed) -> "the connection was closed in order";
+text(timeout) -> "the time given is over";
+text(einval) -> "the call does not fit the mode of the socket: active mode, posted receives, or {packet, _}";
+text(badarg) -> "not a living process of this node";
+text(enobufs) -> "no room: as many are posted, or wait, as the options sends_max, receives_max and backlog allow";
+text(emsgsize) -> "the packet is too large for the length that goes before it: see {packet, 1 | 2 | 4}";
+text(too_late) -> "too late: it is done, or has begun";
+text(not_owner) -> "only the owner of the socket may do that";
+text({unknown_option, _} = Error) -> inet_rdma_options:format_error(Error);
+text({bad_option, _, _, _} = Error) -> inet_rdma_options:format_error(Error);
+text(peer_gone) -> "the peer is gone: its process ended";
+text(half_sent) -> "a process died in the middle of a send, so the rest of its packet cannot follow";
+text({no_memory, Bytes}) -> io("no memory for a packet of ~b bytes", [Bytes]);
+text({peer_misbehaved, How}) -> misbehaviour(How);
+text({wrong_user, Theirs, Ours}) ->
+    io("the peer runs as user ~b, this node as user ~b: both must be the same user", [Theirs, Ours]);
+text({version_mismatch, Theirs, Ours}) ->
+    io("the peer speaks protocol version ~b, this node speaks ~b: run the same version on both", [Theirs, Ours]);
+text({bad_hello, Message}) -> ["what answered is not inet_rdma: ", message(Message)];
+text(wrong_token) -> "the peer does not know the token of this settlement";
+text({rejected, How}) -> ["the peer refused the connection: ", rejection(How)];
+text(econnrefused) -> "nobody listens there";
+text(eaddrinuse) -> "the port is taken, or all of the range are";
+text(eaddrnotavail) -> "the address given as ip is none of this host";
+text(etimedout) -> "timed out";
+text({only_strangers, Refused, Last}) ->
+    io("timed out; ~b other peers were refused, the last one because: ~ts", [Refused, text(Last)]);
+text({no_route, Why}) -> io("~ts", [Why]);
+text({unavailable, What}) -> ["the verbs fabric cannot be used: ", lack(What)];
+text({limits, Limits}) -> limits(Limits);
+text({locked_memory, Bytes, Limit}) ->
+    io("cannot register ~b bytes of memory: the limit on locked memory is ~ts (raise it with `ulimit -l unlimited`, "
+       "LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",
+       [Bytes, locked(Limit)]);
+text({shared_memory, Bytes}) ->
+    io("cannot reserve ~b bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise "
+       "vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)", [Bytes]);
+text({device_limit, Device, Receives, Completions}) ->
+    io("the RDMA device ~ts holds ~b receives and ~b completions in a queue: set receive_slots to less than ~b",
+       [Device, Receives, Completions, min(Receives, Completions)]);
+text(device_removed) -> "the RDMA device was removed";
+text({device_event, Device, Event}) -> io("the RDMA device ~ts says: ~ts", [Device, Event]);
+text({verbs, completion, {Status, Vendor}}) when Status =:= retry_exc_err; Status =:= rnr_retry_exc_err ->
+    io("the peer does not answer any more: ~ts (vendor error ~b)", [Status, Vendor]);
+text({verbs, completion, {Status, Vendor}}) -> io("the queue pair failed: ~ts (vendor error ~b)", [Status, Vendor]);
+text({verbs, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
+text({system, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
+text({Kind, Text}) when is_atom(Kind), is_binary(Text), Kind =/= panicked -> io("~ts", [Text]);
+text(attempt_taken) -> "the queue pair of this attempt was taken already";
+text({panicked, Thread}) ->
+    io("~ts panicked: standard error of the node says where; please report it", [Thread]);
+text(Posix) when is_atom(Posix) -> posix(Posix);
+text(Other) -> io("~tp", [Other]).
+
+misbehaviour({slots_overrun, Slots}) -> io("the peer used more than the ~b receive slots that it may", [Slots]);
+misbehaviour({credit_excess, Credits, Known, Slots}) ->
+    io("~b credits given back with ~b known free, of ~b in all", [Credits, Known, Slots]);
+misbehaviour({notice_bytes, Bytes}) -> io("a transfer of ~b bytes", [Bytes]);
+misbehaviour({ring_overflow, Bytes, Free}) -> io("~b bytes written into a ring with ~b free", [Bytes, Free]);
+misbehaviour({ring_wrap, Bytes, Contiguous}) ->
+    io("~b bytes written where the ring ends after ~b", [Bytes, Contiguous]);
+misbehaviour(direct_unadvertised) -> "a direct transfer that nothing was advertised for";
+misbehaviour({direct_too_long, Bytes, Room}) -> io("a direct transfer of ~b bytes into a buffer for ~b", [Bytes, Room]);
+misbehaviour({data_after_finish, Bytes, End}) -> io("a transfer of ~b bytes over the stream's end at ~b", [Bytes, End]);
+misbehaviour({finish_short, End, Arrived}) ->
+    io("the stream's end at ~b after ~b bytes had arrived", [End, Arrived]);
+misbehaviour(finish_twice) -> "the stream's end announced twice";
+misbehaviour({ack_unsent, Freed, Written}) -> io("~b ring bytes acknowledged of ~b written", [Freed, Written]);
+misbehaviour({ack_back, Freed, Before}) -> io("~b ring bytes acknowledged after ~b", [Freed, Before]);
+misbehaviour({advert_excess, Max}) -> io("more than ~b advertisements at a time", [Max]);
+misbehaviour({advert_indirect, Phase}) -> io("an advertisement for the indirect phase ~b", [Phase]);
+misbehaviour({advert_phase, Phase, Before}) ->
+    io("an advertisement for phase ~b after one for phase ~b", [Phase, Before]);
+misbehaviour({advert_seq, Seq, Least, Most}) ->
+    io("an advertisement for byte ~b, possible are ~b to ~b", [Seq, Least, Most]);
+misbehaviour(advert_address) -> "an advertised buffer over the end of the address space";
+misbehaviour(too_many_bytes) -> "more bytes than can be counted";
+misbehaviour({packet_too_large, Bytes, Max}) ->
+    io("the peer announced a packet of ~b bytes; packet_max_bytes is ~b", [Bytes, Max]);
+misbehaviour({target_outside, {Key, Address}, Ring, Landing}) ->
+    io("a transfer to address ~b of region ~b would leave its ring of ~b and landing area of ~b bytes",
+       [Address, Key, Ring, Landing]);
+misbehaviour(greeting_refused) -> "it refused this side's greeting; its log says why";
+misbehaviour(greeting_incomplete) -> "its greeting came without exactly one memory";
+misbehaviour({ring_elsewhere, {Key, Address}}) -> io("its ring is said to be at address ~b of region ~b", [Address, Key]);
+misbehaviour(landing_elsewhere) -> "its landing area is not where its hello says";
+misbehaviour({memory_bytes, Bytes, Least}) ->
+    io("its memory has ~b bytes where its hello needs ~b and a landing area of whole pages", [Bytes, Least]);
+misbehaviour(memory_unsealed) -> "its memory is not sealed against shrinking and growing";
+misbehaviour(memory_pages) -> "its memory is not on ordinary pages";
+misbehaviour(memory_too_large) -> "its memory is larger than an address space";
+misbehaviour(memory_unwritable) -> "its memory cannot be written";
+misbehaviour({queue_head, Said}) -> io("it says that it took ~b entries, which cannot be", [Said]);
+misbehaviour({entry_stamp, Said}) -> io("an entry of the receive queue has the impossible stamp ~b", [Said]);
+misbehaviour({entry_inline, Bytes, Address}) ->
+    io("an entry of the receive queue carries ~b bytes for the address ~b", [Bytes, Address]);
+misbehaviour({entry_kind, Said}) -> io("an entry of the receive queue has the unknown kind ~b", [Said]);
+misbehaviour({message_bytes, Bytes}) -> io("it sent a message of ~b bytes", [Bytes]);
+misbehaviour({answer_event, Event, Status}) -> io("~ts (status ~b) instead of an answer", [Event, Status]);
+misbehaviour({ring_bytes, _} = Limits) -> limits(Limits);
+misbehaviour({receive_slots, _} = Limits) -> limits(Limits);
+misbehaviour(no_adverts) -> limits(no_adverts);
+misbehaviour(Message) -> message(Message).
+
+message({message_length, Got, Due}) -> io("a message of ~b bytes where ~b were due", [Got, Due]);
+message(not_a_hello) -> "its first message is not a hello";
+message({version, Theirs, Ours}) -> io("it speaks protocol version ~b, this node speaks ~b", [Theirs, Ours]);
+message({control_kind, Kind}) -> io("the unknown control message ~b", [Kind]);
+message({field, Name}) -> io("the field ~ts has an impossible value", [Name]);
+message(Other) -> io("~tp", [Other]).
+
+limits({ring_bytes, Bytes}) -> io("a ring of ~b bytes: 1 to 2147483647 are possible", [Bytes]);
+limits({receive_slots, Slots}) -> io("~b receive slots: 4 are the least", [Slots]);
+limits(no_adverts) -> "0 advertisements: 1 is the least".
+
+lack(left_out) -> "this build has none; build the native library again without the environment variable INET_RDMA_FEATURES";
+lack(no_libraries) ->
+    "librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)";
+lack(no_connection_manager) ->
+    "there is no /dev/infiniband/rdma_cm; load the kernel's module with `modprobe rdma_ucm`, and give a container "
+    "--device=/dev/infiniband";
+lack(no_permission) ->
+    "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)";
+lack(no_device) -> "this machine has no RDMA device (`rdma link` shows them)";
+lack({no_descriptors, Posix}) -> [posix(Posix), "; raise the limit with `ulimit -n`"];
+lack({connection_manager, Posix}) -> ["opening the connection manager: ", posix(Posix)].
+
+rejection(busy) -> "its listener has no room; try again, or raise its backlog";
+rejection(hello) -> "its log says why";
+rejection({reason, Number}) -> io("reason ~b of the connection manager", [Number]).
+
+locked(unlimited) -> "not set, so the machine's memory is";
+locked(Bytes) -> io("~b bytes", [Bytes]).
+
+words(Doing) -> string:replace(atom_to_list(Doing), "_", " ", all).
+
+%% inet knows the texts of the system, too.
+posix(Posix) ->
+    case inet:format_error(Posix) of
+        "unknown POSIX error" ++ _ -> atom_to_list(Posix);
+        Text -> Text
+    end.
+
+io(Format, Arguments) -> io_lib:format(Format, Arguments).

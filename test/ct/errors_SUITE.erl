@@ -1,0 +1,114 @@
+%% What the native library and the Erlang modules must both know: reasons of errors and their texts, options.
+-module(errors_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([each_native_reason_has_a_text/1, each_option_is_known_to_both_sides/1, each_value_of_an_option_is_taken/1]).
+-export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
+
+%% Options of links that the settlement alone looks at.
+-define(ERLANG_ONLY, [required, fallback_retry_ms]).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [each_native_reason_has_a_text, each_option_is_known_to_both_sides, each_value_of_an_option_is_taken,
+     each_counter_is_in_the_elixir_struct, texts_say_what_failed].
+
+init_per_suite(Config) ->
+    ok = inet_rdma_nif:load(),
+    Config.
+
+end_per_suite(_Config) ->
+    ok.
+
+each_native_reason_has_a_text(_Config) ->
+    Shapes = inet_rdma_nif:reason_shapes(),
+    ?assert(length(lists:append([Names || {_, Names} <- Shapes])) > 60),
+    Without = [Reason || {Group, Names} <- Shapes, Shape <- Names, Reason <- reasons(Group, Shape), not has_text(Reason)],
+    ?assertEqual([], Without).
+
+%% What has no text is printed as it is, alone or behind a text for its group.
+has_text(Reason) ->
+    try inet_rdma:format_error(Reason) of
+        Text -> not lists:any(fun(Printed) -> lists:suffix(Printed, Text) end, [print(Reason) | [print(I) || {_, I} <- [Reason]]])
+    catch
+        error:_ -> false
+    end.
+
+print(Term) -> lists:flatten(io_lib:format("~tp", [Term])).
+
+reasons(reason, Shape) -> [sample(Shape)];
+reasons(misbehaviour, Shape) -> [{peer_misbehaved, sample(Shape)}];
+reasons(Group, Shape) -> [{Group, sample(Shape)}].
+
+%% Fields are numbers, but for those that are terms of another group, or texts.
+sample({Name, Fields}) ->
+    case {Name, Fields} of
+        {_, 0} -> Name;
+        {peer_misbehaved, 1} -> {Name, finish_twice};
+        {bad_hello, 1} -> {Name, not_a_hello};
+        {only_strangers, 2} -> {Name, 3, wrong_token};
+        {limits, 1} -> {Name, no_adverts};
+        {unavailable, 1} -> {Name, no_device};
+        {rejected, 1} -> {Name, busy};
+        {no_descriptors, 1} -> {Name, emfile};
+        {connection_manager, 1} -> {Name, eio};
+        {Verbs, 2} when Verbs =:= verbs; Verbs =:= system -> {Name, creating_an_event, emfile};
+        {Text, 1} when Text =:= no_route; Text =:= panicked; Text =:= field -> {Name, <<"a text">>};
+        {device_event, 2} -> {Name, <<"rxe0">>, <<"fatal">>};
+        {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
+        {answer_event, 2} -> {Name, <<"event">>, -7};
+        {target_outside, 3} -> {Name, {1, 2}, 3, 4};
+        {ring_elsewhere, 1} -> {Name, {1, 2}};
+        _ -> list_to_tuple([Name | lists:seq(7, 6 + Fields)])
+    end.
+
+each_option_is_known_to_both_sides(_Config) ->
+    Config = config(),
+    ?assertEqual(lists:sort([Key || {Key, _, _} <- inet_rdma_options:list()] -- ?ERLANG_ONLY),
+                 lists:sort(maps:keys(inet_rdma_nif:taken(Config)))),
+    %% One that it does not get is no config.
+    [?assertError(badarg, inet_rdma_nif:taken(maps:remove(Key, Config))) || Key <- maps:keys(Config) -- ?ERLANG_ONLY].
+
+%% fabric tcp never comes to the native library.
+each_value_of_an_option_is_taken(_Config) ->
+    Config = config(),
+    [
+        ?assertMatch(#{Key := Value}, inet_rdma_nif:taken(Config#{Key := Value}))
+     || {Key, Type, _} <- inet_rdma_options:list(), not lists:member(Key, ?ERLANG_ONLY), Value <- values(Type), Value =/= tcp
+    ].
+
+values({integer, Min, Max, _Unit}) -> [Min, Max];
+values({one_of, Atoms}) -> Atoms.
+
+config() -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
+
+%% bytes_pending is of links over TCP.
+each_counter_is_in_the_elixir_struct(_Config) ->
+    {ok, Listener} = inet_rdma:listen(0, [{fabric, shm}]),
+    {ok, Port} = inet_rdma:port(Listener),
+    {ok, Socket} = inet_rdma:connect({127, 0, 0, 1}, Port, [{fabric, shm}]),
+    Info = inet_rdma:info(Socket),
+    ok = inet_rdma:close(Socket),
+    ok = inet_rdma:close(Listener),
+    ?assertEqual(lists:sort(maps:keys(maps:remove('__struct__', 'Elixir.InetRdma.Info':'__struct__'()))),
+                 lists:sort([bytes_pending | maps:keys(Info)])).
+
+texts_say_what_failed(_Config) ->
+    [
+        ?assertEqual(Text, inet_rdma:format_error(Reason))
+     || {Reason, Text} <- [{econnrefused, "nobody listens there"},
+                           {{system, creating_an_event, emfile}, "creating an event: too many open files"},
+                           {{verbs, creating_a_queue_pair, enomem}, "creating a queue pair: not enough memory"},
+                           {{verbs, completion, {retry_exc_err, 129}},
+                            "the peer does not answer any more: retry_exc_err (vendor error 129)"},
+                           {{only_strangers, 2, wrong_token},
+                            "timed out; 2 other peers were refused, the last one because: "
+                            "the peer does not know the token of this settlement"},
+                           {{not_found, <<"no library">>}, "no library"},
+                           {nxdomain, "non-existing domain"}]
+    ].
