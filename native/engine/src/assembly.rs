@@ -158,6 +158,8 @@ const PACKETS_EXPECTED_MAX: usize = 64;
 /// A packet of which a part has arrived.
 struct Partial<B> {
     buffer: B,
+    /// Bytes at the start that raw reads of fewer bytes have taken away; what has some gets no more.
+    taken: usize,
     filled: usize,
     bytes: usize,
 }
@@ -167,9 +169,15 @@ impl<B: Buffer> Partial<B> {
         let buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
         Ok(Self {
             buffer,
+            taken: 0,
             filled: 0,
             bytes,
         })
+    }
+
+    /// Bytes that are here and not handed over.
+    fn kept(&self) -> usize {
+        self.filled - self.taken
     }
 }
 
@@ -221,7 +229,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// Bytes of raw reads that were taken in and not handed over yet.
     pub fn kept(&self) -> usize {
-        self.partial.as_ref().map_or(0, |partial| partial.filled)
+        self.partial.as_ref().map_or(0, Partial::kept)
     }
 
     fn at_boundary(&self) -> bool {
@@ -301,40 +309,38 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
-    /// were enough for it.
+    /// were enough for it. What is more than it wants stays where it is, so that many small reads copy each byte once.
     pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
         if self.framing != Framing::Raw {
             return Ok(false);
         }
-        // What an earlier retarget kept is complete in itself: nothing more may come to hand it over.
-        let fits = |partial: &mut Partial<B>| partial.bytes == limit.exact && partial.filled < partial.bytes;
-        let Some(mut kept) = self.partial.take_if(|partial| !fits(partial)) else {
+        let Some(kept) = &mut self.partial else {
             return Ok(false);
         };
-        let filled = kept.filled;
-        let now = if limit.exact == 0 {
-            filled.min(limit.bytes)
-        } else {
-            filled.min(limit.exact)
-        };
-        let mut wanted = Partial::<B>::new(if limit.exact == 0 { now } else { limit.exact })?;
-        wanted.buffer.as_mut_slice()[..now].copy_from_slice(&kept.buffer.as_mut_slice()[..now]);
-        wanted.filled = now;
-        if now < filled {
-            let mut rest = Partial::<B>::new(filled - now)?;
-            rest.buffer
-                .as_mut_slice()
-                .copy_from_slice(&kept.buffer.as_mut_slice()[now..filled]);
-            rest.filled = filled - now;
-            self.partial = Some(rest);
+        if kept.bytes == limit.exact && kept.taken == 0 {
+            return Ok(false);
         }
-        if wanted.filled == wanted.bytes && wanted.bytes > 0 {
-            out.push(Received::Whole(wanted.buffer));
+        let wanted = if limit.exact == 0 {
+            kept.kept().min(limit.bytes)
+        } else {
+            limit.exact
+        };
+        if wanted == 0 {
+            return Ok(false);
+        }
+        let now = kept.kept().min(wanted);
+        let mut next = Partial::<B>::new(wanted)?;
+        next.buffer.as_mut_slice()[..now].copy_from_slice(&kept.buffer.as_mut_slice()[kept.taken..][..now]);
+        next.filled = now;
+        kept.taken += now;
+        if kept.kept() == 0 {
+            self.partial = None;
+        }
+        if next.filled == wanted {
+            out.push(Received::Whole(next.buffer));
             return Ok(true);
         }
-        if wanted.bytes > 0 {
-            self.partial = Some(wanted);
-        }
+        self.partial = Some(next);
         Ok(false)
     }
 

@@ -5,6 +5,8 @@ mod contents;
 #[path = "support_connection/heap_memory.rs"]
 mod heap_memory;
 
+use std::cell::Cell;
+
 use inet_rdma_engine::assembly::{Arrived, Assembly, AssemblyError, Framing, ReadLimit, Received};
 use inet_rdma_engine::gather::Gather;
 use proptest::prelude::*;
@@ -508,6 +510,58 @@ fn raw_leftovers_are_enough_for_smaller_reads() {
     let packets = contents::packets(&out);
     assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 6, 9, 2, 1]);
     assert_eq!(packets[3..].concat(), stream);
+}
+
+/// Memory that counts what is asked for: whatever is copied is copied into fresh memory.
+struct Counted(Vec<u8>);
+
+thread_local! {
+    static ALLOCATED_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+impl inet_rdma_engine::assembly::Buffer for Counted {
+    fn allocate(bytes: usize) -> Option<Self> {
+        ALLOCATED_BYTES.set(ALLOCATED_BYTES.get() + bytes);
+        Some(Counted(vec![0; bytes]))
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+#[test]
+fn small_reads_behind_a_large_one_copy_each_byte_once() {
+    const PIECE_BYTES: usize = 16;
+    let exact = |exact| ReadLimit {
+        exact,
+        ..ReadLimit::bytes(usize::MAX)
+    };
+    let stream = content(3, 64 * 1024);
+    let large = exact(stream.len() + 1);
+    let mut assembly = Assembly::<Counted>::new(Framing::Raw, PACKET_MAX);
+    let mut out = Vec::new();
+    // SAFETY: the run lies in `stream`, which outlives the value.
+    let arrived = unsafe { Arrived::new([(stream.as_ptr(), stream.len()), (std::ptr::null(), 0)]) };
+    assert_eq!(assembly.push(&arrived, large, &mut out), Ok(stream.len()));
+    let before = ALLOCATED_BYTES.get();
+    while assembly.kept() > 0 {
+        let limit = if out.len() % 2 == 0 {
+            exact(PIECE_BYTES)
+        } else {
+            ReadLimit::bytes(PIECE_BYTES)
+        };
+        assert_eq!(assembly.retarget(limit, &mut out), Ok(true));
+    }
+    assert_eq!(ALLOCATED_BYTES.get() - before, stream.len());
+    let pieces: Vec<u8> = out
+        .iter_mut()
+        .flat_map(|received| match received {
+            Received::Whole(piece) => piece.0.clone(),
+            Received::Batch { .. } | Received::Landed(..) => panic!("not one packet of its own"),
+        })
+        .collect();
+    assert_eq!(pieces, stream);
 }
 
 #[test]
