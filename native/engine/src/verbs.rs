@@ -11,6 +11,7 @@
 
 mod backlog;
 mod connect;
+mod fate;
 mod life;
 mod listener;
 mod memory;

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_event_type_str, ibv_get_async_event, ibv_qp};
+use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_event_type_str, ibv_get_async_event};
 
 use crate::device::Device;
 
@@ -11,6 +11,8 @@ use crate::device::Device;
 pub enum Concerns {
     /// The queue pair of this address has come to its end.
     QueuePair(usize),
+    /// The completion queue of this address has come to its end, and with it the queue pairs that it serves.
+    CompletionQueue(usize),
     /// The whole device has come to its end.
     Device,
     /// Something that ends nothing: a port went up or down, an address changed, a first message came early.
@@ -35,21 +37,7 @@ pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
     if unsafe { ibv_get_async_event(device.context().as_ptr(), &raw mut event) } != 0 {
         return None;
     }
-    // A kernel newer than the binding may tell of events that its enum does not know: never read as the enum.
-    // SAFETY: the field is initialised, and of the size and alignment of a C enum.
-    let kind = unsafe { (&raw const event.event_type).cast::<u32>().read() };
-    let is = |one: ibv_event_type| kind == one as u32;
-    let concerns = if is(ibv_event_type::IBV_EVENT_QP_FATAL)
-        || is(ibv_event_type::IBV_EVENT_QP_REQ_ERR)
-        || is(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
-    {
-        // SAFETY: with these events the element is a queue pair. Only its address is taken: it may be gone.
-        Concerns::QueuePair(unsafe { event.element.qp } as *const ibv_qp as usize)
-    } else if is(ibv_event_type::IBV_EVENT_DEVICE_FATAL) || is(ibv_event_type::IBV_EVENT_CQ_ERR) {
-        Concerns::Device
-    } else {
-        Concerns::News
-    };
+    let (kind, concerns) = concerns(&event);
     let what = if kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
         // SAFETY: the kind is one that the enum has.
         let text = unsafe { ibv_event_type_str(event.event_type) };
@@ -65,4 +53,50 @@ pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
     // SAFETY: an event of `ibv_get_async_event`, acknowledged once.
     unsafe { ibv_ack_async_event(&raw mut event) };
     Some(AsyncEvent { concerns, what })
+}
+
+/// The event's kind as a number, and what it is about.
+fn concerns(event: &ibv_async_event) -> (u32, Concerns) {
+    // A kernel newer than the binding may tell of events that its enum does not know: never read as the enum.
+    // SAFETY: the field is initialised, and of the size and alignment of a C enum.
+    let kind = unsafe { (&raw const event.event_type).cast::<u32>().read() };
+    let is = |one: ibv_event_type| kind == one as u32;
+    let concerns = if is(ibv_event_type::IBV_EVENT_QP_FATAL)
+        || is(ibv_event_type::IBV_EVENT_QP_REQ_ERR)
+        || is(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
+    {
+        // SAFETY: with these events the element is a queue pair. Only its address is taken: it may be gone.
+        Concerns::QueuePair(unsafe { event.element.qp }.addr())
+    } else if is(ibv_event_type::IBV_EVENT_CQ_ERR) {
+        // SAFETY: with this event the element is a completion queue. Only its address is taken: it may be gone.
+        Concerns::CompletionQueue(unsafe { event.element.cq }.addr())
+    } else if is(ibv_event_type::IBV_EVENT_DEVICE_FATAL) {
+        Concerns::Device
+    } else {
+        Concerns::News
+    };
+    (kind, concerns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_concerns_no_more_than_what_has_failed() {
+        let concerns = |kind| {
+            // SAFETY: all zeros are a value: a null pointer and the first kind of event.
+            let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
+            event.event_type = kind;
+            event.element.cq = std::ptr::without_provenance_mut(4_096);
+            super::concerns(&event).1
+        };
+        assert_eq!(
+            concerns(ibv_event_type::IBV_EVENT_CQ_ERR),
+            Concerns::CompletionQueue(4_096)
+        );
+        assert_eq!(concerns(ibv_event_type::IBV_EVENT_QP_FATAL), Concerns::QueuePair(4_096));
+        assert_eq!(concerns(ibv_event_type::IBV_EVENT_DEVICE_FATAL), Concerns::Device);
+        assert_eq!(concerns(ibv_event_type::IBV_EVENT_PORT_ERR), Concerns::News);
+    }
 }

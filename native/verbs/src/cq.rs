@@ -87,6 +87,11 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
+    /// Names it in asynchronous events.
+    pub fn token(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
     /// A queue of at least so many entries, whose events go to `channel`. See `ibv_create_cq(3)`.
     pub fn create(channel: &Arc<CompletionChannel>, entries: u32) -> Result<CompletionQueue, VerbsError> {
         const DOING: &str = "creating a completion queue";

@@ -1,84 +1,54 @@
 //! What the connection manager and the device say about a connection's life.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Weak};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, LazyLock};
 
-use inet_rdma_verbs::async_event::{self, Concerns};
+use inet_rdma_verbs::async_event;
 use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
+use inet_rdma_verbs::cq::CompletionQueue;
 use inet_rdma_verbs::qp::QueuePair;
-use parking_lot::Mutex;
-use rustix::event::epoll;
 
+use super::fate::{End, Fate, Known, Names};
 use super::refusal;
 use crate::fabric::FabricError;
 
-/// How a connection ended, as far as it did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
-    /// The peer disconnected, or its process ended.
-    Peer,
-    /// Something else.
-    Failed(FabricError),
-}
-
-/// The end of one connection, told by whoever hears of it: every connection of a device reads the same descriptor.
-#[derive(Default)]
-pub(super) struct Fate(Mutex<Option<End>>);
-
-impl Fate {
-    /// The first word counts.
-    pub(super) fn tell(&self, end: End) {
-        self.0.lock().get_or_insert(end);
-    }
-
-    pub(super) fn end(&self) -> Option<End> {
-        self.0.lock().clone()
-    }
-}
-
-/// Whom an asynchronous event is about: by the queue pair's token; with it the device's.
-type Known = HashMap<usize, (usize, Weak<Fate>)>;
-
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
 
 /// The ear of one connection.
 pub(super) struct Life {
     channel: Arc<EventChannel>,
-    /// Readable when the connection manager or the device has something to say.
-    both: OwnedFd,
     fate: Arc<Fate>,
-    token: usize,
+    names: Names,
 }
 
 impl Life {
-    /// Listens for a queue pair of `id`, whose events come through `channel`, now or soon.
-    pub(super) fn of(id: &CmId, channel: Arc<EventChannel>, qp: &QueuePair) -> Result<Life, FabricError> {
+    /// Listens for a queue pair of `id` and its completion queues. The events of `id` come through `channel`, now or soon.
+    pub(super) fn of(
+        id: &CmId,
+        channel: Arc<EventChannel>,
+        qp: &QueuePair,
+        queues: [&CompletionQueue; 2],
+    ) -> Result<Life, FabricError> {
         id.watch_device().map_err(refusal::system)?;
         let Some(device) = id.device() else {
             return Err(FabricError::PeerGone);
         };
-        let system = |errno: rustix::io::Errno| FabricError::System {
+        let fate = Fate::watching(&[channel.as_fd(), device.async_fd()]).map_err(|errno| FabricError::System {
             doing: "watching the life of a connection",
             error: errno.into(),
+        })?;
+        let fate = Arc::new(fate);
+        let names = Names {
+            device: device.token(),
+            queue_pair: qp.token(),
+            completion_queues: queues.map(CompletionQueue::token),
         };
-        let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        for fd in [channel.as_fd(), device.async_fd()] {
-            epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(system)?;
-        }
-        let fate = Arc::new(Fate::default());
-        let token = qp.token();
-        KNOWN.lock().insert(token, (device.token(), Arc::downgrade(&fate)));
-        Ok(Life {
-            channel,
-            both,
-            fate,
-            token,
-        })
+        KNOWN.enter(names, &fate);
+        Ok(Life { channel, fate, names })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.both.as_fd()
+        self.fate.fd()
     }
 
     pub(super) fn channel(&self) -> &Arc<EventChannel> {
@@ -116,29 +86,15 @@ impl Life {
                 }
             }
         }
-        let Some(device) = id.device() else { return };
-        while let Some(event) = async_event::take(device) {
-            let known = KNOWN.lock();
-            let error = FabricError::DeviceEvent {
-                device: device.name(),
-                event: event.what,
-            };
-            let concerned = known.iter().filter(|(token, (of, _))| match event.concerns {
-                Concerns::QueuePair(fallen) => **token == fallen,
-                Concerns::Device => *of == device.token(),
-                Concerns::News => false,
-            });
-            for (_, (_, fate)) in concerned {
-                if let Some(fate) = fate.upgrade() {
-                    fate.tell(End::Failed(error.clone()));
-                }
-            }
+        if let Some(device) = id.device() {
+            KNOWN.tell(device.token(), || device.name(), || async_event::take(device));
         }
+        self.fate.hear();
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        KNOWN.lock().remove(&self.token);
+        KNOWN.leave(self.names);
     }
 }

@@ -12,7 +12,8 @@ use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
 use parking_lot::Mutex;
 
-use super::life::{End, Life};
+use super::fate::End;
+use super::life::Life;
 use super::memory::{self, ExposedMemory};
 use super::receiving::{Fault, Inlet, Receiving};
 use super::refusal;
@@ -104,7 +105,7 @@ impl Parts {
             token: parameters.token,
         };
         let parts = Parts {
-            life: Life::of(&id, events, &qp)?,
+            life: Life::of(&id, events, &qp, [&send_queue, &receive_queue])?,
             qp,
             send_queue,
             receive_queue,
