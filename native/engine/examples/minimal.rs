@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, ReadEnd, Settings};
+use inet_rdma_engine::connection::{Connection, ReadEnd, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::shm::ShmFabric;
@@ -62,6 +62,7 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
         landing_bytes: 0,
         direct_bytes: 16_384,
         packet_max_bytes: 1_024,
+        zero_copy: ZeroCopy::Auto,
         busy: true,
     };
     let connection = Connection::<Vec<u8>>::new(queue_pair, PARAMETERS.limits, settings, Framing::Raw)?;
