@@ -145,6 +145,27 @@ fn bulk_of_a_peer_that_is_not_trusted_is_copied_out() {
 }
 
 #[test]
+fn a_write_is_bounded_whatever_buffers_the_peer_advertises() {
+    const MIB: usize = 1 << 20;
+    let side = Side {
+        landing_buffers: 4,
+        landing_bytes: 8 << 20,
+        ..Side::default()
+    };
+    let (left, right) = connected(side);
+    // Bulk through the ring makes the peer advertise.
+    let first = Messages::new(1, &[65_000]);
+    assert_eq!(carry(&left, &right, &first).len(), 1);
+    look(&left);
+    let large = Messages::new(2, &[4 * MIB]);
+    let written = left
+        .write(&large.gather(true), 0, 4_096)
+        .expect("a connection that is up");
+    assert!(left.statistics().stream.direct_bytes_sent > 0, "{written:?}");
+    assert!(written.at <= MIB, "{written:?}");
+}
+
+#[test]
 fn bulk_goes_directly_and_lands_without_a_copy() {
     let (left, right) = connected(Side::default());
     let messages = Messages::new(2, &[65_000; 40]);

@@ -8,6 +8,10 @@ use super::{Closed, Connection, Wakes};
 use crate::assembly::Buffer;
 use crate::gather::Gather;
 
+/// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
+/// large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
+const LANDING_BYTES_MAX: usize = 1 << 20;
+
 /// How far a write came.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -36,7 +40,8 @@ impl Drop for Turn<'_> {
 }
 
 impl<B: Buffer> Connection<B> {
-    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. When [`Written::blocked`] the writer
+    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. Only a packet that lands goes beyond `max`,
+    /// by less than 1 MiB. When [`Written::blocked`] the writer
     /// tries again, or asks with [`Self::arm_writer`] to be woken.
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
         let mut turn = self.turn_to_write();
@@ -122,7 +127,10 @@ impl<B: Buffer> Connection<B> {
             }
             let room = self.qp.write_room();
             let direct = match core.stream.direct_room() {
-                Some(buffer) => gather.direct_prefix(at, room.min(buffer as usize), self.settings.direct_bytes),
+                Some(buffer) => {
+                    let bytes_max = room.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
+                    gather.direct_prefix(at, bytes_max, self.settings.direct_bytes)
+                }
                 None => 0,
             };
             let bulk = gather.packet_at(at) >= self.settings.direct_bytes;
