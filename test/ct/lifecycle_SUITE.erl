@@ -8,7 +8,7 @@
 -export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_of_several_connections/1]).
 -export([info_counts_of_a_stream/1, info_of_a_link_on_tcp/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
--export([delete_of_the_native_module_costs_links_only/1]).
+-export([delete_of_the_native_module_costs_links_only/1, library_stays_in_memory/1]).
 
 -define(MB, 1048576).
 %% All that a link may call.
@@ -25,7 +25,7 @@ all() ->
         thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, node_info_is_sane,
         socket_options_of_a_connection, info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp,
         info_of_several_connections, purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless,
-        delete_of_the_native_module_costs_links_only
+        delete_of_the_native_module_costs_links_only, library_stays_in_memory
     ].
 
 init_per_testcase(Case, Config) ->
@@ -319,3 +319,13 @@ pair(Options) ->
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
 
 name(#{node := Name}) -> Name.
+
+%% Its threads run on whatever the VM unloads, so the linker has marked it: never unmap.
+library_stays_in_memory(_Config) ->
+    case os:find_executable("readelf") of
+        false ->
+            {skip, "readelf (package binutils) is not installed"};
+        _ ->
+            Header = os:cmd("readelf -d " ++ filename:join(code:priv_dir(inet_rdma), "inet_rdma_nif.so")),
+            ?assertNotEqual(nomatch, string:find(Header, "NODELETE"))
+    end.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 
@@ -109,7 +110,7 @@ impl Door {
     /// Waits for the next sender. One that goes or says nothing before its hello is none: it has asked for nothing.
     pub fn next(&self) -> Result<Visitor, Failure> {
         loop {
-            let Some(qp) = self.acceptor.accept() else {
+            let Some(qp) = self.acceptor.accept().map_err(Closed::from)? else {
                 // The other end lives in `acceptor`.
                 let _ = self.bell.recv();
                 continue;

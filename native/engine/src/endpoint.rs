@@ -70,7 +70,7 @@ impl Engine {
                 error: error.into(),
             })?;
         let queue = Arc::new(AcceptQueue {
-            listener: Mutex::new(listener),
+            listener: Mutex::new(Some(listener)),
             waiting: Mutex::new(VecDeque::new()),
             backlog,
             waker,
@@ -199,7 +199,8 @@ impl<B: Buffer + Send> Polled for Link<B> {
 
 /// What polling thread and acceptor share.
 struct AcceptQueue {
-    listener: Mutex<Box<dyn Listener>>,
+    /// None: the polling thread panicked with it.
+    listener: Mutex<Option<Box<dyn Listener>>>,
     waiting: Mutex<VecDeque<Box<dyn QueuePair>>>,
     backlog: usize,
     waker: Box<dyn AcceptWaker>,
@@ -208,7 +209,7 @@ struct AcceptQueue {
 impl AcceptQueue {
     fn take_in(&self) {
         let mut listener = self.listener.lock();
-        while let Some(attempt) = listener.poll_accept() {
+        while let Some(attempt) = listener.as_mut().and_then(|listener| listener.poll_accept()) {
             match attempt {
                 Ok(qp) => self.keep(qp),
                 Err(error) => self.waker.refused(&error),
@@ -261,11 +262,18 @@ impl Polled for Door {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.queue.listener.lock().next_deadline()
+        self.queue
+            .listener
+            .lock()
+            .as_ref()
+            .and_then(|listener| listener.next_deadline())
     }
 
+    /// The port is free again, and who waits for a connection finds out.
     fn fail(&self) {
+        *self.queue.listener.lock() = None;
         self.queue.waiting.lock().clear();
+        self.queue.waker.accepted();
     }
 }
 
@@ -277,9 +285,13 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// The next connection that waits; None: none yet, the waker tells.
-    pub fn accept(&self) -> Option<Box<dyn QueuePair>> {
-        self.queue.waiting.lock().pop_front()
+    /// The next connection that waits; None: none yet, the waker tells. Err: the listener has failed, its port is closed.
+    pub fn accept(&self) -> Result<Option<Box<dyn QueuePair>>, FabricError> {
+        let next = self.queue.waiting.lock().pop_front();
+        if next.is_none() && self.queue.listener.lock().is_none() {
+            return Err(FabricError::Panicked("the polling thread of this listener"));
+        }
+        Ok(next)
     }
 
     /// The port that peers connect to.

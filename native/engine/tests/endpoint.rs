@@ -19,7 +19,7 @@ use attached::Attached;
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, Wakes};
 use inet_rdma_engine::endpoint::{AcceptWaker, Engine, Waker};
-use inet_rdma_engine::fabric::{Fabric, FabricError};
+use inet_rdma_engine::fabric::{Fabric, FabricError, Listener, QueuePair};
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};
 use inet_rdma_engine::shm::ShmFabric;
@@ -449,7 +449,7 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
     let third = connect();
     eventually("the third is refused", || counts.refused.load(Ordering::Relaxed) == 1);
     eventually("and sees it", || third.check_alive().is_err());
-    let accepted = acceptor.accept().expect("the first");
+    let accepted = acceptor.accept().expect("a listener that lives").expect("the first");
     let port = acceptor.port();
     drop(acceptor);
     let ends = [
@@ -463,6 +463,54 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
             .is_err(),
         "nobody listens any more"
     );
+}
+
+/// A listener whose code panics when a peer comes.
+struct Panicking(Box<dyn Listener>);
+
+impl Listener for Panicking {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.0.event_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        self.0.poll_accept().map(|_| panic!("this panic is part of the test"))
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    fn over(&self) -> String {
+        self.0.over()
+    }
+}
+
+#[test]
+fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
+    let engine = engine(1, Polling::Event);
+    let side = Side::default();
+    let counts = Counts::default();
+    let panicking = Box::new(Panicking(pair::listen(&ShmFabric, &side)));
+    let acceptor = engine
+        .listen(panicking, 2, Box::new(counts.clone()))
+        .expect("a listener");
+    let connect = || ShmFabric.connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND);
+    let lost = connect();
+    eventually("the acceptor is woken", || counts.accepted.load(Ordering::Relaxed) == 1);
+    assert!(matches!(acceptor.accept(), Err(FabricError::Panicked(_))));
+    eventually("the peer sees the end", || {
+        lost.as_ref().map_or(true, |qp| qp.check_alive().is_err())
+    });
+    assert!(connect().is_err(), "nobody listens any more");
 }
 
 /// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not wait for

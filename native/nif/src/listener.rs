@@ -120,8 +120,10 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     };
     // First the name on the list, then the look: nothing can come between them unseen.
     add_once(&mut listener.waiting.acceptors.lock(), env.pid());
-    let Some(qp) = acceptor.accept() else {
-        return atoms::empty().encode(env);
+    let qp = match acceptor.accept() {
+        Ok(Some(qp)) => qp,
+        Ok(None) => return atoms::empty().encode(env),
+        Err(error) => return (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     };
     listener.waiting.acceptors.lock().retain(|pid| *pid != env.pid());
     let id = next_id();

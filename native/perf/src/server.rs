@@ -105,7 +105,7 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
 fn accept(acceptor: &Acceptor, control: &Control) -> Result<Box<dyn QueuePair>, Failure> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
-        if let Some(qp) = acceptor.accept() {
+        if let Some(qp) = acceptor.accept().map_err(Closed::from)? {
             return Ok(qp);
         }
         let left = deadline.saturating_duration_since(Instant::now());
