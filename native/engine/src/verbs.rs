@@ -9,7 +9,6 @@
 //!
 //! Nothing here is unsafe: the crate `inet_rdma_verbs` is.
 
-mod backlog;
 mod connect;
 mod fate;
 mod life;

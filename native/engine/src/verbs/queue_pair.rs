@@ -23,7 +23,7 @@ pub(super) struct VerbsQueuePair {
 impl VerbsQueuePair {
     /// Of a connection that is up.
     pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
-        parts.established(peer.receive_slots);
+        parts.established();
         VerbsQueuePair {
             parts: Arc::new(parts),
             peer,
@@ -64,11 +64,13 @@ impl QueuePair for VerbsQueuePair {
         let _one_at_a_time = self.copying.lock();
         if let Some((pieces, count)) = sending::inline(source, total, parts.inline_limits()) {
             return parts.with_sending(|sending, outlet| {
-                sending.check_room(0)?;
+                if sending.room(outlet) == 0 {
+                    return Err(FabricError::QueueFull);
+                }
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
             });
         }
-        let ranges = parts.with_sending(|sending, _| sending.stage(total))?;
+        let ranges = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
         let (pieces, count) = sending::copy(&parts.staging, ranges, source);
         parts.with_sending(|sending, outlet| {
             sending.post_write(outlet, Source::Region(&pieces[..count]), target, notice)

@@ -1,5 +1,6 @@
 //! The sending half of a queue pair.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
@@ -8,7 +9,6 @@ use inet_rdma_verbs::memory::{MemoryRegion, Piece};
 use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
 use inet_rdma_verbs::{Transport, VerbsError};
 
-use super::backlog::Backlog;
 use super::refusal;
 use super::staging::Ledger;
 use crate::fabric::{Counts, FabricError};
@@ -16,8 +16,10 @@ use crate::fabric::{Counts, FabricError};
 /// What is under way, what waits for a place, and what went wrong.
 pub(super) struct Sending {
     ledger: Ledger,
-    /// Controls for which the send queue had no place. They go before anything but a transfer that was promised room.
-    waiting: Backlog,
+    staging_bytes: usize,
+    /// Controls for which the send queue had no place. They go before anything else.
+    waiting: VecDeque<[u8; CONTROL_BYTES]>,
+    waiting_max: usize,
     /// Somebody found no room: a completion is worth an event.
     starved: bool,
     failed: Option<Failure>,
@@ -38,20 +40,23 @@ pub(super) struct Outlet<'a> {
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
+/// The least room that is given out: one of so many parts of the staging memory.
+const STAGING_PARTS: usize = 4;
+
+/// Work requests of one transfer at most: iWARP has its notice in one of its own.
+const ENTRIES_PER_TRANSFER: u64 = 2;
+
 impl Sending {
-    pub(super) fn new(entries: u32, staging_bytes: usize) -> Sending {
+    pub(super) fn new(entries: u32, staging_bytes: usize, waiting_max: usize) -> Sending {
         Sending {
             ledger: Ledger::new(entries, staging_bytes),
-            waiting: Backlog::default(),
+            staging_bytes,
+            waiting: VecDeque::new(),
+            waiting_max,
             starved: false,
             failed: None,
             counts: Counts::default(),
         }
-    }
-
-    /// The peer is known: nothing was posted before.
-    pub(super) fn begin(&mut self, peer_slots: u16) {
-        self.waiting = Backlog::new(peer_slots);
     }
 
     /// Bytes that can be written now; 0: none, and a completion will make an event once it is armed for.
@@ -60,24 +65,26 @@ impl Sending {
             self.reap(outlet);
             self.send_waiting(outlet);
         }
-        let room = if self.waiting.is_empty() { self.ledger.room() } else { 0 };
+        // A quarter of the queue is for controls.
+        let has_entries = self.ledger.entries_free() > u64::from(outlet.entries / 4) + ENTRIES_PER_TRANSFER;
+        // Less than a part of the staging memory would cut what is to be sent into crumbs; more is free soon.
+        let free = self.ledger.staging_free();
+        let is_enough = free * STAGING_PARTS >= self.staging_bytes;
+        let room = if has_entries && is_enough && self.waiting.is_empty() {
+            free
+        } else {
+            0
+        };
         self.starved = room == 0;
         room
     }
 
-    /// Reserves staging memory for the next transfer, of no more than [`Self::room`] offered.
-    pub(super) fn stage(&mut self, bytes: usize) -> Result<[Range<usize>; 2], FabricError> {
-        self.check_room(bytes)?;
-        Ok(self.ledger.stage(bytes))
-    }
-
-    /// Fails if the next transfer, which takes `bytes` of the staging memory, is more than [`Self::room`] offered.
-    pub(super) fn check_room(&self, bytes: usize) -> Result<(), FabricError> {
-        if self.ledger.takes_transfer(bytes) {
-            Ok(())
-        } else {
-            Err(FabricError::QueueFull)
+    /// Reserves staging memory for the next transfer.
+    pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<[Range<usize>; 2], FabricError> {
+        if bytes > self.room(outlet) {
+            return Err(FabricError::QueueFull);
         }
+        Ok(self.ledger.stage(bytes))
     }
 
     /// Posts a transfer whose bytes are staged, or go along inline.
@@ -113,21 +120,28 @@ impl Sending {
         outlet: &Outlet<'_>,
         message: &[u8; CONTROL_BYTES],
     ) -> Result<(), FabricError> {
-        if !self.waiting.is_empty() || !self.ledger.takes_control() {
+        if self.waiting.is_empty() && self.ledger.entries_free() == 0 {
             self.reap(outlet);
-            self.send_waiting(outlet);
         }
-        if self.waiting.is_empty() && self.ledger.takes_control() {
+        if self.waiting.is_empty() && self.ledger.entries_free() > 0 {
             return self.post_message(outlet, message);
         }
+        if self.waiting.len() >= self.waiting_max {
+            self.reap(outlet);
+            self.send_waiting(outlet);
+            if self.waiting.len() >= self.waiting_max {
+                return Err(FabricError::QueueFull);
+            }
+        }
+        self.waiting.push_back(*message);
         self.starved = true;
-        self.waiting.push(message)
+        Ok(())
     }
 
     /// Sends what waits for a place, as far as there are places.
     pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
-        while self.ledger.takes_control()
-            && let Some(message) = self.waiting.pop()
+        while self.ledger.entries_free() > 0
+            && let Some(message) = self.waiting.pop_front()
         {
             // A queue pair that takes nothing any more says why in its completions.
             let _ = self.post_message(outlet, &message);
@@ -146,8 +160,7 @@ impl Sending {
 
     /// Asks for a signal behind all that is under way, for [`Self::is_over`].
     pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
-        // A transfer may be on its way from staging to the queue still.
-        if self.is_over(outlet) || !self.ledger.takes_control() {
+        if self.is_over(outlet) || self.ledger.entries_free() == 0 {
             return;
         }
         // A write of no bytes: done when all before it is, and nothing to the peer.
