@@ -41,7 +41,7 @@ defmodule InetRdma.ExamplesTest do
 
     args = erl(Os.node_name("copy_third"), dir, ["-run", "file_copy", "main", first, there <> "?", here])
     assert {output, 1} = System.cmd("erl", args, stderr_to_stdout: true)
-    assert output =~ "not copied: enoent"
+    assert output =~ "not copied: no such file or directory"
   end
 
   @tag timeout: 120_000
