@@ -5,7 +5,7 @@
 %% hibernates in between: it takes little memory, and keeps no reference to the code of this module.
 -module(inet_rdma_link).
 
--export([open/3, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).
+-export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).
 -export([guard/4, guarding/4]).
 -export_type([link/0]).
 
@@ -30,25 +30,43 @@
 -spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
           {ok, link(), Why :: binary()} | {error, inet_rdma:reason()}.
 open(Attempt, Node, Config) ->
-    case inet_rdma_nif:link(Attempt, Node, Config) of
-        {ok, Native, Id, Fabric, Why} ->
-            %% No port left, or no driver: the link can stay on TCP.
-            try
-                Port = open_port({spawn_driver, inet_rdma_nif:driver()}, []),
-                _ = port_control(Port, ?CARRY, <<Id:64/native>>),
-                {ok, #link{port = Port, native = Native, fabric = Fabric}, Why}
-            catch
-                error:Reason -> {error, {system, opening_a_port, Reason}}
+    case reserve() of
+        {ok, Port} ->
+            case open(Port, Attempt, Node, Config) of
+                waiting -> close(Port), {error, timeout};
+                Opened -> Opened
             end;
-        waiting ->
-            {error, timeout};
         Error ->
             Error
     end.
 
-%% The link that was opened is not used.
--spec close(link()) -> ok.
+%% A port for open/4. Err: the VM has no port left, or the driver is gone.
+-spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
+reserve() ->
+    try {ok, open_port({spawn_driver, inet_rdma_nif:driver()}, [])}
+    catch error:Reason -> {error, {system, opening_a_port, Reason}}
+    end.
+
+%% As open/3, in a port that was reserved. Err: the port is closed. waiting: the outcome is not there yet.
+-spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
+          {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+open(Port, Attempt, Node, Config) ->
+    case inet_rdma_nif:link(Attempt, Node, Config) of
+        {ok, Native, Id, Fabric, Why} ->
+            _ = port_control(Port, ?CARRY, <<Id:64/native>>),
+            {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};
+        waiting ->
+            waiting;
+        Error ->
+            close(Port),
+            Error
+    end.
+
+%% The link that was opened, or the port that was reserved, is not used.
+-spec close(link() | port()) -> ok.
 close(#link{port = Port}) ->
+    close(Port);
+close(Port) ->
     unlink(Port),
     try port_close(Port)
     catch error:badarg -> true

@@ -4,7 +4,7 @@
 -module(inet_rdma_nif).
 
 -export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect/5, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
+-export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -14,7 +14,7 @@
 -export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect/5, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
+-nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -22,7 +22,7 @@
 
 -type conn() :: reference().
 -type listener() :: reference().
-%% A queue pair in the making; it is cancelled when the last term that names it is collected.
+%% A queue pair in the making. drop_attempt/1 cancels it, as does the collection of the last term that names it.
 -type attempt() :: reference().
 %% 64 random bits that the two sides of a settlement know; 0: none.
 -type token() :: 0..16#ffffffffffffffff.
@@ -162,9 +162,19 @@ close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 connect(Fabric, Address, Port, Token, TimeoutMs, Config) ->
     late(?FUNCTION_NAME, [Fabric, Address, Port, Token, TimeoutMs, Config]).
 
--spec expect(shm | verbs, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+-spec expect_shm(token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
-expect(Fabric, Address, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Fabric, Address, Token, TimeoutMs, Config]).
+expect_shm(Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Token, TimeoutMs, Config]).
+
+-spec expect_verbs(Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+          {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
+expect_verbs(Address, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Address, Token, TimeoutMs, Config]).
+
+-spec notify(attempt()) -> ok.
+notify(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
+
+-spec drop_attempt(attempt()) -> ok.
+drop_attempt(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 
 -spec stream(attempt()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
 stream(Attempt) -> late(?FUNCTION_NAME, [Attempt]).

@@ -3,9 +3,9 @@
 %% It runs after both have proved the cookie and before the VM knows the link, if both made an offer (inet_rdma_offer) of the
 %% same version. Each message is an external term in a packet with a length of two bytes:
 %%
-%%     both        {hello, Facts}                       at once
-%%     initiator   {try, Fabric}                        the next way that both could go
-%%     acceptor    {listens, Port, Token, Addresses}    its one-off listener takes the one peer that has the token
+%%     both        {hello, Facts}                       at once; the acceptor's may say where it listens over shm
+%%     initiator   {try, Fabric}                        the next way that both could go; not shm if the hello says where
+%%     acceptor    {listens, Port, Token, Addresses}    its listener takes the one peer that has the token
 %%     initiator   {failed, Fabric, Why}                it could not connect
 %%     acceptor    {ready}                              its queue pair is up
 %%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator could not connect
@@ -46,6 +46,8 @@
 %% Texts and lists of the peer are refused above these sizes.
 -define(TEXT_BYTES_MAX, 4096).
 -define(LIST_MAX, 256).
+%% Of this host: shm needs no address.
+-define(SHM_ADDRESS, <<"127.0.0.1">>).
 %% Addresses of the peer's devices that are tried at most.
 -define(ADDRESSES_MAX, 4).
 
@@ -80,10 +82,7 @@ settle(Role, Socket, Node, #{connect_timeout_ms := BoundMs} = Config, Offer) ->
                          peer = Offer, deadline = Started + BoundMs + grace_ms(Role)},
     try
         passive(Socket),
-        ok = tell(Settling, {hello, Settling#settling.own}),
-        {hello, Peer} = hear(Settling, [hello]),
-        SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
-        run(Role, Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)})
+        run(Role, Settling, Started)
     catch
         throw:closed ->
             {error, <<"the peer closed the connection in the middle of the settlement">>};
@@ -102,10 +101,23 @@ break_off(#settling{node = Node, config = #{fallback_retry_ms := RetryMs}}, Why)
     ok = inet_rdma_links:failed(settlement(Node), Why, RetryMs),
     {error, text("the settlement broke off: ~ts", [Why])}.
 
-run(initiator, Settling) ->
-    initiate(Settling, [shm, verbs], []);
-run(acceptor, Settling) ->
-    accept(Settling, none).
+run(initiator, #settling{own = Own} = Settling, Started) ->
+    initiate(greet(initiator, Settling, Own, Started), [shm, verbs], []);
+run(acceptor, #settling{own = #{fabric := Fabric} = Own} = Settling, Started) when Fabric =:= auto; Fabric =:= shm ->
+    {Facts, State} = offer_shm(Settling, Own),
+    try greet(acceptor, Settling, Facts, Started) of
+        Greeted -> accept(Greeted, State)
+    catch
+        throw:Reason -> discard(State), throw(Reason)
+    end;
+run(acceptor, #settling{own = Own} = Settling, Started) ->
+    accept(greet(acceptor, Settling, Own, Started), none).
+
+greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Facts, Started) ->
+    ok = tell(Settling, {hello, Facts}),
+    {hello, Peer} = hear(Settling, [hello]),
+    SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
+    Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
 
 %% The initiator's decision. What the acceptor said before it heard of it is no answer.
 stay_together(#settling{config = Config, peer = Peer, deadline = Deadline} = Settling, Why) ->
@@ -184,7 +196,6 @@ initiate(Settling, [], Whys) ->
     stay_together(Settling, joined(Whys)).
 
 try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Fabrics, Whys) ->
-    ok = tell(Settling, {'try', Fabric}),
     case attempt(Settling, Fabric) of
         {ok, Link, Why} ->
             %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
@@ -198,7 +209,14 @@ try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, 
 
 joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
+attempt(#settling{peer = #{shm := {Port, Token}}} = Settling, shm) ->
+    %% The acceptor's queue pair and port are there already.
+    case connect(Settling, shm, Port, Token, [?SHM_ADDRESS], []) of
+        {ok, Link, Why} -> {ok, Link, Why};
+        {failed, Why} -> verdict(Settling, shm, {failed, Why})
+    end;
 attempt(Settling, Fabric) ->
+    ok = tell(Settling, {'try', Fabric}),
     case hear(Settling, [listens, failed]) of
         {listens, Port, Token, Addresses} ->
             Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses), []),
@@ -263,20 +281,22 @@ connected(_TimeoutMs, _Settling, {error, Reason}) ->
 
 %% The acceptor's part.
 
-%% State: none; the fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for
-%% the decision.
+%% State: none; the port of a link, reserved, and the attempt to meet the peer at the place that the hello has named; the
+%% fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for the decision.
 accept(#settling{config = Config, peer = Peer} = Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
         {'try', Fabric} ->
             discard(State),
             accept(Settling, listen(Settling, Fabric));
         {failed, Fabric, Why} ->
+            _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
             discard(State),
-            _ = [ok = tell(Settling, {failed, Fabric, Why}) || State =:= {listens, Fabric}],
             accept(Settling, none);
         {go} when element(1, State) =:= link ->
             {link, Link, Why} = State,
             {move, Link, Why};
+        {go} when element(1, State) =:= offered ->
+            met(Settling, State);
         {stay, Why} ->
             discard(State),
             ok = tell(Settling, {stayed}),
@@ -288,8 +308,51 @@ accept(#settling{config = Config, peer = Peer} = Settling, State) ->
         throw:Reason -> discard(State), throw(Reason)
     end.
 
+%% The initiator has connected: this side's queue pair is there, or will be in a moment.
+met(#settling{node = Node, config = Config} = Settling, {offered, LinkPort, Attempt, Id} = State) ->
+    case inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config)) of
+        {ok, Link, Why} ->
+            {move, Link, Why};
+        waiting ->
+            ok = inet_rdma_nif:notify(Attempt),
+            receive {'$inet_rdma', Id, connected} -> met(Settling, State)
+            after left(Settling) -> broken(<<"the peer decides before it has connected">>)
+            end;
+        {error, Reason} ->
+            broken(text("the peer decides, and this node has no queue pair: ~ts", [reason(Reason)]))
+    end.
+
+%% What the initiator must hear when it could not connect.
+failure(#settling{node = Node, config = Config}, {offered, LinkPort, Attempt, _Id}, shm, Why) ->
+    %% The acceptor knows better why a queue pair was refused.
+    case inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config)) of
+        {ok, Link, _} -> inet_rdma_link:close(Link), [Why];
+        waiting -> [Why];
+        {error, Reason} -> [reason(Reason)]
+    end;
+failure(_Settling, {listens, Fabric}, Fabric, Why) ->
+    [Why];
+failure(_Settling, _State, _Fabric, _Why) ->
+    [].
+
+discard({offered, LinkPort, Attempt, _Id}) ->
+    inet_rdma_link:close(LinkPort),
+    inet_rdma_nif:drop_attempt(Attempt);
 discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
 discard(_) -> ok.
+
+%% Whoever connects over shm needs no `try` then. What fails here is said when the initiator asks for shm.
+offer_shm(Settling, Own) ->
+    case inet_rdma_link:reserve() of
+        {ok, LinkPort} ->
+            Token = inet_rdma_nif:token(),
+            case inet_rdma_nif:expect_shm(Token, left(Settling), config(Settling, shm)) of
+                {ok, Attempt, Id, Port} -> {Own#{shm => {Port, Token}}, {offered, LinkPort, Attempt, Id}};
+                {error, _} -> inet_rdma_link:close(LinkPort), {Own, none}
+            end;
+        {error, _} ->
+            {Own, none}
+    end.
 
 listen(Settling, Fabric) ->
     case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
@@ -298,18 +361,30 @@ listen(Settling, Fabric) ->
         false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)
     end.
 
-listen(#settling{node = Node, config = Config} = Settling, Fabric, Addresses) ->
-    Token = inet_rdma_nif:token(),
-    case inet_rdma_nif:expect(Fabric, <<>>, Token, left(Settling), config(Settling, Fabric)) of
-        {ok, Attempt, Id, Port} ->
+listen(Settling, Fabric, Addresses) ->
+    case expect(Settling, Fabric) of
+        {ok, Attempt, Id, Port, Token} ->
             ok = tell(Settling, {listens, Port, Token, Addresses}),
-            await(Settling, Fabric, Attempt, Id, Node, Config);
+            await(Settling, Fabric, Attempt, Id);
         {error, Reason} ->
             cannot(Settling, Fabric, reason(Reason))
     end.
 
+expect(Settling, Fabric) ->
+    Token = inet_rdma_nif:token(),
+    Config = config(Settling, Fabric),
+    Expecting = case Fabric of
+                    shm -> inet_rdma_nif:expect_shm(Token, left(Settling), Config);
+                    verbs -> inet_rdma_nif:expect_verbs(<<>>, Token, left(Settling), Config)
+                end,
+    case Expecting of
+        {ok, Attempt, Id, Port} -> {ok, Attempt, Id, Port, Token};
+        {error, Reason} -> {error, Reason}
+    end.
+
 %% The peer connects, or says why it does not: then accept/2 hears that next.
-await(#settling{socket = Socket} = Settling, Fabric, Attempt, Id, Node, Config) ->
+await(#settling{socket = Socket, node = Node, config = Config} = Settling, Fabric, Attempt, Id) ->
+    ok = inet_rdma_nif:notify(Attempt),
     ok = setopts(Socket, [{active, once}]),
     receive
         {'$inet_rdma', Id, connected} ->
@@ -336,7 +411,7 @@ allowed(#settling{own = #{fabric := auto}}, _Fabric) -> true;
 allowed(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
 
 own_addresses(shm) ->
-    {ok, [<<"127.0.0.1">>]};
+    {ok, [?SHM_ADDRESS]};
 own_addresses(verbs) ->
     {ok, Interfaces} = inet:getifaddrs(),
     Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
@@ -370,7 +445,7 @@ hear(Settling, Expected) ->
 
 next(#settling{socket = Socket} = Settling) ->
     receive
-        %% It came while await/6 waited for the queue pair, too.
+        %% It came while await/4 waited for the queue pair, too.
         {tcp, Socket, Bytes} -> Bytes
     after 0 ->
             case left(Settling) of
@@ -407,19 +482,26 @@ parse(Bytes, Expected) ->
     end.
 
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
-                     instance := Instance, timeout_ms := TimeoutMs}}) ->
-    is_integer(TimeoutMs) andalso TimeoutMs > 0 andalso is_atom(Fabric) andalso is_boolean(Required)
+                     instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->
+    is_place(maps:get(shm, Facts, none)) andalso is_integer(TimeoutMs) andalso TimeoutMs > 0 andalso is_atom(Fabric) andalso is_boolean(Required)
         andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
 is_message({'try', Fabric}) -> Fabric =:= shm orelse Fabric =:= verbs;
 is_message({listens, Port, Token, Addresses}) ->
-    is_integer(Port) andalso Port > 0 andalso Port < 65536 andalso is_integer(Token) andalso Token >= 0
-        andalso Token < 1 bsl 64 andalso is_short_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
+    is_place({Port, Token}) andalso is_short_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
 is_message({ready}) -> true;
 is_message({go}) -> true;
 is_message({stayed}) -> true;
 is_message({stay, Why}) -> is_text(Why);
 is_message({failed, Fabric, Why}) -> is_atom(Fabric) andalso is_text(Why);
 is_message(_) -> false.
+
+is_place(none) ->
+    true;
+is_place({Port, Token}) ->
+    is_integer(Port) andalso Port > 0 andalso Port < 65536 andalso is_integer(Token) andalso Token >= 0
+        andalso Token < 1 bsl 64;
+is_place(_) ->
+    false.
 
 is_address(Address) ->
     is_binary(Address) andalso element(1, inet:parse_address(binary_to_list(Address))) =:= ok.

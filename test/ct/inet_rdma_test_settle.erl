@@ -17,9 +17,10 @@ addresses() ->
 expect(Fabric, Address, Token, TimeoutMs) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        case inet_rdma_nif:expect(Fabric, Address, Token, TimeoutMs, config()) of
+        case begin_to_expect(Fabric, Address, Token, TimeoutMs) of
             {ok, Attempt, Id, Port} ->
                 waiting = inet_rdma_nif:stream(Attempt),
+                ok = inet_rdma_nif:notify(Attempt),
                 Caller ! {self(), Port},
                 wait(Attempt, Id);
             {error, Reason} ->
@@ -30,6 +31,9 @@ expect(Fabric, Address, Token, TimeoutMs) ->
         {Pid, Port} -> demonitor(Monitor, [flush]), {Pid, Port};
         {'DOWN', Monitor, process, Pid, {not_expected, Reason}} -> {error, Reason}
     end.
+
+begin_to_expect(shm, <<>>, Token, TimeoutMs) -> inet_rdma_nif:expect_shm(Token, TimeoutMs, config());
+begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect_verbs(Address, Token, TimeoutMs, config()).
 
 %% The attempt is collected with the process, or when it is told to forget it.
 wait(Attempt, Id) ->

@@ -300,6 +300,15 @@ packets_right_behind_the_decision(_Config) ->
     end),
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
+        Failed = {failed, shm, <<"no memory">>},
+        ok = inet_rdma_test_peer:glue(Link, [{message, {hello, Facts}}, {message, Failed}, {message, {stay, <<"no way">>}} |
+                                             Packets(Link)]),
+        Failed = inet_rdma_test_peer:hear(Link),
+        {stayed} = inet_rdma_test_peer:hear(Link),
+        Check(Link, Peer, "no way")
+    end),
+    with_peer(initiator, A, offered(), fun(Link, Peer) ->
+        {hello, Facts} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, _, _, _} = inet_rdma_test_peer:hear(Link),
@@ -344,7 +353,8 @@ rules_broken() ->
         {Key, {say, {hello, Facts#{Key => Value}}}}
      || {Key, Values} <- [
             {fabric, [1, <<"shm">>]}, {required, [1, maybe_so]}, {boot, [boot, 1, <<1:1>>]}, {netns, [1.0, a]},
-            {user, [root]}, {instance, [<<"1">>]}, {timeout_ms, [0, -1, infinity]}
+            {user, [root]}, {instance, [<<"1">>]}, {timeout_ms, [0, -1, infinity]},
+            {shm, [{0, 1}, {65536, 1}, {1, -1}, {1, 1 bsl 64}, {1}, 1, []]}
         ],
         Value <- Values
     ],
@@ -384,6 +394,7 @@ rules_broken_by_an_initiator(A) ->
             {unknown_fabric, [{say, {'try', carrier_pigeon}}]},
             {tcp_is_no_fabric, [{say, {'try', tcp}}]},
             {go_without_ready, [{say, {'try', shm}}, {say, {go}}]},
+            {go_without_connecting, [{say, {go}}]},
             {garbage_instead_of_connecting, [{say, {'try', shm}}, {raw, <<"garbage">>}]},
             {no_text, [{say, {stay, <<255, 254>>}}]},
             {huge_text, [{say, {stay, binary:copy(<<"why ">>, 16000)}}]},
@@ -505,7 +516,7 @@ late_answers_do_not_reach_the_link(_Config) ->
         up_on_tcp(A, Link, Peer, "did not answer in time")
     end).
 
-%% The one-off listener of the peer is not there.
+%% The listener of the peer is not there, whether its hello names the place or its answer to `try` does.
 failed_way_is_not_tried_again(_Config) ->
     RetryMs = 4000,
     A = node_with_sink([{fallback_retry_ms, RetryMs}]),
@@ -521,6 +532,9 @@ failed_way_is_not_tried_again(_Config) ->
                     {'try', shm} ->
                         ok = inet_rdma_test_peer:say(Link, {listens, 1, 1, [<<"127.0.0.1">>]}),
                         {failed, shm, Refused} = inet_rdma_test_peer:hear(Link),
+                        ok = inet_rdma_test_peer:say(Link, {failed, shm, Refused}),
+                        inet_rdma_test_peer:hear(Link);
+                    {failed, shm, Refused} ->
                         ok = inet_rdma_test_peer:say(Link, {failed, shm, Refused}),
                         inet_rdma_test_peer:hear(Link);
                     _ ->
@@ -540,6 +554,8 @@ failed_way_is_not_tried_again(_Config) ->
     {hello, Facts} = Hello,
     ?assertMatch({'try', _}, Connect({hello, Facts#{instance := 99}})),
     ?assertMatch({stay, _}, Connect({hello, Facts#{instance := 99}})),
+    ?assertMatch({failed, _}, Connect({hello, Facts#{instance := 100, shm => {1, 1}}})),
+    ?assertMatch({stay, _}, Connect({hello, Facts#{instance := 100, shm => {1, 1}}})),
     inet_rdma_test_wait:until(tried_again, RetryMs, fun() -> element(1, Connect(Hello)) =:= 'try' end),
     inet_rdma_test_peer:close(Fake).
 
@@ -611,6 +627,9 @@ strangers_at_the_tcp_port(_Config) ->
     #{os_pid := OsPid} = A,
     [Short, _] = string:lexemes(atom_to_list(name(A)), "@"),
     {port, Port, _} = erl_epmd:port_please(Short, {127, 0, 0, 1}),
+    %% The first link opens the listener over shm, which stays.
+    connect(B, A),
+    ok = inet_rdma_test_link:disconnect(A, B),
     Before = inet_rdma_test_os:footprint(OsPid),
     Open = fun(Said) ->
         {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),

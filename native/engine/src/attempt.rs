@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 
-use crate::fabric::{FabricError, Listener, QueuePair};
+use crate::fabric::{FabricError, Listener, Parameters, QueuePair};
+use crate::shm::shared_listener;
 use connects::{CONNECTS, Connect};
 
 pub use connects::CONNECTS_MAX;
@@ -54,8 +55,8 @@ impl Attempt {
         notify: Notify,
     ) -> Result<Attempt, FabricError> {
         let slot = Arc::new(Slot {
-            state: Mutex::new(State::Pending(notify)),
-            cancelled: None,
+            state: Mutex::new(State::Pending(Some(notify))),
+            awaited: Awaited::Connect,
         });
         let attempt = Attempt {
             slot: Arc::clone(&slot),
@@ -80,8 +81,8 @@ impl Attempt {
         let cancelled = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| system("creating an event", errno))?;
         let slot = Arc::new(Slot {
-            state: Mutex::new(State::Pending(notify)),
-            cancelled: Some(cancelled),
+            state: Mutex::new(State::Pending(Some(notify))),
+            awaited: Awaited::Peer(cancelled),
         });
         let attempt = Attempt {
             slot: Arc::clone(&slot),
@@ -92,6 +93,33 @@ impl Attempt {
             promise.keep(|slot| accept::accept(listener, deadline, slot));
         })?;
         Ok(attempt)
+    }
+
+    /// Waits for the one peer that connects over shared memory with the token of `parameters`, at the port that is told. All
+    /// such attempts of the process share a listener and its thread. See [`Self::notify`].
+    ///
+    /// Err: the listener cannot be opened.
+    pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, u16), FabricError> {
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(None)),
+            awaited: Awaited::Expected(parameters.token),
+        });
+        let promise = Promise(Arc::clone(&slot));
+        let port = shared_listener::expect(parameters, deadline(timeout), promise)?;
+        Ok((Attempt { slot }, port))
+    }
+
+    /// Gives an attempt a notifier in place of the one that it has. False: the outcome is there, and the notifier is not
+    /// called.
+    #[must_use]
+    pub fn notify(&self, notify: Notify) -> bool {
+        match &mut *self.slot.state.lock() {
+            State::Pending(slot) => {
+                *slot = Some(notify);
+                true
+            }
+            State::Done(_) | State::Taken | State::Cancelled => false,
+        }
     }
 
     /// The outcome, once. None: not there yet, the notifier tells.
@@ -111,23 +139,39 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let before = std::mem::replace(&mut *self.slot.state.lock(), State::Cancelled);
-        if let (State::Pending(_), Some(event)) = (&before, &self.slot.cancelled) {
-            // The counter is 0 until now, so there is room.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        if !matches!(before, State::Pending(_)) {
+            return;
+        }
+        match &self.slot.awaited {
+            Awaited::Connect => {}
+            Awaited::Peer(cancelled) => {
+                // The counter is 0 until now, so there is room.
+                let _ = rustix::io::write(cancelled, &1u64.to_ne_bytes());
+            }
+            Awaited::Expected(token) => shared_listener::forget(*token),
         }
     }
 }
 
 /// What the user's handle and the thread share.
-struct Slot {
+pub(crate) struct Slot {
     state: Mutex<State>,
-    /// Readable once the attempt is cancelled. None: nobody waits on it. One descriptor for each awaited peer, which
-    /// has three or more for its listener, too.
-    cancelled: Option<OwnedFd>,
+    awaited: Awaited,
+}
+
+/// What the outcome depends on.
+enum Awaited {
+    /// A connect, which ends at its deadline.
+    Connect,
+    /// The peer of a listener. The event is readable once the attempt is cancelled.
+    Peer(OwnedFd),
+    /// The peer with this token, at the shared listener.
+    Expected(u64),
 }
 
 enum State {
-    Pending(Notify),
+    /// With the notifier, if one was given already.
+    Pending(Option<Notify>),
     Done(Outcome),
     Taken,
     Cancelled,
@@ -140,17 +184,20 @@ impl Slot {
 
     /// Readable once the attempt is cancelled.
     fn cancelled_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.cancelled.as_ref().map(|event| event.as_fd())
+        match &self.awaited {
+            Awaited::Peer(cancelled) => Some(cancelled.as_fd()),
+            Awaited::Connect | Awaited::Expected(_) => None,
+        }
     }
 }
 
 /// The thread's end of an attempt: it owes an outcome.
-struct Promise(Arc<Slot>);
+pub(crate) struct Promise(Arc<Slot>);
 
 impl Promise {
     /// Does the work, unless nobody waits for it any more. The notifier is called after the outcome is there; what is
     /// not wanted is closed here.
-    fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
+    pub(crate) fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
         if self.0.is_cancelled() {
             return;
         }
@@ -170,7 +217,9 @@ impl Promise {
             }
         };
         // The thread may have others to serve.
-        let _ = catch_unwind(AssertUnwindSafe(notify));
+        if let Some(notify) = notify {
+            let _ = catch_unwind(AssertUnwindSafe(notify));
+        }
     }
 }
 
@@ -187,7 +236,7 @@ pub fn token() -> u64 {
 }
 
 /// Starts a thread with all signals blocked: they are the business of the process's own threads.
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
+pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
     let _blocked = crate::signals::block_all();
     let thread = std::thread::Builder::new()
         .name(name.to_owned())

@@ -15,6 +15,7 @@ mod memory;
 mod queue;
 mod queue_pair;
 mod rendezvous;
+pub(crate) mod shared_listener;
 
 use std::net::SocketAddr;
 use std::time::Duration;

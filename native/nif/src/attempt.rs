@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
-use rustler::{Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Term};
+use inet_rdma_engine::verbs::VerbsFabric;
+use parking_lot::Mutex;
+use rustler::{Atom, Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::config::{Config, FabricOption};
@@ -15,7 +17,8 @@ use crate::terms;
 /// What `Attempt` is in Erlang.
 pub struct AttemptResource {
     id: u64,
-    attempt: Attempt,
+    /// None: cancelled.
+    attempt: Mutex<Option<Attempt>>,
     config: Config,
 }
 
@@ -35,8 +38,41 @@ impl AttemptResource {
 
     /// The queue pair, and why it is over its fabric, in words; once. None: not there yet, the message tells.
     pub fn take(&self) -> Option<Outcome> {
-        self.attempt.take()
+        match &*self.attempt.lock() {
+            Some(attempt) => attempt.take(),
+            None => Some(Err(FabricError::AttemptTaken)),
+        }
     }
+}
+
+/// What Erlang gets of an attempt.
+fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptResource> {
+    ResourceArc::new(AttemptResource {
+        id,
+        attempt: Mutex::new(Some(attempt)),
+        config,
+    })
+}
+
+/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the outcome is there; at once if it is.
+#[rustler::nif]
+fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
+    let is_pending = match &*attempt.attempt.lock() {
+        Some(pending) => pending.notify(tell(env, attempt.id)),
+        None => false,
+    };
+    if !is_pending {
+        // Fails only if the caller is dying.
+        let _ = env.send(&env.pid(), (atoms::event(), attempt.id, atoms::connected()));
+    }
+    atoms::ok()
+}
+
+/// `drop_attempt(Attempt) -> ok`: cancels it. A queue pair that nobody has taken is closed.
+#[rustler::nif]
+fn drop_attempt(attempt: ResourceArc<AttemptResource>) -> Atom {
+    *attempt.attempt.lock() = None;
+    atoms::ok()
 }
 
 /// Tells the calling process: `{'$inet_rdma', Id, connected}`.
@@ -73,35 +109,34 @@ fn connect<'a>(
         tell(env, id),
     );
     Ok(match attempt {
-        Ok(attempt) => (
-            atoms::ok(),
-            ResourceArc::new(AttemptResource { id, attempt, config }),
-            id,
-        )
-            .encode(env),
+        Ok(attempt) => (atoms::ok(), resource(id, attempt, config), id).encode(env),
         Err(error) => failed(env, &error),
     })
 }
 
-/// `expect(shm | verbs, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens
-/// a listener on one address of this machine, as text, or on all, for the one peer whose hello has this token, and
-/// waits for it. Shm has no addresses. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a
-/// failure, which [`stream`] tells. Then the port is closed, as it is when `Attempt` is collected.
+/// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: waits for the one peer whose hello
+/// has this token, at the listener that all such attempts of the node share. No message tells of the outcome unless
+/// [`notify`] asks for it.
+///
+/// No system call, but for the first, which opens the listener.
+#[rustler::nif]
+fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
+    check_token(token)?;
+    let id = next_id();
+    let timeout = Duration::from_millis(timeout_ms);
+    let expected = Attempt::expect_shm(&config.parameters(id, token), timeout);
+    Ok(expecting(env, id, config, expected))
+}
+
+/// `expect_verbs(Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a listener
+/// on one address of this machine, as text, or on all, for the one peer whose hello has this token, and waits for it. The
+/// caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`] tells. Then the
+/// port is closed, as it is when `Attempt` is collected.
 ///
 /// Opening a listener takes some system calls: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn expect<'a>(
-    env: Env<'a>,
-    fabric: FabricOption,
-    address: &str,
-    token: u64,
-    timeout_ms: u64,
-    config: Config,
-) -> NifResult<Term<'a>> {
-    // Any peer knows the token 0, and a listener over both fabrics would take a peer over each.
-    if token == 0 || fabric == FabricOption::Auto {
-        return Err(rustler::Error::BadArg);
-    }
+fn expect_verbs<'a>(env: Env<'a>, address: &str, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
+    check_token(token)?;
     let address = match address {
         "" => None,
         text => Some(parse(text)?),
@@ -115,17 +150,26 @@ fn expect<'a>(
         hello_timeout: timeout.min(Duration::from_millis(config.connect_timeout_ms.into())),
         parameters: config.parameters(id, token),
     };
-    let expected = fabric.fabric().listen(&options).and_then(|listener| {
+    let expected = VerbsFabric.listen(&options).and_then(|listener| {
         let port = listener.port();
         Attempt::accept(listener, timeout, tell(env, id)).map(|attempt| (attempt, port))
     });
-    Ok(match expected {
-        Ok((attempt, port)) => {
-            let resource = ResourceArc::new(AttemptResource { id, attempt, config });
-            (atoms::ok(), resource, id, port).encode(env)
-        }
+    Ok(expecting(env, id, config, expected))
+}
+
+fn expecting<'a>(env: Env<'a>, id: u64, config: Config, expected: Result<(Attempt, u16), FabricError>) -> Term<'a> {
+    match expected {
+        Ok((attempt, port)) => (atoms::ok(), resource(id, attempt, config), id, port).encode(env),
         Err(error) => failed(env, &error),
-    })
+    }
+}
+
+/// Any peer knows the token 0.
+fn check_token(token: u64) -> NifResult<()> {
+    if token == 0 {
+        return Err(rustler::Error::BadArg);
+    }
+    Ok(())
 }
 
 /// `stream(Attempt) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use inet_rdma_stream::WireError;
+use inet_rdma_stream::{Hello, WireError};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use rustix::net::SocketFlags;
 use super::mapping::system;
 use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
 use super::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
-use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
+use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Where free ports are looked for when the caller does not care: the range for that of the IANA.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -28,9 +28,32 @@ const EVENTS: usize = 32;
 /// The listening socket in the epoll set; peers are numbered from 1.
 const LISTENING: u64 = 0;
 
+/// Decides which peers get in.
+pub(super) trait Admission: Send {
+    /// What this side brings into the connection with the peer of this hello. Err: the peer is refused, and nothing of it is
+    /// mapped.
+    fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError>;
+}
+
+/// All peers with the token of these parameters.
+struct WithToken(Parameters);
+
+impl Admission for WithToken {
+    fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError> {
+        self.0.check_token(hello)?;
+        Ok(self.0)
+    }
+}
+
+/// A peer that has greeted, or why there is none. The token is that of its hello; None: there was no hello.
+pub(super) type Met = (Option<u64>, Result<ShmQueuePair, FabricError>);
+
 /// Accepts connections of one port.
 pub(super) struct ShmListener {
     options: ListenOptions,
+    admission: Box<dyn Admission>,
+    /// The first peer that is admitted is the only one.
+    is_one_off: bool,
     port: u16,
     socket: OwnedFd,
     epoll: OwnedFd,
@@ -38,7 +61,7 @@ pub(super) struct ShmListener {
     pending: HashMap<u64, Pending>,
     next_number: u64,
     /// What [`Listener::poll_accept`] gives next.
-    ready: VecDeque<Result<ShmQueuePair, FabricError>>,
+    ready: VecDeque<Met>,
     /// Set while the listening socket is out of the epoll set.
     paused_until: Option<Instant>,
     /// A one-off listener has met the peer with its token: nobody else gets in.
@@ -57,6 +80,8 @@ impl ShmListener {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| system("creating an epoll set", errno))?;
         let listener = ShmListener {
             options: options.clone(),
+            admission: Box::new(WithToken(options.parameters)),
+            is_one_off: options.parameters.token != 0,
             port,
             socket,
             epoll,
@@ -70,6 +95,15 @@ impl ShmListener {
         Ok(listener)
     }
 
+    /// With another rule, and for any number of peers.
+    pub(super) fn admitting(self, admission: Box<dyn Admission>) -> ShmListener {
+        ShmListener {
+            admission,
+            is_one_off: false,
+            ..self
+        }
+    }
+
     fn watch(&self, socket: BorrowedFd<'_>, number: u64) -> Result<(), FabricError> {
         epoll::add(&self.epoll, socket, EventData::new_u64(number), EventFlags::IN)
             .map_err(|errno| system("watching a socket", errno))
@@ -80,7 +114,7 @@ impl ShmListener {
         let mut events = Vec::with_capacity(EVENTS);
         if let Err(errno) = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&ZERO)) {
             if errno != Errno::INTR {
-                self.ready.push_back(Err(system("waiting for peers", errno)));
+                self.fail(system("waiting for peers", errno));
             }
             return;
         }
@@ -101,7 +135,7 @@ impl ShmListener {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     if let Err(error) = self.take_caller(socket) {
-                        self.ready.push_back(Err(error));
+                        self.fail(error);
                     }
                 }
                 Err(Errno::AGAIN) => return,
@@ -128,7 +162,7 @@ impl ShmListener {
     /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
     /// pause whoever waits on the epoll set would spin.
     fn pause(&mut self, errno: Errno) {
-        self.ready.push_back(Err(system("accepting a connection", errno)));
+        self.fail(system("accepting a connection", errno));
         if epoll::delete(&self.epoll, &self.socket).is_ok() {
             self.paused_until = Some(Instant::now() + EXHAUSTED_PAUSE);
         }
@@ -153,23 +187,24 @@ impl ShmListener {
                 self.pending.insert(number, pending);
             }
             Ok(Some(greeting)) => {
+                let token = greeting.hello.token;
                 let answered = self.answer(&pending.socket, greeting);
-                self.finish(pending.socket, answered);
+                self.finish(pending.socket, Some(token), answered);
             }
-            Err(error) => self.finish(pending.socket, Err(error)),
+            Err(error) => self.finish(pending.socket, None, Err(error)),
         }
     }
 
     fn answer(&mut self, socket: &OwnedFd, greeting: Greeting) -> Result<(OwnSide, PeerSide), FabricError> {
-        self.options.parameters.check_token(&greeting.hello)?;
-        self.is_taken = self.options.parameters.token != 0;
+        let parameters = self.admission.admit(&greeting.hello)?;
+        self.is_taken = self.is_one_off;
         let peer = PeerSide::map(greeting)?;
-        let own = OwnSide::create(&self.options.parameters)?;
+        let own = OwnSide::create(&parameters)?;
         own.greet(socket.as_fd())?;
         Ok((own, peer))
     }
 
-    fn finish(&mut self, socket: OwnedFd, answered: Result<(OwnSide, PeerSide), FabricError>) {
+    fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         let _ = epoll::delete(&self.epoll, &socket);
         match &answered {
             Err(FabricError::Hello(WireError::Version { .. })) => {
@@ -180,7 +215,22 @@ impl ShmListener {
             Err(FabricError::PeerGone) | Ok(_) => {}
             Err(_) => rendezvous::refuse(socket.as_fd(), REFUSED_GREETING),
         }
-        self.ready.push_back(answered.map(|(own, peer)| own.join(socket, peer)));
+        self.ready
+            .push_back((token, answered.map(|(own, peer)| own.join(socket, peer))));
+    }
+
+    fn fail(&mut self, error: FabricError) {
+        self.ready.push_back((None, Err(error)));
+    }
+
+    /// The next peer; None: nothing more for now.
+    pub(super) fn next(&mut self) -> Option<Met> {
+        if self.ready.is_empty() && !self.is_taken {
+            self.end_pause();
+            self.look();
+            self.expire();
+        }
+        self.ready.pop_front()
     }
 
     /// Gives up on peers that have been silent for too long.
@@ -197,7 +247,7 @@ impl ShmListener {
             .collect();
         for number in silent {
             if let Some(pending) = self.pending.remove(&number) {
-                self.finish(pending.socket, Err(FabricError::TimedOut));
+                self.finish(pending.socket, None, Err(FabricError::TimedOut));
             }
         }
     }
@@ -219,13 +269,8 @@ impl Listener for ShmListener {
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        if self.ready.is_empty() && !self.is_taken {
-            self.end_pause();
-            self.look();
-            self.expire();
-        }
-        let next = self.ready.pop_front()?;
-        Some(next.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+        let (_, met) = self.next()?;
+        Some(met.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
     }
 
     fn is_over(&self) -> bool {

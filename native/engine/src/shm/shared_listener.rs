@@ -1,0 +1,182 @@
+//! One listener for all peers that settle with this process by a token.
+//!
+//! It is opened with the first peer that is expected, and stays. A thread of its own, `inet_rdma/shm`, answers: nothing of it
+//! runs on a thread that wakes connections. An expectation costs an entry of a map: no descriptor, no system call.
+//!
+//! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_stream::Hello;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use super::listener::{Admission, ShmListener};
+use super::mapping::system;
+use crate::attempt::{self, Promise};
+use crate::auto::SETTLED;
+use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
+
+/// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
+/// refused, and its link goes another way.
+const BACKLOG: u16 = 1024;
+
+/// How long a peer may take to greet. A peer that has the token greets at once.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+static SHARED: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
+
+/// What the thread and those who expect a peer share.
+struct Shared {
+    port: u16,
+    expected: Mutex<Expected>,
+    /// Readable when the thread has to look at the deadlines again.
+    changed: OwnedFd,
+}
+
+#[derive(Default)]
+struct Expected {
+    peers: HashMap<u64, Expectation>,
+    /// When the thread looks at the deadlines next; None: not before it is told to.
+    looks_at: Option<Instant>,
+}
+
+struct Expectation {
+    parameters: Parameters,
+    deadline: Instant,
+    promise: Promise,
+    /// The peer has greeted: no other peer gets in by its token.
+    is_met: bool,
+}
+
+/// Expects the one peer whose hello has the token of `parameters`, until `deadline`. The port that it must connect to.
+///
+/// Err: the listener cannot be opened.
+pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
+    let shared = shared(parameters)?;
+    let mut expected = shared.expected.lock();
+    let before = expected.peers.insert(
+        parameters.token,
+        Expectation {
+            parameters: *parameters,
+            deadline,
+            promise,
+            is_met: false,
+        },
+    );
+    let is_earlier = expected.looks_at.is_none_or(|at| deadline < at);
+    drop(expected);
+    // A token is 64 random bits: two that are the same are one settlement that was given up.
+    drop(before);
+    if is_earlier {
+        // The counter cannot overflow: the thread takes it down.
+        let _ = rustix::io::write(&shared.changed, &1u64.to_ne_bytes());
+    }
+    Ok(shared.port)
+}
+
+/// Nobody waits for this peer any more.
+pub(crate) fn forget(token: u64) {
+    let Some(shared) = SHARED.lock().clone() else { return };
+    let gone = shared.expected.lock().peers.remove(&token);
+    drop(gone);
+}
+
+fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
+    let mut slot = SHARED.lock();
+    if let Some(shared) = &*slot {
+        return Ok(Arc::clone(shared));
+    }
+    let options = ListenOptions {
+        address: None,
+        ports: 0..=0,
+        backlog: BACKLOG,
+        hello_timeout: HELLO_TIMEOUT,
+        parameters: *parameters,
+    };
+    let listener = ShmListener::listen(&options)?;
+    let changed = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| system("creating an event", errno))?;
+    let shared = Arc::new(Shared {
+        port: listener.port(),
+        expected: Mutex::default(),
+        changed,
+    });
+    let listener = listener.admitting(Box::new(Door(Arc::clone(&shared))));
+    let run = Arc::clone(&shared);
+    attempt::start("inet_rdma/shm", move || {
+        let _panicked = catch_unwind(AssertUnwindSafe(|| answer(listener, &run)));
+        // The next expectation opens another listener. Those of this one end with their promises.
+        *SHARED.lock() = None;
+        let lost = std::mem::take(&mut *run.expected.lock());
+        drop(lost);
+    })?;
+    *slot = Some(Arc::clone(&shared));
+    Ok(shared)
+}
+
+/// Lets in the peers that are expected.
+struct Door(Arc<Shared>);
+
+impl Admission for Door {
+    fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError> {
+        match self.0.expected.lock().peers.get_mut(&hello.token) {
+            Some(peer) if !peer.is_met => {
+                peer.is_met = true;
+                Ok(peer.parameters)
+            }
+            _ => Err(FabricError::WrongToken),
+        }
+    }
+}
+
+/// Answers peers for ever.
+fn answer(mut listener: ShmListener, shared: &Shared) {
+    loop {
+        while let Some((token, met)) = listener.next() {
+            // Of a stranger nothing is kept: there is nobody to tell.
+            let peer = token.and_then(|token| shared.expected.lock().peers.remove(&token));
+            if let Some(peer) = peer {
+                peer.promise.keep(|_| {
+                    let qp = Box::new(met?) as Box<dyn QueuePair>;
+                    let why = format!("{SETTLED}: {}", qp.route());
+                    Ok((qp, why))
+                });
+            }
+        }
+        let (late, next) = shared.expected.lock().late(listener.next_deadline());
+        for peer in late {
+            peer.promise.keep(|_| Err(FabricError::TimedOut));
+        }
+        wait(&listener, shared, next);
+    }
+}
+
+impl Expected {
+    /// Takes out the peers that did not come in time; when to look again.
+    fn late(&mut self, listener: Option<Instant>) -> (Vec<Expectation>, Option<Instant>) {
+        let now = Instant::now();
+        let late = self.peers.iter().filter(|(_, peer)| peer.deadline <= now);
+        let late: Vec<u64> = late.map(|(token, _)| *token).collect();
+        let late = late.iter().filter_map(|token| self.peers.remove(token)).collect();
+        let own = self.peers.values().map(|peer| peer.deadline).min();
+        self.looks_at = own.into_iter().chain(listener).min();
+        (late, self.looks_at)
+    }
+}
+
+/// Waits until there is something to look at.
+fn wait(listener: &ShmListener, shared: &Shared, until: Option<Instant>) {
+    let left = until.and_then(|at| Timespec::try_from(at.saturating_duration_since(Instant::now())).ok());
+    let mut fds = [
+        PollFd::from_borrowed_fd(listener.event_fd(), PollFlags::IN),
+        PollFd::from_borrowed_fd(shared.changed.as_fd(), PollFlags::IN),
+    ];
+    // EINTR and ENOMEM: the next turn waits again.
+    let _ = rustix::event::poll(&mut fds, left.as_ref());
+    let _ = rustix::io::read(&shared.changed, &mut [0u8; 8]);
+}
