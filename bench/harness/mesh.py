@@ -1,0 +1,120 @@
+"""Meshes of nodes on this machine: how long they take to come up, and what they cost once they are there.
+
+All nodes start at the same time. Each connects to those with a lower number, so every link is made once, and says when
+it sees all others. The time is from the first `erl` to the last of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from . import carriers, paths, sheet
+from .carriers import Carrier
+from .cpu import cpu_seconds
+from .errors import MeasurementError
+from .measure import Values
+from .sweep import Figure, Point, Series, Subject
+
+FIGURES = [
+    Figure("time", "from the first erl to the full mesh", "s", higher_is_better=False),
+    Figure("cpu", "CPU until then", "s", higher_is_better=False),
+    Figure("memory", "memory of a node (Pss)", "MB", higher_is_better=False),
+    Figure("descriptors", "descriptors of a node", "", higher_is_better=False),
+    Figure("idle", "CPU of an idle node", "% of a core", higher_is_better=False),
+]
+ROUNDS, QUICK_ROUNDS, IDLE_S = 3, 1, 10.0
+NODES, QUICK_NODES = [10, 40, 100], [10]
+# Of inet_tcp's 100 nodes on two slow cores about a tenth.
+TIMEOUT_S = 300.0
+# After the mesh is there, before the nodes count as idle: nodes that boot write to their logs, and collect garbage.
+SETTLE_S = 2.0
+
+
+def run(options: argparse.Namespace) -> int:
+    chosen, notes = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    sizes = options.nodes or (QUICK_NODES if options.quick else NODES)
+    points = [Point(nodes, str(nodes), {"nodes": nodes}) for nodes in sizes]
+    rdma = [carrier.name for carrier in chosen if carrier.is_rdma]
+    others = [carrier.name for carrier in chosen if not carrier.is_rdma]
+    series = Series("mesh", "Meshes of nodes on one host", "nodes", FIGURES, points, [*rdma[:1], *others])
+    paths.compile_workers()
+
+    def subject(carrier: Carrier) -> Subject:
+        return lambda _series, point: measure(carrier, point.order["nodes"], options.idle_seconds)
+
+    shown = {"carriers": options.carriers, "idle_seconds": options.idle_seconds}
+    subjects = {carrier.name: subject(carrier) for carrier in chosen}
+    return sheet.measure_and_report("mesh", [series], subjects, rounds, shown, notes, options.out, options.chart)
+
+
+def measure(carrier: Carrier, size: int, idle_s: float) -> Values:
+    with tempfile.TemporaryDirectory(prefix="inet_rdma_mesh_") as directory:
+        began = time.time()
+        nodes = start(carrier, size, Path(directory))
+        try:
+            done = await_all(nodes, size, Path(directory))
+            cpu = [cpu_seconds(node.pid) for node in nodes]
+            time.sleep(SETTLE_S)
+            before = [cpu_seconds(node.pid) for node in nodes]
+            time.sleep(idle_s)
+            idle = sum(cpu_seconds(node.pid) for node in nodes) - sum(before)
+            return {
+                "time": done - began, "cpu": sum(cpu), "idle": 100 * idle / idle_s / size,
+                "memory": sum(pss_mb(node.pid) for node in nodes) / size,
+                "descriptors": sum(descriptors(node.pid) for node in nodes) / size,
+            }
+        finally:
+            for node in nodes:
+                node.send_signal(signal.SIGKILL)
+            for node in nodes:
+                node.wait()
+
+
+def start(carrier: Carrier, size: int, directory: Path) -> list[subprocess.Popen[bytes]]:
+    prefix, cookie = f"mesh_{secrets.token_hex(4)}_", secrets.token_hex(16)
+    common = [
+        paths.erl_program(), "-noinput", "-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false",
+        "-setcookie", cookie, "-pa", str(paths.WORKER_EBIN), *carrier.flags, "-s", "inet_rdma_bench_mesh",
+    ]
+    with open(directory / "log", "wb") as log:
+        return [
+            subprocess.Popen(
+                [*common, "-sname", f"{prefix}{number}", "-extra", prefix, str(number), str(size), str(directory)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )
+            for number in range(1, size + 1)
+        ]
+
+
+def await_all(nodes: list[subprocess.Popen[bytes]], size: int, directory: Path) -> float:
+    """When the last node saw all others."""
+    deadline = time.monotonic() + TIMEOUT_S
+    files = [directory / str(number) for number in range(1, size + 1)]
+    while not all(file.exists() for file in files):
+        log = (directory / "log").read_text(errors="replace")[-2000:]
+        if any(node.poll() is not None for node in nodes):
+            raise MeasurementError(f"a node has ended; the log:\n{log}")
+        if time.monotonic() > deadline:
+            missing = sum(not file.exists() for file in files)
+            raise MeasurementError(f"{missing} of {size} nodes do not see all others after {TIMEOUT_S:g} s; the log:\n{log}")
+        time.sleep(0.05)
+    return max(int(file.read_text()) for file in files) / 1e6
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of a process, of shared pages its share."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise MeasurementError(f"/proc/{pid}/smaps_rollup has no Pss")
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
