@@ -9,6 +9,7 @@
 //!
 //! Nothing here is unsafe: the crate `inet_rdma_verbs` is.
 
+mod backlog;
 mod connect;
 mod fate;
 mod life;

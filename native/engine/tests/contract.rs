@@ -34,6 +34,8 @@ macro_rules! contract {
                 order_is_kept_among_writes_and_controls,
                 a_poll_takes_no_more_than_asked_for,
                 a_full_queue_is_an_error_and_not_a_loss,
+                the_peers_slots_say_how_many_controls_may_be_posted,
+                controls_leave_a_transfer_the_room_that_it_was_offered,
             );
             contract!(@tests $fabric; events:
                 a_peer_that_polls_costs_no_wakeup,

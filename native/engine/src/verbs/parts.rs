@@ -117,7 +117,7 @@ impl Parts {
             hello,
             entries,
             transport,
-            sending: Mutex::new(Sending::new(entries, staging_bytes, receives as usize)),
+            sending: Mutex::new(Sending::new(entries, staging_bytes)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
             is_closed: AtomicBool::new(false),
@@ -145,8 +145,9 @@ impl Parts {
         }
     }
 
-    /// The connection is up.
-    pub(super) fn established(&self) {
+    /// The connection is up; the peer has `peer_slots` receive slots.
+    pub(super) fn established(&self, peer_slots: u16) {
+        self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
             // Without it the connection works, too: the timer is for peers that break the credits.
             let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);

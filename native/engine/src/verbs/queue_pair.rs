@@ -23,7 +23,7 @@ pub(super) struct VerbsQueuePair {
 impl VerbsQueuePair {
     /// Of a connection that is up.
     pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
-        parts.established();
+        parts.established(peer.receive_slots);
         VerbsQueuePair {
             parts: Arc::new(parts),
             peer,
@@ -64,9 +64,7 @@ impl QueuePair for VerbsQueuePair {
         let _one_at_a_time = self.copying.lock();
         if let Some((pieces, count)) = sending::inline(source, total, parts.inline_limits()) {
             return parts.with_sending(|sending, outlet| {
-                if sending.room(outlet) == 0 {
-                    return Err(FabricError::QueueFull);
-                }
+                sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
             });
         }

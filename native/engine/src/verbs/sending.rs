@@ -1,6 +1,5 @@
 //! The sending half of a queue pair.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
@@ -9,6 +8,7 @@ use inet_rdma_verbs::memory::{MemoryRegion, Piece};
 use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
 use inet_rdma_verbs::{Transport, VerbsError};
 
+use super::backlog::Backlog;
 use super::refusal;
 use super::staging::Ledger;
 use crate::fabric::{Counts, FabricError};
@@ -16,11 +16,9 @@ use crate::fabric::{Counts, FabricError};
 /// What is under way, what waits for a place, and what went wrong.
 pub(super) struct Sending {
     ledger: Ledger,
-    staging_bytes: usize,
-    /// Controls for which the send queue had no place. They go before anything else.
-    waiting: VecDeque<[u8; CONTROL_BYTES]>,
-    waiting_max: usize,
-    /// Somebody found no room: a completion is worth an event.
+    /// Controls for which the send queue had no place. They go before later controls, and before room is offered again.
+    waiting: Backlog,
+    /// The last caller found no place in the send queue: the next completion of a send is worth an event.
     starved: bool,
     failed: Option<Failure>,
     pub(super) counts: Counts,
@@ -40,23 +38,20 @@ pub(super) struct Outlet<'a> {
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
-/// The least room that is given out: one of so many parts of the staging memory.
-const STAGING_PARTS: usize = 4;
-
-/// Work requests of one transfer at most: iWARP has its notice in one of its own.
-const ENTRIES_PER_TRANSFER: u64 = 2;
-
 impl Sending {
-    pub(super) fn new(entries: u32, staging_bytes: usize, waiting_max: usize) -> Sending {
+    pub(super) fn new(entries: u32, staging_bytes: usize) -> Sending {
         Sending {
             ledger: Ledger::new(entries, staging_bytes),
-            staging_bytes,
-            waiting: VecDeque::new(),
-            waiting_max,
+            waiting: Backlog::default(),
             starved: false,
             failed: None,
             counts: Counts::default(),
         }
+    }
+
+    /// Sets the peer's number of receive slots. Called before anything is posted.
+    pub(super) fn begin(&mut self, peer_slots: u16) {
+        self.waiting = Backlog::new(peer_slots);
     }
 
     /// Bytes that can be written now; 0: none, and a completion will make an event once it is armed for.
@@ -65,26 +60,30 @@ impl Sending {
             self.reap(outlet);
             self.send_waiting(outlet);
         }
-        // A quarter of the queue is for controls.
-        let has_entries = self.ledger.entries_free() > u64::from(outlet.entries / 4) + ENTRIES_PER_TRANSFER;
-        // Less than a part of the staging memory would cut what is to be sent into crumbs; more is free soon.
-        let free = self.ledger.staging_free();
-        let is_enough = free * STAGING_PARTS >= self.staging_bytes;
-        let room = if has_entries && is_enough && self.waiting.is_empty() {
-            free
-        } else {
-            0
-        };
+        let room = if self.waiting.is_empty() { self.ledger.room() } else { 0 };
         self.starved = room == 0;
         room
     }
 
-    /// Reserves staging memory for the next transfer.
+    /// Reserves staging memory for the next transfer. See [`Self::check_room`].
     pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<[Range<usize>; 2], FabricError> {
-        if bytes > self.room(outlet) {
-            return Err(FabricError::QueueFull);
-        }
+        self.check_room(outlet, bytes)?;
         Ok(self.ledger.stage(bytes))
+    }
+
+    /// Fails if send queue or staging memory have no place for a transfer of which `bytes` are to be staged. Takes
+    /// completions first where they are short of it, so that a caller may post without having asked for [`Self::room`].
+    /// Never fails for what [`Self::room`] has offered, whatever controls were posted since.
+    pub(super) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
+        if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
+            self.reap(outlet);
+            self.send_waiting(outlet);
+        }
+        if self.ledger.takes_transfer(bytes) {
+            Ok(())
+        } else {
+            Err(FabricError::QueueFull)
+        }
     }
 
     /// Posts a transfer whose bytes are staged, or go along inline.
@@ -120,28 +119,21 @@ impl Sending {
         outlet: &Outlet<'_>,
         message: &[u8; CONTROL_BYTES],
     ) -> Result<(), FabricError> {
-        if self.waiting.is_empty() && self.ledger.entries_free() == 0 {
-            self.reap(outlet);
-        }
-        if self.waiting.is_empty() && self.ledger.entries_free() > 0 {
-            return self.post_message(outlet, message);
-        }
-        if self.waiting.len() >= self.waiting_max {
+        if !self.waiting.is_empty() || !self.ledger.takes_control() {
             self.reap(outlet);
             self.send_waiting(outlet);
-            if self.waiting.len() >= self.waiting_max {
-                return Err(FabricError::QueueFull);
-            }
         }
-        self.waiting.push_back(*message);
+        if self.waiting.is_empty() && self.ledger.takes_control() {
+            return self.post_message(outlet, message);
+        }
         self.starved = true;
-        Ok(())
+        self.waiting.push(message)
     }
 
     /// Sends what waits for a place, as far as there are places.
     pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
-        while self.ledger.entries_free() > 0
-            && let Some(message) = self.waiting.pop_front()
+        while self.ledger.takes_control()
+            && let Some(message) = self.waiting.pop()
         {
             // A queue pair that takes nothing any more says why in its completions.
             let _ = self.post_message(outlet, &message);
@@ -160,7 +152,8 @@ impl Sending {
 
     /// Asks for a signal behind all that is under way, for [`Self::is_over`].
     pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
-        if self.is_over(outlet) || self.ledger.entries_free() == 0 {
+        // The entries of a transfer stay free: its bytes may be staged, and its work request not posted yet.
+        if self.is_over(outlet) || !self.ledger.takes_control() {
             return;
         }
         // A write of no bytes: done when all before it is, and nothing to the peer.

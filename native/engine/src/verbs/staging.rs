@@ -22,8 +22,17 @@ pub(super) struct Ledger {
     signals: VecDeque<(u64, u64)>,
 }
 
-/// So many parts of the queue, or of the staging memory, are used between two signals.
+/// A request is signalled when this fraction (1/4) of the queue, or of the staging memory, was used since the last signal.
 const SIGNAL_PARTS: u64 = 4;
+
+/// Room is offered from this fraction (1/4) of the staging memory on.
+const STAGING_PARTS: u64 = 4;
+
+/// Room is offered only while more than this fraction (1/4) of the queue is free: the rest is for controls.
+const CONTROL_PARTS: u64 = 4;
+
+/// Work requests of one transfer at most: over iWARP the notice is a work request of its own.
+const ENTRIES_PER_TRANSFER: u64 = 2;
 
 impl Ledger {
     pub(super) fn new(entries: u32, staging_bytes: usize) -> Ledger {
@@ -40,12 +49,32 @@ impl Ledger {
     }
 
     /// Work requests that can be posted.
-    pub(super) fn entries_free(&self) -> u64 {
+    fn entries_free(&self) -> u64 {
         self.entries - (self.posted - self.done)
     }
 
+    /// Bytes of a transfer that can be staged and posted from now on, whatever controls are posted before it; 0: none.
+    pub(super) fn room(&self) -> usize {
+        let has_entries = self.entries_free() > self.entries / CONTROL_PARTS + ENTRIES_PER_TRANSFER;
+        // Less than a part of the staging memory would cut what is to be sent into crumbs; more is free soon.
+        let free = self.staging_free();
+        let is_enough = free as u64 * STAGING_PARTS >= self.staging_bytes;
+        if has_entries && is_enough { free } else { 0 }
+    }
+
+    /// Whether the queue and the staging memory take a transfer of `bytes`. True for what [`Self::room`] has offered since
+    /// the last transfer: controls leave the entries of one transfer free, and nothing else takes staging memory.
+    pub(super) fn takes_transfer(&self, bytes: usize) -> bool {
+        self.entries_free() >= ENTRIES_PER_TRANSFER && bytes <= self.staging_free()
+    }
+
+    /// Whether the queue takes a control, beside the transfer that [`Self::room`] may have offered.
+    pub(super) fn takes_control(&self) -> bool {
+        self.entries_free() > ENTRIES_PER_TRANSFER
+    }
+
     /// Bytes that can be staged.
-    pub(super) fn staging_free(&self) -> usize {
+    fn staging_free(&self) -> usize {
         (self.staging_bytes - (self.staged - self.staged_done)) as usize
     }
 
@@ -138,7 +167,47 @@ mod tests {
         assert_eq!(ledger.staging_free(), 40);
     }
 
+    /// Posts what one transfer takes: on iWARP the notice is a work request of its own.
+    fn post_transfer(ledger: &mut Ledger, is_iwarp: bool) {
+        let _write = ledger.post(true, !is_iwarp);
+        if is_iwarp {
+            let _notice = ledger.post(false, true);
+        }
+    }
+
     proptest! {
+        /// A transfer that was offered room finds it, however many controls are posted between the offer and the staging,
+        /// and between the staging and the post.
+        #[test]
+        fn controls_leave_a_transfer_what_it_was_offered(
+            entries in 4u32..64,
+            is_iwarp: bool,
+            bursts in prop::collection::vec((0u8..70, 0u8..70, any::<bool>()), 1..40),
+        ) {
+            let mut ledger = Ledger::new(entries, 4_096);
+            let burst = |ledger: &mut Ledger, controls: u8| {
+                for _ in 0..controls {
+                    if ledger.takes_control() {
+                        let _control = ledger.post(false, true);
+                    }
+                }
+            };
+            for (before_staging, before_post, completes) in bursts {
+                let room = ledger.room();
+                burst(&mut ledger, before_staging);
+                if room > 0 {
+                    prop_assert!(ledger.takes_transfer(room));
+                    let _ranges = ledger.stage(room);
+                    burst(&mut ledger, before_post);
+                    post_transfer(&mut ledger, is_iwarp);
+                }
+                prop_assert!(ledger.posted - ledger.done <= u64::from(entries));
+                if completes && let Some(&(number, _)) = ledger.signals.back() {
+                    ledger.complete(number);
+                }
+            }
+        }
+
         /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a stop
         /// with nothing signalled under way.
         #[test]

@@ -1,6 +1,6 @@
 //! Writes, notices and control messages between two ends.
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError};
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
@@ -221,4 +221,70 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
         client.post_control(&numbered(sent)).is_ok()
     });
     assert_eq!(poll_one(&*server), Completion::Control(numbered(sent)));
+}
+
+/// Slots of the peer of [`busy_pair`], and its ring. An emulated device takes hundreds of milliseconds to send that much.
+const PEER_SLOTS: u64 = 250;
+const PEER_RING_BYTES: usize = 16 << 20;
+
+/// A pair whose connecting side has few receive slots and its peer has many. What the connecting side posts waits in its
+/// send queue, behind a transfer of `bytes` that the device has yet to send.
+fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    let with_slots = |receive_slots| {
+        let mut unequal = parameters();
+        unequal.limits.receive_slots = receive_slots;
+        unequal.limits.ring_bytes = PEER_RING_BYTES as u32;
+        unequal
+    };
+    let (client, server) = pair_of(fabric, with_slots(5), with_slots(PEER_SLOTS as u16));
+    client
+        .post_write(&[&vec![b'x'; bytes]], server.memory().remote_address(0), notice(bytes))
+        .expect("a fresh queue");
+    (client, server)
+}
+
+/// Polls until this many controls, in order, and this many notices have come.
+fn expect_all(client: &dyn QueuePair, server: &dyn QueuePair, controls: u64, notices: u64) {
+    let mut out = [Completion::Notice(NOTICE); 16];
+    let mut seen = (0, 0);
+    eventually("all has arrived", || {
+        // Controls for which the send queue has no place go out when this side polls.
+        client.poll(&mut []).expect("an honest peer");
+        let some = server.poll(&mut out).expect("an honest peer");
+        for completion in &out[..some] {
+            match completion {
+                Completion::Control(bytes) => {
+                    assert_eq!(*bytes, numbered(seen.0));
+                    seen.0 += 1;
+                }
+                Completion::Notice(_) => seen.1 += 1,
+            }
+        }
+        seen == (controls, notices)
+    });
+}
+
+pub fn the_peers_slots_say_how_many_controls_may_be_posted(fabric: &dyn Fabric) {
+    let (client, server) = busy_pair(fabric, PEER_RING_BYTES);
+    let controls = PEER_SLOTS - 1;
+    for number in 0..controls {
+        client.post_control(&numbered(number)).expect("a slot of the peer's");
+    }
+    expect_all(&*client, &*server, controls, 1);
+}
+
+pub fn controls_leave_a_transfer_the_room_that_it_was_offered(fabric: &dyn Fabric) {
+    let (client, server) = busy_pair(fabric, PEER_RING_BYTES / 4 * 3);
+    let room = client.write_room();
+    assert!(room > 0, "a quarter of the memory is free");
+    let bytes = room.min(PEER_RING_BYTES / 4);
+    // Enough to fill the send queue of an iWARP device, which has 20 entries for 5 receive slots.
+    let controls = 18;
+    for number in 0..controls {
+        client.post_control(&numbered(number)).expect("a slot of the peer's");
+    }
+    client
+        .post_write(&[&vec![b'y'; bytes]], server.memory().remote_address(0), notice(bytes))
+        .expect("the room that was offered");
+    expect_all(&*client, &*server, controls, 2);
 }

@@ -1,0 +1,86 @@
+//! Controls that wait for a place in the send queue.
+
+use std::collections::VecDeque;
+
+use inet_rdma_stream::CONTROL_BYTES;
+
+use crate::fabric::FabricError;
+
+/// First in, first out. The bound is the peer's number of receive slots: each control uses one of the peer's credits until
+/// it has arrived, so a side that keeps to its credits never has more controls under way.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    waiting: VecDeque<[u8; CONTROL_BYTES]>,
+    max: usize,
+}
+
+impl Backlog {
+    /// A list with a place for each of the peer's receive slots. The default has no place: the peer is not known yet.
+    pub(super) fn new(peer_slots: u16) -> Backlog {
+        Backlog {
+            waiting: VecDeque::new(),
+            max: peer_slots.into(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Keeps a control; [`FabricError::QueueFull`] for one without a credit.
+    pub(super) fn push(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
+        if self.waiting.len() >= self.max {
+            return Err(FabricError::QueueFull);
+        }
+        self.waiting.push_back(*message);
+        Ok(())
+    }
+
+    /// The oldest.
+    pub(super) fn pop(&mut self) -> Option<[u8; CONTROL_BYTES]> {
+        self.waiting.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inet_rdma_stream::{Limits, Mode, Receive, ReceiveId, RemoteAddress, Stream};
+
+    use super::Backlog;
+
+    #[test]
+    fn all_controls_that_credits_allow_find_a_place() {
+        let limits = |receive_slots| Limits {
+            ring_bytes: 4_096,
+            receive_slots,
+            adverts: 100,
+        };
+        let (local, remote) = (limits(16), limits(64));
+        let mut stream = Stream::new(Mode::Dynamic, local, remote).expect("good limits");
+        for id in 0..100 {
+            stream.post_receive(Receive {
+                id: ReceiveId(id),
+                target: RemoteAddress {
+                    key: 1,
+                    address: id << 12,
+                },
+                bytes: 4_096,
+                fill: false,
+            });
+        }
+        stream.tick();
+        let mut backlog = Backlog::new(remote.receive_slots);
+        // A device that sends nothing: the worst case.
+        let mut controls = 0;
+        while let Some(control) = stream.poll_control() {
+            backlog
+                .push(&control.emit())
+                .expect("a place for each control that has a credit");
+            controls += 1;
+        }
+        assert!(controls > usize::from(local.receive_slots), "a burst of {controls}");
+        stream.finish();
+        let finish = stream.poll_control().expect("the end has a credit of its own");
+        assert!(backlog.push(&finish.emit()).is_ok());
+    }
+}
