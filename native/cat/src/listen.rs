@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
+use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 
 use crate::arguments::Common;
@@ -89,7 +90,7 @@ impl Door {
         let acceptor = common
             .fabric()
             .listen(&options)
-            .and_then(|listener| engine.listen(listener, BACKLOG.into(), waker))
+            .and_then(|listener| Acceptor::start(listener, BACKLOG.into(), waker))
             .map_err(|error| Failure::Connect {
                 doing: format!("listening on {on}"),
                 error,

@@ -22,6 +22,7 @@ use rustix::event::EventfdFlags;
 
 use crate::fabric::{FabricError, Listener, Parameters, QueuePair};
 use crate::shm::shared_listener;
+use crate::threads;
 use connects::{CONNECTS, Connect};
 
 pub use connects::CONNECTS_MAX;
@@ -32,10 +33,6 @@ pub type Outcome = Result<(Box<dyn QueuePair>, String), FabricError>;
 /// Tells the user of an attempt that the outcome is there. Called once, on the attempt's thread, unless the attempt is
 /// dropped before; must not block.
 pub type Notify = Box<dyn FnOnce() + Send>;
-
-/// Stack of an attempt's thread, in bytes. The deepest call is librdmacm's, which loads a device's library and keeps
-/// path names of 4 KiB on the stack. The libraries of rxe and siw do with it: test/vm has the cases.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// A queue pair in the making. See the module's description.
 #[must_use = "dropping it cancels the attempt"]
@@ -88,7 +85,7 @@ impl Attempt {
             slot: Arc::clone(&slot),
         };
         let deadline = deadline(timeout);
-        start("inet_rdma/accept", move || {
+        threads::start("inet_rdma/accept", move || {
             let promise = Promise(slot);
             promise.keep(|slot| accept::accept(listener, deadline, slot));
         })?;
@@ -232,21 +229,6 @@ pub fn token() -> u64 {
     match u64::from_ne_bytes(bytes) {
         0 => RandomState::new().hash_one(Instant::now()) | 1,
         token => token,
-    }
-}
-
-/// Starts a thread with all signals blocked: they are the business of the process's own threads.
-pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
-    let _blocked = crate::signals::block_all();
-    let thread = std::thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(STACK_BYTES);
-    match thread.spawn(run) {
-        Ok(_detached) => Ok(()),
-        Err(error) => Err(FabricError::System {
-            doing: "starting a thread that connects",
-            error: error.into(),
-        }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections, polling threads and fabrics of inet_rdma.
 
+pub mod acceptor;
 mod arrived;
 pub mod assembly;
 pub mod attempt;
@@ -17,11 +18,13 @@ mod primitive;
 mod scheduling;
 pub mod shm;
 mod signals;
+mod threads;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 #[cfg(not(feature = "verbs"))]
 #[path = "verbs_left_out.rs"]
 pub mod verbs;
+mod waiting;
 
 /// The effective user of this process, whom a peer over shm must share.
 pub fn user() -> u32 {

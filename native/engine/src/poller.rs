@@ -34,20 +34,12 @@ pub trait Polled: Send + Sync {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The event fd with this index was readable.
     fn handle_event(&self, index: usize, spin: bool) -> Next;
-    /// Somebody asked by [`Poller::kick`] that it is looked after, or its deadline is over.
+    /// Somebody asked by [`Poller::kick`] that it is looked after.
     fn handle_kick(&self, spin: bool) -> Next;
     /// Looks for work while the thread polls.
     fn poll(&self) -> Next;
     /// The thread stops to poll.
     fn sleep(&self);
-    /// Whether it ever has a deadline.
-    fn has_deadlines(&self) -> bool {
-        false
-    }
-    /// When [`Self::handle_kick`] must be called at the latest, however quiet it is.
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
     /// Handling it panicked: it must come to its end.
     fn fail(&self);
 }
@@ -61,7 +53,7 @@ pub enum Next {
     Quiet,
     /// Wait for an event.
     Wait,
-    /// It is over: no event and no deadline any more. Kicks are served until it is removed.
+    /// It is over: no event any more. Kicks are served until it is removed.
     Over,
 }
 
@@ -74,8 +66,6 @@ struct Shared {
     /// Makes the thread look at `kicked`.
     bell: OwnedFd,
     polled: Mutex<HashMap<u64, Arc<dyn Polled>>>,
-    /// Those of `polled` that have deadlines: few, so that a wake-up costs the same with a thousand idle connections.
-    timed: Mutex<Vec<(u64, Arc<dyn Polled>)>>,
     kicked: Mutex<Vec<u64>>,
     stop: AtomicBool,
     next_id: AtomicU64,
@@ -112,7 +102,6 @@ impl Poller {
             epoll,
             bell,
             polled: Mutex::new(HashMap::new()),
-            timed: Mutex::new(Vec::new()),
             kicked: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
@@ -132,9 +121,6 @@ impl Poller {
     pub fn add(&self, polled: Arc<dyn Polled>) -> Result<PolledId, FabricError> {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         self.shared.polled.lock().insert(id, Arc::clone(&polled));
-        if polled.has_deadlines() {
-            self.shared.timed.lock().push((id, Arc::clone(&polled)));
-        }
         for (index, fd) in polled.event_fds().into_iter().enumerate() {
             let data = epoll::EventData::new_u64(id << FD_BITS | index as u64);
             if let Err(error) = epoll::add(&self.shared.epoll, fd, data, epoll::EventFlags::IN) {
@@ -186,12 +172,11 @@ impl Shared {
         let Some(polled) = self.polled.lock().remove(&id) else {
             return false;
         };
-        self.stop_waiting_for(id, &*polled);
+        self.stop_waiting_for(&*polled);
         true
     }
 
-    fn stop_waiting_for(&self, id: u64, polled: &dyn Polled) {
-        self.timed.lock().retain(|(timed, _)| *timed != id);
+    fn stop_waiting_for(&self, polled: &dyn Polled) {
         for fd in polled.event_fds() {
             // An fd that was never added, was deleted before, or is closed, is not in the set.
             let _ = epoll::delete(&self.epoll, fd);
@@ -246,26 +231,13 @@ impl Loop {
             for event in &events {
                 self.handle(event.data.u64());
             }
-            self.handle_deadlines();
             self.poll_hot();
         }
     }
 
     /// None: as long as it takes.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.hot.is_empty() {
-            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
-        }
-        let deadline = self
-            .shared
-            .timed
-            .lock()
-            .iter()
-            .filter_map(|(_, polled)| polled.deadline())
-            .min()?;
-        // A millisecond more than needed, rather than waking up just before it.
-        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        Timespec::try_from(left).ok()
+        (!self.hot.is_empty()).then(Timespec::default)
     }
 
     fn handle(&mut self, data: u64) {
@@ -281,22 +253,6 @@ impl Loop {
         }
         let index = (data & ((1 << FD_BITS) - 1)) as usize;
         self.attend(data >> FD_BITS, |polled| polled.handle_event(index, spin));
-    }
-
-    fn handle_deadlines(&mut self) {
-        let now = Instant::now();
-        let due = |polled: &Arc<dyn Polled>| polled.deadline().is_some_and(|deadline| deadline <= now);
-        let ids: Vec<u64> = self
-            .shared
-            .timed
-            .lock()
-            .iter()
-            .filter(|(_, polled)| due(polled))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
-            self.attend(id, |polled| polled.handle_kick(false));
-        }
     }
 
     /// Lets it handle something; a panic ends it, and nothing else.
@@ -322,7 +278,7 @@ impl Loop {
             }
             Next::Wait => {}
             Next::Over => {
-                self.shared.stop_waiting_for(id, &*polled);
+                self.shared.stop_waiting_for(&*polled);
                 self.hot.retain(|hot| hot.id != id);
             }
         }
@@ -349,7 +305,7 @@ impl Loop {
                     Next::Quiet => true,
                     Next::Wait => false,
                     Next::Over => {
-                        shared.stop_waiting_for(hot.id, &*hot.polled);
+                        shared.stop_waiting_for(&*hot.polled);
                         false
                     }
                 }

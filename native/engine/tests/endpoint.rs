@@ -1,4 +1,4 @@
-//! Connections and listeners in the hands of polling threads.
+//! Connections in the hands of polling threads.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -9,7 +9,6 @@ mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
 
-use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +17,8 @@ use std::time::{Duration, Instant};
 use attached::Attached;
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, Wakes};
-use inet_rdma_engine::endpoint::{AcceptWaker, Engine, Waker};
-use inet_rdma_engine::fabric::{Fabric, FabricError, Listener, QueuePair};
+use inet_rdma_engine::endpoint::{Engine, Waker};
+use inet_rdma_engine::fabric::Fabric;
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};
 use inet_rdma_engine::shm::ShmFabric;
@@ -412,105 +411,6 @@ fn keepalives_pass_while_the_peer_does_not_read() {
         let _ = left.connection.tick().expect("it is up");
         eventually("the keepalive is there", || right.connection.packets().0 == number);
     }
-}
-
-#[derive(Clone, Default)]
-struct Counts {
-    accepted: Arc<AtomicUsize>,
-    refused: Arc<AtomicUsize>,
-}
-
-impl AcceptWaker for Counts {
-    fn accepted(&self) {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn refused(&self, _: &FabricError) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
-    let engine = engine(2, Polling::Event);
-    let side = Side::default();
-    let counts = Counts::default();
-    let acceptor = engine
-        .listen(pair::listen(&ShmFabric, &side), 2, Box::new(counts.clone()))
-        .expect("a listener");
-    let connect = || {
-        ShmFabric
-            .connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND)
-            .expect("a connection")
-    };
-    let first = connect();
-    let _second = connect();
-    eventually("two wait", || counts.accepted.load(Ordering::Relaxed) == 2);
-    let third = connect();
-    eventually("the third is refused", || counts.refused.load(Ordering::Relaxed) == 1);
-    eventually("and sees it", || third.check_alive().is_err());
-    let accepted = acceptor.accept().expect("a listener that lives").expect("the first");
-    let port = acceptor.port();
-    drop(acceptor);
-    let ends = [
-        Attached::new(&engine, side.connection(first)),
-        Attached::new(&engine, side.connection(accepted)),
-    ];
-    converse_fully([&ends[0], &ends[1]], 11, 200_000);
-    assert!(
-        ShmFabric
-            .connect((Ipv4Addr::LOCALHOST, port).into(), &side.parameters(), BOUND)
-            .is_err(),
-        "nobody listens any more"
-    );
-}
-
-/// A listener whose code panics when a peer comes.
-struct Panicking(Box<dyn Listener>);
-
-impl Listener for Panicking {
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.0.event_fd()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        self.0.poll_accept().map(|_| panic!("this panic is part of the test"))
-    }
-
-    fn is_over(&self) -> bool {
-        false
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port()
-    }
-
-    fn over(&self) -> String {
-        self.0.over()
-    }
-}
-
-#[test]
-fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
-    let engine = engine(1, Polling::Event);
-    let side = Side::default();
-    let counts = Counts::default();
-    let panicking = Box::new(Panicking(pair::listen(&ShmFabric, &side)));
-    let acceptor = engine
-        .listen(panicking, 2, Box::new(counts.clone()))
-        .expect("a listener");
-    let connect = || ShmFabric.connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND);
-    let lost = connect();
-    eventually("the acceptor is woken", || counts.accepted.load(Ordering::Relaxed) == 1);
-    assert!(matches!(acceptor.accept(), Err(FabricError::Panicked(_))));
-    eventually("the peer sees the end", || {
-        lost.as_ref().map_or(true, |qp| qp.check_alive().is_err())
-    });
-    assert!(connect().is_err(), "nobody listens any more");
 }
 
 /// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not wait for

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor};
+use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
@@ -45,7 +45,7 @@ impl ListenerResource {
     }
 }
 
-/// The waker of one listener, in the hands of a polling thread.
+/// The waker of one listener, called on the listener's thread.
 struct ListenerWaker(Arc<Waiting>);
 
 impl AcceptWaker for ListenerWaker {
@@ -98,7 +98,9 @@ fn open(
         acceptors: Mutex::new(Vec::new()),
     });
     let waker = Box::new(ListenerWaker(Arc::clone(&waiting)));
-    let acceptor = engine(config)?.listen(listener, config.backlog.into(), waker)?;
+    // A node has its polling threads from its first listener or stream on, with the options of that one.
+    engine(config)?;
+    let acceptor = Acceptor::start(listener, config.backlog.into(), waker)?;
     let port = acceptor.port();
     let resource = ResourceArc::new(ListenerResource {
         id,

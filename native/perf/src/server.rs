@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::endpoint::{AcceptWaker, Acceptor, Engine};
+use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fabric::{FabricError, ListenOptions, QueuePair};
 
 use crate::control::{Answer, Control};
@@ -93,7 +94,7 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
     };
     let listener = order.fabric().listen(&options).map_err(failed)?;
     let waker = Box::new(Unpark(std::thread::current()));
-    let acceptor = engine.listen(listener, 1, waker).map_err(failed)?;
+    let acceptor = Acceptor::start(listener, 1, waker).map_err(failed)?;
     control.say(&Answer::Port(acceptor.port()))?;
     let link = link.insert(Link::new(&engine, accept(&acceptor, control)?, order)?);
     match order.test {

@@ -2,12 +2,10 @@
 
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-
-use super::{Outcome, Slot, system};
+use super::{Outcome, Slot};
 use crate::auto::SETTLED;
 use crate::fabric::{FabricError, Listener};
+use crate::waiting;
 
 /// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it
 /// returns.
@@ -58,15 +56,7 @@ impl Strangers {
 /// Waits until there is something to look at.
 fn wait(listener: &dyn Listener, deadline: Instant, slot: &Slot) -> Result<(), FabricError> {
     let wake = listener.next_deadline().map_or(deadline, |next| next.min(deadline));
-    let left = Timespec::try_from(wake.saturating_duration_since(Instant::now())).ok();
-    let listening = PollFd::from_borrowed_fd(listener.event_fd(), PollFlags::IN);
-    let mut fds = vec![listening];
-    fds.extend(
-        slot.cancelled_fd()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-    );
-    match rustix::event::poll(&mut fds, left.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(system("waiting for a peer", errno)),
-    }
+    let mut fds = vec![listener.event_fd()];
+    fds.extend(slot.cancelled_fd());
+    waiting::until_readable(&fds, Some(wake), "waiting for a peer")
 }

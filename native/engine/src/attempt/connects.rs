@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Outcome, Promise, start};
+use super::{Outcome, Promise};
 use crate::fabric::FabricError;
+use crate::threads::start;
 
 /// Connects that are under way at a time, each on a thread.
 ///

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::EventfdFlags;
 
 use super::listener::{Admission, ShmListener};
 use super::mapping::system;
-use crate::attempt::{self, Promise};
+use crate::attempt::Promise;
 use crate::auto::SETTLED;
 use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
+use crate::{threads, waiting};
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
 /// refused, and its link goes another way.
@@ -108,12 +109,15 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
     });
     let listener = listener.admitting(Box::new(Door(Arc::clone(&shared))));
     let run = Arc::clone(&shared);
-    attempt::start("inet_rdma/shm", move || {
-        let _panicked = catch_unwind(AssertUnwindSafe(|| answer(listener, &run)));
-        // The next expectation opens another listener. Those of this one end with their promises.
+    threads::start("inet_rdma/shm", move || {
+        let failed = catch_unwind(AssertUnwindSafe(|| answer(listener, &run)));
+        let error = failed.unwrap_or(FabricError::Panicked("the thread of the listener of links"));
+        // The next expectation opens another listener.
         *SHARED.lock() = None;
         let lost = std::mem::take(&mut *run.expected.lock());
-        drop(lost);
+        for peer in lost.peers.into_values() {
+            peer.promise.keep(|_| Err(error.clone()));
+        }
     })?;
     *slot = Some(Arc::clone(&shared));
     Ok(shared)
@@ -134,8 +138,8 @@ impl Admission for Door {
     }
 }
 
-/// Answers peers for ever.
-fn answer(mut listener: ShmListener, shared: &Shared) {
+/// Answers peers for ever; why that has failed.
+fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
     loop {
         while let Some((token, met)) = listener.next() {
             // Of a stranger nothing is kept: there is nobody to tell.
@@ -152,7 +156,11 @@ fn answer(mut listener: ShmListener, shared: &Shared) {
         for peer in late {
             peer.promise.keep(|_| Err(FabricError::TimedOut));
         }
-        wait(&listener, shared, next);
+        let fds = [listener.event_fd(), shared.changed.as_fd()];
+        if let Err(error) = waiting::until_readable(&fds, next, "waiting for peers") {
+            return error;
+        }
+        let _ = rustix::io::read(&shared.changed, &mut [0u8; 8]);
     }
 }
 
@@ -167,16 +175,4 @@ impl Expected {
         self.looks_at = own.into_iter().chain(listener).min();
         (late, self.looks_at)
     }
-}
-
-/// Waits until there is something to look at.
-fn wait(listener: &ShmListener, shared: &Shared, until: Option<Instant>) {
-    let left = until.and_then(|at| Timespec::try_from(at.saturating_duration_since(Instant::now())).ok());
-    let mut fds = [
-        PollFd::from_borrowed_fd(listener.event_fd(), PollFlags::IN),
-        PollFd::from_borrowed_fd(shared.changed.as_fd(), PollFlags::IN),
-    ];
-    // EINTR and ENOMEM: the next turn waits again.
-    let _ = rustix::event::poll(&mut fds, left.as_ref());
-    let _ = rustix::io::read(&shared.changed, &mut [0u8; 8]);
 }

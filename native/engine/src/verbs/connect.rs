@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 
 use super::parts::Parts;
 use super::queue_pair::VerbsQueuePair;
 use super::refusal;
 use crate::fabric::{FabricError, Parameters};
+use crate::waiting;
 
 /// Connects; blocks until `timeout` has passed at most.
 pub(super) fn connect(
@@ -68,19 +67,9 @@ impl Attempt {
                     Err(refusal::of_event(self.to, &event))
                 };
             }
-            let left = Timespec::try_from(self.left()?).ok();
-            match rustix::event::poll(
-                &mut [PollFd::from_borrowed_fd(self.events.as_fd(), PollFlags::IN)],
-                left.as_ref(),
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(FabricError::System {
-                        doing: "waiting for the connection manager",
-                        error: errno.into(),
-                    });
-                }
-            }
+            self.left()?;
+            let fds = [self.events.as_fd()];
+            waiting::until_readable(&fds, Some(self.deadline), "waiting for the connection manager")?;
         }
     }
 }

@@ -67,12 +67,14 @@ impl VerbsListener {
             }
             Kind::ConnectError | Kind::Unreachable | Kind::Rejected | Kind::Disconnected => {
                 if let Some(answered) = self.answered.remove(&id) {
-                    reaper::bury(Arc::new(answered.parts));
+                    reaper::abandon(answered.parts);
                     self.ready.push_back(Err(FabricError::PeerGone));
                 }
             }
             Kind::DeviceRemoval => {
-                self.answered.remove(&id);
+                if let Some(answered) = self.answered.remove(&id) {
+                    reaper::abandon(answered.parts);
+                }
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
             // Told of ids that connect, or of interest to nobody.
@@ -146,6 +148,7 @@ impl VerbsListener {
             Ok(()) => Ok(parts),
             Err(failed) => {
                 refuse(parts.id());
+                reaper::abandon(parts);
                 Err(refusal::system(failed))
             }
         }
@@ -161,16 +164,30 @@ impl VerbsListener {
             .collect();
         for token in silent {
             if let Some(answered) = self.answered.remove(&token) {
-                reaper::bury(Arc::new(answered.parts));
+                reaper::abandon(answered.parts);
             }
             self.ready.push_back(Err(FabricError::TimedOut));
         }
     }
 }
 
+/// Whoever closes the port may be a scheduler: connections that no peer has confirmed are taken apart elsewhere.
+impl Drop for VerbsListener {
+    fn drop(&mut self) {
+        for (_, answered) in self.answered.drain() {
+            reaper::abandon(answered.parts);
+        }
+    }
+}
+
 fn confirmed(parts: Parts, peer: Hello) -> Result<VerbsQueuePair, FabricError> {
-    parts.id().migrate(parts.life.channel()).map_err(refusal::system)?;
-    Ok(VerbsQueuePair::new(parts, peer))
+    match parts.id().migrate(parts.life.channel()) {
+        Ok(()) => Ok(VerbsQueuePair::new(parts, peer)),
+        Err(failed) => {
+            reaper::abandon(parts);
+            Err(refusal::system(failed))
+        }
+    }
 }
 
 /// Says the version, and nothing else that matters.

@@ -1,7 +1,7 @@
 //! The thread that ends connections: one for the process, started with the first connection that ends.
 //!
 //! Disconnecting throws out what was posted and is not sent yet, so it has to wait for that; and taking a queue pair apart
-//! asks the kernel, which may take its time. Neither is for a scheduler or a polling thread.
+//! asks the kernel, which may take its time. A scheduler or a polling thread must do neither.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock};
@@ -22,6 +22,8 @@ enum Order {
     Disconnect(Arc<Parts>),
     /// Take it apart after the goodbye.
     Bury(Arc<Parts>),
+    /// Take apart what was never connected, now.
+    Abandon(Box<Parts>),
 }
 
 static REAPER: LazyLock<Option<Sender<Order>>> = LazyLock::new(|| {
@@ -45,6 +47,14 @@ pub(super) fn bury(parts: Arc<Parts>) {
     if let Some(reaper) = &*REAPER {
         // Without the thread it is dropped here and now.
         let _ = reaper.send(Order::Bury(parts));
+    }
+}
+
+/// Takes apart, at once, a connection that no peer has confirmed.
+pub(super) fn abandon(parts: Parts) {
+    if let Some(reaper) = &*REAPER {
+        // Without the thread it is dropped here and now.
+        let _ = reaper.send(Order::Abandon(Box::new(parts)));
     }
 }
 
@@ -79,6 +89,7 @@ fn run(orders: &Receiver<Order>) {
         match next {
             Ok(Order::Disconnect(parts)) => sending.push(Waiting::new(parts)),
             Ok(Order::Bury(parts)) => parting.push(Waiting::new(parts)),
+            Ok(Order::Abandon(parts)) => drop(parts),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

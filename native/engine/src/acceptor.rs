@@ -1,0 +1,161 @@
+//! Listeners of streams, each with a thread of its own. Accepting a connection over verbs registers memory and makes a queue
+//! pair, which takes the kernel's time; a polling thread would wake no other connection meanwhile.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::fabric::{FabricError, Listener, QueuePair};
+use crate::{threads, waiting};
+
+/// Tells the user of a listener, on the listener's thread. Must not block.
+pub trait AcceptWaker: Send + Sync {
+    /// There is a connection to accept, or the listener has failed: see [`Acceptor::accept`].
+    fn accepted(&self);
+    /// A peer was refused.
+    fn refused(&self, error: &FabricError);
+}
+
+/// A listening port. Dropping it closes the port; connections live on.
+pub struct Acceptor {
+    shared: Arc<Shared>,
+    port: u16,
+}
+
+/// What the acceptor and its thread share.
+struct Shared {
+    /// None: closed. The thread holds the lock while it accepts, so nothing that must not wait may wait for it.
+    listener: Mutex<Option<Box<dyn Listener>>>,
+    /// Accepted by the thread, and not yet by the user.
+    accepted: Mutex<VecDeque<Box<dyn QueuePair>>>,
+    backlog: usize,
+    waker: Box<dyn AcceptWaker>,
+    /// A copy of the listener's descriptor: waited on without the lock.
+    event: OwnedFd,
+    /// Readable once the acceptor is dropped.
+    stop: OwnedFd,
+    is_stopped: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+impl Acceptor {
+    /// Starts the thread of a listener. At most `backlog` connections wait for [`Self::accept`]; further peers are
+    /// disconnected.
+    pub fn start(
+        listener: Box<dyn Listener>,
+        backlog: usize,
+        waker: Box<dyn AcceptWaker>,
+    ) -> Result<Acceptor, FabricError> {
+        let port = listener.port();
+        let event = listener.event_fd().try_clone_to_owned();
+        let event = event.map_err(|error| FabricError::System {
+            doing: "copying the event of a listener",
+            error: error.into(),
+        })?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let stop = stop.map_err(|errno| FabricError::System {
+            doing: "creating an event",
+            error: errno.into(),
+        })?;
+        let shared = Arc::new(Shared {
+            listener: Mutex::new(Some(listener)),
+            accepted: Mutex::default(),
+            backlog,
+            waker,
+            event,
+            stop,
+            is_stopped: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+        });
+        let thread = Arc::clone(&shared);
+        threads::start("inet_rdma/listen", move || thread.run())?;
+        Ok(Acceptor { shared, port })
+    }
+
+    /// The next connection that waits; None: none yet, the waker tells. Err: the listener has failed, its port is closed.
+    pub fn accept(&self) -> Result<Option<Box<dyn QueuePair>>, FabricError> {
+        let next = self.shared.accepted.lock().pop_front();
+        if next.is_none() && self.shared.has_failed.load(Ordering::Acquire) {
+            return Err(FabricError::Panicked("the thread of this listener"));
+        }
+        Ok(next)
+    }
+
+    /// The port that peers connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Acceptor {
+    /// Never waits: where the thread is accepting a connection at the moment, it closes the port when it is done.
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::Release);
+        // The counter is 0 until now, so there is room.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        if let Some(mut listener) = self.shared.listener.try_lock() {
+            *listener = None;
+        }
+    }
+}
+
+impl Shared {
+    /// The thread.
+    fn run(&self) {
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
+        if matches!(served, Ok(Ok(()))) {
+            return;
+        }
+        // A panic, or the kernel has no memory to wait with: without its thread a port must not stay open.
+        *self.listener.lock() = None;
+        self.accepted.lock().clear();
+        self.has_failed.store(true, Ordering::Release);
+        let _ = catch_unwind(AssertUnwindSafe(|| self.waker.accepted()));
+    }
+
+    /// Accepts until the acceptor is dropped.
+    fn serve(&self) -> Result<(), FabricError> {
+        loop {
+            let deadline = {
+                let mut listener = self.listener.lock();
+                if self.is_stopped.load(Ordering::Acquire) {
+                    *listener = None;
+                }
+                let Some(listener) = &mut *listener else { return Ok(()) };
+                self.take_one(&mut **listener)
+            };
+            if let Some(deadline) = deadline {
+                waiting::until_readable(&[self.event.as_fd(), self.stop.as_fd()], deadline, "waiting for peers")?;
+            }
+        }
+    }
+
+    /// Takes the next connection, or refusal, from the listener. Some: there is nothing before an event, or this deadline.
+    fn take_one(&self, listener: &mut dyn Listener) -> Option<Option<Instant>> {
+        match listener.poll_accept() {
+            Some(Ok(queue_pair)) => self.keep(queue_pair),
+            Some(Err(error)) => self.waker.refused(&error),
+            None => return Some(listener.next_deadline()),
+        }
+        None
+    }
+
+    fn keep(&self, queue_pair: Box<dyn QueuePair>) {
+        let mut accepted = self.accepted.lock();
+        if accepted.len() >= self.backlog {
+            drop(accepted);
+            queue_pair.disconnect();
+            self.waker.refused(&FabricError::QueueFull);
+            return;
+        }
+        accepted.push_back(queue_pair);
+        drop(accepted);
+        self.waker.accepted();
+    }
+}
