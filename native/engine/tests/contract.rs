@@ -48,6 +48,7 @@ macro_rules! contract {
                 threads_of_one_side_may_post_together,
             );
             contract!(@tests $fabric; life:
+                the_accepting_side_may_be_the_first_to_send,
                 a_disconnect_is_seen_by_the_peer,
                 disconnecting_twice_is_once,
                 dropping_a_queue_pair_disconnects,

@@ -37,7 +37,7 @@ def connect(port):
     return sock
 
 
-def hello(magic=MAGIC, version=2, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
+def hello(magic=MAGIC, version=3, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
     landing = min(pages(ring), 0xFFFFFFFF), 0
     return struct.pack("<8sHHIIHHQQII", magic, version, slots, ring, key, adverts, pad, address, 7, *landing) + tail
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
-use super::parts::Parts;
+use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::refusal;
 use crate::fabric::{FabricError, Parameters};
@@ -32,12 +32,14 @@ pub(super) fn connect(
     attempt.wait_for(Kind::AddressResolved)?;
     id.resolve_route(attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
-    let parts = Parts::make(id, Arc::clone(&attempt.events), parameters)?;
+    let parts = Parts::make(id, Arc::clone(&attempt.events), parameters, Role::Connecting)?;
     let hello = parts.hello.emit();
     parts.id().connect(&Parts::conduct(&hello)).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
     parameters.check_token(&peer)?;
+    parts.established(peer.receive_slots);
+    parts.greet()?;
     Ok(VerbsQueuePair::new(parts, peer))
 }
 

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
+use rustix::event::epoll;
 
-use super::parts::Parts;
+use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
 use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
@@ -23,9 +24,11 @@ pub(super) struct VerbsListener {
     /// The ids that listen: alive as long as this.
     _ids: Vec<CmId>,
     events: Arc<EventChannel>,
+    /// An epoll set: `events`, and the completion channels of peers whose greeting is awaited.
+    watch: OwnedFd,
     options: ListenOptions,
     port: u16,
-    /// Those that were answered and have not confirmed yet, by the token of their id.
+    /// Peers that were answered and are not connected yet, by the token of their id.
     answered: HashMap<usize, Answered>,
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
     /// The connection manager does not answer any more: said once.
@@ -38,15 +41,28 @@ struct Answered {
     parts: Parts,
     peer: Hello,
     until: Instant,
+    stage: Stage,
+}
+
+/// What is awaited from a peer that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// That it confirms the answer.
+    Confirmation,
+    /// Its first message: see [`Parts::awaits_greeting`].
+    Greeting,
 }
 
 impl VerbsListener {
     pub(super) fn listen(options: &ListenOptions) -> Result<VerbsListener, FabricError> {
         let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
+        observe(&watch, events.as_fd())?;
         let (ids, port) = open_range(&events, options)?;
         Ok(VerbsListener {
             _ids: ids,
             events,
+            watch,
             options: options.clone(),
             port,
             answered: HashMap::new(),
@@ -61,8 +77,8 @@ impl VerbsListener {
         match event.kind {
             Kind::ConnectRequest => self.handle_request(event),
             Kind::Established => {
-                if let Some(Answered { parts, peer, .. }) = self.answered.remove(&id) {
-                    self.ready.push_back(confirmed(parts, peer));
+                if let Some(answered) = self.answered.remove(&id) {
+                    self.handle_confirmation(id, answered);
                 }
             }
             Kind::ConnectError | Kind::Unreachable | Kind::Rejected | Kind::Disconnected => {
@@ -116,9 +132,61 @@ impl VerbsListener {
         match self.answer(id) {
             Ok(parts) => {
                 let until = Instant::now() + self.options.hello_timeout;
-                self.answered.insert(token, Answered { parts, peer, until });
+                let stage = Stage::Confirmation;
+                let answered = Answered {
+                    parts,
+                    peer,
+                    until,
+                    stage,
+                };
+                self.answered.insert(token, answered);
             }
             Err(error) => self.ready.push_back(Err(error)),
+        }
+    }
+
+    fn handle_confirmation(&mut self, id: usize, mut answered: Answered) {
+        if !answered.parts.awaits_greeting() {
+            self.ready.push_back(connected(answered));
+            return;
+        }
+        match observe(&self.watch, answered.parts.channel.as_fd()) {
+            Ok(()) => {
+                answered.stage = Stage::Greeting;
+                self.answered.insert(id, answered);
+            }
+            Err(error) => {
+                reaper::abandon(answered.parts);
+                self.ready.push_back(Err(error));
+            }
+        }
+    }
+
+    /// Looks whether awaited greetings have come.
+    fn take_greetings(&mut self) {
+        let mut over = Vec::new();
+        for (id, answered) in &self.answered {
+            if answered.stage == Stage::Greeting {
+                match answered.parts.take_greeting() {
+                    Ok(false) => {}
+                    Ok(true) => over.push((*id, None)),
+                    Err(error) => over.push((*id, Some(error))),
+                }
+            }
+        }
+        for (id, error) in over {
+            let Some(answered) = self.answered.remove(&id) else {
+                continue;
+            };
+            // It was added, and its descriptor is open.
+            let _ = epoll::delete(&self.watch, answered.parts.channel.as_fd());
+            match error {
+                None => self.ready.push_back(connected(answered)),
+                Some(error) => {
+                    reaper::abandon(answered.parts);
+                    self.ready.push_back(Err(error));
+                }
+            }
         }
     }
 
@@ -142,7 +210,7 @@ impl VerbsListener {
             }
         };
         // An id that is dropped without an answer is rejected by the kernel.
-        let parts = Parts::make(id, events, &self.options.parameters)?;
+        let parts = Parts::make(id, events, &self.options.parameters, Role::Accepting)?;
         let hello = parts.hello.emit();
         match parts.id().accept(&Parts::conduct(&hello)) {
             Ok(()) => Ok(parts),
@@ -180,9 +248,24 @@ impl Drop for VerbsListener {
     }
 }
 
-fn confirmed(parts: Parts, peer: Hello) -> Result<VerbsQueuePair, FabricError> {
+fn watching(errno: rustix::io::Errno) -> FabricError {
+    FabricError::System {
+        doing: "watching peers that connect",
+        error: errno.into(),
+    }
+}
+
+fn observe(watch: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
+    epoll::add(watch, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(watching)
+}
+
+fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
+    let Answered { parts, peer, .. } = answered;
     match parts.id().migrate(parts.life.channel()) {
-        Ok(()) => Ok(VerbsQueuePair::new(parts, peer)),
+        Ok(()) => {
+            parts.established(peer.receive_slots);
+            Ok(VerbsQueuePair::new(parts, peer))
+        }
         Err(failed) => {
             reaper::abandon(parts);
             Err(refusal::system(failed))
@@ -206,7 +289,7 @@ fn version_hello() -> Hello {
 
 impl Listener for VerbsListener {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+        self.watch.as_fd()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -218,7 +301,12 @@ impl Listener for VerbsListener {
         while self.ready.is_empty() && !self.is_broken {
             match self.events.next_event() {
                 Ok(Some(event)) => self.handle(event),
-                Ok(None) => return None,
+                Ok(None) => {
+                    self.take_greetings();
+                    if self.ready.is_empty() {
+                        return None;
+                    }
+                }
                 Err(failed) => {
                     self.is_broken = true;
                     return Some(Err(refusal::system(failed)));

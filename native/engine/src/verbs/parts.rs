@@ -46,6 +46,7 @@ pub(super) struct Parts {
     pub(super) memory: Arc<dyn Memory>,
     pub(super) hello: Hello,
     entries: u32,
+    receives: u32,
     transport: Transport,
     sending: Mutex<Sending>,
     /// Whether `sending` has controls that wait for a place.
@@ -55,14 +56,29 @@ pub(super) struct Parts {
     id: Arc<CmId>,
 }
 
+/// Which side of a connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Connecting,
+    Accepting,
+}
+
 impl Parts {
     /// Makes everything for an id that has a device. Its events come through `events`, now or soon.
-    pub(super) fn make(id: CmId, events: Arc<EventChannel>, parameters: &Parameters) -> Result<Parts, FabricError> {
+    pub(super) fn make(
+        id: CmId,
+        events: Arc<EventChannel>,
+        parameters: &Parameters,
+        role: Role,
+    ) -> Result<Parts, FabricError> {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
         let limits = device.limits().map_err(refusal::system)?;
-        let receives = u32::from(parameters.limits.receive_slots);
+        let slots = u32::from(parameters.limits.receive_slots);
+        // The greeting needs a receive of its own: it uses none of the peer's credits.
+        let is_greeted = transport == Transport::Iwarp && role == Role::Accepting;
+        let receives = slots + u32::from(is_greeted);
         if receives > limits.queue_entries || receives >= limits.completion_entries {
             return Err(FabricError::DeviceLimit {
                 device: device.name(),
@@ -71,7 +87,7 @@ impl Parts {
             });
         }
         // What is under way, and as much again that is done and not known to be; iWARP has two for each transfer.
-        let wanted = receives * if transport == Transport::Iwarp { 4 } else { 2 };
+        let wanted = slots * if transport == Transport::Iwarp { 4 } else { 2 };
         let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
 
         let pd = Arc::new(ProtectionDomain::allocate(&id).map_err(refusal::system)?);
@@ -116,6 +132,7 @@ impl Parts {
             memory: Arc::new(memory),
             hello,
             entries,
+            receives,
             transport,
             sending: Mutex::new(Sending::new(entries, staging_bytes)),
             has_waiting: AtomicBool::new(false),
@@ -154,13 +171,36 @@ impl Parts {
         }
     }
 
+    /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at once.
+    pub(super) fn greet(&self) -> Result<(), FabricError> {
+        if self.transport == Transport::Iwarp {
+            self.with_sending(|sending, outlet| sending.greet(outlet))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the accepting side has to wait for a greeting before it sends. iWARP is a connection of TCP that leaves the
+    /// stream mode of MPA with the first message of the side that connects (RFC 5044, section 7): the kernel's siw ends
+    /// connections on which the other side was first.
+    pub(super) fn awaits_greeting(&self) -> bool {
+        self.transport == Transport::Iwarp
+    }
+
+    /// Takes the greeting. False: it has not come; the completion channel will be readable.
+    pub(super) fn take_greeting(&self) -> Result<bool, FabricError> {
+        self.channel.drain();
+        self.with_receiving(|receiving, inlet| receiving.take_greeting(inlet))
+            .map_err(|fault| self.explain(fault))
+    }
+
     /// Calls `act` with the sending half.
     pub(super) fn with_sending<T>(&self, act: impl FnOnce(&mut Sending, &Outlet<'_>) -> T) -> T {
         let outlet = Outlet {
             qp: &self.qp,
             queue: &self.send_queue,
             slots: &self.slots,
-            slots_offset: usize::from(self.hello.receive_slots) * CONTROL_BYTES,
+            slots_offset: self.receives as usize * CONTROL_BYTES,
             entries: self.entries,
             transport: self.transport,
         };
@@ -180,7 +220,7 @@ impl Parts {
             qp: &self.qp,
             queue: &self.receive_queue,
             slots: &self.slots,
-            receives: self.hello.receive_slots.into(),
+            receives: self.receives,
         }
     }
 

@@ -21,9 +21,8 @@ pub(super) struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// Of a connection that is up.
+    /// Of a connection that is up: see [`Parts::established`].
     pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
-        parts.established(peer.receive_slots);
         VerbsQueuePair {
             parts: Arc::new(parts),
             peer,

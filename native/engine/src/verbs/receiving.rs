@@ -55,6 +55,23 @@ impl Receiving {
         Ok(())
     }
 
+    /// Takes the greeting, a message of no bytes, whose receive is not posted again. False: it has not come, an event tells.
+    pub(super) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
+        let unreadable = |failed| Fault::Unreadable(refusal::system(failed));
+        let mut greeting = [cq::Completion::default()];
+        if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
+            inlet.queue.request_event().map_err(unreadable)?;
+            if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
+                return Ok(false);
+            }
+        }
+        greeting[0].check().map_err(Fault::Ended)?;
+        match greeting[0].bytes() {
+            0 => Ok(true),
+            bytes => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
+        }
+    }
+
     /// Hands on what has come; its receives are posted again.
     pub(super) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
         let mut count = 0;

@@ -113,6 +113,12 @@ impl Sending {
         }
     }
 
+    /// Sends a message of no bytes: the first thing that is posted.
+    pub(super) fn greet(&mut self, outlet: &Outlet<'_>) -> Result<(), FabricError> {
+        let posted = self.ledger.post(false, true);
+        self.post(outlet, posted, Operation::Send, Source::Region(&[]))
+    }
+
     /// Sends a control, or keeps it until there is a place.
     pub(super) fn post_control(
         &mut self,

@@ -26,6 +26,25 @@ pub fn a_disconnect_is_seen_by_the_peer(fabric: &dyn Fabric) {
     }
 }
 
+pub fn the_accepting_side_may_be_the_first_to_send(fabric: &dyn Fabric) {
+    let mut listener = listen(fabric, parameters());
+    let to = at(fabric, listener.port());
+    for round in 0..30 {
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(move || fabric.connect(to, &parameters(), BOUND).expect("a connection"));
+            let server = accept(&mut *listener).expect("a connection");
+            server.post_control(&numbered(round)).expect("room");
+            let target = server.remote_hello().ring;
+            server.post_write(&[b"across"], target, notice(6)).expect("room");
+            let client = connecting.join().expect("no panic");
+            assert_eq!(poll_one(&*client), Completion::Control(numbered(round)));
+            assert_eq!(poll_one(&*client), Completion::Notice(notice(6)));
+            client.post_control(&numbered(round)).expect("room");
+            assert_eq!(poll_one(&*server), Completion::Control(numbered(round)));
+        });
+    }
+}
+
 pub fn disconnecting_twice_is_once(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     client.disconnect();
@@ -136,13 +155,14 @@ pub fn connections_outlive_their_listener(fabric: &dyn Fabric) {
 }
 
 pub fn many_connect_at_once(fabric: &dyn Fabric) {
-    const CLIENTS: u64 = 40;
+    // All of them poll: an emulated processor has too little time for 40.
+    let clients: u64 = if fabric.name() == "verbs" { 12 } else { 40 };
     let mut ours = options(parameters());
     ours.backlog = 64;
     let mut listener = fabric.listen(&ours).expect("a free port");
     let to = at(fabric, listener.port());
     std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
+        for client in 0..clients {
             scope.spawn(move || {
                 let mut ours = parameters();
                 ours.connection_id = client;
@@ -153,7 +173,7 @@ pub fn many_connect_at_once(fabric: &dyn Fabric) {
         }
         let mut ends = Vec::new();
         let mut seen = Vec::new();
-        for _ in 0..CLIENTS {
+        for _ in 0..clients {
             let end = accept(&mut *listener).expect("a connection");
             let client = end.remote_hello().connection_id;
             assert_eq!(poll_one(&*end), Completion::Control(numbered(client)));
@@ -162,6 +182,6 @@ pub fn many_connect_at_once(fabric: &dyn Fabric) {
             ends.push(end);
         }
         seen.sort_unstable();
-        assert_eq!(seen, (0..CLIENTS).collect::<Vec<_>>());
+        assert_eq!(seen, (0..clients).collect::<Vec<_>>());
     });
 }

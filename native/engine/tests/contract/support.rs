@@ -143,7 +143,7 @@ pub fn poll_some(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
             0 => assert!(Instant::now() < end, "nothing came"),
             some => return some,
         }
-        std::hint::spin_loop();
+        std::thread::yield_now();
     }
 }
 

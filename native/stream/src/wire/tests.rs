@@ -112,7 +112,7 @@ proptest! {
 fn the_hello_lies_as_documented() {
     let mut expected = [0; HELLO_BYTES];
     expected[0..8].copy_from_slice(b"inetrdma");
-    expected[8] = 2;
+    expected[8] = 3;
     expected[11] = 1;
     expected[14] = 4;
     expected[16..20].copy_from_slice(&[1, 2, 3, 4]);
@@ -166,10 +166,11 @@ fn the_other_messages_lie_as_documented() {
 #[test]
 fn a_hello_of_another_version_is_named_even_if_it_is_longer() {
     let mut message = hello().emit().to_vec();
-    message[8] = 3;
-    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 3 }));
+    let theirs = PROTOCOL_VERSION + 1;
+    message[8..10].copy_from_slice(&theirs.to_le_bytes());
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs }));
     message.extend_from_slice(&[0; 8]);
-    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs: 3 }));
+    assert_eq!(Hello::parse(&message), Err(WireError::Version { theirs }));
 }
 
 #[test]
