@@ -27,6 +27,7 @@
       | {locked_memory, Bytes :: non_neg_integer(), Limit :: non_neg_integer() | unlimited}
       | {shared_memory, Bytes :: non_neg_integer()}
       | {device_limit, Device :: binary(), Receives :: non_neg_integer(), Completions :: non_neg_integer()}
+      | {option_unknown, Option :: atom()}
       | device_removed | {device_event, Device :: binary(), Event :: binary()}
         %% What was being done, in words that are joined by underscores. For a completion: its status as ibv_poll_cq(3) names it
         %% (without IBV_WC_), and what the device's driver adds.
@@ -117,6 +118,8 @@ text({shared_memory, Bytes}) ->
 text({device_limit, Device, Receives, Completions}) ->
     io("the RDMA device ~ts holds ~b receives and ~b completions in a queue: set receive_slots to less than ~b",
        [Device, Receives, Completions, min(Receives, Completions)]);
+text({option_unknown, Option}) ->
+    io("the kernel's RDMA connection manager does not know the option ~s: leave it at 0, or use a later kernel", [Option]);
 text(device_removed) -> "the RDMA device was removed";
 text({device_event, Device, Event}) -> io("the RDMA device ~ts says: ~ts", [Device, Event]);
 text({verbs, completion, {Status, Vendor}}) when Status =:= retry_exc_err; Status =:= rnr_retry_exc_err ->

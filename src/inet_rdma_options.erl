@@ -35,7 +35,9 @@ list() ->
      {sends_max,          {integer, 1, 4096, "sends"},                          64},
      {receives_max,       {integer, 1, 4096, "receives"},                       64},
      {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
-     {backlog,            {integer, 1, 4096, "connections"},                    128}].
+     {backlog,            {integer, 1, 4096, "connections"},                    128},
+     {ack_timeout_ms,     {integer, 0, 60000, "milliseconds"},                  0},
+     {type_of_service,    {integer, 0, 255, "bits of ip(7)"},                   0}].
 
 %% The options of this node: defaults, application environment, command line.
 -spec node() -> {ok, config()} | {error, error()}.

@@ -60,6 +60,7 @@ sample({Name, Fields}) ->
         {Verbs, 2} when Verbs =:= verbs; Verbs =:= system -> {Name, creating_an_event, emfile};
         {Text, 1} when Text =:= no_route; Text =:= panicked; Text =:= field -> {Name, <<"a text">>};
         {device_event, 2} -> {Name, <<"rxe0">>, <<"fatal">>};
+        {option_unknown, 1} -> {Name, ack_timeout_ms};
         {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
         {answer_event, 2} -> {Name, <<"event">>, -7};
         {target_outside, 3} -> {Name, {1, 2}, 3, 4};

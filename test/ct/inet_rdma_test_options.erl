@@ -8,7 +8,8 @@
 keys() ->
     [
         fabric, required, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
-        direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog
+        direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
+        ack_timeout_ms, type_of_service
     ].
 
 %% The smallest value that is accepted.
@@ -26,7 +27,9 @@ smallest(call_bytes) -> 4096;
 smallest(sends_max) -> 1;
 smallest(receives_max) -> 1;
 smallest(connect_timeout_ms) -> 1;
-smallest(backlog) -> 1.
+smallest(backlog) -> 1;
+smallest(ack_timeout_ms) -> 0;
+smallest(type_of_service) -> 0.
 
 %% Values that a pair of nodes works with: the one node has the first, the other the last.
 -spec good(atom()) -> [term(), ...].
@@ -50,7 +53,9 @@ good(call_bytes) -> [4096, 1 bsl 20];
 good(sends_max) -> [1, 4096];
 good(receives_max) -> [1, 4096];
 good(connect_timeout_ms) -> [1000, 60000];
-good(backlog) -> [1, 4096].
+good(backlog) -> [1, 4096];
+good(ack_timeout_ms) -> [0, 60000];
+good(type_of_service) -> [0, 255].
 
 %% Values that are refused, as text of the command line.
 -spec bad(atom()) -> [string(), ...].

@@ -1,7 +1,7 @@
 //! What a side brings into a connection: how many buffers, how large.
 
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_engine::fabric::Parameters;
+use inet_rdma_engine::fabric::{Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 
 use crate::arguments::Common;
@@ -73,6 +73,7 @@ impl Shape {
             landing_bytes: self.landing_bytes() * u32::from(self.buffers),
             connection_id: std::process::id().into(),
             token: 0,
+            network: Network::SYSTEM,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{ListenOptions, Parameters, QueuePair};
+use inet_rdma_engine::fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_stream::{Limits, Mode};
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
@@ -144,6 +144,7 @@ fn parameters() -> Parameters {
         landing_bytes: 16 * 8192,
         connection_id: 1,
         token: 0,
+        network: Network::SYSTEM,
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group};
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Limits};
 use support::*;
@@ -38,6 +38,7 @@ fn usual() -> Parameters {
         landing_bytes: 256 * 69_632,
         connection_id: 1,
         token: 0,
+        network: Network::SYSTEM,
     }
 }
 

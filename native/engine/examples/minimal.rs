@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Fabric, ListenOptions, Parameters, QueuePair};
+use inet_rdma_engine::fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};
@@ -22,6 +22,7 @@ const PARAMETERS: Parameters = Parameters {
     landing_bytes: 0,
     connection_id: 1,
     token: 0,
+    network: Network::SYSTEM,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -34,7 +34,7 @@ use crate::landing::LandingPool;
 /// argument twice: bytes that change in between make it write past what it has allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// From a trusted peer ([`QueuePair::peer_is_trusted`]).
+    /// From a trusted peer ([`crate::fabric::Capabilities::zero_copy_safe`]).
     Auto,
     /// From any peer.
     Always,
@@ -43,9 +43,9 @@ pub enum ZeroCopy {
 }
 
 impl ZeroCopy {
-    fn holds(self, peer_is_trusted: bool) -> bool {
+    fn holds(self, is_safe: bool) -> bool {
         match self {
-            ZeroCopy::Auto => peer_is_trusted,
+            ZeroCopy::Auto => is_safe,
             ZeroCopy::Always => true,
             ZeroCopy::Never => false,
         }
@@ -130,11 +130,11 @@ impl<B: Buffer> Connection<B> {
             adverts_max: usize::from(remote.adverts.min(landing.count())),
             landing_bytes: landing.buffer_bytes() * usize::from(landing.count()),
             ring_bytes: limits.ring_bytes as usize,
-            window_bytes: qp.landing_window_bytes(),
+            window_bytes: qp.capabilities().landing_window_bytes,
         });
         let core = Core::new(stream, policy, &landing, &settings);
         Ok(Self {
-            hands_over: settings.zero_copy.holds(qp.peer_is_trusted()),
+            hands_over: settings.zero_copy.holds(qp.capabilities().zero_copy_safe),
             landing,
             settings,
             ring_bytes: limits.ring_bytes,

@@ -23,6 +23,26 @@ pub struct Parameters {
     /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
     /// [`Parameters::check_token`].
     pub token: u64,
+    /// How a device treats the packets of this side.
+    pub network: Network,
+}
+
+/// How a device treats the packets of one side. Shared memory has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// How long the device waits for an acknowledgement before it sends again, rounded up to the next 4.096 µs times a power
+    /// of two; None: as the connection manager has it.
+    pub ack_timeout: Option<Duration>,
+    /// The type of service of what is sent, as in ip(7); None: as the connection manager has it.
+    pub type_of_service: Option<u8>,
+}
+
+impl Network {
+    /// All as the connection manager has it.
+    pub const SYSTEM: Network = Network {
+        ack_timeout: None,
+        type_of_service: None,
+    };
 }
 
 impl Parameters {
@@ -68,6 +88,8 @@ pub trait QueuePair: Send + Sync {
     fn memory(&self) -> &Arc<dyn Memory>;
     /// What the peer said of itself.
     fn remote_hello(&self) -> &Hello;
+    /// What this queue pair is good at; the same for its whole life.
+    fn capabilities(&self) -> Capabilities;
     /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
     /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
     ///
@@ -75,11 +97,6 @@ pub trait QueuePair: Send + Sync {
     /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed, for
     /// nobody: liveness is [`Self::check_alive`]'s to say. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
-    /// Whether a post costs so much, a system call or the device's attention, that it pays to keep packets that come one right
-    /// after the other for one transfer.
-    fn post_is_costly(&self) -> bool {
-        false
-    }
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
     /// for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
@@ -114,15 +131,6 @@ pub trait QueuePair: Send + Sync {
     fn check_alive(&self) -> Result<(), FabricError>;
     /// Ends the connection; the peer sees it at once. Idempotent.
     fn disconnect(&self);
-    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
-    /// they are written and read again while they are in the processor's cache.
-    fn landing_window_bytes(&self) -> usize {
-        usize::MAX
-    }
-    /// Whether the peer could change this process's memory in other ways, too: it runs as the same user on the same host.
-    fn peer_is_trusted(&self) -> bool {
-        false
-    }
     /// Wake-ups sent to the peer, that is: events that cost a system call.
     fn wakeups_sent(&self) -> u64;
     /// Name of the fabric: "shm", "verbs".
@@ -137,6 +145,40 @@ pub trait QueuePair: Send + Sync {
     fn counts(&self) -> Counts {
         Counts::default()
     }
+}
+
+/// What a queue pair is good at, for those who tune what they do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What carries the bytes.
+    pub transport: Transport,
+    /// The notice of a transfer travels with it, as its immediate. False: as a message of its own behind it.
+    pub immediate: bool,
+    /// Transfers of up to this many bytes take no staging memory.
+    pub inline_max: usize,
+    /// A post costs a system call, or the device's attention: it pays to collect packets that follow each other closely for
+    /// one transfer.
+    pub post_is_costly: bool,
+    /// What landed may be given to the user where it lies. False: the peer could change it afterwards, and this is the only
+    /// way in which it could change memory of this process.
+    pub zero_copy_safe: bool,
+    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
+    /// they are written and read again while they are in the processor's cache.
+    pub landing_window_bytes: usize,
+    /// How long the device waits for an acknowledgement before it sends again. None: nothing is sent again, or the transport
+    /// measures that itself.
+    pub ack_timeout: Option<Duration>,
+}
+
+/// What carries the bytes of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// The processor copies them within the host.
+    SharedMemory,
+    /// InfiniBand or RoCE.
+    InfiniBand,
+    /// iWARP.
+    Iwarp,
 }
 
 /// What a fabric did: what costs a system call or a doorbell of the device.
@@ -319,6 +361,14 @@ pub enum FabricError {
         receives: u32,
         /// Completions that a queue of it holds.
         completions: u32,
+    },
+    /// The kernel's connection manager does not know an option.
+    #[error(
+        "the kernel's RDMA connection manager does not know the option {option}: leave it at 0, or use a later kernel"
+    )]
+    OptionUnknown {
+        /// Name of the option.
+        option: &'static str,
     },
     /// The peer said no.
     #[error("the peer refused the connection: {0}")]

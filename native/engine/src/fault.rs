@@ -29,7 +29,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::fabric::{Completion, Counts, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair};
+use crate::fabric::{
+    Capabilities, Completion, Counts, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair,
+};
 use inbound::{Inbound, Next};
 
 pub use inbound::{Delay, FaultPlan};
@@ -238,13 +240,20 @@ impl QueuePair for FaultQueuePair {
         self.inner.remote_hello()
     }
 
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        if self.plan.distance.is_zero() {
+            return inner;
+        }
+        Capabilities {
+            landing_window_bytes: usize::MAX,
+            ..inner
+        }
+    }
+
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.count_post()?;
         self.inner.post_write(source, target, notice)
-    }
-
-    fn post_is_costly(&self) -> bool {
-        self.inner.post_is_costly()
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
@@ -315,18 +324,6 @@ impl QueuePair for FaultQueuePair {
 
     fn disconnect(&self) {
         self.inner.disconnect();
-    }
-
-    fn landing_window_bytes(&self) -> usize {
-        if self.plan.distance.is_zero() {
-            self.inner.landing_window_bytes()
-        } else {
-            usize::MAX
-        }
-    }
-
-    fn peer_is_trusted(&self) -> bool {
-        self.inner.peer_is_trusted()
     }
 
     fn wakeups_sent(&self) -> u64 {

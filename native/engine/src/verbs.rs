@@ -15,6 +15,7 @@ mod fate;
 mod life;
 mod listener;
 mod memory;
+mod network;
 mod parts;
 mod queue_pair;
 mod reaper;

@@ -49,6 +49,7 @@ macro_rules! contract {
             );
             contract!(@tests $fabric; life:
                 the_accepting_side_may_be_the_first_to_send,
+                each_side_has_the_ack_timeout_that_it_asks_for,
                 a_disconnect_is_seen_by_the_peer,
                 disconnecting_twice_is_once,
                 dropping_a_queue_pair_disconnects,

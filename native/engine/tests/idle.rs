@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
-use inet_rdma_engine::fabric::{Completion, Parameters};
+use inet_rdma_engine::fabric::{Completion, Network, Parameters};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::Limits;
 use support::*;
@@ -36,6 +36,7 @@ fn an_idle_connection_touches_few_pages() {
         landing_bytes: 32 * 69_632,
         connection_id: 1,
         token: 0,
+        network: Network::SYSTEM,
     };
     assert_eq!(resident_kib(), 0);
     let (client, server) = pair_of(&ShmFabric, usual, usual);

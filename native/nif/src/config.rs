@@ -7,7 +7,7 @@ use std::time::Duration;
 use inet_rdma_engine::auto::{AutoFabric, Choice};
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{FabricError, Parameters};
+use inet_rdma_engine::fabric::{FabricError, Network, Parameters};
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
@@ -78,6 +78,8 @@ pub struct Config {
     pub sends_max: u16,
     pub receives_max: u16,
     pub connect_timeout_ms: u32,
+    pub ack_timeout_ms: u32,
+    pub type_of_service: u8,
 }
 
 impl Config {
@@ -88,6 +90,15 @@ impl Config {
             landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
             connection_id,
             token,
+            network: self.network(),
+        }
+    }
+
+    /// What is asked of the network; 0: nothing.
+    fn network(&self) -> Network {
+        Network {
+            ack_timeout: (self.ack_timeout_ms > 0).then(|| Duration::from_millis(self.ack_timeout_ms.into())),
+            type_of_service: (self.type_of_service > 0).then_some(self.type_of_service),
         }
     }
 

@@ -90,6 +90,7 @@ shapes! {
         FabricError::LockedMemory { bytes, limit } => locked_memory(bytes, limit_bytes(env, *limit)),
         FabricError::SharedMemory { bytes } => shared_memory(bytes),
         FabricError::DeviceLimit { device, receives, completions } => device_limit(device, receives, completions),
+        FabricError::OptionUnknown { option } => option_unknown(atom(env, option)),
         FabricError::Rejected(how) => rejected(rejection(env, how)),
         FabricError::DeviceRemoved => device_removed,
         FabricError::DeviceEvent { device, event } => device_event(device, event),

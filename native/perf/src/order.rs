@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::{AutoFabric, Choice};
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Fabric, Parameters};
+use inet_rdma_engine::fabric::{Fabric, Network, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
 use inet_rdma_stream::Limits;
@@ -180,6 +180,7 @@ impl Order {
             landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id().into(),
             token: 0,
+            network: Network::SYSTEM,
         }
     }
 

@@ -238,7 +238,9 @@ impl std::fmt::Debug for EventChannel {
 
 /// Level and names of options: rdma_cma.h.
 const OPTION_ID: i32 = 0;
+const OPTION_ID_TOS: i32 = 0;
 const OPTION_ID_AFONLY: i32 = 2;
+const OPTION_ID_ACK_TIMEOUT: i32 = 3;
 
 impl CmId {
     /// A new id for reliable connections, whose events go to `channel`.
@@ -284,16 +286,17 @@ impl CmId {
         }
     }
 
-    fn set_flag(&self, option: i32) -> Result<(), VerbsError> {
-        let mut on: i32 = 1;
-        // SAFETY: an id that lives; both options take an int.
+    /// ENOSYS: the kernel does not know the option.
+    fn set_option<T>(&self, option: i32, mut value: T) -> Result<(), VerbsError> {
+        // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses one whose size is not that
+        // of the option.
         let result = unsafe {
             rdma_set_option(
                 self.raw.as_ptr(),
                 OPTION_ID,
                 option,
-                (&raw mut on).cast(),
-                size_of::<i32>(),
+                (&raw mut value).cast(),
+                size_of::<T>(),
             )
         };
         check("setting an option of a connection id", result)
@@ -301,7 +304,18 @@ impl CmId {
 
     /// An IPv6 address stands for IPv6 only.
     pub fn one_family(&self) -> Result<(), VerbsError> {
-        self.set_flag(OPTION_ID_AFONLY)
+        self.set_option(OPTION_ID_AFONLY, 1i32)
+    }
+
+    /// The type of service of its packets. Before its address is resolved, or before it is accepted.
+    pub fn set_type_of_service(&self, type_of_service: u8) -> Result<(), VerbsError> {
+        self.set_option(OPTION_ID_TOS, type_of_service)
+    }
+
+    /// How long its queue pair waits for an acknowledgement: 4.096 µs times 2 to the power of `code`, which is 1 to 31.
+    /// Before it connects, or is accepted; it concerns what this side sends.
+    pub fn set_ack_timeout(&self, code: u8) -> Result<(), VerbsError> {
+        self.set_option(OPTION_ID_ACK_TIMEOUT, code)
     }
 
     /// Binds it to an address of this machine. See `rdma_bind_addr(3)`.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rdma_sys::{
     ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr,
-    ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, imm_data_invalidated_rkey_union_t,
-    rdma_create_qp, rdma_destroy_qp, rdma_t, wr_t,
+    ibv_qp_type, ibv_query_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
+    imm_data_invalidated_rkey_union_t, rdma_create_qp, rdma_destroy_qp, rdma_t, wr_t,
 };
 
 use crate::VerbsError;
@@ -175,6 +175,18 @@ impl QueuePair {
         // SAFETY: a queue pair that lives; the mask names the one field that is set.
         let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
         check_errno("setting the timer of a queue pair", result)
+    }
+
+    /// The code of the time after which a message that is not acknowledged is sent again; see
+    /// [`CmId::set_ack_timeout`]. Only on a connection that is up.
+    pub fn ack_timeout(&self) -> Result<u8, VerbsError> {
+        // SAFETY: all zeros are a value of these C structs of numbers and pointers.
+        let (mut attributes, mut initial): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
+        let mask = ibv_qp_attr_mask::IBV_QP_TIMEOUT.0;
+        // SAFETY: a queue pair that lives, and two structs to be filled.
+        let result = unsafe { ibv_query_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32, &raw mut initial) };
+        check_errno("asking for the timeout of a queue pair", result)?;
+        Ok(attributes.timeout)
     }
 
     /// Posts something to be sent. Err(ENOMEM): the queue is full. See `ibv_post_send(3)`.

@@ -11,7 +11,7 @@ use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
-use crate::fabric::{Completion, FabricError, Memory, Misbehaviour, Parameters, QueuePair};
+use crate::fabric::{Capabilities, Completion, FabricError, Memory, Misbehaviour, Parameters, QueuePair, Transport};
 use crate::primitive::{Mutex, lock};
 
 /// What this side brings: made before the peer's greeting is known or answered.
@@ -146,6 +146,19 @@ impl QueuePair for ShmQueuePair {
         &self.peer.hello
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            transport: Transport::SharedMemory,
+            immediate: true,
+            inline_max: INLINE_BYTES,
+            post_is_costly: false,
+            // The peer runs as the same user on the same host: it could change memory of this process in other ways, too.
+            zero_copy_safe: true,
+            landing_window_bytes: LANDING_WINDOW_BYTES,
+            ack_timeout: None,
+        }
+    }
+
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.check_open()?;
         let bytes = notice.bytes as usize;
@@ -223,14 +236,6 @@ impl QueuePair for ShmQueuePair {
             // Fails only when the peer was faster.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
-    }
-
-    fn landing_window_bytes(&self) -> usize {
-        LANDING_WINDOW_BYTES
-    }
-
-    fn peer_is_trusted(&self) -> bool {
-        true
     }
 
     fn wakeups_sent(&self) -> u64 {

@@ -9,7 +9,7 @@ use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
-use super::refusal;
+use super::{network, refusal};
 use crate::fabric::{FabricError, Parameters};
 use crate::waiting;
 
@@ -27,6 +27,7 @@ pub(super) fn connect(
         deadline: Instant::now() + timeout.min(Duration::from_secs(1 << 30)),
     };
     let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;
+    network::set(&id, &parameters.network)?;
     let address = |failed| refusal::address(to, failed);
     id.resolve_address(to, attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::AddressResolved)?;

@@ -10,6 +10,7 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
+use super::network;
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
@@ -209,6 +210,10 @@ impl VerbsListener {
                 return Err(refusal::no_connection_manager(failed));
             }
         };
+        if let Err(error) = network::set(&id, &self.options.parameters.network) {
+            refuse(&id);
+            return Err(error);
+        }
         // An id that is dropped without an answer is rejected by the kernel.
         let parts = Parts::make(id, events, &self.options.parameters, Role::Accepting)?;
         let hello = parts.hello.emit();

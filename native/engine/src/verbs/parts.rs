@@ -16,9 +16,9 @@ use super::fate::End;
 use super::life::Life;
 use super::memory::{self, ExposedMemory};
 use super::receiving::{Fault, Inlet, Receiving};
-use super::refusal;
 use super::sending::{Outlet, Sending};
-use crate::fabric::{FabricError, Memory, Parameters};
+use super::{network, refusal};
+use crate::fabric::{self, Capabilities, FabricError, Memory, Parameters};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
@@ -146,6 +146,25 @@ impl Parts {
 
     pub(super) fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// Of a connection that is up. Asks the device.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let (transport, ack_timeout) = match self.transport {
+            Transport::InfiniBand => (fabric::Transport::InfiniBand, network::ack_timeout(&self.qp)),
+            // TCP has its own timers.
+            Transport::Iwarp => (fabric::Transport::Iwarp, None),
+        };
+        Capabilities {
+            transport,
+            immediate: self.transport == Transport::InfiniBand,
+            inline_max: self.qp.inline_bytes(),
+            post_is_costly: true,
+            zero_copy_safe: false,
+            // Not measured over a device: as much as there is.
+            landing_window_bytes: usize::MAX,
+            ack_timeout,
+        }
     }
 
     /// Bytes and pieces that can go along with a work request.

@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 
 use super::parts::Parts;
 use super::{reaper, sending};
-use crate::fabric::{Completion, Counts, FabricError, Memory, Misbehaviour, QueuePair};
+use crate::fabric::{Capabilities, Completion, Counts, FabricError, Memory, Misbehaviour, QueuePair};
 
 /// See the module's description. Its parts go when all that was posted is sent.
 pub(super) struct VerbsQueuePair {
     parts: Arc<Parts>,
     peer: Hello,
+    capabilities: Capabilities,
     /// One transfer is copied at a time; controls pass meanwhile.
     copying: Mutex<()>,
 }
@@ -24,6 +25,7 @@ impl VerbsQueuePair {
     /// Of a connection that is up: see [`Parts::established`].
     pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
         VerbsQueuePair {
+            capabilities: parts.capabilities(),
             parts: Arc::new(parts),
             peer,
             copying: Mutex::new(()),
@@ -46,6 +48,10 @@ impl QueuePair for VerbsQueuePair {
 
     fn remote_hello(&self) -> &Hello {
         &self.peer
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
@@ -72,10 +78,6 @@ impl QueuePair for VerbsQueuePair {
         parts.with_sending(|sending, outlet| {
             sending.post_write(outlet, Source::Region(&pieces[..count]), target, notice)
         })
-    }
-
-    fn post_is_costly(&self) -> bool {
-        true
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {

@@ -109,6 +109,14 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
     }
 }
 
+/// Setting an option of the user's failed.
+pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
+    match failed.errno() {
+        libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOPROTOOPT => FabricError::OptionUnknown { option },
+        _ => system(failed),
+    }
+}
+
 /// What an event that ends the making of a connection means.
 pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
     match event.kind {
@@ -153,4 +161,22 @@ pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
         .check()
         .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
     Ok(hello)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_the_kernel_does_not_know_is_named() {
+        let failed = VerbsError {
+            doing: "setting an option of a connection id",
+            error: std::io::Error::from_raw_os_error(libc::ENOSYS),
+        };
+        let refused = option("ack_timeout_ms", failed);
+        assert!(
+            refused.to_string().contains("does not know the option ack_timeout_ms"),
+            "{refused}"
+        );
+    }
 }

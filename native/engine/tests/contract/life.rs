@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, ListenOptions};
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, ListenOptions, Transport};
 
 use super::support::*;
 
@@ -42,6 +42,28 @@ pub fn the_accepting_side_may_be_the_first_to_send(fabric: &dyn Fabric) {
             client.post_control(&numbered(round)).expect("room");
             assert_eq!(poll_one(&*server), Completion::Control(numbered(round)));
         });
+    }
+}
+
+/// As far as there is an acknowledgement timeout: shared memory and iWARP have none.
+pub fn each_side_has_the_ack_timeout_that_it_asks_for(fabric: &dyn Fabric) {
+    let asking = |milliseconds: Option<u64>| {
+        let mut ours = parameters();
+        ours.network.ack_timeout = milliseconds.map(Duration::from_millis);
+        ours.network.type_of_service = Some(0x20);
+        ours
+    };
+    let (client, server) = pair_of(fabric, asking(Some(100)), asking(Some(5_000)));
+    client.post_control(&numbered(1)).expect("room");
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(1)));
+    let timeouts = [&client, &server].map(|end| end.capabilities().ack_timeout);
+    if client.capabilities().transport == Transport::InfiniBand {
+        let unit = Duration::from_nanos(4_096);
+        assert_eq!(timeouts, [Some(unit * (1 << 15)), Some(unit * (1 << 21))]);
+        let (client, _server) = pair_of(fabric, asking(None), asking(None));
+        assert_ne!(client.capabilities().ack_timeout, timeouts[0]);
+    } else {
+        assert_eq!(timeouts, [None, None]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::fabric::{
-    Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair,
+    Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -60,6 +60,7 @@ pub fn parameters() -> Parameters {
         landing_bytes: 10_000,
         connection_id: 7,
         token: 0,
+        network: Network::SYSTEM,
     }
 }
 

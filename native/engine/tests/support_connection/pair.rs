@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
@@ -64,6 +64,7 @@ impl Side {
             landing_bytes: self.landing_bytes * u32::from(self.landing_buffers),
             connection_id: 1,
             token: 0,
+            network: Network::SYSTEM,
         }
     }
 
