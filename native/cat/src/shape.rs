@@ -71,7 +71,7 @@ impl Shape {
         Parameters {
             limits: self.limits(),
             landing_bytes: self.landing_bytes() * u32::from(self.buffers),
-            connection_id: std::process::id().into(),
+            connection_id: std::process::id(),
             token: 0,
             network: Network::SYSTEM,
         }

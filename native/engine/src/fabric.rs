@@ -19,7 +19,7 @@ pub struct Parameters {
     /// Size of the area for landing buffers, behind the ring in the same region.
     pub landing_bytes: u32,
     /// Names this connection on this side (for logs).
-    pub connection_id: u64,
+    pub connection_id: u32,
     /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
     /// [`Parameters::check_token`].
     pub token: u64,

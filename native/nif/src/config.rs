@@ -83,12 +83,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this side brings into a connection; a token of 0 is none.
+    /// What this side brings into a connection; a token of 0 is none. The peer is told the low half of the id.
     pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
             limits: self.limits(),
             landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
-            connection_id,
+            connection_id: connection_id as u32,
             token,
             network: self.network(),
         }

@@ -61,7 +61,7 @@ impl<B: Buffer> From<&Registered<B>> for StatisticsMap {
             state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
             fabric: qp.fabric().to_owned(),
             why: registered.why().to_owned(),
-            peer: qp.remote_hello().connection_id,
+            peer: qp.remote_hello().connection_id.into(),
             bytes_sent: stream.direct_bytes_sent + stream.indirect_bytes_sent,
             bytes_received: stream.direct_bytes_received + stream.indirect_bytes_received,
             packets_sent: all.packets_sent,

@@ -55,7 +55,7 @@ fn posix(env: Env<'_>, errno: Errno) -> Term<'_> {
     atom(env, errno_name(errno.0))
 }
 
-fn place(target: &RemoteAddress) -> (u32, u64) {
+fn place(target: &RemoteAddress) -> (u64, u64) {
     (target.key, target.address)
 }
 

@@ -178,7 +178,7 @@ impl Order {
         Parameters {
             limits: self.limits(),
             landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
-            connection_id: std::process::id().into(),
+            connection_id: std::process::id(),
             token: 0,
             network: Network::SYSTEM,
         }

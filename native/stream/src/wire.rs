@@ -18,8 +18,8 @@ type Field = Range<usize>;
 /// An address in memory that the peer exposed: offset in (or virtual address of) the region that `key` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteAddress {
-    /// Names the memory region.
-    pub key: u32,
+    /// Names the memory region. A device of verbs has keys of 32 bits.
+    pub key: u64,
     /// Where in it.
     pub address: u64,
 }

@@ -39,7 +39,7 @@ def connect(port):
 
 def hello(magic=MAGIC, version=3, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
     landing = min(pages(ring), 0xFFFFFFFF), 0
-    return struct.pack("<8sHHIIHHQQII", magic, version, slots, ring, key, adverts, pad, address, 7, *landing) + tail
+    return struct.pack("<8sHHIQQIHHII", magic, version, slots, ring, key, address, 7, adverts, pad, *landing) + tail
 
 
 def pages(size):
@@ -129,8 +129,8 @@ class Peer:
     def notice(self, count, direct=False):
         self.entry(KIND_NOTICE, count | (DIRECT if direct else 0))
 
-    def control(self, kind, flags=0, credit=0, key=0, address=0, seq=0, phase=0, count=0, pad=0):
-        body = struct.pack("<BBHIQQQII", kind, flags, credit, key, address, seq, phase, count, pad)
+    def control(self, kind, flags=0, credit=0, key=0, address=0, seq=0, phase=0, count=0):
+        body = struct.pack("<BBHIQQQQ", kind, flags, credit, count, address, seq, phase, key)
         self.entry(KIND_CONTROL, body=body)
 
     def advertise(self, key, address):

@@ -6,7 +6,7 @@ use super::queue::{Entry, QueueHeader};
 use crate::fabric::{FabricError, Misbehaviour, Parameters};
 
 /// Names the one memory region of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
-pub(super) const REGION_KEY: u32 = 1;
+pub(super) const REGION_KEY: u64 = 1;
 
 /// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);

@@ -59,7 +59,7 @@ impl Memory for ExposedMemory {
 
     fn remote_address(&self, offset: usize) -> RemoteAddress {
         RemoteAddress {
-            key: self.key,
+            key: self.key.into(),
             address: self.pages.base() as u64 + offset as u64,
         }
     }

@@ -156,6 +156,9 @@ fn rejected(to: SocketAddr, event: &Event) -> FabricError {
 /// The hello in private data, which the transport may have padded with zeros.
 pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
     let hello = Hello::parse(private_data.get(..HELLO_BYTES).unwrap_or(private_data))?;
+    if u32::try_from(hello.ring.key).is_err() {
+        return Err(WireError::Field("ring key").into());
+    }
     hello
         .limits()
         .check()
@@ -166,6 +169,26 @@ pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_no_device_has_is_refused() {
+        let hello = |key| Hello {
+            ring: inet_rdma_stream::RemoteAddress { key, address: 0 },
+            ring_bytes: 4_096,
+            receive_slots: 16,
+            adverts: 1,
+            connection_id: 1,
+            landing_offset: 4_096,
+            landing_bytes: 0,
+            token: 0,
+        };
+        assert!(parse_hello(&hello(u32::MAX.into()).emit()).is_ok());
+        let refused = parse_hello(&hello(1 << 32).emit());
+        assert!(
+            matches!(refused, Err(FabricError::Hello(WireError::Field("ring key")))),
+            "{refused:?}"
+        );
+    }
 
     #[test]
     fn an_option_that_the_kernel_does_not_know_is_named() {

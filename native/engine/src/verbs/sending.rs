@@ -96,7 +96,7 @@ impl Sending {
     ) -> Result<(), FabricError> {
         let word = notice.emit();
         let write = |immediate| Operation::Write {
-            key: target.key,
+            key: key_of(target),
             address: target.address,
             immediate,
         };
@@ -164,7 +164,7 @@ impl Sending {
         }
         // A write of no bytes: done when all before it is, and nothing to the peer.
         let write = Operation::Write {
-            key: target.key,
+            key: key_of(target),
             address: target.address,
             immediate: None,
         };
@@ -234,6 +234,11 @@ impl Sending {
         self.counts.sends_posted += 1;
         posted(outlet.qp.post_send(number, operation, source, signalled))
     }
+}
+
+/// The key as devices have it. It is the one of the peer's hello: [`refusal::parse_hello`] takes none that is longer.
+fn key_of(target: RemoteAddress) -> u32 {
+    target.key as u32
 }
 
 fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {

@@ -178,7 +178,7 @@ pub fn connections_outlive_their_listener(fabric: &dyn Fabric) {
 
 pub fn many_connect_at_once(fabric: &dyn Fabric) {
     // All of them poll: an emulated processor has too little time for 40.
-    let clients: u64 = if fabric.name() == "verbs" { 12 } else { 40 };
+    let clients: u32 = if fabric.name() == "verbs" { 12 } else { 40 };
     let mut ours = options(parameters());
     ours.backlog = 64;
     let mut listener = fabric.listen(&ours).expect("a free port");
@@ -188,6 +188,7 @@ pub fn many_connect_at_once(fabric: &dyn Fabric) {
             scope.spawn(move || {
                 let mut ours = parameters();
                 ours.connection_id = client;
+                let client = u64::from(client);
                 let queue_pair = fabric.connect(to, &ours, BOUND).expect("a connection");
                 queue_pair.post_control(&numbered(client)).expect("room");
                 assert_eq!(poll_one(&*queue_pair), Completion::Control(numbered(client + 1)));
@@ -197,13 +198,13 @@ pub fn many_connect_at_once(fabric: &dyn Fabric) {
         let mut seen = Vec::new();
         for _ in 0..clients {
             let end = accept(&mut *listener).expect("a connection");
-            let client = end.remote_hello().connection_id;
+            let client = u64::from(end.remote_hello().connection_id);
             assert_eq!(poll_one(&*end), Completion::Control(numbered(client)));
             end.post_control(&numbered(client + 1)).expect("room");
             seen.push(client);
             ends.push(end);
         }
         seen.sort_unstable();
-        assert_eq!(seen, (0..clients).collect::<Vec<_>>());
+        assert_eq!(seen, (0..u64::from(clients)).collect::<Vec<_>>());
     });
 }

@@ -10,11 +10,11 @@ pub fn each_side_learns_the_others_hello(fabric: &dyn Fabric) {
     ours.limits.ring_bytes = 12_345;
     ours.limits.receive_slots = 17;
     ours.limits.adverts = 9;
-    ours.connection_id = 0x1122_3344_5566_7788;
+    ours.connection_id = 0x1122_3344;
     let (client, server) = pair_of(fabric, ours, parameters());
     let seen = server.remote_hello();
     assert_eq!((seen.ring_bytes, seen.receive_slots, seen.adverts), (12_345, 17, 9));
-    assert_eq!(seen.connection_id, 0x1122_3344_5566_7788);
+    assert_eq!(seen.connection_id, 0x1122_3344);
     let seen = client.remote_hello();
     assert_eq!((seen.ring_bytes, seen.receive_slots, seen.adverts), (40_000, 24, 3));
     assert_eq!(seen.connection_id, 7);

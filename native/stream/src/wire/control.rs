@@ -15,15 +15,14 @@ mod field {
     pub const CREDITS: Field = 2..4;
     /// Everything that depends on the kind.
     pub const BODY: Field = 4..40;
-    pub const KEY: Field = 4..8;
+    pub const BYTES: Field = 4..8;
     pub const ADDRESS: Field = 8..16;
     /// The byte that an advertisement is for, the bytes freed, or the end of the stream.
     pub const SEQ: Field = 16..24;
     pub const BEFORE_SEQ: Field = 4..16;
     pub const AFTER_SEQ: Field = 24..40;
     pub const PHASE: Field = 24..32;
-    pub const BYTES: Field = 32..36;
-    pub const PAD: Field = 36..40;
+    pub const KEY: Field = 32..40;
 }
 
 /// First byte of a control message.
@@ -148,14 +147,13 @@ fn parse_advert(message: &[u8]) -> Result<Advert, WireError> {
     if message[field::FLAGS] & !FILL != 0 {
         return Err(WireError::Field("control flags"));
     }
-    check_zero(message, field::PAD, "control body")?;
     let bytes = read_u32(message, field::BYTES);
     if bytes == 0 || bytes > TRANSFER_BYTES_MAX {
         return Err(WireError::Field("advert bytes"));
     }
     Ok(Advert {
         target: RemoteAddress {
-            key: read_u32(message, field::KEY),
+            key: read_u64(message, field::KEY),
             address: read_u64(message, field::ADDRESS),
         },
         bytes,

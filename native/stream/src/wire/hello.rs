@@ -17,11 +17,11 @@ mod field {
     pub const VERSION: Field = 8..10;
     pub const RECEIVE_SLOTS: Field = 10..12;
     pub const RING_BYTES: Field = 12..16;
-    pub const RING_KEY: Field = 16..20;
-    pub const ADVERTS: Field = 20..22;
-    pub const PAD: Field = 22..24;
+    pub const RING_KEY: Field = 16..24;
     pub const RING_ADDRESS: Field = 24..32;
-    pub const CONNECTION_ID: Field = 32..40;
+    pub const CONNECTION_ID: Field = 32..36;
+    pub const ADVERTS: Field = 36..38;
+    pub const PAD: Field = 38..40;
     pub const LANDING_OFFSET: Field = 40..44;
     pub const LANDING_BYTES: Field = 44..48;
     pub const TOKEN: Field = 48..56;
@@ -41,7 +41,7 @@ pub struct Hello {
     /// How many advertisements this side is ready to hold.
     pub adverts: u16,
     /// Names this connection on this side (for logs).
-    pub connection_id: u64,
+    pub connection_id: u32,
     /// Where the landing area starts, counted from the ring's start.
     pub landing_offset: u32,
     /// Size of the landing area in bytes.
@@ -78,13 +78,13 @@ impl Hello {
         check_zero(message, field::PAD, "hello pad")?;
         Ok(Hello {
             ring: RemoteAddress {
-                key: read_u32(message, field::RING_KEY),
+                key: read_u64(message, field::RING_KEY),
                 address: read_u64(message, field::RING_ADDRESS),
             },
             ring_bytes: read_u32(message, field::RING_BYTES),
             receive_slots: read_u16(message, field::RECEIVE_SLOTS),
             adverts: read_u16(message, field::ADVERTS),
-            connection_id: read_u64(message, field::CONNECTION_ID),
+            connection_id: read_u32(message, field::CONNECTION_ID),
             landing_offset: read_u32(message, field::LANDING_OFFSET),
             landing_bytes: read_u32(message, field::LANDING_BYTES),
             token: read_u64(message, field::TOKEN),

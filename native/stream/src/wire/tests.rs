@@ -8,7 +8,7 @@ use crate::seq::{Phase, Seq};
 fn hello() -> Hello {
     Hello {
         ring: RemoteAddress {
-            key: 0x0403_0201,
+            key: 0x2827_2625_2423_2221,
             address: 0x0807_0605_0403_0201,
         },
         ring_bytes: 262_144,
@@ -22,12 +22,12 @@ fn hello() -> Hello {
 }
 
 fn any_address() -> impl Strategy<Value = RemoteAddress> {
-    (any::<u32>(), any::<u64>()).prop_map(|(key, address)| RemoteAddress { key, address })
+    (any::<u64>(), any::<u64>()).prop_map(|(key, address)| RemoteAddress { key, address })
 }
 
 fn any_hello() -> impl Strategy<Value = Hello> {
     let sizes = (any::<u32>(), any::<u32>(), any::<u32>());
-    let names = (any::<u64>(), any::<u64>());
+    let names = (any::<u32>(), any::<u64>());
     (any_address(), sizes, any::<u16>(), any::<u16>(), names).prop_map(
         |(ring, (ring_bytes, landing_offset, landing_bytes), receive_slots, adverts, (connection_id, token))| Hello {
             ring,
@@ -115,10 +115,10 @@ fn the_hello_lies_as_documented() {
     expected[8] = 3;
     expected[11] = 1;
     expected[14] = 4;
-    expected[16..20].copy_from_slice(&[1, 2, 3, 4]);
-    expected[20] = 32;
+    expected[16..24].copy_from_slice(&[0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28]);
     expected[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
     expected[32] = 77;
+    expected[36] = 32;
     expected[42] = 4;
     expected[46] = 1;
     expected[48..56].copy_from_slice(&[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
@@ -128,14 +128,17 @@ fn the_hello_lies_as_documented() {
 #[test]
 fn an_advertisement_lies_as_documented() {
     let advert = Advert {
-        target: RemoteAddress { key: 5, address: 6 },
+        target: RemoteAddress {
+            key: 5 << 56,
+            address: 6,
+        },
         bytes: 7,
         fill: true,
         seq: Seq(8),
         phase: Phase(10),
     };
     let mut expected = [0; CONTROL_BYTES];
-    for (at, value) in [(0, 2), (1, 1), (2, 9), (4, 5), (8, 6), (16, 8), (24, 10), (32, 7)] {
+    for (at, value) in [(0, 2), (1, 1), (2, 9), (4, 7), (8, 6), (16, 8), (24, 10), (39, 5)] {
         expected[at] = value;
     }
     assert_eq!(
@@ -192,7 +195,7 @@ fn what_is_no_hello_is_refused_with_its_reason() {
         })
     );
     let mut padded = good;
-    padded[23] = 1;
+    padded[39] = 1;
     assert_eq!(Hello::parse(&padded), Err(WireError::Field("hello pad")));
 }
 
