@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use inet_rdma_engine::auto::{AutoFabric, Choice};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use inet_rdma_engine::auto::AutoFabric;
+use inet_rdma_engine::fabric::FabricName;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,8 +143,8 @@ impl Connecting {
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads
-    #[arg(long, value_enum, default_value_t = FabricOption::Auto)]
-    pub fabric: FabricOption,
+    #[arg(long, value_parser = fabric_parser(), default_value_t = FabricName::Auto)]
+    pub fabric: FabricName,
     /// KiB per buffer (4 to 65536)
     #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffer: u32,
@@ -165,23 +167,20 @@ impl Common {
 
     /// The fabrics that may be used.
     pub fn fabric(&self) -> AutoFabric {
-        AutoFabric(match self.fabric {
-            FabricOption::Auto => Choice::Auto,
-            FabricOption::Shm => Choice::Shm,
-            FabricOption::Verbs => Choice::Verbs,
-        })
+        AutoFabric(self.fabric)
     }
 }
 
-/// The option `--fabric`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FabricOption {
-    /// Whichever leads to the peer
-    Auto,
-    /// Shared memory only
-    Shm,
-    /// RDMA devices only
-    Verbs,
+/// The names of fabrics, with their help.
+fn fabric_parser() -> impl TypedValueParser<Value = FabricName> {
+    let possible = FabricName::ALL.map(|fabric| {
+        PossibleValue::new(fabric.name()).help(match fabric {
+            FabricName::Auto => "Whichever leads to the peer",
+            FabricName::Shm => "Shared memory only",
+            FabricName::Verbs => "RDMA devices only",
+        })
+    });
+    PossibleValuesParser::new(possible).try_map(|name| name.parse::<FabricName>())
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl Link {
 
     /// Name of the fabric, and why it is that.
     pub fn fabric(&self) -> (&'static str, &str) {
-        (self.connection.queue_pair().fabric(), &self.why)
+        (self.connection.queue_pair().fabric().name(), &self.why)
     }
 
     /// Of all bytes that went in either direction, the share that was written right where it was read.

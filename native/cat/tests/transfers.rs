@@ -65,10 +65,10 @@ fn the_summary_says_what_was_done() {
     let errors = arrives(&random(3, 100_000), &["--quiet", "--json"]);
     let summary: serde_json::Value = serde_json::from_str(errors.trim()).expect("one line of JSON");
     assert_eq!(summary["bytes"], 100_000);
-    assert_eq!(summary["fabric"], fabric().name());
+    assert_eq!(summary["fabric"], fabric().name().name());
     assert_eq!(summary["verified"], true);
     assert_eq!(summary["percent_direct"], 100.0);
-    let why = match fabric().name() {
+    let why = match fabric().name().name() {
         "shm" => "same host",
         _ => "RDMA device",
     };

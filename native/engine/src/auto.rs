@@ -7,24 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
+use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use crate::shm::ShmFabric;
 use crate::verbs::VerbsFabric;
 
-/// The fabrics that may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// Whichever leads to the peer.
-    Auto,
-    /// Shared memory only.
-    Shm,
-    /// RDMA devices only.
-    Verbs,
-}
-
-/// See the module's description.
+/// Uses the fabric of this name; with [`FabricName::Auto`] see the module's description.
 #[derive(Debug, Clone, Copy)]
-pub struct AutoFabric(pub Choice);
+pub struct AutoFabric(pub FabricName);
 
 /// Why a queue pair that two nodes settled on is over its fabric.
 pub(crate) const SETTLED: &str = "both nodes settled on it";
@@ -47,21 +36,21 @@ impl AutoFabric {
         };
         let settled = (parameters.token != 0).then_some(SETTLED);
         match self.0 {
-            Choice::Shm if !is_local(to.ip()) => {
+            FabricName::Shm if !is_local(to.ip()) => {
                 return Err(FabricError::NoRoute(format!(
                     "{} is another host, to which shared memory does not lead; the option fabric is shm",
                     to.ip()
                 )));
             }
-            Choice::Shm => {
+            FabricName::Shm => {
                 let qp = ShmFabric.connect(to, parameters, timeout)?;
                 return Ok(chosen(qp, settled.unwrap_or("the option fabric is shm")));
             }
-            Choice::Verbs => {
+            FabricName::Verbs => {
                 let qp = VerbsFabric.connect(to, parameters, timeout)?;
                 return Ok(chosen(qp, settled.unwrap_or("the option fabric is verbs")));
             }
-            Choice::Auto => {}
+            FabricName::Auto => {}
         }
         if !is_local(to.ip()) {
             return match VerbsFabric.connect(to, parameters, timeout) {
@@ -110,19 +99,15 @@ fn interface_addresses() -> impl Iterator<Item = IpAddr> {
 }
 
 impl Fabric for AutoFabric {
-    fn name(&self) -> &'static str {
-        match self.0 {
-            Choice::Auto => "auto",
-            Choice::Shm => ShmFabric.name(),
-            Choice::Verbs => VerbsFabric.name(),
-        }
+    fn name(&self) -> FabricName {
+        self.0
     }
 
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
         match self.0 {
-            Choice::Shm => ShmFabric.listen(options),
-            Choice::Verbs => VerbsFabric.listen(options),
-            Choice::Auto => match VerbsFabric.check() {
+            FabricName::Shm => ShmFabric.listen(options),
+            FabricName::Verbs => VerbsFabric.listen(options),
+            FabricName::Auto => match VerbsFabric.check() {
                 Ok(()) => listen_on_both(options),
                 Err(error) => Ok(Box::new(AutoListener::alone(ShmFabric.listen(options)?, error))),
             },

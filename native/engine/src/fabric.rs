@@ -8,8 +8,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use crate::misbehaviour::Misbehaviour;
+mod error;
+mod name;
+
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
+
+pub use crate::misbehaviour::Misbehaviour;
+pub use error::{Errno, FabricError, Lack, Rejection};
+pub use name::{FabricName, UnknownFabric};
 
 /// What one side brings into a connection.
 #[derive(Debug, Clone, Copy)]
@@ -133,8 +139,8 @@ pub trait QueuePair: Send + Sync {
     fn disconnect(&self);
     /// Wake-ups sent to the peer, that is: events that cost a system call.
     fn wakeups_sent(&self) -> u64;
-    /// Name of the fabric: "shm", "verbs".
-    fn fabric(&self) -> &'static str;
+    /// The fabric that made it.
+    fn fabric(&self) -> FabricName;
     /// The way to the peer, in words.
     fn route(&self) -> String;
     /// Both ends' addresses, this side's first; None: the fabric has none.
@@ -216,8 +222,8 @@ pub trait Listener: Send {
 
 /// A kind of network.
 pub trait Fabric: Send + Sync {
-    /// Name of the fabric.
-    fn name(&self) -> &'static str;
+    /// Which one it is.
+    fn name(&self) -> FabricName;
     /// Listens on the first free port of `ports` (0..=0: any free one).
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError>;
     /// Connects; blocks up to `timeout`.
@@ -242,230 +248,4 @@ pub struct ListenOptions {
     pub hello_timeout: Duration,
     /// What this side brings into each connection.
     pub parameters: Parameters,
-}
-
-/// The system's number of an error, as in errno(3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-impl std::fmt::Display for Errno {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Errno(errno.raw_os_error())
-    }
-}
-
-impl From<std::io::Error> for Errno {
-    /// An error that std made itself has no number: EIO stands for it.
-    fn from(error: std::io::Error) -> Self {
-        Errno(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-}
-
-/// What can go wrong below the stream, sorted by who can mend it.
-///
-/// native/nif encodes each variant as a term, and `inet_rdma_error` has its text for Erlang; the texts here are those of the
-/// command line tools.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FabricError {
-    /// The peer closed the connection or its process ended.
-    #[error("the peer is gone")]
-    PeerGone,
-    /// The peer broke the rules of the protocol or of the fabric.
-    #[error("the peer misbehaved: {0}")]
-    PeerMisbehaved(Misbehaviour),
-    /// The peer is somebody who must not connect.
-    #[error("the peer runs as user {theirs}, this node as user {ours}: both must be the same user")]
-    WrongUser {
-        /// The peer's user id.
-        theirs: u32,
-        /// This process's effective user id.
-        ours: u32,
-    },
-    /// The peer said something else than a hello of this version.
-    #[error(transparent)]
-    Hello(#[from] inet_rdma_stream::WireError),
-    /// The peer's hello has another token than this side.
-    #[error("the peer does not know the token of this settlement")]
-    WrongToken,
-    /// Nobody listens there.
-    #[error("nobody listens on port {0}")]
-    Refused(u16),
-    /// All ports of the range are taken.
-    #[error("no free port in {first}..={last}")]
-    PortsTaken {
-        /// First of the range.
-        first: u16,
-        /// Last of the range.
-        last: u16,
-    },
-    /// It took too long.
-    #[error("timed out")]
-    TimedOut,
-    /// The peer that was awaited did not come in time, but others did.
-    #[error("timed out; {refused} other peers were refused, the last one because: {last}")]
-    OnlyStrangers {
-        /// How many.
-        refused: u32,
-        /// Why the last one was.
-        last: Box<FabricError>,
-    },
-    /// More posted than the queue holds.
-    #[error("the queue is full")]
-    QueueFull,
-    /// The options of this side that no stream can run within.
-    #[error(transparent)]
-    Limits(#[from] inet_rdma_stream::LimitsError),
-    /// The verbs fabric cannot work on this machine.
-    #[error("the verbs fabric cannot be used: {0}")]
-    Unavailable(Lack),
-    /// This fabric does not lead to the peer; in words.
-    #[error("{0}")]
-    NoRoute(String),
-    /// The system does not let so much memory be locked.
-    #[error(
-        "cannot register {bytes} bytes of memory: the limit on locked memory is {} (raise it with `ulimit -l unlimited`, \
-         LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",
-        limit.map_or("not set, so the machine's memory is".to_owned(), |limit| format!("{limit} bytes"))
-    )]
-    LockedMemory {
-        /// What was to be registered.
-        bytes: usize,
-        /// RLIMIT_MEMLOCK; None: not set.
-        limit: Option<u64>,
-    },
-    /// The system does not commit so much memory.
-    #[error(
-        "cannot reserve {bytes} bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise \
-         vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)"
-    )]
-    SharedMemory {
-        /// What was to be reserved.
-        bytes: u64,
-    },
-    /// The device holds less than the options ask for.
-    #[error(
-        "the RDMA device {device} holds {receives} receives and {completions} completions in a queue: set receive_slots to less \
-         than {}",
-        receives.min(completions)
-    )]
-    DeviceLimit {
-        /// Name of the device.
-        device: String,
-        /// Receives that a queue of it holds.
-        receives: u32,
-        /// Completions that a queue of it holds.
-        completions: u32,
-    },
-    /// The kernel's connection manager does not know an option.
-    #[error(
-        "the kernel's RDMA connection manager does not know the option {option}: leave it at 0, or use a later kernel"
-    )]
-    OptionUnknown {
-        /// Name of the option.
-        option: &'static str,
-    },
-    /// The peer said no.
-    #[error("the peer refused the connection: {0}")]
-    Rejected(Rejection),
-    /// The RDMA device was removed.
-    #[error("the RDMA device was removed")]
-    DeviceRemoved,
-    /// The RDMA device says that the queue pair has failed.
-    #[error("the RDMA device {device} says: {event}")]
-    DeviceEvent {
-        /// Name of the device.
-        device: String,
-        /// The asynchronous event, in words.
-        event: String,
-    },
-    /// A work request failed.
-    #[error("{}: {status} (vendor error {vendor:#x})", if *peer_is_silent {
-        "the peer does not answer any more"
-    } else {
-        "the queue pair failed"
-    })]
-    Completion {
-        /// The status of the completion, as the verbs manual names it, in small letters without `IBV_WC_`.
-        status: &'static str,
-        /// What the device's driver adds.
-        vendor: u32,
-        /// The retries are used up: the peer's host or the network is gone.
-        peer_is_silent: bool,
-    },
-    /// A process died in the middle of a send, so the rest of its packet cannot follow.
-    #[error("a process died in the middle of a send")]
-    HalfSent,
-    /// A defect: this thread panicked. Standard error says where.
-    #[error("{0} panicked; stderr says where")]
-    Panicked(&'static str),
-    /// A misuse: the queue pair of an attempt was taken twice.
-    #[error("the queue pair of this attempt was taken already")]
-    AttemptTaken,
-    /// A call of libibverbs or librdmacm failed.
-    #[error("{doing}: {error}")]
-    Verbs {
-        /// What was being done, in words.
-        doing: &'static str,
-        /// The error's number.
-        error: Errno,
-    },
-    /// The system refused something.
-    #[error("{doing}: {error}")]
-    System {
-        /// What was being done, in words.
-        doing: &'static str,
-        /// The error's number.
-        error: Errno,
-    },
-}
-
-/// What this machine, or this build, lacks for the verbs fabric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
-    /// The library was built without it.
-    #[error("this build has none; build again with the cargo feature `verbs`")]
-    LeftOut,
-    /// librdmacm or libibverbs.
-    #[error("librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)")]
-    Libraries,
-    /// The kernel's module, or the container's access to it.
-    #[error(
-        "there is no /dev/infiniband/rdma_cm; load the kernel's module with `modprobe rdma_ucm`, and give a container \
-         --device=/dev/infiniband"
-    )]
-    ConnectionManager,
-    /// The right to use the connection manager.
-    #[error(
-        "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)"
-    )]
-    Permission,
-    /// A device.
-    #[error("this machine has no RDMA device (`rdma link` shows them)")]
-    Device,
-    /// A free file descriptor.
-    #[error("{0}; raise the limit with `ulimit -n`")]
-    Descriptors(Errno),
-    /// The connection manager cannot be opened for another reason.
-    #[error("opening the connection manager: {0}")]
-    System(Errno),
-}
-
-/// How the peer refused a connection over verbs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
-    /// Its backlog is full.
-    #[error("its listener has no room; try again, or raise its backlog")]
-    Busy,
-    /// It did not accept the hello, or could not make its own side.
-    #[error("its log says why")]
-    Hello,
-    /// The connection manager's number of a reason.
-    #[error("reason {0} of the connection manager")]
-    Reason(i32),
 }

@@ -30,7 +30,8 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::fabric::{
-    Capabilities, Completion, Counts, Fabric, FabricError, ListenOptions, Listener, Memory, Parameters, QueuePair,
+    Capabilities, Completion, Counts, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Parameters,
+    QueuePair,
 };
 use inbound::{Inbound, Next};
 
@@ -79,7 +80,7 @@ impl<F: Fabric> FaultFabric<F> {
 }
 
 impl<F: Fabric> Fabric for FaultFabric<F> {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> FabricName {
         self.inner.name()
     }
 
@@ -330,7 +331,7 @@ impl QueuePair for FaultQueuePair {
         self.inner.wakeups_sent()
     }
 
-    fn fabric(&self) -> &'static str {
+    fn fabric(&self) -> FabricName {
         self.inner.fabric()
     }
 

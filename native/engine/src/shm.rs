@@ -20,17 +20,15 @@ pub(crate) mod shared_listener;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
-
-const NAME: &str = "shm";
+use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Queue pairs in shared memory, between processes of one host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ShmFabric;
 
 impl Fabric for ShmFabric {
-    fn name(&self) -> &'static str {
-        NAME
+    fn name(&self) -> FabricName {
+        FabricName::Shm
     }
 
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {

@@ -30,9 +30,7 @@ use std::time::Duration;
 
 use inet_rdma_verbs::cm::{CmId, EventChannel};
 
-use crate::fabric::{Fabric, FabricError, ListenOptions, Listener, Parameters, QueuePair};
-
-const NAME: &str = "verbs";
+use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Queue pairs of RDMA devices.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,8 +62,8 @@ impl VerbsFabric {
 }
 
 impl Fabric for VerbsFabric {
-    fn name(&self) -> &'static str {
-        NAME
+    fn name(&self) -> FabricName {
+        FabricName::Verbs
     }
 
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {

@@ -3,9 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::fabric::{Fabric, FabricError, Lack, ListenOptions, Listener, Parameters, QueuePair};
-
-const NAME: &str = "verbs";
+use crate::fabric::{Fabric, FabricError, FabricName, Lack, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Stands for queue pairs of RDMA devices, of which this build has none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,8 +22,8 @@ impl VerbsFabric {
 }
 
 impl Fabric for VerbsFabric {
-    fn name(&self) -> &'static str {
-        NAME
+    fn name(&self) -> FabricName {
+        FabricName::Verbs
     }
 
     fn listen(&self, _options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {

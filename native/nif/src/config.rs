@@ -4,16 +4,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use inet_rdma_engine::auto::{AutoFabric, Choice};
+use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{FabricError, Network, Parameters};
+use inet_rdma_engine::fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
-use rustler::{NifMap, NifUnitEnum};
+use rustler::{Decoder, Encoder, Env, NifMap, NifResult, NifUnitEnum, Term};
 
 use crate::posts::Bounds;
+use crate::terms::atom;
 
 /// The option `mode`.
 #[derive(NifUnitEnum, Clone, Copy)]
@@ -39,22 +40,29 @@ pub enum ZeroCopyOption {
     Never,
 }
 
-/// The option `fabric`.
-#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
-pub enum FabricOption {
-    Auto,
-    Shm,
-    Verbs,
-}
+/// The option `fabric`: the name of one, as an atom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FabricOption(pub FabricName);
 
 impl FabricOption {
     /// What it stands for.
     pub fn fabric(self) -> AutoFabric {
-        AutoFabric(match self {
-            FabricOption::Auto => Choice::Auto,
-            FabricOption::Shm => Choice::Shm,
-            FabricOption::Verbs => Choice::Verbs,
-        })
+        AutoFabric(self.0)
+    }
+}
+
+impl<'a> Decoder<'a> for FabricOption {
+    fn decode(term: Term<'a>) -> NifResult<Self> {
+        let name = term.atom_to_string()?;
+        // As a derived decoder of atoms says it.
+        let fabric = FabricName::from_name(&name).ok_or(rustler::Error::RaiseAtom("invalid_variant"))?;
+        Ok(FabricOption(fabric))
+    }
+}
+
+impl Encoder for FabricOption {
+    fn encode<'a>(&self, env: Env<'a>) -> Term<'a> {
+        atom(env, self.0.name())
     }
 }
 

@@ -185,7 +185,7 @@ fn addresses<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a
         None => atoms::none().encode(env),
     };
     let (local, peer) = qp.addresses().unzip();
-    (qp.fabric(), term(local), term(peer)).encode(env)
+    (qp.fabric().name(), term(local), term(peer)).encode(env)
 }
 
 /// `check_verbs() -> ok | {error, Reason}`: whether this machine has what the verbs fabric needs.

@@ -40,7 +40,14 @@ fn link<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, node: String, c
         Ok(registered) => {
             let fabric = registered.connection().queue_pair().fabric();
             let (id, why) = (registered.id(), registered.why().to_owned());
-            (atoms::ok(), ResourceArc::new(LinkResource(registered)), id, fabric, why).encode(env)
+            (
+                atoms::ok(),
+                ResourceArc::new(LinkResource(registered)),
+                id,
+                fabric.name(),
+                why,
+            )
+                .encode(env)
         }
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     }

@@ -59,7 +59,7 @@ impl<B: Buffer> From<&Registered<B>> for StatisticsMap {
             id: registered.id(),
             node: registered.node().to_owned(),
             state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
-            fabric: qp.fabric().to_owned(),
+            fabric: qp.fabric().to_string(),
             why: registered.why().to_owned(),
             peer: qp.remote_hello().connection_id.into(),
             bytes_sent: stream.direct_bytes_sent + stream.indirect_bytes_sent,

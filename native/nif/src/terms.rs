@@ -40,7 +40,7 @@ fn shape<'a>(env: Env<'a>, name: &str, fields: &[Term<'a>]) -> Term<'a> {
     }
 }
 
-fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
+pub fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
     let made = Atom::from_bytes(env, name.as_bytes());
     made.expect("names of errors are ASCII, and shorter than 256 bytes")
         .to_term(env)

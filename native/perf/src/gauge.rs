@@ -106,7 +106,7 @@ impl Gauge {
             controls: now.controls_sent - then.controls_sent,
             polls: later.statistics.polls - self.statistics.polls,
             wakeups_sent: later.statistics.wakeups_sent - self.statistics.wakeups_sent,
-            fabric: link.connection().queue_pair().fabric().to_owned(),
+            fabric: link.connection().queue_pair().fabric().to_string(),
         }
     }
 }

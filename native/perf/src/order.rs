@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use inet_rdma_engine::auto::{AutoFabric, Choice};
+use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Fabric, Network, Parameters};
+use inet_rdma_engine::fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
 use inet_rdma_stream::Limits;
@@ -82,9 +82,10 @@ pub struct Order {
     /// Added to each round trip, in microseconds: half of it on the way in at each side
     #[arg(long, default_value_t = 0)]
     pub distance_us: u64,
-    /// Which fabric
-    #[arg(long, value_enum, default_value_t = FabricChoice::Auto)]
-    pub fabric: FabricChoice,
+    /// Which fabric: auto, shm or verbs
+    #[arg(long, default_value_t = FabricName::Auto)]
+    #[serde(with = "fabric_name")]
+    pub fabric: FabricName,
 }
 
 /// What happens.
@@ -122,18 +123,6 @@ pub enum Polling {
     Adaptive,
     /// It sleeps, and the polling thread, too
     Event,
-}
-
-/// Which fabric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FabricChoice {
-    /// Whichever leads to the server
-    Auto,
-    /// Shared memory
-    Shm,
-    /// RDMA devices
-    Verbs,
 }
 
 impl Order {
@@ -216,11 +205,7 @@ impl Order {
 
     /// Over which fabric, how far away.
     pub fn fabric(&self) -> Box<dyn Fabric> {
-        let fabric = AutoFabric(match self.fabric {
-            FabricChoice::Auto => Choice::Auto,
-            FabricChoice::Shm => Choice::Shm,
-            FabricChoice::Verbs => Choice::Verbs,
-        });
+        let fabric = AutoFabric(self.fabric);
         if self.distance_us == 0 {
             return Box::new(fabric);
         }
@@ -229,5 +214,19 @@ impl Order {
             ..FaultPlan::default()
         };
         Box::new(FaultFabric::new(fabric, plan))
+    }
+}
+
+/// A fabric on the wire: its name.
+mod fabric_name {
+    use inet_rdma_engine::fabric::FabricName;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(fabric: &FabricName, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(fabric.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FabricName, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }

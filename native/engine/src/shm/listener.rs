@@ -14,7 +14,7 @@ use rustix::net::SocketFlags;
 use super::mapping::system;
 use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
 use super::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
-use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
+use crate::fabric::{FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Where free ports are looked for when the caller does not care: the range for that of the IANA.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -282,7 +282,7 @@ impl Listener for ShmListener {
     }
 
     fn over(&self) -> String {
-        super::NAME.to_owned()
+        FabricName::Shm.to_string()
     }
 }
 

@@ -11,7 +11,9 @@ use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
-use crate::fabric::{Capabilities, Completion, FabricError, Memory, Misbehaviour, Parameters, QueuePair, Transport};
+use crate::fabric::{
+    Capabilities, Completion, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Transport,
+};
 use crate::primitive::{Mutex, lock};
 
 /// What this side brings: made before the peer's greeting is known or answered.
@@ -242,8 +244,8 @@ impl QueuePair for ShmQueuePair {
         self.wakeups_sent.load(Ordering::Relaxed)
     }
 
-    fn fabric(&self) -> &'static str {
-        super::NAME
+    fn fabric(&self) -> FabricName {
+        FabricName::Shm
     }
 
     fn route(&self) -> String {

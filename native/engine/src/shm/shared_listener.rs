@@ -44,6 +44,8 @@ struct Expected {
     peers: HashMap<u64, Expectation>,
     /// When the thread looks at the deadlines next; None: not before it is told to.
     looks_at: Option<Instant>,
+    /// The thread has ended.
+    failed: Option<FabricError>,
 }
 
 struct Expectation {
@@ -60,6 +62,9 @@ struct Expectation {
 pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
     let shared = shared(parameters)?;
     let mut expected = shared.expected.lock();
+    if let Some(error) = &expected.failed {
+        return Err(error.clone());
+    }
     let before = expected.peers.insert(
         parameters.token,
         Expectation {
@@ -114,8 +119,8 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
         let error = failed.unwrap_or(FabricError::Panicked("the thread of the listener of links"));
         // The next expectation opens another listener.
         *SHARED.lock() = None;
-        let lost = std::mem::take(&mut *run.expected.lock());
-        for peer in lost.peers.into_values() {
+        let lost = run.expected.lock().fail(&error);
+        for peer in lost {
             peer.promise.keep(|_| Err(error.clone()));
         }
     })?;
@@ -165,6 +170,12 @@ fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
 }
 
 impl Expected {
+    /// No peer is answered any more; those that were expected.
+    fn fail(&mut self, error: &FabricError) -> Vec<Expectation> {
+        self.failed = Some(error.clone());
+        self.peers.drain().map(|(_, peer)| peer).collect()
+    }
+
     /// Takes out the peers that did not come in time; when to look again.
     fn late(&mut self, listener: Option<Instant>) -> (Vec<Expectation>, Option<Instant>) {
         let now = Instant::now();

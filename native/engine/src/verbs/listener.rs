@@ -15,7 +15,7 @@ use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
 use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
-use crate::fabric::{FabricError, ListenOptions, Listener, QueuePair};
+use crate::fabric::{FabricError, FabricName, ListenOptions, Listener, QueuePair};
 
 /// Ports to try where any free one will do: the second family may find the first one's port taken.
 const TRIES: u32 = 20;
@@ -331,7 +331,7 @@ impl Listener for VerbsListener {
     }
 
     fn over(&self) -> String {
-        super::NAME.to_owned()
+        FabricName::Verbs.to_string()
     }
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::parts::Parts;
 use super::{reaper, sending};
-use crate::fabric::{Capabilities, Completion, Counts, FabricError, Memory, Misbehaviour, QueuePair};
+use crate::fabric::{Capabilities, Completion, Counts, FabricError, FabricName, Memory, Misbehaviour, QueuePair};
 
 /// See the module's description. Its parts go when all that was posted is sent.
 pub(super) struct VerbsQueuePair {
@@ -153,8 +153,8 @@ impl QueuePair for VerbsQueuePair {
         0
     }
 
-    fn fabric(&self) -> &'static str {
-        super::NAME
+    fn fabric(&self) -> FabricName {
+        FabricName::Verbs
     }
 
     fn route(&self) -> String {

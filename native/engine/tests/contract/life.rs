@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, ListenOptions, Transport};
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, FabricName, ListenOptions, Transport};
 
 use super::support::*;
 
@@ -178,7 +178,7 @@ pub fn connections_outlive_their_listener(fabric: &dyn Fabric) {
 
 pub fn many_connect_at_once(fabric: &dyn Fabric) {
     // All of them poll: an emulated processor has too little time for 40.
-    let clients: u32 = if fabric.name() == "verbs" { 12 } else { 40 };
+    let clients: u32 = if fabric.name() == FabricName::Verbs { 12 } else { 40 };
     let mut ours = options(parameters());
     ours.backlog = 64;
     let mut listener = fabric.listen(&ours).expect("a free port");

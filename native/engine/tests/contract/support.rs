@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::fabric::{
-    Completion, Fabric, FabricError, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
+    Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -41,7 +41,7 @@ pub fn at(fabric: &dyn Fabric, port: u16) -> SocketAddr {
 }
 
 fn is_emulated(fabric: &dyn Fabric) -> bool {
-    fabric.name() == "verbs"
+    fabric.name() == FabricName::Verbs
 }
 
 /// How often to do something: less where a device is emulated in a machine that is emulated.

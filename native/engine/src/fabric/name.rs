@@ -1,0 +1,69 @@
+//! The fabrics there are, by name: the only place that knows them all.
+
+use std::str::FromStr;
+
+/// A fabric, or the choice among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FabricName {
+    /// Whichever leads to the peer.
+    Auto,
+    /// Shared memory of one host.
+    Shm,
+    /// RDMA devices.
+    Verbs,
+}
+
+/// No fabric has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no fabric {0}: {names} are possible", names = FabricName::ALL.map(FabricName::name).join(", "))]
+pub struct UnknownFabric(pub String);
+
+impl FabricName {
+    /// All of them.
+    pub const ALL: [FabricName; 3] = [FabricName::Auto, FabricName::Shm, FabricName::Verbs];
+
+    /// The name, as options, counters and logs have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FabricName::Auto => "auto",
+            FabricName::Shm => "shm",
+            FabricName::Verbs => "verbs",
+        }
+    }
+
+    /// The fabric of this name; None: there is none.
+    pub fn from_name(name: &str) -> Option<FabricName> {
+        FabricName::ALL.into_iter().find(|fabric| fabric.name() == name)
+    }
+}
+
+impl std::fmt::Display for FabricName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for FabricName {
+    type Err = UnknownFabric;
+
+    fn from_str(name: &str) -> Result<FabricName, UnknownFabric> {
+        FabricName::from_name(name).ok_or_else(|| UnknownFabric(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fabric_is_found_by_its_name() {
+        for fabric in FabricName::ALL {
+            assert_eq!(fabric.name().parse(), Ok(fabric));
+        }
+        let unknown = "sctp".parse::<FabricName>().expect_err("no fabric");
+        assert_eq!(
+            unknown.to_string(),
+            "there is no fabric sctp: auto, shm, verbs are possible"
+        );
+    }
+}
