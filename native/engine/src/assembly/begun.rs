@@ -1,0 +1,52 @@
+//! What a read has taken in and not handed over.
+
+use super::framing::HEADER_MAX_BYTES;
+use super::{AssemblyError, Buffer};
+
+/// What of the next packet has been taken in.
+pub(super) enum Begun<B> {
+    /// Nothing: the next byte begins a packet.
+    Nothing,
+    /// A part of the length before it.
+    Header(PartialHeader),
+    /// A part of it, or bytes of raw reads.
+    Packet(Partial<B>),
+}
+
+/// A header of which a part has arrived.
+#[derive(Default)]
+pub(super) struct PartialHeader {
+    pub bytes: [u8; HEADER_MAX_BYTES],
+    pub filled: usize,
+}
+
+/// A packet of which a part has arrived.
+pub(super) struct Partial<B> {
+    pub buffer: B,
+    /// Bytes at the start that raw reads of fewer bytes have taken away; what has some gets no more.
+    pub taken: usize,
+    pub filled: usize,
+    pub bytes: usize,
+}
+
+impl<B: Buffer> Partial<B> {
+    pub fn new(bytes: usize) -> Result<Self, AssemblyError> {
+        let buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
+        Ok(Self {
+            buffer,
+            taken: 0,
+            filled: 0,
+            bytes,
+        })
+    }
+
+    /// Bytes that are here and not handed over.
+    pub fn kept(&self) -> usize {
+        self.filled - self.taken
+    }
+
+    /// Where the next bytes go.
+    pub fn missing(&mut self) -> &mut [u8] {
+        &mut self.buffer.as_mut_slice()[self.filled..self.bytes]
+    }
+}

@@ -1,0 +1,72 @@
+//! How a stream is cut, and the length that goes before a packet.
+
+/// Size of the longest header.
+pub(super) const HEADER_MAX_BYTES: usize = 4;
+
+/// How the stream is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Not at all: what arrives together is handed over together.
+    Raw,
+    /// Each packet has a length of one byte before it.
+    Length1,
+    /// Each packet has a length of two bytes, big-endian, before it.
+    Length2,
+    /// Each packet has a length of four bytes, big-endian, before it.
+    Length4,
+}
+
+impl Framing {
+    /// Size of the length before each packet.
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Framing::Raw => 0,
+            Framing::Length1 => 1,
+            Framing::Length2 => 2,
+            Framing::Length4 => 4,
+        }
+    }
+
+    /// What goes before a packet of so many bytes; None: a length of this size cannot say so many.
+    pub fn header(self, packet_bytes: usize) -> Option<Header> {
+        if self == Framing::Raw {
+            return Some(Header::default());
+        }
+        let length = u32::try_from(packet_bytes).ok()?.to_be_bytes();
+        let start = length.len() - self.header_bytes();
+        let fits = length[..start].iter().all(|&byte| byte == 0);
+        fits.then_some(Header { length, start })
+    }
+}
+
+/// The length before a packet, as it goes on the wire; empty with [`Framing::Raw`].
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    length: [u8; HEADER_MAX_BYTES],
+    start: usize,
+}
+
+impl Default for Header {
+    /// None: empty.
+    fn default() -> Self {
+        Header {
+            length: [0; HEADER_MAX_BYTES],
+            start: HEADER_MAX_BYTES,
+        }
+    }
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.length[self.start..]
+    }
+}
+
+/// The length that a header announces.
+#[inline]
+pub(super) fn announced<const BYTES: usize>(header: [u8; BYTES]) -> usize {
+    let mut length = [0; HEADER_MAX_BYTES];
+    length[HEADER_MAX_BYTES - BYTES..].copy_from_slice(&header);
+    u32::from_be_bytes(length) as usize
+}

@@ -1,0 +1,155 @@
+//! Packets with their length before them. Each function is compiled once per size of the length: a read of a constant
+//! number of bytes is one instruction.
+
+use std::ops::Range;
+
+use super::begun::{Begun, Partial, PartialHeader};
+use super::framing::announced;
+use super::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
+
+/// Packets of a batch that room is made for beforehand, at most: the peer decides how small they are.
+const PACKETS_EXPECTED_MAX: usize = 64;
+
+impl<B: Buffer> Assembly<B> {
+    pub(super) fn push_packets<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        let had = out.len();
+        let at = self.finish_packet::<HEADER>(arrived, out)?;
+        let wanted = limit.packets - (out.len() - had);
+        let (end, packets) = self.complete_packets::<HEADER>(arrived, at, wanted, out)?;
+        if packets == wanted {
+            return Ok(end);
+        }
+        self.begin_packet::<HEADER>(arrived, end)?;
+        Ok(arrived.len())
+    }
+
+    /// The size of the packet whose header is at `at`, if packets may be that large.
+    #[inline]
+    pub(super) fn announced_at<const HEADER: usize>(
+        &self,
+        arrived: &Arrived,
+        at: usize,
+    ) -> Result<usize, AssemblyError> {
+        self.check(announced(arrived.read::<HEADER>(at)))
+    }
+
+    /// Completes the packet that an earlier push left unfinished; where the next one starts.
+    fn finish_packet<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        let Begun::Header(header) = &mut self.begun else {
+            return Ok(self.fill_packet(arrived, 0, out));
+        };
+        let part = (HEADER - header.filled).min(arrived.len());
+        arrived.copy_out(0, &mut header.bytes[header.filled..][..part]);
+        header.filled += part;
+        if header.filled < HEADER {
+            return Ok(part);
+        }
+        let header = std::array::from_fn(|at| header.bytes[at]);
+        self.start_packet::<HEADER>(header)?;
+        Ok(self.fill_packet(arrived, part, out))
+    }
+
+    /// Allocates for the packet whose header is complete.
+    fn start_packet<const HEADER: usize>(&mut self, header: [u8; HEADER]) -> Result<(), AssemblyError> {
+        let bytes = self.check(announced(header))?;
+        self.largest = self.largest.max(bytes);
+        self.begun = Begun::Packet(Partial::new(bytes)?);
+        Ok(())
+    }
+
+    /// Adds up to `wanted` packets that are complete from `from` on to `out`; where the last one ends, and how many.
+    fn complete_packets<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        from: usize,
+        wanted: usize,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<(usize, usize), AssemblyError> {
+        if !self.is_at_boundary() || wanted == 0 {
+            return Ok((from, 0));
+        }
+        let Some(first) = self.complete_packet::<HEADER>(arrived, from)? else {
+            return Ok((from, 0));
+        };
+        let mut at = first.end;
+        let mut next = if wanted > 1 {
+            self.complete_packet::<HEADER>(arrived, at)?
+        } else {
+            None
+        };
+        if next.is_none() {
+            out.push(Received::Whole(copy(arrived, first)?));
+            return Ok((at, 1));
+        }
+        // Packets that come together are often alike.
+        let alike = (arrived.len() - from) / (first.end - from);
+        let mut packets = Vec::with_capacity(alike.min(wanted).min(PACKETS_EXPECTED_MAX));
+        packets.push(first.start - from..first.end - from);
+        while let Some(packet) = next {
+            packets.push(packet.start - from..packet.end - from);
+            at = packet.end;
+            next = if packets.len() < wanted {
+                self.complete_packet::<HEADER>(arrived, at)?
+            } else {
+                None
+            };
+        }
+        let count = packets.len();
+        out.push(Received::Batch {
+            bytes: copy(arrived, from..at)?,
+            packets,
+        });
+        Ok((at, count))
+    }
+
+    /// Where the packet is whose header is at `at`, if all of it is here.
+    #[inline]
+    fn complete_packet<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        at: usize,
+    ) -> Result<Option<Range<usize>>, AssemblyError> {
+        if arrived.len() - at < HEADER {
+            return Ok(None);
+        }
+        let bytes = self.announced_at::<HEADER>(arrived, at)?;
+        let start = at + HEADER;
+        if bytes > arrived.len() - start {
+            return Ok(None);
+        }
+        self.largest = self.largest.max(bytes);
+        Ok(Some(start..start + bytes))
+    }
+
+    /// Keeps what is left behind the last complete packet.
+    fn begin_packet<const HEADER: usize>(&mut self, arrived: &Arrived, from: usize) -> Result<(), AssemblyError> {
+        let left = arrived.len() - from;
+        if left == 0 {
+            return Ok(());
+        }
+        if left < HEADER {
+            let mut header = PartialHeader::default();
+            arrived.copy_out(from, &mut header.bytes[..left]);
+            header.filled = left;
+            self.begun = Begun::Header(header);
+            return Ok(());
+        }
+        self.start_packet::<HEADER>(arrived.read(from))?;
+        if let Begun::Packet(partial) = &mut self.begun {
+            // The peer may have rewritten the header since `complete_packet` read it: never take more than was announced.
+            let part = (left - HEADER).min(partial.bytes);
+            arrived.copy_out(from + HEADER, &mut partial.missing()[..part]);
+            partial.filled = part;
+        }
+        Ok(())
+    }
+}

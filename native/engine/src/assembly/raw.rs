@@ -1,0 +1,60 @@
+//! Raw reads: whatever is there, or exactly as many bytes as are asked for.
+
+use super::begun::{Begun, Partial};
+use super::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
+
+impl<B: Buffer> Assembly<B> {
+    pub(super) fn push_raw(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        self.largest = self.largest.max(arrived.len());
+        if limit.exact == 0 {
+            let bytes = arrived.len().min(limit.bytes);
+            out.push(Received::Whole(copy(arrived, 0..bytes)?));
+            return Ok(bytes);
+        }
+        if self.is_at_boundary() {
+            self.begun = Begun::Packet(Partial::new(limit.exact)?);
+        }
+        Ok(self.fill_packet(arrived, 0, out))
+    }
+
+    /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
+    /// were enough for it. What is more than it wants stays where it is, so that many small reads copy each byte once.
+    pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
+        if self.framing != Framing::Raw {
+            return Ok(false);
+        }
+        let Begun::Packet(kept) = &mut self.begun else {
+            return Ok(false);
+        };
+        if kept.bytes == limit.exact && kept.taken == 0 {
+            return Ok(false);
+        }
+        let wanted = if limit.exact == 0 {
+            kept.kept().min(limit.bytes)
+        } else {
+            limit.exact
+        };
+        if wanted == 0 {
+            return Ok(false);
+        }
+        let now = kept.kept().min(wanted);
+        let mut next = Partial::<B>::new(wanted)?;
+        next.missing()[..now].copy_from_slice(&kept.buffer.as_mut_slice()[kept.taken..][..now]);
+        next.filled = now;
+        kept.taken += now;
+        if kept.kept() == 0 {
+            self.begun = Begun::Nothing;
+        }
+        if next.filled == wanted {
+            out.push(Received::Whole(next.buffer));
+            return Ok(true);
+        }
+        self.begun = Begun::Packet(next);
+        Ok(false)
+    }
+}
