@@ -91,7 +91,7 @@ defmodule InetRdma do
   @doc """
   Receives `length` bytes, or whatever is there when `length` is 0, within `timeout` milliseconds.
 
-  With `packet: 4` it receives one packet, and `length` must be 0.
+  With `packet: 1`, `2` or `4` it receives one packet, with `packet: :line` one line, and `length` must be 0.
   """
   @spec recv(Socket.t(), non_neg_integer(), timeout()) :: {:ok, binary()} | {:error, reason()}
   def recv(%Socket{handle: handle}, length, timeout \\ :infinity), do: :inet_rdma.recv(handle, length, timeout)

@@ -31,6 +31,9 @@
     port :: inet:port_number(),
     role :: connected | accepted,
     config :: inet_rdma_options:config(),
+    packet = raw :: inet_rdma_socket_options:packet(),
+    packet_size = 0 :: non_neg_integer(),
+    buffer = 1 :: pos_integer(),
     send_timeout = infinity :: timeout(),
     send_timeout_close = false :: boolean()
 }).
@@ -39,7 +42,8 @@
 -opaque listener() :: #inet_rdma_listener{}.
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
--type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4} | {nodelay, boolean()} | binary |
+-type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} | {packet_size, non_neg_integer()} |
+                  {buffer, pos_integer()} | {nodelay, boolean()} | binary |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
                   {ip, inet:ip_address() | any | loopback} | {atom(), term()}.
 -type reason() :: inet_rdma_error:reason().
@@ -250,7 +254,8 @@ disarm(Conn, Id, What) ->
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
 
-%% Length 0: whatever is there ({packet, raw}) or the next packet ({packet, 1 | 2 | 4}); else exactly so many bytes (raw only).
+%% Length 0: whatever is there ({packet, raw}), or the next packet or line; else exactly so many bytes, and with packets or
+%% lines {error, einval}.
 %% After a timeout nothing is lost. What came before the end is handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
 recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
@@ -379,12 +384,13 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% active, packet, send_timeout and send_timeout_close; binary and nodelay change nothing; the others are set for good
+%% active, packet, packet_size, buffer, send_timeout and send_timeout_close; binary and nodelay change nothing; the others are set for good
 %% when the socket is made. Of two processes that set options at the same time the later one may undo the other's.
 %%
 %% {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or less;
 %% {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or of
-%% what a recv with a length timed out on, has been taken in; nor can either while receives are posted.
+%% what a recv with a length timed out on, has been taken in; nor can either while receives are posted. From line to raw
+%% it can: the part of the line comes first.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     case inet_rdma_nif:options(Conn) of
@@ -401,8 +407,12 @@ setopts(Socket, Details, [Option | Rest]) ->
 
 setopt(#inet_rdma_socket{conn = Conn} = Socket, _Details, {ok, {active, Active}}) ->
     inet_rdma_nif:active(Conn, Socket, Active);
-setopt(#inet_rdma_socket{conn = Conn}, #details{config = #{packet_max_bytes := Max}}, {ok, {packet, Framing}}) ->
-    inet_rdma_nif:framing(Conn, Framing, Max);
+setopt(Socket, Details, {ok, {packet, Packet}}) ->
+    reframe(Socket, Details#details{packet = Packet});
+setopt(Socket, Details, {ok, {packet_size, Bytes}}) ->
+    reframe(Socket, Details#details{packet_size = Bytes});
+setopt(Socket, Details, {ok, {buffer, Bytes}}) ->
+    reframe(Socket, Details#details{buffer = Bytes});
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) ->
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
@@ -414,16 +424,28 @@ setopt(_Socket, _Details, {ok, without_effect}) ->
 setopt(_Socket, _Details, Error) ->
     Error.
 
-%% active, packet, send_timeout, send_timeout_close, nodelay (always true: nothing is delayed), and every key of
-%% docs/OPTIONS.md.
+reframe(#inet_rdma_socket{conn = Conn}, Details) ->
+    #details{packet = Packet, packet_size = Size, buffer = Buffer, config = #{packet_max_bytes := Max}} = Details,
+    case inet_rdma_nif:framing(Conn, inet_rdma_socket_options:framing(Packet, Buffer), largest(Size, Max)) of
+        ok -> inet_rdma_nif:set_options(Conn, Details);
+        Error -> Error
+    end.
+
+%% packet_size 0: packet_max_bytes alone.
+largest(0, Max) -> Max;
+largest(Size, Max) -> min(Size, Max).
+
+%% active, packet, packet_size, buffer, send_timeout, send_timeout_close, nodelay (always true: nothing is delayed), and
+%% every key of docs/OPTIONS.md.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
 getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
     case inet_rdma_nif:options(Conn) of
         closed ->
             {error, closed};
-        #details{config = Config, send_timeout = Timeout, send_timeout_close = Close} ->
+        #details{config = Config, packet = Packet, packet_size = Size, buffer = Buffer, send_timeout = Timeout,
+                 send_timeout_close = Close} ->
             Own = #{active => inet_rdma_socket_options:active_option(inet_rdma_nif:active_left(Conn)),
-                    packet => inet_rdma_socket_options:packet_option(inet_rdma_nif:framing(Conn)),
+                    packet => Packet, packet_size => Size, buffer => Buffer,
                     send_timeout => Timeout, send_timeout_close => Close, nodelay => true},
             inet_rdma_options:values(maps:merge(Config, Own), Keys)
     end.
@@ -536,10 +558,11 @@ loaded_options(Options) ->
 %% Framing first: in active mode what has arrived already is cut at once. A new socket is passive: a count of 0 or less
 %% leaves it so, and says so.
 opened(#inet_rdma_socket{conn = Conn} = Socket, Unset, SocketOptions) ->
-    #{packet := Framing, active := Active, send_timeout := Timeout, send_timeout_close := Close} = SocketOptions,
-    Details = Unset#details{send_timeout = Timeout, send_timeout_close = Close},
+    #{packet := Packet, packet_size := Size, buffer := Buffer, active := Active, send_timeout := Timeout,
+      send_timeout_close := Close} = SocketOptions,
+    Details = Unset#details{packet_size = Size, buffer = Buffer, send_timeout = Timeout, send_timeout_close = Close},
     ok = inet_rdma_nif:set_options(Conn, Details),
-    case [Error || Option <- [{packet, Framing}, {active, Active}],
+    case [Error || Option <- [{packet, Packet}, {active, Active}],
                    {error, _} = Error <- [setopt(Socket, Details, {ok, Option})]] of
         [] -> {ok, Socket};
         [Error | _] -> Error

@@ -158,7 +158,7 @@ misbehaviour({advert_seq, Seq, Least, Most}) ->
 misbehaviour(advert_address) -> "an advertised buffer over the end of the address space";
 misbehaviour(too_many_bytes) -> "more bytes than can be counted";
 misbehaviour({packet_too_large, Bytes, Max}) ->
-    io("the peer announced a packet of ~b bytes; packet_max_bytes is ~b", [Bytes, Max]);
+    io("the peer sends a packet or a line of ~b bytes or more; ~b are allowed (packet_max_bytes, packet_size)", [Bytes, Max]);
 misbehaviour({target_outside, {Key, Address}, Ring, Landing}) ->
     io("a transfer to address ~b of region ~b would leave its ring of ~b and landing area of ~b bytes",
        [Address, Key, Ring, Landing]);

@@ -4,8 +4,9 @@
 -module(inet_rdma_nif).
 
 -export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
--export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
+-export([identity/0, token/0, is_local/1, verbs_addresses/1]).
+-export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/3, link_end/1]).
@@ -14,8 +15,9 @@
 -export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1, identity/0, token/0, is_local/1, verbs_addresses/1]).
--nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/1, framing/3, active/3, active_left/1]).
+-nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
+-nifs([identity/0, token/0, is_local/1, verbs_addresses/1]).
+-nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
@@ -30,7 +32,8 @@
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: what inet_rdma knows of a socket.
 -type options() :: term().
--type framing() :: raw | length1 | length2 | length4.
+%% A line longer than BytesMax comes in pieces of that size.
+-type framing() :: raw | length1 | length2 | length4 | {line, BytesMax :: pos_integer()}.
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
@@ -224,9 +227,6 @@ disarm(Conn) -> late(?FUNCTION_NAME, [Conn]).
 -spec framing(conn(), framing(), PacketMaxBytes :: pos_integer()) ->
           ok | {error, einval | closed}.
 framing(Conn, Framing, PacketMaxBytes) -> late(?FUNCTION_NAME, [Conn, Framing, PacketMaxBytes]).
-
--spec framing(conn()) -> framing().
-framing(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec active(conn(), term(), passive | once | infinity | -32768..32767) -> ok | {error, einval | closed}.
 active(Conn, Socket, Count) -> late(?FUNCTION_NAME, [Conn, Socket, Count]).

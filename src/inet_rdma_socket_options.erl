@@ -3,21 +3,27 @@
 %% The options of a node, which sockets have too, are in inet_rdma_options.
 -module(inet_rdma_socket_options).
 
--export([split/1, check/1, active_option/1, packet_option/1]).
--export_type([options/0, active/0]).
+-export([split/1, check/1, framing/2, active_option/1]).
+-export_type([options/0, active/0, packet/0]).
 
--type options() :: #{active := active(), packet := inet_rdma_nif:framing(), ip := any | inet:ip_address(),
+%% A longer line comes in pieces of this size, unless the option buffer says another.
+-define(BUFFER_BYTES, 65536).
+
+-type options() :: #{active := active(), packet := packet(), packet_size := non_neg_integer(),
+                     buffer := pos_integer(), ip := any | inet:ip_address(),
                      send_timeout := timeout(), send_timeout_close := boolean()}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
 -type active() :: passive | once | infinity | -32768..32767.
--type checked() :: {active, active()} | {packet, inet_rdma_nif:framing()} | {ip, any | inet:ip_address()} |
+-type packet() :: raw | 1 | 2 | 4 | line.
+-type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
+                   {ip, any | inet:ip_address()} |
                    {send_timeout, timeout()} | {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% The socket's options of a list, checked, of which later ones win, and what is left of the list.
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
-    Unset = #{active => passive, packet => raw, ip => any, send_timeout => infinity, send_timeout_close => false},
+    Unset = #{active => passive, packet => raw, packet_size => 0, buffer => ?BUFFER_BYTES, ip => any, send_timeout => infinity, send_timeout_close => false},
     split(List, Unset, []).
 
 split([Option | Rest], Options, Others) ->
@@ -34,6 +40,10 @@ split([], Options, Others) ->
 -spec check(term()) -> {ok, checked()} | error().
 check({active, Value}) -> active(Value);
 check({packet, Value}) -> packet(Value);
+check({packet_size, Value} = Option) when is_integer(Value), Value >= 0, Value =< 16#7fffffff -> {ok, Option};
+check({packet_size, Value}) -> {error, {bad_option, packet_size, Value, "0 or bytes up to 2147483647"}};
+check({buffer, Value} = Option) when is_integer(Value), Value > 0, Value =< 16#7fffffff -> {ok, Option};
+check({buffer, Value}) -> {error, {bad_option, buffer, Value, "bytes from 1 to 2147483647"}};
 check({ip, Value}) -> ip(Value);
 check({send_timeout, Value}) -> send_timeout(Value);
 check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
@@ -65,21 +75,23 @@ send_timeout(infinity) -> {ok, {send_timeout, infinity}};
 send_timeout(Ms) when is_integer(Ms), Ms >= 0, Ms =< 16#7fffffff -> {ok, {send_timeout, Ms}};
 send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds up to 2147483647, or infinity"}}.
 
-packet(raw) -> {ok, {packet, raw}};
 packet(0) -> {ok, {packet, raw}};
-packet(1) -> {ok, {packet, length1}};
-packet(2) -> {ok, {packet, length2}};
-packet(4) -> {ok, {packet, length4}};
-packet(Value) -> {error, {bad_option, packet, Value, "raw, 1, 2 or 4"}}.
+packet(Value) ->
+    case lists:member(Value, [raw, 1, 2, 4, line]) of
+        true -> {ok, {packet, Value}};
+        false -> {error, {bad_option, packet, Value, "raw, 0, 1, 2, 4 or line"}}
+    end.
+
+%% As the native side takes the options packet and buffer.
+-spec framing(packet(), Buffer :: pos_integer()) -> inet_rdma_nif:framing().
+framing(raw, _Buffer) -> raw;
+framing(1, _Buffer) -> length1;
+framing(2, _Buffer) -> length2;
+framing(4, _Buffer) -> length4;
+framing(line, Buffer) -> {line, Buffer}.
 
 %% The value that inet_rdma:getopts/2 gives.
 -spec active_option(passive | once | infinity | pos_integer()) -> boolean() | once | pos_integer().
 active_option(passive) -> false;
 active_option(infinity) -> true;
 active_option(Other) -> Other.
-
--spec packet_option(inet_rdma_nif:framing()) -> raw | 1 | 2 | 4.
-packet_option(raw) -> raw;
-packet_option(length1) -> 1;
-packet_option(length2) -> 2;
-packet_option(length4) -> 4.

@@ -13,7 +13,7 @@ mod rounds;
 
 use std::hint::black_box;
 
-use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_engine::assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{Advert, Control, ControlBody, Mode, Phase, RemoteAddress, Seq};
 use message::Messages;
@@ -27,10 +27,13 @@ const WARM_UP: usize = 100;
 /// A read takes at most about so many bytes, as those of the distribution.
 const READ_BYTES: usize = 262_144;
 
+/// So long that a search from the line's start at each byte would show.
+const LINE_BYTES: usize = 2_048;
+
 /// Name, packets (or operations) in a round, and the rounds.
 type Case = (&'static str, usize, fn());
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     ("write 64 B", 1, || write(Mode::Dynamic, &[64])),
     ("read 64 B", 1, || read(Mode::Dynamic, &[64])),
     ("write 64 B, of 32 at once", 32, || write(Mode::Dynamic, &[64; 32])),
@@ -43,6 +46,7 @@ const CASES: [Case; 12] = [
     ("stream, direct transfer", 1, || stream(rounds::direct)),
     ("control message, encode", 1, encode),
     ("control message, decode", 1, decode),
+    ("a line, byte by byte", LINE_BYTES, line),
 ];
 
 fn main() {
@@ -144,6 +148,24 @@ fn encode() {
         count(counted, || {
             black_box(black_box(&control).emit());
         });
+    });
+}
+
+fn line() {
+    let mut text = vec![b'x'; LINE_BYTES];
+    text[LINE_BYTES - 1] = b'\n';
+    let framing = Framing::Line { bytes_max: 1 << 20 };
+    let mut assembly = Assembly::<Vec<u8>>::new(framing, 1 << 20);
+    repeat(|counted| {
+        let mut received = Vec::new();
+        count(counted, || {
+            for byte in &text {
+                // SAFETY: one run is a byte that outlives the value, the other is empty.
+                let arrived = unsafe { Arrived::new([(byte, 1), (byte, 0)]) };
+                let _ = assembly.push(&arrived, ReadLimit::bytes(READ_BYTES), &mut received);
+            }
+        });
+        assert!(matches!(received.as_slice(), [Received::Whole(line)] if *line == text));
     });
 }
 

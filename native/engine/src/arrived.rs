@@ -1,4 +1,6 @@
-//! Bytes in memory that the peer can write: to be copied out, never looked at where they lie.
+//! Bytes in memory that the peer can write: to be copied out; but for a search, never looked at where they lie.
+
+use std::ops::Range;
 
 /// Bytes that have arrived, in up to two runs (before and after the ring's wrap).
 ///
@@ -36,6 +38,27 @@ impl Arrived {
             }
             skip = skip.saturating_sub(bytes);
         }
+    }
+
+    /// Where the first such byte of `range` is. The peer may write it anew before it is copied.
+    pub(crate) fn find(&self, byte: u8, range: Range<usize>) -> Option<usize> {
+        assert!(range.end <= self.len(), "search beyond what arrived");
+        let mut start = 0;
+        for (base, bytes) in self.runs {
+            let from = range.start.saturating_sub(start).min(bytes);
+            let to = range.end.saturating_sub(start).min(bytes);
+            if from < to {
+                // SAFETY: `from..to` lies in a run, mapped by the type's invariant. memchr only reads; the peer may write
+                // these bytes meanwhile, and whatever memchr makes of that is compared with the range below.
+                let found = unsafe { libc::memchr(base.add(from).cast(), byte.into(), to - from) };
+                let at = found.addr().wrapping_sub(base.addr());
+                if !found.is_null() && (from..to).contains(&at) {
+                    return Some(start + at);
+                }
+            }
+            start += bytes;
+        }
+        None
     }
 
     /// Copies `BYTES` bytes from `at` on: by one instruction where they lie in one run.

@@ -4,12 +4,13 @@
 mod begun;
 mod framing;
 mod lengths;
+mod lines;
 mod raw;
 mod received;
 
 use std::ops::Range;
 
-use begun::Begun;
+use begun::{Begun, Partial};
 
 pub use self::framing::{Framing, Header};
 pub use self::received::{Buffer, ReadLimit, Received};
@@ -19,12 +20,12 @@ use crate::landing::LandingBuffer;
 /// Why assembly had to stop.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AssemblyError {
-    /// The peer announced a packet larger than allowed.
-    #[error("the peer announced a packet of {bytes} bytes; packet_max_bytes is {max}")]
+    /// The peer announced a packet larger than allowed, or a line gets longer.
+    #[error("the peer sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
     TooLarge {
-        /// What it announced.
+        /// What it announced, or what is here of the line.
         bytes: usize,
-        /// The option `packet_max_bytes`.
+        /// The option `packet_max_bytes`, or a smaller `packet_size`.
         max: usize,
     },
     /// No memory for a packet.
@@ -63,11 +64,18 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Changes how the stream is cut from here on. False, and nothing changed, if that would be another framing in the
-    /// middle of a packet.
+    /// middle of a packet. The part of a line that is here is what raw reads give first.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
-        if self.framing != framing && !self.is_at_boundary() {
-            return false;
+        if self.framing != framing {
+            match &self.begun {
+                Begun::Nothing => {}
+                Begun::Line(line) if framing == Framing::Raw => match Partial::of(line) {
+                    Ok(kept) => self.begun = Begun::Packet(kept),
+                    Err(_) => return false,
+                },
+                Begun::Header(_) | Begun::Line(_) | Begun::Packet(_) => return false,
+            }
         }
         self.framing = framing;
         self.packet_max_bytes = packet_max_bytes;
@@ -78,7 +86,7 @@ impl<B: Buffer> Assembly<B> {
     pub fn kept(&self) -> usize {
         match &self.begun {
             Begun::Packet(partial) => partial.kept(),
-            Begun::Nothing | Begun::Header(_) => 0,
+            Begun::Nothing | Begun::Header(_) | Begun::Line(_) => 0,
         }
     }
 
@@ -99,6 +107,7 @@ impl<B: Buffer> Assembly<B> {
             Framing::Length1 => self.push_packets::<1>(arrived, limit, out),
             Framing::Length2 => self.push_packets::<2>(arrived, limit, out),
             Framing::Length4 => self.push_packets::<4>(arrived, limit, out),
+            Framing::Line { bytes_max } => self.push_lines(bytes_max, arrived, limit, out),
         }
     }
 
@@ -139,6 +148,10 @@ impl<B: Buffer> Assembly<B> {
             Framing::Length1 => self.announced_at::<1>(arrived, 0)?,
             Framing::Length2 => self.announced_at::<2>(arrived, 0)?,
             Framing::Length4 => self.announced_at::<4>(arrived, 0)?,
+            Framing::Line { bytes_max } => match self.line_end(bytes_max, arrived, 0, 0)? {
+                Some(end) => end,
+                None => return Ok(None),
+            },
         };
         Ok((header + packet == bytes).then_some(header))
     }

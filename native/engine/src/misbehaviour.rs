@@ -12,7 +12,7 @@ pub enum Misbehaviour {
     #[error(transparent)]
     Limits(#[from] LimitsError),
     /// It announced a packet larger than allowed.
-    #[error("the peer announced a packet of {bytes} bytes; packet_max_bytes is {max}")]
+    #[error("the peer sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
     PacketTooLarge {
         /// What it announced.
         bytes: usize,

@@ -202,40 +202,44 @@ pub fn closed_error(env: Env<'_>) -> Term<'_> {
     (atoms::error(), atoms::closed()).encode(env)
 }
 
-/// `framing(Conn, raw | length1 | length2 | length4, PacketMaxBytes) -> ok | {error, einval | closed}`: einval in the
-/// middle of a packet, or receives are posted.
+/// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2, length4 or
+/// `{line, BytesMax}`. einval: in the middle of a packet, or receives are posted. What is here of a line can be read raw.
 #[rustler::nif]
 fn framing<'a>(
     env: Env<'a>,
     conn: ResourceArc<ConnectionResource>,
-    how: Atom,
+    how: Term<'a>,
     packet_max_bytes: usize,
 ) -> NifResult<Term<'a>> {
-    let framing = match how {
-        raw if raw == atoms::raw() => Framing::Raw,
-        length1 if length1 == atoms::length1() => Framing::Length1,
-        length2 if length2 == atoms::length2() => Framing::Length2,
-        length4 if length4 == atoms::length4() => Framing::Length4,
-        _ => return Err(rustler::Error::BadArg),
-    };
+    let framing = decode_framing(how)?;
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
     let receives = conn.posts.receives.lock();
-    match receives.is_empty() && open.connection().reframe(framing, packet_max_bytes) {
-        true => Ok(atoms::ok().encode(env)),
-        false => Ok((atoms::error(), atoms::einval()).encode(env)),
+    if !receives.is_empty() || !open.connection().reframe(framing, packet_max_bytes) {
+        return Ok((atoms::error(), atoms::einval()).encode(env));
     }
+    drop(receives);
+    if conn.subscribers.active().is_some() {
+        // What was kept of a line may be a message now.
+        conn.deliver_soon();
+    }
+    Ok(atoms::ok().encode(env))
 }
 
-/// `framing(Conn) -> raw | length1 | length2 | length4`
-#[rustler::nif(name = "framing")]
-fn framing_now(conn: ResourceArc<ConnectionResource>) -> Atom {
-    match conn.open().map_or(Framing::Raw, |open| open.connection().framing()) {
-        Framing::Raw => atoms::raw(),
-        Framing::Length1 => atoms::length1(),
-        Framing::Length2 => atoms::length2(),
-        Framing::Length4 => atoms::length4(),
+fn decode_framing(how: Term<'_>) -> NifResult<Framing> {
+    if let Ok((line, bytes_max)) = how.decode::<(Atom, usize)>() {
+        let is_line = line == atoms::line() && bytes_max > 0;
+        return is_line
+            .then_some(Framing::Line { bytes_max })
+            .ok_or(rustler::Error::BadArg);
+    }
+    match how.decode::<Atom>()? {
+        raw if raw == atoms::raw() => Ok(Framing::Raw),
+        length1 if length1 == atoms::length1() => Ok(Framing::Length1),
+        length2 if length2 == atoms::length2() => Ok(Framing::Length2),
+        length4 if length4 == atoms::length4() => Ok(Framing::Length4),
+        _ => Err(rustler::Error::BadArg),
     }
 }
 

@@ -34,7 +34,7 @@ mod voice;
 mod atoms {
     #![allow(missing_docs, reason = "an atom's name is all there is to say")]
     rustler::atoms! {
-        ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length1, length2, length4,
+        ok, error, more, empty, blocked, closed, up, infinity, once, passive, raw, length1, length2, length4, line,
         event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,

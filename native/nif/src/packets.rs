@@ -106,7 +106,7 @@ impl<'a> Outgoing<'a> {
         while total < max && !rest.is_empty_list() {
             let (head, tail) = rest.list_get_cell()?;
             let bytes = out.decode_packet(head)?;
-            if framing != Framing::Raw {
+            if framing.header_bytes() > 0 {
                 out.headers.push(header(framing, bytes)?);
             }
             out.cells.push(rest);

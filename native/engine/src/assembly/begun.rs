@@ -9,6 +9,8 @@ pub(super) enum Begun<B> {
     Nothing,
     /// A part of the length before it.
     Header(PartialHeader),
+    /// A part of a line: it has no newline.
+    Line(Vec<u8>),
     /// A part of it, or bytes of raw reads.
     Packet(Partial<B>),
 }
@@ -38,6 +40,14 @@ impl<B: Buffer> Partial<B> {
             filled: 0,
             bytes,
         })
+    }
+
+    /// A packet of these bytes, which are all here.
+    pub fn of(bytes: &[u8]) -> Result<Self, AssemblyError> {
+        let mut partial = Self::new(bytes.len())?;
+        partial.missing().copy_from_slice(bytes);
+        partial.filled = bytes.len();
+        Ok(partial)
     }
 
     /// Bytes that are here and not handed over.

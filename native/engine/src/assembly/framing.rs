@@ -14,13 +14,18 @@ pub enum Framing {
     Length2,
     /// Each packet has a length of four bytes, big-endian, before it.
     Length4,
+    /// Each packet is a line, with the newline that ends it. Nothing is added to what is sent.
+    Line {
+        /// A line of more bytes comes in pieces of this size.
+        bytes_max: usize,
+    },
 }
 
 impl Framing {
     /// Size of the length before each packet.
     pub fn header_bytes(self) -> usize {
         match self {
-            Framing::Raw => 0,
+            Framing::Raw | Framing::Line { .. } => 0,
             Framing::Length1 => 1,
             Framing::Length2 => 2,
             Framing::Length4 => 4,
@@ -29,7 +34,7 @@ impl Framing {
 
     /// What goes before a packet of so many bytes; None: a length of this size cannot say so many.
     pub fn header(self, packet_bytes: usize) -> Option<Header> {
-        if self == Framing::Raw {
+        if self.header_bytes() == 0 {
             return Some(Header::default());
         }
         let length = u32::try_from(packet_bytes).ok()?.to_be_bytes();
@@ -39,7 +44,8 @@ impl Framing {
     }
 }
 
-/// The length before a packet, as it goes on the wire; empty with [`Framing::Raw`].
+/// The length before a packet, as it goes on the wire; empty with [`Framing::Raw`] and
+/// [`Framing::Line`].
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     length: [u8; HEADER_MAX_BYTES],

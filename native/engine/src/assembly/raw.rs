@@ -25,13 +25,13 @@ impl<B: Buffer> Assembly<B> {
     /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
     /// were enough for it. What is more than it wants stays where it is, so that many small reads copy each byte once.
     pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
-        if self.framing != Framing::Raw {
+        if !matches!(self.framing, Framing::Raw) {
             return Ok(false);
         }
         let Begun::Packet(kept) = &mut self.begun else {
             return Ok(false);
         };
-        if kept.bytes == limit.exact && kept.taken == 0 {
+        if kept.bytes == limit.exact && kept.kept() < kept.bytes && kept.taken == 0 {
             return Ok(false);
         }
         let wanted = if limit.exact == 0 {

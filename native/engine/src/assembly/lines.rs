@@ -1,0 +1,122 @@
+//! Lines: packets that end with a newline, which belongs to them.
+
+use std::ops::Range;
+
+use super::begun::Begun;
+use super::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
+
+const NEWLINE: u8 = b'\n';
+
+impl<B: Buffer> Assembly<B> {
+    /// `bytes_max`: a longer line comes in pieces of this size. A function of its own, so that it costs the other framings
+    /// nothing.
+    #[inline(never)]
+    pub(super) fn push_lines(
+        &mut self,
+        bytes_max: usize,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        let had = out.len();
+        let from = match &self.begun {
+            Begun::Line(kept) => match self.line_end(bytes_max, arrived, 0, kept.len())? {
+                Some(end) => self.finish_line(arrived, end, out)?,
+                None => return self.keep_line(arrived, 0),
+            },
+            _ => 0,
+        };
+        let wanted = limit.packets - (out.len() - had);
+        let mut lines = Vec::new();
+        let mut at = from;
+        while lines.len() < wanted
+            && at < arrived.len()
+            && let Some(end) = self.line_end(bytes_max, arrived, at, 0)?
+        {
+            self.largest = self.largest.max(end - at);
+            lines.push(at - from..end - from);
+            at = end;
+        }
+        let is_full = lines.len() == wanted;
+        self.hand_over(arrived, from..at, lines, out)?;
+        match is_full {
+            true => Ok(at),
+            false => self.keep_line(arrived, at),
+        }
+    }
+
+    /// Completes the line that an earlier push left unfinished by the bytes up to `end`, where the next one starts.
+    fn finish_line(
+        &mut self,
+        arrived: &Arrived,
+        end: usize,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        if let Begun::Line(start) = std::mem::replace(&mut self.begun, Begun::Nothing) {
+            let bytes = start.len() + end;
+            let mut line = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
+            let (before, behind) = line.as_mut_slice().split_at_mut(start.len());
+            before.copy_from_slice(&start);
+            arrived.copy_out(0, behind);
+            self.largest = self.largest.max(bytes);
+            out.push(Received::Whole(line));
+        }
+        Ok(end)
+    }
+
+    /// Where the line ends, or its piece, of which `kept` bytes came before those from `from` on; None: further on. Looks
+    /// at each byte once, however few arrive at a time.
+    pub(super) fn line_end(
+        &self,
+        bytes_max: usize,
+        arrived: &Arrived,
+        from: usize,
+        kept: usize,
+    ) -> Result<Option<usize>, AssemblyError> {
+        // At least a byte, or nothing would be taken.
+        let room = bytes_max.saturating_sub(kept).max(1);
+        let part = room.min(arrived.len() - from);
+        let end = match arrived.find(NEWLINE, from..from + part) {
+            Some(newline) => Some(newline + 1),
+            None => (part == room).then_some(from + part),
+        };
+        self.check(kept + end.map_or(part, |end| end - from))?;
+        Ok(end)
+    }
+
+    fn hand_over(
+        &self,
+        arrived: &Arrived,
+        all: Range<usize>,
+        lines: Vec<Range<usize>>,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<(), AssemblyError> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let bytes = copy(arrived, all)?;
+        out.push(match lines.len() {
+            1 => Received::Whole(bytes),
+            _ => Received::Batch { bytes, packets: lines },
+        });
+        Ok(())
+    }
+
+    /// Keeps what is left from `from` on, behind what is kept; all that arrived is taken then.
+    fn keep_line(&mut self, arrived: &Arrived, from: usize) -> Result<usize, AssemblyError> {
+        let left = arrived.len() - from;
+        if left == 0 {
+            return Ok(arrived.len());
+        }
+        let mut line = match std::mem::replace(&mut self.begun, Begun::Nothing) {
+            Begun::Line(line) => line,
+            _ => Vec::new(),
+        };
+        let bytes = line.len() + left;
+        line.try_reserve(left).map_err(|_| AssemblyError::NoMemory(bytes))?;
+        line.resize(bytes, 0);
+        arrived.copy_out(from, &mut line[bytes - left..]);
+        self.begun = Begun::Line(line);
+        Ok(arrived.len())
+    }
+}
