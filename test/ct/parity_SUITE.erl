@@ -10,6 +10,7 @@
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
 -export([listen_on_an_address/1, bad_addresses/1, lengths_of_packets/1]).
 -export([lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1, lines_of_any_size/1]).
+-export([lengths_are_of_raw_sockets/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
@@ -25,7 +26,7 @@ all() ->
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
         accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
         send_timeout_closes, listen_on_an_address, bad_addresses, lengths_of_packets,
-        lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size,
+        lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size, lengths_are_of_raw_sockets,
         socket_term_is_small
     ].
 
@@ -279,6 +280,18 @@ lines_of_any_size(_Config) ->
         _ = spawn_link(fun() -> [ok = Module:send(X, Some) || Some <- Lines] end),
         Read = [begin {ok, Read} = Module:recv(Y, 0, ?TIMEOUT_MS), Read end || _ <- Lines],
         Read =:= Lines
+    end).
+
+lengths_are_of_raw_sockets(_Config) ->
+    same(fun(Module) ->
+        [
+            begin
+                {X, Y} = pair(Module, [{packet, Packet}]),
+                ok = Module:send(X, "line\n"),
+                {Packet, Module:recv(Y, 2, ?TIMEOUT_MS), Module:recv(Y, 0, ?TIMEOUT_MS)}
+            end
+         || Packet <- [1, 2, 4, line]
+        ]
     end).
 
 %% All that can be read now.

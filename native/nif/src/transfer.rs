@@ -1,6 +1,6 @@
 //! Bytes in both directions, and waiting for them.
 
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_engine::assembly::{Framing, ReadLimit};
 use inet_rdma_engine::connection::{ReadEnd, Wakes};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 
@@ -96,13 +96,17 @@ pub fn charge(env: Env<'_>, bytes: usize) {
 
 /// `recv(Conn, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`: one packet at most.
 ///
-/// `more`: there may be more at once; `ok`: that was all. `einval`: receives are posted, and what comes is theirs.
+/// `more`: there may be more at once; `ok`: that was all. `einval`: receives are posted, and what comes is theirs; or a
+/// length where packets say theirs.
 #[rustler::nif]
 fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -> NifResult<Term<'a>> {
     let Some(open) = conn.open() else {
         return Ok((atoms::error(), atoms::closed(), Term::list_new_empty(env)).encode(env));
     };
     if !conn.posts().receives.lock().is_empty() {
+        return Ok((atoms::error(), atoms::einval(), Term::list_new_empty(env)).encode(env));
+    }
+    if exact > 0 && open.connection().framing() != Framing::Raw {
         return Ok((atoms::error(), atoms::einval(), Term::list_new_empty(env)).encode(env));
     }
     let mut received = Vec::with_capacity(1);
