@@ -45,32 +45,38 @@
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} | {packet_size, non_neg_integer()} |
                   {buffer, pos_integer()} | {nodelay, boolean()} | binary |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
-                  {ip, inet:ip_address() | any | loopback} | {atom(), term()}.
+                  {ip | ifaddr, inet:ip_address() | any | loopback} | {atom(), term()}.
 -type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
 
 %% Port 0: a free one, see port/1. The caller owns the listener: its death closes the port, not the connections.
-%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses.
+%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses. {error, eaddrnotavail}: Ip
+%% is no address of this host.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, #{ip := any} = SocketOptions} -> listen(<<>>, Port, Config, SocketOptions);
-        {ok, Config, #{ip := Ip} = SocketOptions} -> listen_on(is_local(Ip), Ip, Port, Config, SocketOptions);
+        {ok, Config, #{ip := Ip} = SocketOptions} -> listen(own_address(Ip), Port, Config, SocketOptions);
         Error -> Error
     end.
 
-listen_on({ok, true}, Ip, Port, Config, SocketOptions) ->
-    listen(list_to_binary(inet:ntoa(Ip)), Port, Config, SocketOptions);
-listen_on(_, _Ip, _Port, _Config, _SocketOptions) ->
-    {error, eaddrnotavail}.
-
-listen(Address, Port, Config, SocketOptions) ->
+listen({ok, Address}, Port, Config, SocketOptions) ->
     case inet_rdma_nif:listen(Address, Port, Port, Config) of
         {ok, Listener, Id, Bound, _Over} ->
             {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
                                      socket_options = SocketOptions}};
         Error ->
             Error
+    end;
+listen(Error, _Port, _Config, _SocketOptions) ->
+    Error.
+
+%% As the native side takes it: <<>> is any.
+own_address(any) ->
+    {ok, <<>>};
+own_address(Ip) ->
+    case is_local(Ip) of
+        {ok, true} -> {ok, list_to_binary(inet:ntoa(Ip))};
+        _ -> {error, eaddrnotavail}
     end.
 
 -spec accept(listener()) -> {ok, socket()} | {error, reason()}.
@@ -111,23 +117,28 @@ connect(Host, Port, Options) ->
     connect(Host, Port, Options, infinity).
 
 %% Gives up with timeout after Timeout, or with etimedout after the option connect_timeout_ms, whichever is shorter. The
-%% caller owns the socket.
+%% caller owns the socket. {ip, Ip} is the own address: over verbs that of an RDMA device. {error, eaddrnotavail}: it is none
+%% of this host.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
-    case resolve(Host) of
-        {ok, Ip} -> connect_to(Ip, Port, config(Options), Timeout);
-        Error -> Error
+    case config(Options) of
+        {ok, Config, #{ip := Own} = SocketOptions} ->
+            case {own_address(Own), resolve(Host, Own)} of
+                {{ok, From}, {ok, Ip}} -> connect(From, Ip, Port, Config, SocketOptions, Timeout);
+                {{ok, _}, Error} -> Error;
+                {Error, _} -> Error
+            end;
+        Error ->
+            Error
     end.
 
-connect_to(_Ip, _Port, {ok, _Config, #{ip := Own}}, _Timeout) when Own =/= any ->
-    {error, {bad_option, ip, Own, "an option of listen/2; the route to the peer chooses the own address"}};
-connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
+connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
     Limit = maps:get(connect_timeout_ms, Config),
     %% A number is less than any atom: infinity.
     Bound = min(Limit, max(1, Timeout)),
     Address = list_to_binary(inet:ntoa(Ip)),
-    case inet_rdma_nif:connect(maps:get(fabric, Config), Address, Port, 0, Bound, Config) of
+    case inet_rdma_nif:connect(maps:get(fabric, Config), From, {Address, Port}, 0, Bound, Config) of
         {ok, Attempt, Id} ->
             %% The message comes once, whatever the outcome, and what waits for the peer keeps to Bound: no `after` here, so no
             %% message is left behind.
@@ -143,9 +154,7 @@ connect_to(Ip, Port, {ok, Config, SocketOptions}, Timeout) ->
             end;
         Error ->
             Error
-    end;
-connect_to(_Ip, _Port, Error, _Timeout) ->
-    Error.
+    end.
 
 %% A reason in words.
 -spec format_error(reason()) -> string().
@@ -154,16 +163,21 @@ format_error(Reason) -> inet_rdma_error:format(Reason).
 %% Whether a host is this one: the only one that the shm fabric reaches. What a stream's fabric is chosen by.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
-    case resolve(Host) of
+    case resolve(Host, any) of
         {ok, Address} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
         Error -> Error
     end.
 
-resolve(Host) ->
+%% An address of the family that the own one is of.
+resolve(Host, any) ->
     case inet:getaddr(Host, inet) of
         {ok, Address} -> {ok, Address};
         {error, _} -> inet:getaddr(Host, inet6)
-    end.
+    end;
+resolve(Host, Own) when tuple_size(Own) =:= 4 ->
+    inet:getaddr(Host, inet);
+resolve(Host, _Own) ->
+    inet:getaddr(Host, inet6).
 
 %% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before
 %% all that arrive later. {error, badarg}: Pid is no living process of this node, and the caller stays the owner.
@@ -418,7 +432,7 @@ setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) -
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
 setopt(_Socket, _Details, {ok, {ip, Ip}}) ->
-    {error, {bad_option, ip, Ip, "an option of listen/2"}};
+    {error, {bad_option, ip, Ip, "an option of listen/2 and connect/3,4"}};
 setopt(_Socket, _Details, {ok, without_effect}) ->
     ok;
 setopt(_Socket, _Details, Error) ->

@@ -160,10 +160,11 @@ stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
 -spec close_listener(listener()) -> ok.
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
--spec connect(auto | shm | verbs, Address :: binary(), inet:port_number(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+-spec connect(auto | shm | verbs, From :: binary(), {Address :: binary(), inet:port_number()}, token(),
+              TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
-connect(Fabric, Address, Port, Token, TimeoutMs, Config) ->
-    late(?FUNCTION_NAME, [Fabric, Address, Port, Token, TimeoutMs, Config]).
+connect(Fabric, From, To, Token, TimeoutMs, Config) ->
+    late(?FUNCTION_NAME, [Fabric, From, To, Token, TimeoutMs, Config]).
 
 -spec expect_shm(token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.

@@ -259,7 +259,7 @@ connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
 connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     %% A silent address must leave time for the others, and for what is said afterwards.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
-    Attempt = inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config(Settling, Fabric)),
+    Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
     case connected(TimeoutMs, Settling, Attempt) of
         {ok, Link, Why} -> {ok, Link, Why};
         {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])

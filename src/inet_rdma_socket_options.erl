@@ -45,6 +45,7 @@ check({packet_size, Value}) -> {error, {bad_option, packet_size, Value, "0 or by
 check({buffer, Value} = Option) when is_integer(Value), Value > 0, Value =< 16#7fffffff -> {ok, Option};
 check({buffer, Value}) -> {error, {bad_option, buffer, Value, "bytes from 1 to 2147483647"}};
 check({ip, Value}) -> ip(Value);
+check({ifaddr, Value}) -> ip(Value);
 check({send_timeout, Value}) -> send_timeout(Value);
 check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
 check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};

@@ -87,7 +87,7 @@ forget(Pid) ->
 -spec connect(auto | shm | verbs, binary(), inet:port_number(), inet_rdma_nif:token(), pos_integer()) ->
           {ok | {error, term()}, [term()]}.
 connect(Fabric, Address, Port, Token, TimeoutMs) ->
-    {ok, Attempt, Id} = inet_rdma_nif:connect(Fabric, Address, Port, Token, TimeoutMs, config()),
+    {ok, Attempt, Id} = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config()),
     receive {'$inet_rdma', Id, connected} -> ok end,
     Result = case inet_rdma_nif:stream(Attempt) of
                  {ok, Conn} ->

@@ -8,7 +8,7 @@
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
--export([listen_on_an_address/1, bad_addresses/1, lengths_of_packets/1]).
+-export([listen_on_an_address/1, connect_from_an_address/1, bad_addresses/1, lengths_of_packets/1]).
 -export([lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1, lines_of_any_size/1]).
 -export([lengths_are_of_raw_sockets/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
@@ -25,7 +25,7 @@ all() ->
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
         accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
-        send_timeout_closes, listen_on_an_address, bad_addresses, lengths_of_packets,
+        send_timeout_closes, listen_on_an_address, connect_from_an_address, bad_addresses, lengths_of_packets,
         lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size, lengths_are_of_raw_sockets,
         socket_term_is_small
     ].
@@ -167,9 +167,26 @@ listen_on_an_address(_Config) ->
         {[Module:recv(Y, 5, ?TIMEOUT_MS) || {_, Y} <- Pairs], Module:listen(0, [{ip, {192, 0, 2, 1}}])}
     end).
 
+connect_from_an_address(_Config) ->
+    same(fun(Module) ->
+        {Listener, Port} = listen(Module, []),
+        Connect = fun(Option) -> Module:connect({127, 0, 0, 1}, Port, common(Module) ++ [Option]) end,
+        Own = [{ip, {127, 0, 0, 1}}, {ifaddr, {127, 0, 0, 1}}, {ip, loopback}, {ip, any}, {ip, {127, 0, 0, 2}}],
+        Read = [
+            begin
+                {ok, X} = Connect(Option),
+                {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
+                ok = Module:send(X, <<"hello">>),
+                {Option, Module:recv(Y, 5, ?TIMEOUT_MS)}
+            end
+         || Option <- Own
+        ],
+        {Read, [Connect({Key, {192, 0, 2, 1}}) || Key <- [ip, ifaddr]], Connect({ip, {0, 0, 0, 0, 0, 0, 0, 1}})}
+    end).
+
 bad_addresses(_Config) ->
     ?assertMatch({error, {bad_option, ip, nowhere, _}}, inet_rdma:listen(0, [{ip, nowhere}])),
-    ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:connect("localhost", 1, [{ip, {127, 0, 0, 1}}])),
+    ?assertMatch({error, {bad_option, ip, nowhere, _}}, inet_rdma:connect("localhost", 1, [{ip, nowhere}])),
     {X, _} = pair(inet_rdma, []),
     ?assertMatch({error, {bad_option, ip, _, _}}, inet_rdma:setopts(X, [{ip, {127, 0, 0, 1}}])).
 

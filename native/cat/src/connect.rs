@@ -42,7 +42,10 @@ pub fn connect(
     let mut first = None;
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
-        match common.fabric().connect_because(address, &shape.parameters(), left) {
+        match common
+            .fabric()
+            .connect_because(None, address, &shape.parameters(), left)
+        {
             Ok((qp, why)) => return Link::new(engine, qp, shape, why),
             Err(error) => first = first.or(Some(error)),
         }

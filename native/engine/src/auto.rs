@@ -22,9 +22,10 @@ pub(crate) const SETTLED: &str = "both nodes settled on it";
 const TRIES: usize = 20;
 
 impl AutoFabric {
-    /// Connects, and says why over the fabric that it was.
+    /// Connects, and says why over the fabric that it was. `from`: see [`Fabric::connect_from`].
     pub fn connect_because(
         self,
+        from: Option<IpAddr>,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
@@ -47,13 +48,13 @@ impl AutoFabric {
                 return Ok(chosen(qp, settled.unwrap_or("the option fabric is shm")));
             }
             FabricName::Verbs => {
-                let qp = VerbsFabric.connect(to, parameters, timeout)?;
+                let qp = VerbsFabric.connect_from(from, to, parameters, timeout)?;
                 return Ok(chosen(qp, settled.unwrap_or("the option fabric is verbs")));
             }
             FabricName::Auto => {}
         }
         if !is_local(to.ip()) {
-            return match VerbsFabric.connect(to, parameters, timeout) {
+            return match VerbsFabric.connect_from(from, to, parameters, timeout) {
                 Ok(qp) => Ok(chosen(qp, "another host")),
                 Err(error @ (FabricError::Unavailable(_) | FabricError::NoRoute(_))) => {
                     Err(FabricError::NoRoute(format!(
@@ -73,7 +74,7 @@ impl AutoFabric {
             return Err(refused);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        match VerbsFabric.connect(to, parameters, left) {
+        match VerbsFabric.connect_from(from, to, parameters, left) {
             Ok(qp) => Ok(chosen(qp, "the same host, where nobody listens over shm")),
             Err(FabricError::Unavailable(_) | FabricError::NoRoute(_) | FabricError::Refused(_)) => Err(refused),
             Err(error) => Err(error),
@@ -114,13 +115,14 @@ impl Fabric for AutoFabric {
         }
     }
 
-    fn connect(
+    fn connect_from(
         &self,
+        from: Option<IpAddr>,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        let (queue_pair, _why) = self.connect_because(to, parameters, timeout)?;
+        let (queue_pair, _why) = self.connect_because(from, to, parameters, timeout)?;
         Ok(queue_pair)
     }
 }

@@ -226,13 +226,23 @@ pub trait Fabric: Send + Sync {
     fn name(&self) -> FabricName;
     /// Listens on the first free port of `ports` (0..=0: any free one).
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError>;
-    /// Connects; blocks up to `timeout`.
+    /// Connects; blocks up to `timeout`. `from`: the own address; None: the route chooses. It means nothing to shm.
+    fn connect_from(
+        &self,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError>;
+    /// Connects from the address that the route chooses.
     fn connect(
         &self,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
-    ) -> Result<Box<dyn QueuePair>, FabricError>;
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        self.connect_from(None, to, parameters, timeout)
+    }
 }
 
 /// How to listen.

@@ -18,7 +18,7 @@ mod distance;
 mod inbound;
 mod stall;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,14 +92,15 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
         }))
     }
 
-    fn connect(
+    fn connect_from(
         &self,
+        from: Option<IpAddr>,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        self.injection
-            .wrap(self.inner.connect(to, parameters, timeout)?, MadeBy::Connecting)
+        let inner = self.inner.connect_from(from, to, parameters, timeout)?;
+        self.injection.wrap(inner, MadeBy::Connecting)
     }
 }
 

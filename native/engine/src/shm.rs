@@ -17,7 +17,7 @@ mod queue_pair;
 mod rendezvous;
 pub(crate) mod shared_listener;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
@@ -35,8 +35,9 @@ impl Fabric for ShmFabric {
         Ok(Box::new(listener::ShmListener::listen(options)?))
     }
 
-    fn connect(
+    fn connect_from(
         &self,
+        _from: Option<IpAddr>,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,

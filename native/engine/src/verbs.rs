@@ -70,12 +70,13 @@ impl Fabric for VerbsFabric {
         Ok(Box::new(listener::VerbsListener::listen(options)?))
     }
 
-    fn connect(
+    fn connect_from(
         &self,
+        from: Option<IpAddr>,
         to: SocketAddr,
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        Ok(Box::new(connect::connect(to, parameters, timeout)?))
+        Ok(Box::new(connect::connect(from, to, parameters, timeout)?))
     }
 }

@@ -30,8 +30,9 @@ impl Fabric for VerbsFabric {
         Err(left_out())
     }
 
-    fn connect(
+    fn connect_from(
         &self,
+        _from: Option<IpAddr>,
         _to: SocketAddr,
         _parameters: &Parameters,
         _timeout: Duration,

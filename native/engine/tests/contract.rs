@@ -61,6 +61,7 @@ macro_rules! contract {
                 a_port_is_free_again_when_its_listener_is_gone,
                 connections_outlive_their_listener,
                 many_connect_at_once,
+                a_connection_begins_at_the_own_address_that_is_given,
             );
             contract!(@tests $fabric; tokens:
                 a_peer_with_another_token_is_refused_and_the_right_one_gets_in,

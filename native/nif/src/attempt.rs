@@ -83,29 +83,31 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
     })
 }
 
-/// `connect(auto | shm | verbs, Address, Port, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: the
-/// address as text; over shm any of this host. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it
-/// has connected or failed, which [`stream`] tells.
+/// `connect(auto | shm | verbs, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} |
+/// {error, Reason}`: the addresses as text; over shm any of this host. `From`: the own one, of a device; shm does not look
+/// at it. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it has connected or failed, which [`stream`]
+/// tells.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.
 #[rustler::nif]
 fn connect<'a>(
     env: Env<'a>,
     fabric: FabricOption,
-    address: &str,
-    port: u32,
+    from: &str,
+    (address, port): (&str, u32),
     token: u64,
     timeout_ms: u64,
     config: Config,
 ) -> NifResult<Term<'a>> {
     // A term that is decoded as u16 is cut to 16 bits.
     let port = u16::try_from(port).map_err(|_| rustler::Error::BadArg)?;
+    let from = optional(from)?;
     let to = SocketAddr::new(parse(address)?, port);
     let id = next_id();
     let parameters = config.parameters(id, token);
     let attempt = Attempt::connect(
         Duration::from_millis(timeout_ms),
-        move |left| fabric.fabric().connect_because(to, &parameters, left),
+        move |left| fabric.fabric().connect_because(from, to, &parameters, left),
         tell(env, id),
     );
     Ok(match attempt {
@@ -137,10 +139,7 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
 #[rustler::nif(schedule = "DirtyIo")]
 fn expect_verbs<'a>(env: Env<'a>, address: &str, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
     check_token(token)?;
-    let address = match address {
-        "" => None,
-        text => Some(parse(text)?),
-    };
+    let address = optional(address)?;
     let id = next_id();
     let timeout = Duration::from_millis(timeout_ms);
     let options = ListenOptions {
@@ -194,6 +193,14 @@ fn token_nif() -> u64 {
 
 fn parse(address: &str) -> NifResult<IpAddr> {
     address.parse().map_err(|_| rustler::Error::BadArg)
+}
+
+/// An address, or none.
+fn optional(address: &str) -> NifResult<Option<IpAddr>> {
+    match address {
+        "" => Ok(None),
+        text => parse(text).map(Some),
+    }
 }
 
 fn failed<'a>(env: Env<'a>, error: &FabricError) -> Term<'a> {

@@ -1,6 +1,6 @@
 //! The connection manager: ids, which are to queue pairs what sockets are to TCP, and the channels of their events.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -338,14 +338,16 @@ impl CmId {
         self.local_address().map_or(0, |address| address.port())
     }
 
-    /// Begins to look for the device and the hardware address of a peer: [`Kind::AddressResolved`].
-    pub fn resolve_address(&self, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
+    /// Begins to look for the device and the hardware address of a peer: [`Kind::AddressResolved`]. `from`: the own
+    /// address; None: the route chooses.
+    pub fn resolve_address(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
+        let mut from = from.map(|from| RawAddress::of(SocketAddr::new(from, 0)));
         let mut to = RawAddress::of(to);
-        // SAFETY: an id that lives; no source address; a destination of its family's length.
+        // SAFETY: an id that lives; no source address, or one of its family's length; a destination of its family's length.
         let result = unsafe {
             rdma_resolve_addr(
                 self.raw.as_ptr(),
-                std::ptr::null_mut(),
+                from.as_mut().map_or(std::ptr::null_mut(), RawAddress::as_mut_ptr),
                 to.as_mut_ptr(),
                 milliseconds(timeout),
             )

@@ -1,6 +1,6 @@
 //! The connecting side.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use crate::waiting;
 
 /// Connects; blocks until `timeout` has passed at most.
 pub(super) fn connect(
+    from: Option<IpAddr>,
     to: SocketAddr,
     parameters: &Parameters,
     timeout: Duration,
@@ -29,7 +30,7 @@ pub(super) fn connect(
     let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;
     network::set(&id, &parameters.network)?;
     let address = |failed| refusal::address(to, failed);
-    id.resolve_address(to, attempt.left()?).map_err(address)?;
+    id.resolve_address(from, to, attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::AddressResolved)?;
     id.resolve_route(attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;

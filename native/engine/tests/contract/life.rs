@@ -114,6 +114,27 @@ pub fn nobody_listens(fabric: &dyn Fabric) {
     assert!(matches!(refused, Err(FabricError::Refused(9))), "{refused:?}");
 }
 
+/// Shm has no addresses, and looks at none.
+pub fn a_connection_begins_at_the_own_address_that_is_given(fabric: &dyn Fabric) {
+    let mut listener = listen(fabric, parameters());
+    let to = at(fabric, listener.port());
+    let server = std::thread::scope(|scope| {
+        let connecting = scope.spawn(move || fabric.connect_from(Some(to.ip()), to, &parameters(), BOUND));
+        let server = accept(&mut *listener).expect("a connection");
+        let client = connecting.join().expect("no panic").expect("a connection");
+        assert!(client.addresses().is_none_or(|(own, _)| own.ip() == to.ip()));
+        server
+    });
+    assert!(server.addresses().is_none_or(|(_, peer)| peer.ip() == to.ip()));
+    if server.addresses().is_none() {
+        return;
+    }
+    // Reserved for documentation: no device has it, and no port that the peer would see is told.
+    let nobodys = Some([192, 0, 2, 1].into());
+    let refused = fabric.connect_from(nobodys, to, &parameters(), BOUND).map(|_| ());
+    assert!(matches!(refused, Err(FabricError::NoRoute(_))), "{refused:?}");
+}
+
 pub fn a_listener_that_never_answers_times_out(fabric: &dyn Fabric) {
     let listener = listen(fabric, parameters());
     let outcome = fabric
