@@ -11,6 +11,9 @@
 -export([is_local/1, format_error/1, doctor/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
+%% The keys of getstat/1, in the order of inet:getstat/1.
+-define(STATISTICS, [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi, send_oct, send_cnt, send_max, send_avg, send_pend]).
+
 %% Every message of the socket copies this term: all else that is known of it is kept by the native side.
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
@@ -464,24 +467,33 @@ getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
             inet_rdma_options:values(maps:merge(Config, Own), Keys)
     end.
 
--spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
+-spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(Socket) ->
-    getstat(Socket, [recv_oct, recv_cnt, recv_avg, send_oct, send_cnt, send_avg, send_pend]).
+    getstat(Socket, ?STATISTICS).
 
-%% Packets (cnt), bytes (oct) and bytes per packet (avg) each way since the start; send_pend: bytes of posted sends that
-%% have not gone.
--spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
+%% Packets (cnt), bytes (oct), and size of packets on the average (avg) and at most (max), each way since the start, with
+%% headers. recv_ counts what was read, or came as a message; recv_dvi: the standard deviation of the sizes; send_pend: bytes
+%% of posted sends that have not gone. In the order of Keys. {error, einval}: closed, or an unknown key.
+-spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
-    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn)} of
-        {#{packets_received := ReceivedCount, bytes_received := Received,
-           packets_sent := SentCount, bytes_sent := Sent}, {_Sends, Pending, _Receives}} ->
-            All = [{recv_oct, Received}, {recv_cnt, ReceivedCount}, {recv_avg, average(Received, ReceivedCount)},
-                   {send_oct, Sent}, {send_cnt, SentCount}, {send_avg, average(Sent, SentCount)},
-                   {send_pend, Pending}],
-            {ok, [Pair || {Key, _} = Pair <- All, lists:member(Key, Keys)]};
+    Unknown = [Key || Key <- Keys, not lists:member(Key, ?STATISTICS)],
+    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn), Unknown} of
+        {#{} = Statistics, {_Sends, Pending, _Receives}, []} ->
+            {ok, [{Key, statistic(Key, Statistics, Pending)} || Key <- Keys]};
         _ ->
-            {error, closed}
+            {error, einval}
     end.
+
+statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
+statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
+statistic(recv_max, #{largest_packet_received := Bytes}, _Pending) -> Bytes;
+statistic(recv_avg, #{packet_bytes_received := Bytes, packets_received := Packets}, _Pending) -> average(Bytes, Packets);
+statistic(recv_dvi, #{packet_deviation_received := Bytes}, _Pending) -> trunc(Bytes);
+statistic(send_oct, #{bytes_sent := Bytes}, _Pending) -> Bytes;
+statistic(send_cnt, #{packets_sent := Packets}, _Pending) -> Packets;
+statistic(send_max, #{largest_packet_sent := Bytes}, _Pending) -> Bytes;
+statistic(send_avg, #{bytes_sent := Bytes, packets_sent := Packets}, _Pending) -> average(Bytes, Packets);
+statistic(send_pend, _Statistics, Pending) -> Pending.
 
 average(_Bytes, 0) -> 0;
 average(Bytes, Packets) -> Bytes div Packets.
@@ -508,7 +520,9 @@ stayed({Node, Socket, Why}) ->
 
 %% One connection, or that of a node; undefined: closed here, or there is none:
 %%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
-%%   closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks), direct_* and indirect_* transfers and bytes,
+%%   closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks),
+%%   largest_packet_* (_sent, _received), packet_bytes_received and packet_deviation_received (sizes of packets with their
+%%   headers, of those that were read), direct_* and indirect_* transfers and bytes,
 %%   percent_direct_* (of bytes), phase_switches, credit_stalls (transfers that waited for a free receive slot of the
 %%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
 %%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),

@@ -6,6 +6,8 @@ defmodule InetRdma.Info do
     for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`, `:tcp` for a link that stayed there; `why` - why
     that fabric, and the way, as a string; `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
+  * `largest_packet_sent`, `largest_packet_received`, `packet_bytes_received`, `packet_deviation_received` - sizes of
+    packets with their headers, in bytes; those received of packets that were read; the deviation is the standard one
   * `direct_transfers_*`, `direct_bytes_*` - went straight into an advertised buffer;
     `indirect_transfers_*`, `indirect_bytes_*` - went through the ring
   * `percent_direct_sent`, `percent_direct_received` - share of the bytes that went direct
@@ -29,6 +31,10 @@ defmodule InetRdma.Info do
     :bytes_received,
     :packets_sent,
     :packets_received,
+    :largest_packet_sent,
+    :largest_packet_received,
+    :packet_bytes_received,
+    :packet_deviation_received,
     :direct_transfers_sent,
     :direct_transfers_received,
     :indirect_transfers_sent,

@@ -7,10 +7,11 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
--export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, averages/1]).
+-export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, statistics/1]).
 -export([listen_on_an_address/1, connect_from_an_address/1, bad_addresses/1, lengths_of_packets/1]).
 -export([lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1, lines_of_any_size/1]).
 -export([lengths_are_of_raw_sockets/1]).
+-export([keys_of_statistics/1, deviation_of_packets/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
@@ -24,7 +25,7 @@ all() ->
     [
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
-        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, averages, send_times_out,
+        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, statistics, keys_of_statistics, deviation_of_packets, send_times_out,
         send_timeout_closes, listen_on_an_address, connect_from_an_address, bad_addresses, lengths_of_packets,
         lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size, lengths_are_of_raw_sockets,
         socket_term_is_small
@@ -121,17 +122,50 @@ lists_are_refused(_Config) ->
      end || {Packet, Size} <- [{1, 256}, {2, 65536}]],
     ?assertMatch({error, {bad_option, nodelay, yes, _}}, inet_rdma:listen(0, [{nodelay, yes}])).
 
-averages(_Config) ->
-    Keys = [recv_oct, recv_cnt, recv_avg, send_oct, send_cnt, send_avg, send_pend],
+%% recv_dvi of inet adds up differences from the average so far with their signs, and differs.
+statistics(_Config) ->
+    Keys = [recv_oct, recv_cnt, recv_max, recv_avg, send_oct, send_cnt, send_max, send_avg, send_pend],
     same(fun(Module) ->
-        {X, Y} = pair(Module, [{packet, 4}]),
-        {ok, Before} = getstat(Module, Y, Keys),
-        [ok = Module:send(X, binary:copy(<<0>>, Bytes)) || Bytes <- [96, 296]],
-        [{ok, _} = Module:recv(Y, 0, ?TIMEOUT_MS) || _ <- [1, 2]],
-        {ok, Sent} = getstat(Module, X, [send_oct, send_cnt, send_avg, send_pend]),
-        {ok, Received} = getstat(Module, Y, [recv_oct, recv_cnt, recv_avg]),
-        {lists:sort(Before), lists:sort(Sent), lists:sort(Received)}
+        [
+            begin
+                {X, Y} = pair(Module, [{packet, Packet}]),
+                Before = getstat(Module, Y, Keys),
+                Counted = [
+                    begin
+                        ok = Module:send(X, binary:copy(<<10>>, Bytes)),
+                        Read = [Module:recv(Y, Length, ?TIMEOUT_MS) || Length <- Lengths],
+                        {Read, getstat(Module, X, Keys), getstat(Module, Y, Keys)}
+                    end
+                 || {Bytes, Lengths} <- Sends
+                ],
+                {Before, Counted}
+            end
+         || {Packet, Sends} <- [{4, [{96, [0]}, {296, [0]}, {0, [0]}, {60000, [0]}, {7, [0]}]},
+                                {2, [{98, [0]}, {1000, [0]}]},
+                                {line, [{1, [0]}, {3, [0, 0, 0]}]},
+                                {raw, [{500, [500]}, {300, [100, 200]}, {10, [10]}]}]
+        ]
     end).
+
+%% What has come and was not read does not count; keys in any order; keys that are none.
+keys_of_statistics(_Config) ->
+    same(fun(Module) ->
+        {X, Y} = pair(Module, [{packet, raw}]),
+        ok = Module:send(X, binary:copy(<<0>>, 500)),
+        {ok, _} = Module:recv(Y, 100, ?TIMEOUT_MS),
+        {ok, All} = case Module of gen_tcp -> inet:getstat(Y); inet_rdma -> inet_rdma:getstat(Y) end,
+        Read = [getstat(Module, Y, Keys) || Keys <- [[recv_oct, recv_cnt], [send_max, recv_max, recv_max], [], [recv_oct, foo]]],
+        ok = Module:close(Y),
+        {[Key || {Key, _} <- All], Read, getstat(Module, Y, [recv_oct])}
+    end).
+
+deviation_of_packets(_Config) ->
+    {X, Y} = pair(inet_rdma, [{packet, 4}]),
+    [begin
+         ok = inet_rdma:send(X, binary:copy(<<0>>, Bytes)),
+         {ok, _} = inet_rdma:recv(Y, 0, ?TIMEOUT_MS)
+     end || Bytes <- [96, 296, 96, 296]],
+    ?assertEqual({ok, [{recv_avg, 200}, {recv_dvi, 100}]}, inet_rdma:getstat(Y, [recv_avg, recv_dvi])).
 
 %% The peer does not read: a send times out at last. When the peer reads again it gets whole packets, in order: the one
 %% that timed out had begun, and goes on by itself.

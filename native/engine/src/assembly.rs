@@ -13,7 +13,7 @@ use std::ops::Range;
 use begun::{Begun, Partial};
 
 pub use self::framing::{Framing, Header};
-pub use self::received::{Buffer, ReadLimit, Received};
+pub use self::received::{Buffer, ReadLimit, Received, Sizes};
 pub use crate::arrived::Arrived;
 use crate::landing::LandingBuffer;
 

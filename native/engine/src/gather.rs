@@ -77,13 +77,30 @@ impl<'a> Gather<'a> {
         self.ends.partition_point(|&end| end <= at)
     }
 
-    /// Bytes of the packet that `at` lies in, those that are on their way included.
-    pub fn packet_at(&self, at: usize) -> usize {
-        let index = self.packets_before(at);
-        self.ends.get(index).map_or(0, |end| match index {
-            0 => end + self.before,
-            _ => end - self.ends[index - 1],
-        })
+    /// Bytes of the packet with this index, those that are on their way included; 0: there is none.
+    pub fn packet_bytes(&self, index: usize) -> usize {
+        self.ends
+            .get(index)
+            .map_or(0, |end| end.wrapping_sub(self.start_of(index)))
+    }
+
+    /// Size of the largest of these packets; 0: there are none.
+    pub fn largest_of(&self, packets: Range<usize>) -> usize {
+        let mut start = self.start_of(packets.start);
+        let mut largest = 0;
+        for &end in &self.ends[packets] {
+            largest = largest.max(end.wrapping_sub(start));
+            start = end;
+        }
+        largest
+    }
+
+    /// Where a packet starts; below 0, wrapped, where bytes of it are on their way.
+    fn start_of(&self, index: usize) -> usize {
+        match index {
+            0 => 0usize.wrapping_sub(self.before),
+            _ => self.ends[index - 1],
+        }
     }
 
     /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
@@ -164,9 +181,14 @@ mod tests {
     #[test]
     fn the_rest_of_a_packet_is_of_its_size() {
         let mut gather = packets(&[b"aa", b"cccccccccc"]);
-        assert_eq!([0, 1, 2, 11, 12].map(|at| gather.packet_at(at)), [2, 2, 10, 10, 0]);
-        gather.goes_on_behind(7);
-        assert_eq!([0, 1, 2, 11, 12].map(|at| gather.packet_at(at)), [9, 9, 10, 10, 0]);
+        let packet_at = |gather: &Gather<'_>, at| gather.packet_bytes(gather.packets_before(at));
+        assert_eq!([0, 1, 2, 11, 12].map(|at| packet_at(&gather, at)), [2, 2, 10, 10, 0]);
+        gather.goes_on_behind(9);
+        assert_eq!([0, 1, 2, 11, 12].map(|at| packet_at(&gather, at)), [11, 11, 10, 10, 0]);
+        assert_eq!(
+            [0..0, 0..1, 0..2, 1..2].map(|packets| gather.largest_of(packets)),
+            [0, 11, 11, 10]
+        );
     }
 
     #[test]

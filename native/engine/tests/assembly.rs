@@ -404,6 +404,10 @@ fn a_landing_buffer_with_less_than_a_header_is_no_accident() {
 struct Small(Vec<u8>);
 
 impl inet_rdma_engine::assembly::Buffer for Small {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     fn allocate(bytes: usize) -> Option<Self> {
         assert!(bytes <= 1_000, "asked for {bytes} bytes");
         Some(Small(vec![0; bytes]))
@@ -520,6 +524,10 @@ thread_local! {
 }
 
 impl inet_rdma_engine::assembly::Buffer for Counted {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     fn allocate(bytes: usize) -> Option<Self> {
         ALLOCATED_BYTES.set(ALLOCATED_BYTES.get() + bytes);
         Some(Counted(vec![0; bytes]))

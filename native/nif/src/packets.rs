@@ -32,6 +32,10 @@ impl Buffer for Block {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self.0.as_mut_slice()
     }

@@ -36,6 +36,10 @@ impl Buffer for Recycled {
         Some(Self { whole, bytes })
     }
 
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.whole[..self.bytes]
     }

@@ -44,6 +44,10 @@ impl Buffer for Block {
         Some(Block { binary, bytes })
     }
 
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant. Nobody else refers to it while it is
         // borrowed mutably: references are handed out by `Port::deliver`, which borrows it.

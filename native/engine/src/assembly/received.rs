@@ -8,6 +8,8 @@ use crate::landing::LandingBuffer;
 pub trait Buffer: Sized {
     /// A buffer of exactly `bytes`; None: no memory.
     fn allocate(bytes: usize) -> Option<Self>;
+    /// Its size in bytes.
+    fn bytes(&self) -> usize;
     /// All of it.
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
@@ -20,6 +22,10 @@ impl Buffer for Vec<u8> {
         Some(buffer)
     }
 
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self
     }
@@ -27,7 +33,7 @@ impl Buffer for Vec<u8> {
 
 /// Packets as they came out of a read, in stream order.
 pub enum Received<B> {
-    /// Several packets that share one buffer.
+    /// Several packets that share one buffer, each behind its header.
     Batch {
         /// Holds them all.
         bytes: B,
@@ -38,6 +44,58 @@ pub enum Received<B> {
     Whole(B),
     /// One packet as it lies in a landing buffer: no copy.
     Landed(LandingBuffer, Range<usize>),
+}
+
+/// Sizes of packets, with their headers.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Sizes {
+    /// How many packets.
+    pub packets: usize,
+    /// Of all.
+    pub bytes: usize,
+    /// Of the largest.
+    pub largest: usize,
+    /// The sum of their squares.
+    pub squares: u64,
+}
+
+impl Sizes {
+    fn one(bytes: usize) -> Self {
+        Sizes {
+            packets: 1,
+            bytes,
+            largest: bytes,
+            squares: square(bytes),
+        }
+    }
+}
+
+/// A packet has less than 4 GiB.
+fn square(bytes: usize) -> u64 {
+    (bytes as u64).wrapping_mul(bytes as u64)
+}
+
+impl<B: Buffer> Received<B> {
+    /// Sizes of the packets, where the header before each has so many bytes.
+    pub fn sizes(&self, header_bytes: usize) -> Sizes {
+        match self {
+            Received::Batch { packets, .. } => {
+                let mut sizes = Sizes {
+                    packets: packets.len(),
+                    ..Sizes::default()
+                };
+                for packet in packets {
+                    let size = packet.end - sizes.bytes;
+                    sizes.bytes = packet.end;
+                    sizes.largest = sizes.largest.max(size);
+                    sizes.squares += square(size);
+                }
+                sizes
+            }
+            Received::Whole(buffer) => Sizes::one(header_bytes + buffer.bytes()),
+            Received::Landed(_, range) => Sizes::one(header_bytes + range.len()),
+        }
+    }
 }
 
 impl<B> Received<B> {

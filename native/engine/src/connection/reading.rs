@@ -37,6 +37,7 @@ impl<B: Buffer> Connection<B> {
     ) -> (ReadEnd, Wakes) {
         let mut wakes = Wakes::default();
         let mut left = limit;
+        let had = out.len();
         let kept = match reader.retarget(limit, out) {
             Ok(satisfied) => satisfied,
             Err(error) => return (ReadEnd::Closed(self.fail(error.into(), &mut wakes)), wakes),
@@ -46,7 +47,7 @@ impl<B: Buffer> Connection<B> {
         core.note_handed_over(reader, kept);
         core.reader_away = kept;
         if kept {
-            self.tally.packets_received.add(&core, 1);
+            self.count_received(&core, reader, &out[had..]);
             return (ReadEnd::More, wakes);
         }
         core.reader_called = false;
@@ -62,8 +63,7 @@ impl<B: Buffer> Connection<B> {
             let had = out.len();
             let (guard, taken) = self.read_some(core, reader, left, out);
             core = guard;
-            let packets = out[had..].iter().map(Received::packets).sum::<usize>();
-            self.tally.packets_received.add(&core, packets);
+            let packets = self.count_received(&core, reader, &out[had..]);
             match taken {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
                 Ok(None) => break self.nothing_more(&core),
@@ -89,6 +89,20 @@ impl<B: Buffer> Connection<B> {
         }
         self.rest(&mut core, &mut wakes);
         (end, wakes)
+    }
+
+    /// Counts what was read; how many packets it was.
+    #[inline]
+    fn count_received(&self, core: &Core, reader: &Assembly<B>, received: &[Received<B>]) -> usize {
+        let header_bytes = reader.framing().header_bytes();
+        let mut packets = 0;
+        for received in received {
+            let sizes = received.sizes(header_bytes);
+            self.tally.sizes_received.add(core, sizes);
+            packets += sizes.packets;
+        }
+        self.tally.packets_received.add(core, packets);
+        packets
     }
 
     /// Takes one landing buffer or what is in the ring, with `core` free while it copies. None: there was nothing.

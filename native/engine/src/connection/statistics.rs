@@ -6,13 +6,15 @@ use inet_rdma_stream::Counters;
 
 use super::Connection;
 use super::core::Core;
-use crate::assembly::Buffer;
+use crate::assembly::{Buffer, Sizes};
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) packets_sent: Count,
     pub(super) packets_received: Count,
+    pub(super) largest_sent: Count,
+    pub(super) sizes_received: ReadSizes,
     pub(super) polls: Count,
     pub(super) wakeups_received: AtomicU64,
 }
@@ -27,8 +29,44 @@ impl Count {
         self.0.store(self.get() + more as u64, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(super) fn raise(&self, _locked: &Core, to: usize) {
+        self.0.store(self.get().max(to as u64), Ordering::Relaxed);
+    }
+
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Sizes of the packets that were read, without ticks. Counted as a [`Count`] is.
+#[derive(Debug, Default)]
+pub(super) struct ReadSizes {
+    packets: Count,
+    bytes: Count,
+    largest: Count,
+    /// The sum of their squares, as the bits of an f64, which takes any number of packets.
+    squares: AtomicU64,
+}
+
+impl ReadSizes {
+    #[inline]
+    pub(super) fn add(&self, locked: &Core, sizes: Sizes) {
+        self.packets.add(locked, sizes.packets);
+        self.bytes.add(locked, sizes.bytes);
+        self.largest.raise(locked, sizes.largest);
+        let before = f64::from_bits(self.squares.load(Ordering::Relaxed));
+        let squares = before + sizes.squares as f64;
+        self.squares.store(squares.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Their standard deviation.
+    fn deviation(&self, _locked: &Core) -> f64 {
+        let packets = self.packets.get().max(1) as f64;
+        let average = self.bytes.get() as f64 / packets;
+        let squares = f64::from_bits(self.squares.load(Ordering::Relaxed)) / packets;
+        // Rounding may make it a little less than nothing.
+        (squares - average * average).max(0.0).sqrt()
     }
 }
 
@@ -41,6 +79,14 @@ pub struct Statistics {
     pub packets_sent: u64,
     /// Packets received, ticks included.
     pub packets_received: u64,
+    /// Size of the largest packet sent, with its header.
+    pub largest_packet_sent: u64,
+    /// Size of the largest packet read, with its header.
+    pub largest_packet_received: u64,
+    /// Bytes of the packets that were read, with their headers.
+    pub packet_bytes_received: u64,
+    /// Standard deviation of their sizes, in bytes.
+    pub packet_deviation_received: f64,
     /// Looks at the receive queue.
     pub polls: u64,
     /// Events that cost the peer a system call.
@@ -76,6 +122,10 @@ impl<B: Buffer> Connection<B> {
             stream: *core.stream.counters(),
             packets_sent,
             packets_received,
+            largest_packet_sent: self.tally.largest_sent.get(),
+            largest_packet_received: self.tally.sizes_received.largest.get(),
+            packet_bytes_received: self.tally.sizes_received.bytes.get(),
+            packet_deviation_received: self.tally.sizes_received.deviation(&core),
             polls: self.tally.polls.get(),
             wakeups_sent: self.qp.wakeups_sent(),
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),

@@ -118,6 +118,7 @@ impl<B: Buffer> Connection<B> {
         end: usize,
         wakes: &mut Wakes,
     ) -> Result<Option<Transfer>, Closed> {
+        let first = gather.packets_before(at);
         for looked in [false, true] {
             if let Some(closed) = &core.closed {
                 return Err(closed.clone());
@@ -133,7 +134,7 @@ impl<B: Buffer> Connection<B> {
                 }
                 None => 0,
             };
-            let bulk = gather.packet_at(at) >= self.settings.direct_bytes;
+            let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
                 // what a posted receive waits for goes another way.
@@ -151,8 +152,9 @@ impl<B: Buffer> Connection<B> {
             };
             if let Some(transfer) = (room > 0).then(|| core.stream.poll_transfer(offer)).flatten() {
                 let behind = at + transfer.bytes() as usize;
-                let packets = gather.packets_before(behind) - gather.packets_before(at);
-                self.tally.packets_sent.add(core, packets);
+                let sent = first..gather.packets_before(behind);
+                self.tally.packets_sent.add(core, sent.len());
+                self.tally.largest_sent.raise(core, gather.largest_of(sent));
                 return Ok(Some(transfer));
             }
             if !looked {
