@@ -12,7 +12,8 @@
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% The keys of getstat/1, in the order of inet:getstat/1.
--define(STATISTICS, [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi, send_oct, send_cnt, send_max, send_avg, send_pend]).
+-define(STATISTICS, [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi,
+                     send_oct, send_cnt, send_max, send_avg, send_pend]).
 
 %% Every message of the socket copies this term: all else that is known of it is kept by the native side.
 -record(inet_rdma_socket, {
@@ -45,16 +46,16 @@
 -opaque listener() :: #inet_rdma_listener{}.
 %% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
--type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} | {packet_size, non_neg_integer()} |
-                  {buffer, pos_integer()} | {nodelay, boolean()} | binary |
+-type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} |
+                  {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
-                  {ip | ifaddr, inet:ip_address() | any | loopback} | {atom(), term()}.
+                  {ip | ifaddr, inet:ip_address() | any | loopback} | inet | inet6 | binary | {atom(), term()}.
 -type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
 
 %% Port 0: a free one, see port/1. The caller owns the listener: its death closes the port, not the connections.
-%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses. {error, eaddrnotavail}: Ip
-%% is no address of this host.
+%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses. {error, eaddrnotavail}:
+%% Ip is no address of this host.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
@@ -120,14 +121,14 @@ connect(Host, Port, Options) ->
     connect(Host, Port, Options, infinity).
 
 %% Gives up with timeout after Timeout, or with etimedout after the option connect_timeout_ms, whichever is shorter. The
-%% caller owns the socket. {ip, Ip} is the own address: over verbs that of an RDMA device. {error, eaddrnotavail}: it is none
-%% of this host.
+%% caller owns the socket. {ip, Ip} is the own address: over verbs that of an RDMA device. {error, eaddrnotavail}: it is
+%% none of this host.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, #{ip := Own} = SocketOptions} ->
-            case {own_address(Own), resolve(Host, Own)} of
+        {ok, Config, #{ip := Own, family := Family} = SocketOptions} ->
+            case {own_address(Own), resolve(Host, family(Family, Own))} of
                 {{ok, From}, {ok, Ip}} -> connect(From, Ip, Port, Config, SocketOptions, Timeout);
                 {{ok, _}, Error} -> Error;
                 {Error, _} -> Error
@@ -171,16 +172,19 @@ is_local(Host) ->
         Error -> Error
     end.
 
-%% An address of the family that the own one is of.
 resolve(Host, any) ->
     case inet:getaddr(Host, inet) of
         {ok, Address} -> {ok, Address};
         {error, _} -> inet:getaddr(Host, inet6)
     end;
-resolve(Host, Own) when tuple_size(Own) =:= 4 ->
-    inet:getaddr(Host, inet);
-resolve(Host, _Own) ->
-    inet:getaddr(Host, inet6).
+resolve(Host, Family) ->
+    inet:getaddr(Host, Family).
+
+%% What is not said is that of the own address.
+family(any, any) -> any;
+family(any, Own) when tuple_size(Own) =:= 4 -> inet;
+family(any, _Own) -> inet6;
+family(Family, _Own) -> Family.
 
 %% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before
 %% all that arrive later. {error, badarg}: Pid is no living process of this node, and the caller stays the owner.
@@ -271,8 +275,8 @@ disarm(Conn, Id, What) ->
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
 
-%% Length 0: whatever is there ({packet, raw}), or the next packet or line; else exactly so many bytes, and with packets or
-%% lines {error, einval}.
+%% Length 0: whatever is there ({packet, raw}), or the next packet or line; else exactly so many bytes, and with packets
+%% or lines {error, einval}.
 %% After a timeout nothing is lost. What came before the end is handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
 recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
@@ -401,8 +405,8 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% active, packet, packet_size, buffer, send_timeout and send_timeout_close; binary and nodelay change nothing; the others are set for good
-%% when the socket is made. Of two processes that set options at the same time the later one may undo the other's.
+%% active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp that have no effect are taken
+%% with a value that holds; the others are set for good when the socket is made. Of two processes that set options at the same time the later one may undo the other's.
 %%
 %% {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or less;
 %% {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or of
@@ -434,8 +438,8 @@ setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) -
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
-setopt(_Socket, _Details, {ok, {ip, Ip}}) ->
-    {error, {bad_option, ip, Ip, "an option of listen/2 and connect/3,4"}};
+setopt(_Socket, _Details, {ok, {Key, Value}}) when Key =:= ip; Key =:= family ->
+    {error, {bad_option, Key, Value, "an option of listen/2 or connect/3,4"}};
 setopt(_Socket, _Details, {ok, without_effect}) ->
     ok;
 setopt(_Socket, _Details, Error) ->
@@ -452,8 +456,8 @@ reframe(#inet_rdma_socket{conn = Conn}, Details) ->
 largest(0, Max) -> Max;
 largest(Size, Max) -> min(Size, Max).
 
-%% active, packet, packet_size, buffer, send_timeout, send_timeout_close, nodelay (always true: nothing is delayed), and
-%% every key of docs/OPTIONS.md.
+%% active, packet, packet_size, buffer, send_timeout, send_timeout_close, and every key of docs/OPTIONS.md; of the options of
+%% gen_tcp that have no effect the value that holds.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
 getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
     case inet_rdma_nif:options(Conn) of
@@ -463,8 +467,9 @@ getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
                  send_timeout_close = Close} ->
             Own = #{active => inet_rdma_socket_options:active_option(inet_rdma_nif:active_left(Conn)),
                     packet => Packet, packet_size => Size, buffer => Buffer,
-                    send_timeout => Timeout, send_timeout_close => Close, nodelay => true},
-            inet_rdma_options:values(maps:merge(Config, Own), Keys)
+                    send_timeout => Timeout, send_timeout_close => Close},
+            Others = maps:from_list([{Key, Value} || Key <- Keys, {ok, Value} <- [inet_rdma_tcp_options:value(Key)]]),
+            inet_rdma_options:values(maps:merge(Others, maps:merge(Config, Own)), Keys)
     end.
 
 -spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
@@ -472,8 +477,8 @@ getstat(Socket) ->
     getstat(Socket, ?STATISTICS).
 
 %% Packets (cnt), bytes (oct), and size of packets on the average (avg) and at most (max), each way since the start, with
-%% headers. recv_ counts what was read, or came as a message; recv_dvi: the standard deviation of the sizes; send_pend: bytes
-%% of posted sends that have not gone. In the order of Keys. {error, einval}: closed, or an unknown key.
+%% headers. recv_ counts what was read, or came as a message; recv_dvi: the standard deviation of the sizes; send_pend:
+%% bytes of posted sends that have not gone. In the order of Keys. {error, einval}: closed, or an unknown key.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
     Unknown = [Key || Key <- Keys, not lists:member(Key, ?STATISTICS)],

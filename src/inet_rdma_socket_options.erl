@@ -1,6 +1,7 @@
 %% The options that a stream socket has and a node has not, in the manner of inet.
 %%
-%% The options of a node, which sockets have too, are in inet_rdma_options.
+%% The options of a node, which sockets have too, are in inet_rdma_options; those of gen_tcp that change nothing here in
+%% inet_rdma_tcp_options.
 -module(inet_rdma_socket_options).
 
 -export([split/1, check/1, framing/2, active_option/1]).
@@ -10,20 +11,21 @@
 -define(BUFFER_BYTES, 65536).
 
 -type options() :: #{active := active(), packet := packet(), packet_size := non_neg_integer(),
-                     buffer := pos_integer(), ip := any | inet:ip_address(),
+                     buffer := pos_integer(), ip := any | inet:ip_address(), family := any | inet | inet6,
                      send_timeout := timeout(), send_timeout_close := boolean()}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type packet() :: raw | 1 | 2 | 4 | line.
 -type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
-                   {ip, any | inet:ip_address()} |
-                   {send_timeout, timeout()} | {send_timeout_close, boolean()} | without_effect.
+                   {ip, any | inet:ip_address()} | {family, inet | inet6} | {send_timeout, timeout()} |
+                   {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% The socket's options of a list, checked, of which later ones win, and what is left of the list.
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
-    Unset = #{active => passive, packet => raw, packet_size => 0, buffer => ?BUFFER_BYTES, ip => any, send_timeout => infinity, send_timeout_close => false},
+    Unset = #{active => passive, packet => raw, packet_size => 0, buffer => ?BUFFER_BYTES, ip => any, family => any,
+              send_timeout => infinity, send_timeout_close => false},
     split(List, Unset, []).
 
 split([Option | Rest], Options, Others) ->
@@ -49,12 +51,14 @@ check({ifaddr, Value}) -> ip(Value);
 check({send_timeout, Value}) -> send_timeout(Value);
 check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
 check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};
-%% Data comes as binaries anyway, and nothing is delayed.
-check(binary) -> {ok, without_effect};
-check(list) -> {error, {bad_option, mode, list, "binary: data of these sockets does not come as lists"}};
-check({nodelay, Value}) when is_boolean(Value) -> {ok, without_effect};
-check({nodelay, Value}) -> {error, {bad_option, nodelay, Value, "true or false"}};
-check(Other) -> {error, {unknown_option, Other}}.
+check(inet) -> {ok, {family, inet}};
+check(inet6) -> {ok, {family, inet6}};
+check(Other) ->
+    case inet_rdma_tcp_options:check(Other) of
+        ok -> {ok, without_effect};
+        unknown -> {error, {unknown_option, Other}};
+        Error -> Error
+    end.
 
 active(true) -> {ok, {active, infinity}};
 active(false) -> {ok, {active, passive}};

@@ -2,6 +2,7 @@
 %% steps over both, within this node.
 -module(parity_SUITE).
 
+-include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
@@ -11,10 +12,15 @@
 -export([listen_on_an_address/1, connect_from_an_address/1, bad_addresses/1, lengths_of_packets/1]).
 -export([lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1, lines_of_any_size/1]).
 -export([lengths_are_of_raw_sockets/1]).
+-export([values_that_hold/1, sends_behind_the_peers_end/1, options_that_are_refused/1]).
 -export([keys_of_statistics/1, deviation_of_packets/1]).
 -export([send_times_out/1, send_timeout_closes/1, socket_term_is_small/1]).
 
 -define(TIMEOUT_MS, 20000).
+%% inet:options() of OTP 25, without those of datagrams.
+-define(OPTIONS_OF_INET, [tos, tclass, priority, reuseaddr, keepalive, dontroute, linger, sndbuf, recbuf, nodelay, ipv6_v6only,
+                          buffer, header, active, packet, deliver, mode, exit_on_close, high_watermark, low_watermark,
+                          high_msgq_watermark, low_msgq_watermark, send_timeout, send_timeout_close, show_econnreset]).
 %% More than the peer takes in before it reads.
 -define(LARGE_BYTES, 8388608).
 
@@ -25,7 +31,8 @@ all() ->
     [
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
-        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, lists_are_refused, statistics, keys_of_statistics, deviation_of_packets, send_times_out,
+        accept_that_succeeds_leaves_no_message, options_of_gen_tcp, values_that_hold, sends_behind_the_peers_end,
+        options_that_are_refused, lists_are_refused, statistics, keys_of_statistics, deviation_of_packets, send_times_out,
         send_timeout_closes, listen_on_an_address, connect_from_an_address, bad_addresses, lengths_of_packets,
         lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size, lengths_are_of_raw_sockets,
         socket_term_is_small
@@ -111,6 +118,74 @@ options_of_gen_tcp(_Config) ->
         ok = Module:send(X, <<"data">>),
         {Module:recv(Y, 0, ?TIMEOUT_MS), getopts(Module, Y, [nodelay, packet])}
     end).
+
+%% What is accepted is what gen_tcp gives for the same value, or would do.
+values_that_hold(_Config) ->
+    same(fun(Module) ->
+        Options = [{delay_send, false}, {deliver, term}, {header, 0}, {exit_on_close, false}, {show_econnreset, true},
+                   {linger, {false, 0}}, {keepalive, false}, {reuseaddr, true}, {nodelay, true}],
+        {_, Y} = pair(Module, Options ++ [{mode, binary}, inet]),
+        [{Option, setopts(Module, Y, [Option]), getopts(Module, Y, [element(1, Option)])} || Option <- Options]
+    end),
+    {X, _} = pair(inet_rdma, []),
+    ?assertEqual({ok, [{mode, dynamic}]}, inet_rdma:getopts(X, [mode])),
+    ?assertEqual(ok, inet_rdma:setopts(X, [{linger, {false, 7}}])),
+    ?assertMatch({error, {bad_option, family, inet6, _}}, inet_rdma:setopts(X, [inet6])).
+
+%% The meaning of {exit_on_close, false}.
+sends_behind_the_peers_end(_Config) ->
+    same(fun(Module) ->
+        [
+            begin
+                {X, Y} = pair(Module, [{exit_on_close, false}, {packet, 4}]),
+                ok = setopts(Module, Y, [{active, Active}]),
+                ok = Module:shutdown(X, write),
+                End = case Active of false -> Module:recv(Y, 0, ?TIMEOUT_MS); true -> messages(Y) end,
+                {End, Module:send(Y, <<"goodbye">>), Module:recv(X, 0, ?TIMEOUT_MS)}
+            end
+         || Active <- [false, true]
+        ]
+    end).
+
+%% Each option of inet, and each of the table for users: accepted with what holds, else refused with a reason.
+options_that_are_refused(Config) ->
+    {X, _} = pair(inet_rdma, []),
+    Listed = [Key || {Key, _, _} <- inet_rdma_tcp_options:list()],
+    Effective = [active, packet, buffer, mode, send_timeout, send_timeout_close],
+    ?assertEqual([], ?OPTIONS_OF_INET -- (Listed ++ Effective)),
+    ?assertEqual(lists:sort(Listed), lists:sort(documented(Config))),
+    [
+        begin
+            ?assertMatch({_, {error, {bad_option, Key, no_value, _}}}, {Key, Refused}),
+            {error, Reason} = Refused,
+            ?assertMatch({match, _}, re:run(inet_rdma:format_error(Reason), "it must be [a-z0-9{].{3,}"))
+        end
+     || {Key, _, _} <- inet_rdma_tcp_options:list(),
+        Refused <- [inet_rdma:listen(0, [{Key, no_value}]), inet_rdma:connect("localhost", 1, [{Key, no_value}]),
+                    inet_rdma:setopts(X, [{Key, no_value}])]
+    ],
+    [?assertEqual({Key, ok}, {Key, inet_rdma:setopts(X, [{Key, Value}])})
+     || {Key, Holds, _} <- inet_rdma_tcp_options:list(), Value <- Holds],
+    [?assertEqual({ok, [{Key, Value}]}, inet_rdma:getopts(X, [Key])) || {Key, [Value | _], _} <- inet_rdma_tcp_options:list()],
+    [?assertMatch({error, {bad_option, Key, _, _}}, inet_rdma:listen(0, [Option]))
+     || {Key, Option} <- [{local, local}, {raw, {raw, 6, 1, <<1:32>>}}, {mode, list}, {linger, {linger, {true, 5}}},
+                          {keepalive, {keepalive, true}}, {exit_on_close, {exit_on_close, true}}, {packet, {packet, http}}]].
+
+%% The options of the table with three columns in docs/OPTIONS.md.
+documented(Config) ->
+    Suites = filename:dirname(string:trim(?config(data_dir, Config), trailing, "/")),
+    {ok, Text} = file:read_file(filename:join([Suites, "..", "..", "docs", "OPTIONS.md"])),
+    [_, Behind] = binary:split(Text, <<"| option | accepted |">>),
+    [Table | _] = binary:split(Behind, <<"\n\n">>),
+    [binary_to_atom(Key) || Row <- binary:split(Table, <<"\n">>, [global]), Cell <- first_cell(Row),
+                            [Key] <- captured(Cell)].
+
+first_cell(<<"| `", _/binary>> = Row) -> [lists:nth(2, binary:split(Row, <<"|">>, [global]))];
+first_cell(_) -> [].
+
+captured(Cell) ->
+    {match, Keys} = re:run(Cell, "`([a-z0-9_]+)`", [global, {capture, all_but_first, binary}]),
+    Keys.
 
 lists_are_refused(_Config) ->
     ?assertMatch({error, {bad_option, mode, list, _}}, inet_rdma:listen(0, [list])),
@@ -205,7 +280,7 @@ connect_from_an_address(_Config) ->
     same(fun(Module) ->
         {Listener, Port} = listen(Module, []),
         Connect = fun(Option) -> Module:connect({127, 0, 0, 1}, Port, common(Module) ++ [Option]) end,
-        Own = [{ip, {127, 0, 0, 1}}, {ifaddr, {127, 0, 0, 1}}, {ip, loopback}, {ip, any}, {ip, {127, 0, 0, 2}}],
+        Own = [inet, {ip, {127, 0, 0, 1}}, {ifaddr, {127, 0, 0, 1}}, {ip, loopback}, {ip, any}, {ip, {127, 0, 0, 2}}],
         Read = [
             begin
                 {ok, X} = Connect(Option),
@@ -215,7 +290,7 @@ connect_from_an_address(_Config) ->
             end
          || Option <- Own
         ],
-        {Read, [Connect({Key, {192, 0, 2, 1}}) || Key <- [ip, ifaddr]], Connect({ip, {0, 0, 0, 0, 0, 0, 0, 1}})}
+        {Read, [Connect({Key, {192, 0, 2, 1}}) || Key <- [ip, ifaddr]], [Connect(Option) || Option <- [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]]}
     end).
 
 bad_addresses(_Config) ->
