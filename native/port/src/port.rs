@@ -16,7 +16,6 @@ use crate::sys;
 #[derive(Clone, Copy)]
 pub struct Port(sys::ErlDrvPort);
 
-/// A pointer for `driver_select`: on Unix an event is a file descriptor.
 /// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has none.
 pub fn errno_name(errno: i32) -> &'static str {
     // SAFETY: a pure function of the VM, which takes any number.
@@ -25,6 +24,7 @@ pub fn errno_name(errno: i32) -> &'static str {
     unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown")
 }
 
+/// A pointer for `driver_select`: on Unix an event is a file descriptor.
 fn event(fd: RawFd) -> sys::ErlDrvEvent {
     std::ptr::without_provenance_mut(fd as usize)
 }
