@@ -57,7 +57,7 @@ const GAIN_PERCENT: u64 = 150;
 /// looks take turns from the receivers.
 const MANY_PER_WAKE: u64 = 8;
 
-/// What came while one way was tried.
+/// What came while one way was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Tally {
     packets: u64,
@@ -88,29 +88,71 @@ impl Tally {
     }
 }
 
+/// A trial: looks and sleeps by turns, and counts what comes in each way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Trial {
+    way: Way,
+    /// Turns of both ways that are done.
+    turns: u32,
+    looks: Tally,
+    sleeps: Tally,
+}
+
+impl Trial {
+    fn new() -> Trial {
+        Trial {
+            way: Way::Looks,
+            turns: 0,
+            looks: Tally::default(),
+            sleeps: Tally::default(),
+        }
+    }
+
+    /// Ends a turn, in which this came, and changes to the other way. The better way, after the last turn.
+    fn end_turn(&mut self, tally: Tally) -> Option<Way> {
+        match self.way {
+            Way::Looks => {
+                self.looks.add(tally);
+                self.way = Way::Sleeps;
+                None
+            }
+            Way::Sleeps => {
+                self.sleeps.add(tally);
+                self.way = Way::Looks;
+                self.turns += 1;
+                (self.turns == TURNS).then(|| self.better())
+            }
+        }
+    }
+
+    fn better(&self) -> Way {
+        match !self.sleeps.is_batched() && self.looks.rate() * 100 > self.sleeps.rate() * GAIN_PERCENT {
+            true => Way::Looks,
+            false => Way::Sleeps,
+        }
+    }
+}
+
 /// What the port is doing to find out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Sleeps, whatever comes.
     NeverLooks,
-    /// Looks and sleeps by turns.
-    Tries {
-        way: Way,
-        turns: u32,
-        looks: Tally,
-        sleeps: Tally,
-    },
+    Tries(Trial),
     /// Uses the better way until then.
-    Runs { way: Way, until: Instant },
+    Runs {
+        way: Way,
+        until: Instant,
+    },
 }
 
 /// The measurement, and the looks under way.
 pub struct Looking {
     stage: Stage,
-    /// Since when the stage lasts, and the packets that have come in it.
+    /// Start of the stage.
     since: Instant,
-    packets: u64,
-    finds: u64,
+    /// What has come in the stage; its time is set when the stage is measured.
+    tally: Tally,
     /// The way of the last run, and how long it lasted.
     better: (Way, Duration),
     /// The looks since the last arrival; None: armed.
@@ -136,8 +178,7 @@ impl Looking {
                 },
             },
             since: now,
-            packets: 0,
-            finds: 0,
+            tally: Tally::default(),
             better: (Way::Sleeps, RUN_MIN),
             looks: None,
         }
@@ -145,9 +186,9 @@ impl Looking {
 
     /// A look has found this many packets, and no more are there.
     pub fn next(&mut self, now: Instant, packets: usize) -> Next {
-        self.packets += packets as u64;
         if packets > 0 {
-            self.finds += 1;
+            self.tally.packets += packets as u64;
+            self.tally.finds += 1;
             self.measure(now);
             self.looks = (self.way() == Way::Looks).then_some(Looks {
                 last: now,
@@ -178,74 +219,31 @@ impl Looking {
     fn way(&self) -> Way {
         match self.stage {
             Stage::NeverLooks => Way::Sleeps,
-            Stage::Tries { way, .. } | Stage::Runs { way, .. } => way,
+            Stage::Tries(Trial { way, .. }) | Stage::Runs { way, .. } => way,
         }
     }
 
     /// Goes on to the next stage when this one has lasted long enough.
     fn measure(&mut self, now: Instant) {
-        let tally = Tally {
-            packets: self.packets,
-            finds: self.finds,
-            time: now - self.since,
-        };
-        let next = match self.stage {
+        self.tally.time = now - self.since;
+        let tally = self.tally;
+        let shared = matches!(self.stage, Stage::Runs { way: Way::Sleeps, .. }) && tally.is_batched();
+        self.stage = match self.stage {
             Stage::NeverLooks => return,
             Stage::Runs { until, .. } if now < until => return,
-            Stage::Tries { .. } if tally.time < TURN => return,
-            _ if tally.is_little() => Stage::Runs {
+            Stage::Tries(_) if tally.time < TURN => return,
+            _ if tally.is_little() || shared => Stage::Runs {
                 way: Way::Sleeps,
                 until: now + RUN_MIN,
             },
-            Stage::Runs { way: Way::Sleeps, .. } if tally.is_batched() => Stage::Runs {
-                way: Way::Sleeps,
-                until: now + RUN_MIN,
+            Stage::Runs { .. } => Stage::Tries(Trial::new()),
+            Stage::Tries(mut trial) => match trial.end_turn(tally) {
+                None => Stage::Tries(trial),
+                Some(better) => self.run(now, better),
             },
-            Stage::Runs { .. } => Stage::Tries {
-                way: Way::Looks,
-                turns: 0,
-                looks: Tally::default(),
-                sleeps: Tally::default(),
-            },
-            Stage::Tries {
-                way: Way::Looks,
-                turns,
-                mut looks,
-                sleeps,
-            } => {
-                looks.add(tally);
-                Stage::Tries {
-                    way: Way::Sleeps,
-                    turns,
-                    looks,
-                    sleeps,
-                }
-            }
-            Stage::Tries {
-                way: Way::Sleeps,
-                turns,
-                looks,
-                mut sleeps,
-            } => {
-                sleeps.add(tally);
-                match turns + 1 {
-                    turns if turns < TURNS => Stage::Tries {
-                        way: Way::Looks,
-                        turns,
-                        looks,
-                        sleeps,
-                    },
-                    _ if !sleeps.is_batched() && looks.rate() * 100 > sleeps.rate() * GAIN_PERCENT => {
-                        self.run(now, Way::Looks)
-                    }
-                    _ => self.run(now, Way::Sleeps),
-                }
-            }
         };
-        self.stage = next;
         self.since = now;
-        self.packets = 0;
-        self.finds = 0;
+        self.tally = Tally::default();
     }
 
     fn run(&mut self, now: Instant, way: Way) -> Stage {

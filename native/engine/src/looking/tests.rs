@@ -1,8 +1,28 @@
 use std::time::{Duration, Instant};
 
-use super::{Looking, Next, PATIENCE, PROMPT};
+use super::{Looking, Next, PATIENCE, PROMPT, Way};
 
-/// A port on virtual time, whose peer sends the next packet so long after the last was found.
+const MS: Duration = Duration::from_millis(1);
+const US: Duration = Duration::from_micros(1);
+
+/// A peer that sends `answer` after its last packet was found. A sleeping port finds `packets` of them, `wake` later.
+#[derive(Clone, Copy)]
+struct Traffic {
+    answer: Duration,
+    wake: Duration,
+    packets: usize,
+}
+
+const LONE: Traffic = Traffic {
+    answer: Duration::from_micros(4),
+    wake: Duration::from_micros(6),
+    packets: 1,
+};
+const SHARED: Traffic = Traffic { packets: 20, ..LONE };
+/// A wake-up on both sides.
+const SLOW_WAKE: Duration = Duration::from_micros(106);
+
+/// A port on virtual time.
 struct World {
     now: Instant,
     looking: Looking,
@@ -21,111 +41,100 @@ impl World {
         }
     }
 
-    /// Runs for this long. A look takes `turn`; a packet comes `answer` after the last one was found, and is found `wake`
-    /// later if the port sleeps, `packets` of them at a time then.
-    fn run(&mut self, time: Duration, turn: Duration, answer: Duration, wake: Duration, packets: usize) {
+    /// Runs for this long; a look takes a microsecond.
+    fn run(&mut self, time: Duration, traffic: Traffic) {
         let end = self.now + time;
-        let mut comes = self.now + answer;
+        let mut comes = self.now + traffic.answer;
         let mut found = 0;
         while self.now < end {
             match self.looking.next(self.now, found) {
                 Next::Look | Next::YieldAndLook => {
                     self.looks += 1;
-                    self.now += turn;
+                    self.now += US;
                     found = usize::from(comes <= self.now);
                 }
                 Next::Arm => {
                     self.sleeps += 1;
-                    self.now = self.now.max(comes) + wake;
-                    found = packets;
+                    self.now = self.now.max(comes) + traffic.wake;
+                    found = traffic.packets;
                 }
             }
             if found > 0 {
-                comes = self.now + answer;
+                comes = self.now + traffic.answer;
             }
         }
     }
-}
 
-const MS: Duration = Duration::from_millis(1);
-const US: Duration = Duration::from_micros(1);
+    /// Runs for a second, nearly always this way.
+    fn settles_on(&mut self, way: Way, traffic: Traffic) {
+        (self.looks, self.sleeps) = (0, 0);
+        self.run(1000 * MS, traffic);
+        let (this, other) = match way {
+            Way::Looks => (self.looks, self.sleeps),
+            Way::Sleeps => (self.sleeps, self.looks),
+        };
+        assert!(other * 20 < this, "{} looks, {} sleeps", self.looks, self.sleeps);
+    }
+}
 
 #[test]
 fn a_lone_request_after_the_other_is_looked_for() {
     let mut world = World::new();
-    world.run(50 * MS, US, 4 * US, 6 * US, 1);
-    (world.looks, world.sleeps) = (0, 0);
-    world.run(1000 * MS, US, 4 * US, 6 * US, 1);
-    assert!(
-        world.sleeps * 20 < world.looks,
-        "{} looks, {} sleeps",
-        world.looks,
-        world.sleeps
-    );
+    world.run(50 * MS, LONE);
+    world.settles_on(Way::Looks, LONE);
 }
 
 #[test]
 fn what_comes_in_numbers_is_slept_for() {
     let mut world = World::new();
-    world.run(50 * MS, US, 4 * US, 6 * US, 20);
-    (world.looks, world.sleeps) = (0, 0);
-    world.run(1000 * MS, US, 4 * US, 6 * US, 20);
-    assert!(
-        world.looks * 20 < world.sleeps,
-        "{} looks, {} sleeps",
-        world.looks,
-        world.sleeps
-    );
+    world.run(50 * MS, SHARED);
+    world.settles_on(Way::Sleeps, SHARED);
 }
 
 #[test]
 fn a_lone_request_is_looked_for_where_wake_ups_are_slow() {
+    // 9 packets in a millisecond.
+    let slow = Traffic {
+        wake: SLOW_WAKE,
+        ..LONE
+    };
     let mut world = World::new();
-    // A wake-up on both sides: 9 packets in a millisecond.
-    world.run(100 * MS, US, 4 * US, 106 * US, 1);
-    (world.looks, world.sleeps) = (0, 0);
-    world.run(1000 * MS, US, 4 * US, 106 * US, 1);
-    assert!(
-        world.sleeps * 20 < world.looks,
-        "{} looks, {} sleeps",
-        world.looks,
-        world.sleeps
-    );
+    world.run(100 * MS, slow);
+    world.settles_on(Way::Looks, slow);
 }
 
 #[test]
 fn a_port_whose_wake_ups_are_shared_does_not_try_to_look() {
     let mut world = World::new();
-    world.run(1000 * MS, US, 4 * US, 106 * US, 20);
+    world.run(
+        1000 * MS,
+        Traffic {
+            wake: SLOW_WAKE,
+            ..SHARED
+        },
+    );
     assert_eq!(world.looks, 0);
 }
 
 #[test]
 fn little_traffic_is_never_looked_for() {
     let mut world = World::new();
-    world.run(10_000 * MS, US, MS, 6 * US, 1);
+    world.run(10_000 * MS, Traffic { answer: MS, ..LONE });
     assert_eq!(world.looks, 0);
 }
 
 #[test]
 fn a_change_of_traffic_changes_the_way() {
     let mut world = World::new();
-    world.run(2000 * MS, US, 4 * US, 6 * US, 1);
-    world.run(2000 * MS, US, 4 * US, 6 * US, 20);
-    (world.looks, world.sleeps) = (0, 0);
-    world.run(500 * MS, US, 4 * US, 6 * US, 20);
-    assert!(
-        world.looks * 20 < world.sleeps,
-        "{} looks, {} sleeps",
-        world.looks,
-        world.sleeps
-    );
+    world.run(2000 * MS, LONE);
+    world.run(2000 * MS, SHARED);
+    world.settles_on(Way::Sleeps, SHARED);
 }
 
 #[test]
 fn looks_end_when_nothing_comes_or_a_turn_takes_long() {
     let mut world = World::new();
-    world.run(40 * MS, US, 4 * US, 6 * US, 1);
+    world.run(40 * MS, LONE);
     let mut now = world.now;
     assert_eq!(world.looking.next(now, 1), Next::Look);
     let end = now + PATIENCE;
@@ -141,6 +150,6 @@ fn looks_end_when_nothing_comes_or_a_turn_takes_long() {
 fn a_port_that_never_looks_sleeps_for_all() {
     let mut world = World::new();
     world.looking = Looking::new(world.now, true);
-    world.run(100 * MS, US, 4 * US, 6 * US, 1);
+    world.run(100 * MS, LONE);
     assert_eq!(world.looks, 0);
 }
