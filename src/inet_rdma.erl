@@ -64,7 +64,7 @@ listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(O
     end.
 
 listen({ok, Address}, Port, Config, SocketOptions) ->
-    case inet_rdma_nif:listen(Address, Port, Port, Config) of
+    case inet_rdma_nif:listen(Address, Port, Port, Config, logger_process()) of
         {ok, Listener, Id, Bound, _Over} ->
             {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
                                      socket_options = SocketOptions}};
@@ -81,6 +81,14 @@ own_address(Ip) ->
     case is_local(Ip) of
         {ok, true} -> {ok, list_to_binary(inet:ntoa(Ip))};
         _ -> {error, eaddrnotavail}
+    end.
+
+%% The process that logs what the runtime system and its native code have to say. It is undefined only for moments in which that
+%% process is overloaded and drops events.
+logger_process() ->
+    case erlang:system_info(system_logger) of
+        Pid when is_pid(Pid) -> Pid;
+        _ -> whereis(logger)
     end.
 
 -spec accept(listener()) -> {ok, socket()} | {error, reason()}.

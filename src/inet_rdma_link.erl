@@ -141,7 +141,9 @@ guarding(Port, Socket, Native, Node) ->
 ended(Native, Node) ->
     case link_end(Native) of
         Usual when Usual =:= closed; Usual =:= peer_gone; Usual =:= up -> ok;
-        Reason -> ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)])
+        Reason ->
+            ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)],
+                         #{inet_rdma_reason => Reason})
     end.
 
 %% The term is of no use any more once inet_rdma_nif was loaded anew.

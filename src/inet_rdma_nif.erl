@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
 -export([identity/0, token/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
@@ -14,7 +14,7 @@
 -export([taken/1, reason_shapes/0]).
 -export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
--nifs([listen/4, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
 -nifs([identity/0, token/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
@@ -147,9 +147,9 @@ is_file(Name) ->
         error -> false
     end.
 
--spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map()) ->
+-spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map(), Logger :: pid()) ->
           {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, inet_rdma:reason()}.
-listen(Address, First, Last, Config) -> late(?FUNCTION_NAME, [Address, First, Last, Config]).
+listen(Address, First, Last, Config, Logger) -> late(?FUNCTION_NAME, [Address, First, Last, Config, Logger]).
 
 -spec accept(listener(), map()) -> {ok, conn(), Id :: pos_integer()} | empty | {error, inet_rdma:reason()}.
 accept(Listener, Config) -> late(?FUNCTION_NAME, [Listener, Config]).

@@ -7,6 +7,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([both_sides_meet/1, strangers_are_refused/1, nobody_comes/1, forgotten_attempt/1, death_of_the_process/1]).
 -export([many_at_once/1, cycles_leave_nothing/1, bad_arguments/1, identity/1, addresses_of_devices/1]).
+-export([refused_peers_are_logged/1]).
 
 -define(BOUND_MS, 60000).
 
@@ -16,7 +17,7 @@ suite() ->
 all() ->
     [
         both_sides_meet, strangers_are_refused, nobody_comes, forgotten_attempt, death_of_the_process, many_at_once,
-        cycles_leave_nothing, bad_arguments, identity, addresses_of_devices
+        cycles_leave_nothing, bad_arguments, identity, addresses_of_devices, refused_peers_are_logged
     ].
 
 init_per_suite(Config) ->
@@ -159,6 +160,20 @@ addresses_of_devices(Config) ->
         {{error, Reason}, {error, Reason}} ->
             ct:pal("~ts", [inet_rdma:format_error(Reason)])
     end.
+
+%% Here a peer that comes to a stream's listener with the token of a settlement. Not each of very many has a line.
+refused_peers_are_logged(Config) ->
+    ok = call(b, Config, inet_rdma_test_log, install, []),
+    {Port, _} = inet_rdma_test_pair:listener(Config, []),
+    Line = lists:flatten(io_lib:format("warning: inet_rdma: refused a peer on port ~b: wrong_token", [Port])),
+    Lines = fun() -> call(b, Config, inet_rdma_test_log, lines, []) end,
+    {{error, _}, []} = connect(Config, Port, token()),
+    inet_rdma_test_wait:until(logged, ?BOUND_MS, fun() -> Lines() =:= [Line] end),
+    [{{error, _}, []} = connect(Config, Port, token()) || _ <- lists:seq(1, 40)],
+    %% The listener refuses one after the other: behind a stream that it accepts all 40 are done, their lines are sent.
+    {ok, _} = inet_rdma_test_pair:connect(Config, Port, []),
+    inet_rdma_test_wait:until(logged, ?BOUND_MS, fun() -> length(Lines()) >= 10 end),
+    ?assert(length(Lines()) < 41).
 
 token() ->
     rand:uniform(1 bsl 64 - 2) + 1.

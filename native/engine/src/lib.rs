@@ -11,6 +11,7 @@ pub mod fabric;
 pub mod fault;
 pub mod gather;
 pub mod landing;
+pub mod log_limit;
 pub mod looking;
 mod misbehaviour;
 pub mod poller;

@@ -23,6 +23,7 @@ mod posted_sends;
 mod posting;
 mod posts;
 mod receipt;
+mod refusals;
 mod registry;
 mod statistics;
 mod subscribers;
@@ -38,7 +39,7 @@ mod atoms {
         event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
-        econnrefused, none, verbs,
+        econnrefused, none, verbs, log, warning, inet_rdma_reason,
         einval, badarg, emsgsize, eaddrinuse, etimedout, enobufs,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }

@@ -12,6 +12,7 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resour
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::connection::{establish, next_id};
+use crate::refusals::Refusals;
 use crate::subscribers::add_once;
 use crate::terms;
 
@@ -46,32 +47,44 @@ impl ListenerResource {
 }
 
 /// The waker of one listener, called on the listener's thread.
-struct ListenerWaker(Arc<Waiting>);
+struct ListenerWaker {
+    waiting: Arc<Waiting>,
+    refusals: Refusals,
+}
 
 impl AcceptWaker for ListenerWaker {
     fn accepted(&self) {
         let mut message = OwnedEnv::new();
-        for pid in self.0.acceptors.lock().drain(..) {
-            let _ = message.send_and_clear(&pid, |_| (atoms::event(), self.0.id, atoms::acceptable()));
+        for pid in self.waiting.acceptors.lock().drain(..) {
+            let _ = message.send_and_clear(&pid, |_| (atoms::event(), self.waiting.id, atoms::acceptable()));
         }
     }
 
-    /// The peer has been told why; nobody here asks.
-    fn refused(&self, _error: &FabricError) {}
+    fn refused(&self, error: &FabricError) {
+        self.refusals.log(error);
+    }
 }
 
-/// `listen(Address | <<>>, FirstPort, LastPort, Config) -> {ok, Listener, Id, Port, Over} | {error, Reason}`: on one
-/// address of this machine, as text, or on all; over which fabrics, in words.
+/// `listen(Address | <<>>, FirstPort, LastPort, Config, Logger) -> {ok, Listener, Id, Port, Over} | {error, Reason}`: on one
+/// address of this machine, as text, or on all; over which fabrics, in words. The process `Logger` gets an event of the VM's
+/// logger for a peer that is refused.
 ///
 /// May try many ports and starts the polling threads: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn listen<'a>(env: Env<'a>, address: &str, first: u16, last: u16, config: Config) -> NifResult<Term<'a>> {
+fn listen<'a>(
+    env: Env<'a>,
+    address: &str,
+    first: u16,
+    last: u16,
+    config: Config,
+    logger: LocalPid,
+) -> NifResult<Term<'a>> {
     let address = match address {
         "" => None,
         text => Some(text.parse().map_err(|_| rustler::Error::BadArg)?),
     };
     let id = next_id();
-    Ok(match open(env, id, address, first..=last, &config) {
+    Ok(match open(env, id, address, first..=last, &config, logger) {
         Ok((listener, port, over)) => (atoms::ok(), listener, id, port, over).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     })
@@ -83,6 +96,7 @@ fn open(
     address: Option<IpAddr>,
     ports: std::ops::RangeInclusive<u16>,
     config: &Config,
+    logger: LocalPid,
 ) -> Result<(ResourceArc<ListenerResource>, u16, String), FabricError> {
     let options = ListenOptions {
         address,
@@ -97,7 +111,10 @@ fn open(
         id,
         acceptors: Mutex::new(Vec::new()),
     });
-    let waker = Box::new(ListenerWaker(Arc::clone(&waiting)));
+    let waker = Box::new(ListenerWaker {
+        waiting: Arc::clone(&waiting),
+        refusals: Refusals::new(logger, listener.port()),
+    });
     // A node has its polling threads from its first listener or stream on, with the options of that one.
     engine(config)?;
     let acceptor = Acceptor::start(listener, config.backlog.into(), waker)?;

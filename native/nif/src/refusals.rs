@@ -1,0 +1,67 @@
+//! Log lines of peers that a listener has refused.
+
+use std::time::Instant;
+
+use inet_rdma_engine::fabric::FabricError;
+use inet_rdma_engine::log_limit::LogLimit;
+use parking_lot::Mutex;
+use rustler::{Encoder, Env, LocalPid, Term};
+
+use crate::atoms;
+use crate::terms;
+use crate::voice::Voice;
+
+/// Tells the VM's logger of refused peers.
+pub struct Refusals {
+    /// The process that logs for native code: `erlang:system_info(system_logger)`.
+    logger: LocalPid,
+    port: u16,
+    limit: Mutex<LogLimit>,
+}
+
+impl Refusals {
+    /// Of the listener with this port.
+    pub fn new(logger: LocalPid, port: u16) -> Self {
+        Self {
+            logger,
+            port,
+            limit: Mutex::new(LogLimit::new(Instant::now())),
+        }
+    }
+
+    /// Logs one refused peer, unless the limit is reached. Never blocks. Of threads only.
+    pub fn log(&self, error: &FabricError) {
+        if let Some(left_out) = self.limit.lock().admit(Instant::now()) {
+            Voice::Thread.tell(&self.logger, |env| self.event(env, error, left_out));
+        }
+    }
+
+    /// As the runtime system's own events: `{log, Level, Format, Arguments, Metadata}`.
+    fn event<'a>(&self, env: Env<'a>, error: &FabricError, left_out: u64) -> Term<'a> {
+        let reason = terms::fabric_error(env, error);
+        let metadata = [(atoms::inet_rdma_reason(), reason)];
+        let metadata = Term::map_from_pairs(env, &metadata).expect("one key");
+        let (format, arguments) = match left_out {
+            0 => (
+                "inet_rdma: refused a peer on port ~b: ~tp",
+                vec![self.port.encode(env), reason],
+            ),
+            _ => (
+                "inet_rdma: refused a peer on port ~b: ~tp (and ~b others that are not in the log)",
+                vec![self.port.encode(env), reason, left_out.encode(env)],
+            ),
+        };
+        (
+            atoms::log(),
+            atoms::warning(),
+            charlist(env, format),
+            arguments,
+            metadata,
+        )
+            .encode(env)
+    }
+}
+
+fn charlist<'a>(env: Env<'a>, text: &str) -> Term<'a> {
+    text.chars().map(u32::from).collect::<Vec<_>>().encode(env)
+}
