@@ -2,7 +2,9 @@
 %% For how long, with which seed and tick time: see the README beside.
 -module(soak_SUITE).
 
--export([all/0, suite/0, end_per_testcase/2, soak/1]).
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, end_per_testcase/2, log_lines_are_judged/1, soak/1]).
 
 -define(MB, 1048576).
 -define(START_MS, 60000).
@@ -13,10 +15,28 @@ suite() ->
     [{timetrap, {minutes, round(minutes()) + 15}}].
 
 all() ->
-    [soak].
+    [log_lines_are_judged, soak].
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
+
+%% Every reason is a violation but the few that a killed or stopped peer explains.
+log_lines_are_judged(_Config) ->
+    ok = inet_rdma_nif:load(),
+    Reasons = [shape(Shape) || {reason, Shapes} <- inet_rdma_nif:reason_shapes(), Shape <- Shapes],
+    Allowed = [Reason || Reason <- Reasons, not is_violation(warning, "any text", #{inet_rdma_reason => Reason})],
+    ?assertEqual([etimedout, peer_gone], lists:usort(Allowed)),
+    ?assert(is_violation(warning, "inet_rdma: the link to a@b ends: the peer wrote to the TCP socket", #{})),
+    ?assertNot(is_violation(warning, "inet_rdma: no link to a@b: the settlement broke off", #{})),
+    ?assertNot(is_violation(warning, "a warning of OTP", #{})),
+    ?assert(is_violation(error, "a crash", #{})),
+    ?assertNot(is_violation(error, "** Node a@b not responding **", #{})).
+
+shape({Name, 0}) -> Name;
+shape({Name, Fields}) -> list_to_tuple([Name | lists:duplicate(Fields, 0)]).
+
+is_violation(Level, Text, Meta) ->
+    inet_rdma_soak_log:is_violation(#{level => Level, msg => {string, Text}, meta => Meta#{time => 0}}).
 
 soak(Config) ->
     Seed = integer("INET_RDMA_SOAK_SEED", erlang:unique_integer([positive]) + os:system_time(second)),
