@@ -35,9 +35,19 @@ def machine() -> dict[str, Any]:
         "kernel": f"{platform.system()} {re.split('[-+_]', platform.release())[0]}",
         "architecture": platform.machine(),
         "cpu": cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000,
     }
+
+
+def usable_cores() -> int:
+    """The processors that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def own_load_warning() -> str | None:
+    """Of this machine, now."""
+    return load_warning(os.getloadavg()[0], usable_cores())
 
 
 def load_warning(load: float, cores: int) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from . import paths, table
 from .carriers import Carrier
 from .cases import Case
-from .environment import environment, load_warning
+from .environment import environment, own_load_warning
 from .errors import BenchError
 from .measure import Timing
 from .runner import Results, disturbance, run, say
@@ -29,7 +28,7 @@ def measure_and_report(
     notes: tuple[str, ...] = (), site: Site | None = None,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. Without a site the nodes are on this machine."""
-    busy = site.load_warnings() if site else [load_warning(os.getloadavg()[0], len(os.sched_getaffinity(0)))]
+    busy = site.load_warnings() if site else [own_load_warning()]
     for note in [*notes, *filter(None, busy)]:
         say(f"note: {note}")
     target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()

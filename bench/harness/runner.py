@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from .carriers import Carrier, baseline
 from .cases import Case
+from .environment import usable_cores
 from .errors import MeasurementError
 from .measure import Timing, Values, measure
 from .site import Site
@@ -27,7 +27,7 @@ class Results:
     failures: list[str] = field(default_factory=list)
     node_facts: dict[str, Any] = field(default_factory=dict)
     # Of all hosts together.
-    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    cores: int = field(default_factory=usable_cores)
 
 
 def run(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from . import paths
-from .environment import commit, load_warning, machine, memcpy_mb_s
+from .environment import commit, machine, memcpy_mb_s, own_load_warning
 from .errors import BenchError
 from .report import SCHEMA, as_json, command_line, machine_text, save, shown_path
 from .runner import say
@@ -23,7 +22,7 @@ def measure_and_report(
     notes: list[str], out: Path | None, chart: bool,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. A subject may add to the notes."""
-    if warning := load_warning(os.getloadavg()[0], len(os.sched_getaffinity(0))):
+    if warning := own_load_warning():
         notes.append(warning)
     for note in notes:
         say(f"note: {note}")
