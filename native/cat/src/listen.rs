@@ -108,8 +108,29 @@ impl Door {
         })
     }
 
+    /// Takes senders one after the other, `count` of them (0: without end), up to the first failure, which that sender is told.
+    pub fn serve(
+        &self,
+        count: u64,
+        mut transfer: impl FnMut(&mut Visitor) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut served = 0;
+        while count == 0 || served < count {
+            let mut visitor = self.next()?;
+            match transfer(&mut visitor) {
+                Ok(()) => visitor.link.take_leave(),
+                Err(failure) => {
+                    visitor.link.give_up(&failure.to_string());
+                    return Err(failure);
+                }
+            }
+            served += 1;
+        }
+        Ok(())
+    }
+
     /// Waits for the next sender. One that goes or says nothing before its hello is none: it has asked for nothing.
-    pub fn next(&self) -> Result<Visitor, Failure> {
+    fn next(&self) -> Result<Visitor, Failure> {
         loop {
             let Some(qp) = self.acceptor.accept().map_err(Closed::from)? else {
                 // The other end lives in `acceptor`.

@@ -16,19 +16,7 @@ pub fn run(recv: &Recv) -> Result<(), Failure> {
     let shape = Shape::new(&recv.common)?;
     let door = Door::open(&engine()?, &recv.on, &recv.common, shape)?;
     let output = Output::open(&recv.file)?;
-    let mut served = 0;
-    while recv.listening.count == 0 || served < recv.listening.count {
-        let mut visitor = door.next()?;
-        match transfer(&mut visitor, recv, &output, shape) {
-            Ok(()) => visitor.link.take_leave(),
-            Err(failure) => {
-                visitor.link.give_up(&failure.to_string());
-                return Err(failure);
-            }
-        }
-        served += 1;
-    }
-    Ok(())
+    door.serve(recv.listening.count, |visitor| transfer(visitor, recv, &output, shape))
 }
 
 fn transfer(visitor: &mut Visitor, recv: &Recv, output: &Output, shape: Shape) -> Result<(), Failure> {

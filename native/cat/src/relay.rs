@@ -18,19 +18,7 @@ pub fn run(relay: &Relay) -> Result<(), Failure> {
     let shape = Shape::new(&relay.common)?;
     let engine = engine()?;
     let door = Door::open(&engine, &relay.on, &relay.common, shape)?;
-    let mut served = 0;
-    while relay.listening.count == 0 || served < relay.listening.count {
-        let mut visitor = door.next()?;
-        match serve(&engine, &mut visitor, relay, shape) {
-            Ok(()) => visitor.link.take_leave(),
-            Err(failure) => {
-                visitor.link.give_up(&failure.to_string());
-                return Err(failure);
-            }
-        }
-        served += 1;
-    }
-    Ok(())
+    door.serve(relay.listening.count, |visitor| serve(&engine, visitor, relay, shape))
 }
 
 fn serve(engine: &Arc<Engine>, visitor: &mut Visitor, relay: &Relay, shape: Shape) -> Result<(), Failure> {

@@ -107,7 +107,29 @@ struct Feeder<'a> {
     out: Vec<Vec<u8>>,
 }
 
+/// Sends packets of these sizes through an assembly: whether they come out as they went in.
+fn come_out(framing: Framing, sizes: &[usize], seed: u64, chunks: &[Chunk], asks: &[Ask], bulk: usize) -> bool {
+    let sent: Vec<_> = sizes
+        .iter()
+        .zip(seed..)
+        .map(|(bytes, seed)| content(seed, *bytes))
+        .collect();
+    let stream = framed_with(framing, &sent);
+    Feeder::new(framing, &stream, asks, bulk).run(chunks) == sent
+}
+
 impl<'a> Feeder<'a> {
+    fn new(framing: Framing, stream: &'a [u8], asks: &'a [Ask], bulk: usize) -> Feeder<'a> {
+        Feeder {
+            assembly: Assembly::new(framing, PACKET_MAX),
+            stream,
+            asks: asks.iter().cycle(),
+            exact: Box::new(|| 0),
+            bulk,
+            out: Vec::new(),
+        }
+    }
+
     fn run(mut self, chunks: &[Chunk]) -> Vec<Vec<u8>> {
         let landing = heap_memory::pool(1, LANDING_BYTES);
         let mut at = 0;
@@ -196,17 +218,7 @@ proptest! {
         bulk in prop_oneof![0..64usize, Just(16_384)],
         seed: u64,
     ) {
-        let sent: Vec<_> = sizes.iter().zip(seed..).map(|(bytes, seed)| content(seed, *bytes)).collect();
-        let stream = framed(&sent);
-        let feeder = Feeder {
-            assembly: Assembly::new(Framing::Length4, PACKET_MAX),
-            stream: &stream,
-            asks: asks.iter().cycle(),
-            exact: Box::new(|| 0),
-            bulk,
-            out: Vec::new(),
-        };
-        prop_assert!(feeder.run(&chunks) == sent, "other packets came out");
+        prop_assert!(come_out(Framing::Length4, &sizes, seed, &chunks, &asks, bulk), "other packets came out");
     }
 
     #[test]
@@ -220,17 +232,7 @@ proptest! {
         bulk in prop_oneof![0..64usize, Just(16_384)],
         seed: u64,
     ) {
-        let sent: Vec<_> = sizes.iter().zip(seed..).map(|(bytes, seed)| content(seed, *bytes)).collect();
-        let stream = framed_with(framing, &sent);
-        let feeder = Feeder {
-            assembly: Assembly::new(framing, PACKET_MAX),
-            stream: &stream,
-            asks: asks.iter().cycle(),
-            exact: Box::new(|| 0),
-            bulk,
-            out: Vec::new(),
-        };
-        prop_assert!(feeder.run(&chunks) == sent, "other packets came out");
+        prop_assert!(come_out(framing, &sizes, seed, &chunks, &asks, bulk), "other packets came out");
     }
 
     #[test]
@@ -244,14 +246,8 @@ proptest! {
     ) {
         let stream = content(seed, bytes);
         let mut exact = exact.iter().cycle();
-        let feeder = Feeder {
-            assembly: Assembly::new(Framing::Raw, PACKET_MAX),
-            stream: &stream,
-            asks: asks.iter().cycle(),
-            exact: Box::new(move || *exact.next().expect("endless")),
-            bulk,
-            out: Vec::new(),
-        };
+        let mut feeder = Feeder::new(Framing::Raw, &stream, &asks, bulk);
+        feeder.exact = Box::new(move || *exact.next().expect("endless"));
         let out = feeder.run(&chunks).concat();
         // The last read may still wait for the rest of what it wanted.
         prop_assert!(stream.starts_with(&out), "other bytes came out");
