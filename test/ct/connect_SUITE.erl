@@ -166,9 +166,9 @@ simultaneous_connects(_Config) ->
     ?assertEqual(pong, call(A, net_adm, ping, [name(B)])).
 
 collide(A, B) ->
-    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, []),
     AtMicros = os:system_time(microsecond) + 2000,
-    ?assertEqual([true, true], both(A, B, connect_at, [AtMicros])),
+    ?assertEqual([true, true], inet_rdma_test_link:both(A, B, connect_at, [AtMicros])),
     inet_rdma_test_node:await_moved([A, B]).
 
 %% The connect is caused by the message, which thus comes right behind the last handshake packet.
@@ -177,7 +177,7 @@ message_right_behind_the_handshake(_Config) ->
     [
         begin
             ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [Size]]),
-            [ok, ok] = both(A, B, disconnect_and_wait, [])
+            [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, [])
         end
      || Size <- lists:flatten(lists:duplicate(25, [0, 100, 10000, 300000]))
     ].
@@ -196,7 +196,7 @@ message_from_the_accepting_side(_Config) ->
             end
         end),
         true = call(A, inet_rdma_test_watch, stop, [Greeting]),
-        [ok, ok] = both(A, B, disconnect_and_wait, [])
+        [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, [])
     end,
     [Greeted(Count) || Count <- lists:seq(1, 100)].
 
@@ -205,8 +205,8 @@ many_callers_one_connection(_Config) ->
     [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
     [
         begin
-            [ok, ok] = both(A, B, many_calls, [100]),
-            [ok, ok] = both(A, B, disconnect_and_wait, [])
+            [ok, ok] = inet_rdma_test_link:both(A, B, many_calls, [100]),
+            [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, [])
         end
      || _ <- lists:seq(1, 20)
     ].
@@ -323,7 +323,7 @@ own_epmd_module(_Config) ->
     Options = #{args => ["-epmd_module", "inet_rdma_test_epmd_here"], long => true},
     [A, B] = start_all([{X, Options#{name => unique(X) ++ "@host.nowhere.invalid"}} || X <- ["a", "b"]]),
     connect(A, B),
-    [ok, ok] = both(A, B, disconnect_and_wait, []),
+    [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, []),
     connect(B, A),
     ?assert(call(A, inet_rdma_test_epmd_here, asked, []) > 0).
 
@@ -348,25 +348,6 @@ ipv6(_Config) ->
             ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]);
         {error, Reason} ->
             {skip, lists:flatten(io_lib:format("this machine has no IPv6: ~p", [Reason]))}
-    end.
-
-both(A, B, Function, Args) ->
-    Parent = self(),
-    [{PidA, RefA}, {PidB, RefB}] = [
-        spawn_monitor(fun() ->
-            Parent ! {self(), call(X, inet_rdma_test_remote, Function, [name(Y) | Args])}
-        end)
-     || {X, Y} <- [{A, B}, {B, A}]
-    ],
-    [answer(PidA, RefA), answer(PidB, RefB)].
-
-answer(Pid, Ref) ->
-    receive
-        {Pid, Answer} ->
-            demonitor(Ref, [flush]),
-            Answer;
-        {'DOWN', Ref, process, Pid, Reason} ->
-            error(Reason)
     end.
 
 await_hidden(Node, Expected) ->

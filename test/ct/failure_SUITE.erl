@@ -36,10 +36,7 @@ init_per_testcase(Case, Config) when
     Case =:= death_of_the_supervisor;
     Case =:= end_of_the_socket
 ->
-    case inet_rdma_test_node:only_rdma() of
-        ok -> Config;
-        Skip -> Skip
-    end;
+    inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 

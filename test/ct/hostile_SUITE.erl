@@ -21,13 +21,9 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case {inet_rdma_test_node:only_rdma(), python()} of
-        {{skip, _} = Skip, _} ->
-            Skip;
-        {ok, false} ->
-            {skip, "the hostile peer needs python3"};
-        {ok, Python} ->
-            [{python, Python} | Config]
+    case python() of
+        false -> {skip, "the hostile peer needs python3"};
+        Python -> inet_rdma_test_node:only_rdma([{python, Python} | Config])
     end.
 
 %% The system's before one of a user's own: another user must be able to run it, too.

@@ -2,7 +2,7 @@
 %% over it.
 -module(inet_rdma_test_link).
 
--export([connect/2, fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, states/2, skip/1]).
+-export([connect/2, fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, both/4, states/2, skip/1]).
 
 -type t() :: inet_rdma_test_node:t().
 
@@ -76,6 +76,8 @@ collide(A, B) ->
     [true, true] = both(A, B, connect_at, [AtMicros]),
     ok.
 
+%% Both nodes call a function of inet_rdma_test_remote with the other's name at the same time; the results.
+-spec both(t(), t(), Function :: atom(), Args :: [term()]) -> [term()].
 both(A, B, Function, Args) ->
     Parent = self(),
     Asked = [

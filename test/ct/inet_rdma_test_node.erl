@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/0, flags/0, flags/1, erl/0, ebin/0, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -43,11 +43,11 @@ carrier() ->
 is_rdma() ->
     carrier() =:= "inet_rdma".
 
-%% For `init_per_suite' and cases of what other carriers do not have.
--spec only_rdma() -> ok | {skip, string()}.
-only_rdma() ->
+%% For init_per_suite and init_per_testcase, where other carriers do not have what is tested.
+-spec only_rdma(Config) -> Config | {skip, string()} when Config :: [tuple()].
+only_rdma(Config) ->
     case is_rdma() of
-        true -> ok;
+        true -> Config;
         false -> {skip, "only inet_rdma has this; the carrier under test is " ++ carrier()}
     end.
 

@@ -19,10 +19,9 @@ all() ->
     [moved_node_by_node_and_back].
 
 init_per_suite(Config) ->
-    case {inet_rdma_test_node:only_rdma(), code:lib_dir(mnesia)} of
-        {{skip, _} = Skip, _} -> Skip;
-        {ok, {error, bad_name}} -> inet_rdma_test_link:skip("Mnesia is not installed");
-        {ok, _} -> Config
+    case code:lib_dir(mnesia) of
+        {error, bad_name} -> inet_rdma_test_link:skip("Mnesia is not installed");
+        _ -> inet_rdma_test_node:only_rdma(Config)
     end.
 
 end_per_suite(_Config) ->

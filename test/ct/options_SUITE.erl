@@ -26,10 +26,7 @@ groups() ->
     [{Key, [], [good_values_work, bad_values_are_named]} || Key <- inet_rdma_test_options:keys()].
 
 init_per_suite(Config) ->
-    case inet_rdma_test_node:only_rdma() of
-        ok -> Config;
-        Skip -> Skip
-    end.
+    inet_rdma_test_node:only_rdma(Config).
 
 end_per_suite(_Config) ->
     ok.

@@ -29,10 +29,7 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case inet_rdma_test_node:only_rdma() of
-        ok -> Config;
-        Skip -> Skip
-    end.
+    inet_rdma_test_node:only_rdma(Config).
 
 end_per_suite(_Config) ->
     ok.

@@ -40,18 +40,15 @@ init_per_group(default_options, Config) ->
     ok = inet_rdma_test_node:connect(A, B),
     [{pair, {A, B}} | Config];
 init_per_group(streams, Config) ->
-    case inet_rdma_test_node:only_rdma() of
-        ok ->
+    case inet_rdma_test_node:only_rdma(Config) of
+        {skip, _} = Skip ->
+            Skip;
+        Config ->
             [A, B] = inet_rdma_test_node:start_all(2, #{}),
-            [{pair, {A, B}} | Config];
-        Skip ->
-            Skip
+            [{pair, {A, B}} | Config]
     end;
 init_per_group(own_options, Config) ->
-    case inet_rdma_test_node:only_rdma() of
-        ok -> Config;
-        Skip -> Skip
-    end.
+    inet_rdma_test_node:only_rdma(Config).
 
 end_per_group(_Group, _Config) ->
     inet_rdma_test_node:stop_all().
