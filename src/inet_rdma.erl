@@ -119,7 +119,7 @@ accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = 
             Error
     end.
 
-%% Takes a wake that nobody waits for out of the message queue.
+%% Takes a wake that the caller does not wait for any more out of its message queue.
 flush(Id, What) ->
     receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
 
@@ -233,8 +233,8 @@ forward(Socket, Pid) ->
     end.
 
 %% Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call stays together,
-%% whoever else sends. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp, so that the
-%% peer's stream stays whole; unless the socket is closed before (send_timeout_close, close/1).
+%% also while other processes send. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp,
+%% so that the peer's stream stays whole; unless the socket is closed before (send_timeout_close, close/1).
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
 send(#inet_rdma_socket{} = Socket, Data) ->
     send_on(Socket, [erlang:iolist_to_iovec(Data)], 0, unset).
@@ -267,7 +267,7 @@ send_blocked(#inet_rdma_socket{conn = Conn} = Socket, [Binaries] = Rest, Sent, D
 close_late(Socket, #details{send_timeout_close = true}) -> close(Socket);
 close_late(_Socket, _Details) -> ok.
 
-%% Another process may have died in the middle of its bytes: somebody has to look for that now and then.
+%% Another process may have died in the middle of its bytes, which no message tells: look for that once in a second.
 await_writable(#inet_rdma_socket{conn = Conn, id = Id}, Left) ->
     case inet_rdma_nif:arm_writer(Conn) of
         true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, Left) -> disarm(Conn, Id, writable) end;
@@ -345,8 +345,8 @@ post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Lengt
     end.
 
 %% Takes back what was posted: ok, and there will be no message. {error, too_late}: bytes of the send have gone, or it is
-%% done and its message is there or has been. A receive can be taken back at any time before: what has come
-%% for it is for whoever reads next.
+%% done and its message is there or has been. A receive can be taken back at any time before: what has come for it is
+%% for the next read.
 -spec cancel(socket(), reference()) -> ok | {error, too_late | closed}.
 cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
     inet_rdma_nif:cancel(Conn, Ref).

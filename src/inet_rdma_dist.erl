@@ -261,7 +261,7 @@ pre_nodeup(Socket) ->
             keep(Supervised#supervised{over = Link}),
             settled(info, Node, Socket, Link, Why);
         {stay, Why} ->
-            %% Between two nodes that run this carrier somebody may have expected more.
+            %% Between two nodes that run this carrier the operator may expect shared memory or a device.
             Level = case Offer of
                         none -> info;
                         _ -> notice

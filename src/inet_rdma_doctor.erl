@@ -10,7 +10,7 @@
 
 %% starts: a node starts with these options. leaves_tcp: links of such a node can leave TCP, if only within this host.
 %% this_host, other_hosts: what carries links to nodes there that can do the same. Texts and names are binaries;
-%% undefined: nobody says. locked_memory: what links over verbs need of it, and how many fit at the same time.
+%% undefined: not known. locked_memory: what links over verbs need of it, and how many fit at the same time.
 -type report() :: #{starts := boolean(),
                     leaves_tcp := boolean(),
                     fabric := auto | shm | verbs | tcp,

@@ -1,7 +1,7 @@
 %% What this machine offers, without judging it: the files of the kernel, below a root directory, with what
 %% inet_rdma_doctor_live says.
 %%
-%% Internal: use inet_rdma:doctor/0. Texts and names are binaries; undefined: nobody says.
+%% Internal: use inet_rdma:doctor/0. Texts and names are binaries; undefined: not known.
 -module(inet_rdma_doctor_facts).
 
 -include_lib("kernel/include/file.hrl").

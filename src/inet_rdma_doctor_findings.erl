@@ -6,7 +6,7 @@
 -export([judge/1]).
 -export_type([finding/0, severity/0, locked_memory/0]).
 
-%% ok: as it should be. note: worth to know, and in nobody's way under the option fabric. problem: it keeps links on
+%% ok: as it should be. note: worth to know, and harmless under the option fabric. problem: it keeps links on
 %% TCP, or the node from starting.
 -type severity() :: ok | note | problem.
 -type finding() :: #{severity := severity(), about := atom(), text := binary(), fix := binary() | undefined}.
@@ -48,7 +48,7 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
 config({ok, Config}) -> Config;
 config({error, _}) -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
 
-%% How bad it is when a piece of verbs is missing: a second device that is down is in nobody's way, nor is the lack of
+%% How bad it is when a piece of verbs is missing: a second device that is down is harmless, and so is the lack of
 %% any where the option does not ask for one.
 in_the_way(true, _Fabric, _Facts) -> note;
 in_the_way(false, verbs, _Facts) -> problem;
@@ -164,7 +164,7 @@ node_files(InTheWay, #{node_files := Files} = Facts) ->
         ++ usable(Paths(fun(Access) -> Access =:= read_write end))
         ++ uverbs(InTheWay, Facts).
 
-%% Without a device nobody misses it.
+%% Without a device it is not needed.
 missing(_InTheWay, _Paths, #{devices := []}) ->
     [];
 missing(InTheWay, Paths, #{modules := Modules}) ->
@@ -227,7 +227,7 @@ limits(InTheWay, #{receive_slots := Slots} = Config, #{name := Name, limits := L
                      [Name, Queue, Completions, Slots], "lower receive_slots")]
     end.
 
-%% A port without a cable beside one that works is nobody's problem.
+%% A port without a cable beside one that works is no problem.
 down(InTheWay, Ports) ->
     case lists:any(fun is_reachable/1, Ports) of true -> note; false -> InTheWay end.
 

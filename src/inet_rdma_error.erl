@@ -1,4 +1,4 @@
-%% The reasons of errors, and their texts: each text says what happened and, where somebody can do something, what.
+%% The reasons of errors, and their texts: each text says what happened and, where the user can mend it, how.
 %%
 %% Internal: use inet_rdma:format_error/1 and the type inet_rdma:reason/0. native/nif/src/terms.rs makes the terms of the native
 %% library; errors_SUITE compares both.
@@ -19,7 +19,7 @@
       | {wrong_user, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {bad_hello, message()} | wrong_token | {rejected, rejection()}
-        %% Nobody is there, or no way leads there.
+        %% No process listens there, or no way leads there.
       | econnrefused | eaddrinuse | eaddrnotavail | etimedout | {only_strangers, Refused :: pos_integer(), Last :: reason()}
       | {no_route, binary()}
         %% The machine, its devices, and the options that they do not allow.

@@ -1,8 +1,9 @@
 %% The offer: what a node that runs this carrier says behind its name in the handshake.
 %%
 %% The handshake's two `N` messages (name from the initiator, challenge from the acceptor) end with the sender's name, and
-%% OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to whoever
-%% connects, before the cookie is proved: it tells nothing but that this node can settle, and by which version.
+%% OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to
+%% every peer that connects, before the cookie is proved: it tells nothing but that this node can settle, and by which
+%% version.
 %%
 %%     <<"inetrdma", Version:16, _:6, StaysOnTcp:1, Required:1, _/binary>>
 %%

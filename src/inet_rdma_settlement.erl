@@ -69,7 +69,7 @@ settle(Role, Socket, Node, Config, _Own, Peer) ->
 -spec broken_off(Node :: binary()) -> none | {Why :: binary(), LeftMs :: pos_integer()}.
 broken_off(Node) -> inet_rdma_links:failure(settlement(Node)).
 
-%% In the memory for ways that have failed. It holds for each VM of that name: nobody has told its number.
+%% In the memory for ways that have failed. It holds for each VM of that name: the peer has not told its VM's number.
 settlement(Node) -> {Node, 0, settlement}.
 
 broken_off_lately(none) -> <<"broke off lately">>;

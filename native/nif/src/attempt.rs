@@ -173,7 +173,7 @@ fn check_token(token: u64) -> NifResult<()> {
 
 /// `stream(Attempt) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is
 /// the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which comes in any
-/// case, also to those who ask before. An error the second time.
+/// case, also to calls that come before. An error the second time.
 #[rustler::nif]
 fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>) -> Term<'a> {
     let Some(outcome) = attempt.take() else {

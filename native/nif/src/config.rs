@@ -171,7 +171,7 @@ fn taken(config: Config) -> Config {
     config
 }
 
-/// The polling threads of this node, started by whoever needs them first, with that one's options.
+/// The polling threads of this node. The first stream or listener starts them, with its options.
 pub fn engine(config: &Config) -> Result<&'static Arc<Engine>, FabricError> {
     static ENGINE: OnceLock<Arc<Engine>> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());

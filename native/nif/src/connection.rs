@@ -41,7 +41,7 @@ pub struct ConnectionResource {
     owner: Mutex<Option<(LocalPid, Monitor)>>,
     /// What inet_rdma knows of the socket, so that the term that names it stays small.
     options: Mutex<Option<KeptTerm>>,
-    /// A process in the middle of a send whose end somebody's posted send waits for.
+    /// A process in the middle of a send. A send that another process has posted waits for its end.
     pub watched: Mutex<Option<LocalPid>>,
 }
 
@@ -59,7 +59,7 @@ impl Resource for ConnectionResource {
 impl Drop for ConnectionResource {
     fn drop(&mut self) {
         if let Some(open) = self.open.get_mut().take() {
-            // Nobody can wait any more: each waiter holds a reference.
+            // No process can wait any more: each waiter holds a reference.
             let _ = open.connection().close();
         }
     }
@@ -71,7 +71,7 @@ impl ConnectionResource {
         self.open.lock().clone()
     }
 
-    /// Who waits for it.
+    /// The processes that wait for it.
     pub fn subscribers(&self) -> &Subscribers {
         &self.subscribers
     }
@@ -81,7 +81,7 @@ impl ConnectionResource {
         &self.posts
     }
 
-    /// Lets those who wait go on: what is posted, and processes.
+    /// Lets waiters go on: what is posted, and processes.
     pub fn wake(&self, env: Env<'_>, wakes: Wakes) {
         if wakes.is_empty() {
             return;
@@ -92,7 +92,8 @@ impl ConnectionResource {
         }
     }
 
-    /// Lets what is posted go on. `open` is this one's, whoever closes it meanwhile: then that ends what is posted.
+    /// Lets what is posted go on. `open` is this connection's. A process may close it meanwhile: the close then ends
+    /// what is posted.
     pub fn go_on(&self, env: Env<'_>, open: &Registered, wakes: Wakes) {
         let more = self.posts.go_on(open.connection(), Voice::Nif(env), wakes);
         self.tell(env, more);

@@ -13,7 +13,7 @@ use crate::atoms;
 use crate::terms;
 
 /// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or
-/// 0: it is equal to nobody's.
+/// 0: it is equal to no other.
 #[derive(NifMap, Clone)]
 struct Identity {
     /// The kernel's name for this boot: the same for all containers of a host, and another after each start.

@@ -24,7 +24,7 @@ pub struct ListenerResource {
     owner: Mutex<Option<Monitor>>,
 }
 
-/// Who waits for a connection.
+/// The processes that wait for a connection.
 struct Waiting {
     id: u64,
     acceptors: Mutex<Vec<LocalPid>>,

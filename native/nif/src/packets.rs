@@ -8,7 +8,7 @@ use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary,
 
 use crate::atoms;
 
-/// Room for so many packets is made at first: what one read of a busy socket collects.
+/// Packets that room is made for at first: what one read of a busy socket collects.
 const PACKETS: usize = 32;
 
 /// A reference-counted binary in the making.

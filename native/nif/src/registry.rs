@@ -12,7 +12,7 @@ use crate::statistics::StatisticsMap;
 
 static ALL: Mutex<BTreeMap<u64, Weak<dyn Listed>>> = Mutex::new(BTreeMap::new());
 
-/// A connection, whoever uses it.
+/// A connection of a link or of a stream.
 pub trait Listed: Send + Sync {
     /// Its counts and what it is for.
     fn statistics(&self) -> StatisticsMap;

@@ -1,8 +1,8 @@
-//! From where a message is sent: the VM wants to know.
+//! From where a message is sent. The VM's functions for the two cases differ.
 
 use rustler::{Env, LocalPid, OwnedEnv, Term};
 
-/// Who speaks.
+/// The sender of a message.
 #[derive(Clone, Copy)]
 pub enum Voice<'a> {
     /// A native function, or a callback of the VM.
@@ -12,7 +12,7 @@ pub enum Voice<'a> {
 }
 
 impl Voice<'_> {
-    /// Sends a message. Nobody misses one to a process that has died.
+    /// Sends a message. A message to a process that has died is dropped.
     pub fn tell(self, pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
         let _dead_or_told = match self {
             Voice::Nif(env) => env.send(pid, build(env)),

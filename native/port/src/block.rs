@@ -49,8 +49,8 @@ impl Buffer for Block {
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant. Nobody else refers to it while it is
-        // borrowed mutably: references are handed out by `Port::deliver`, which borrows it.
+        // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant. No other code refers to it
+        // while it is borrowed mutably: references are handed out by `Port::deliver`, which borrows it.
         unsafe {
             let first = (&raw mut (*self.binary.as_ptr()).orig_bytes).cast::<u8>();
             std::slice::from_raw_parts_mut(first, self.bytes)

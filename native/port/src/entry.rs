@@ -151,10 +151,10 @@ unsafe extern "C" fn control(
 ) -> isize {
     let argument: &[u8] = match bytes {
         0 => &[],
-        // SAFETY: the VM gives so many bytes.
+        // SAFETY: the VM gives a buffer of this length.
         _ => unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), bytes) },
     };
-    // SAFETY: the VM gives room for so many bytes; an answer that fits is left there.
+    // SAFETY: the VM gives room for this many bytes; an answer that fits is left there.
     let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
     unsafe {

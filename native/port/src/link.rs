@@ -207,7 +207,7 @@ impl Link {
                 connection.write(&gather, 0, usize::MAX)
             });
             let Ok(mut written) = written else {
-                // Nobody takes it any more; the end itself is found by the next look.
+                // The connection takes no more; the next look finds its end.
                 port.dequeue(port.queued_bytes());
                 self.look_soon(port);
                 break Output::Empty;

@@ -111,7 +111,7 @@ impl Port {
 
     /// Asks for the callback `ready_input` when the descriptor is readable. It must stay open until `stop_select`.
     pub fn watch(self, fd: RawFd) -> bool {
-        // SAFETY: the type's invariant; whoever calls keeps the descriptor open.
+        // SAFETY: the type's invariant; the caller keeps the descriptor open.
         unsafe { sys::driver_select(self.0, event(fd), sys::READ | sys::USE, 1) == 0 }
     }
 
