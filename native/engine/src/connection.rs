@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 
 use self::advert_policy::{AdvertPolicy, Bounds};
 pub use self::closed::Closed;
-use self::core::Core;
+use self::core::{Core, Reader, Writer};
 pub use self::reading::ReadEnd;
 pub use self::statistics::Statistics;
 use self::statistics::Tally;
@@ -167,7 +167,7 @@ impl<B: Buffer> Connection<B> {
     /// Asks for a keepalive to the peer. Never waits.
     pub fn tick(&self) -> Result<Wakes, Closed> {
         let mut core = self.core.lock();
-        if let Some(closed) = &core.closed {
+        if let Some(closed) = core.closed() {
             return Err(closed.clone());
         }
         core.stream.tick();
@@ -180,11 +180,9 @@ impl<B: Buffer> Connection<B> {
     /// The reader finds the end from now on, whatever else comes.
     pub fn stop_reading(&self) -> Wakes {
         let mut core = self.core.lock();
-        core.reading_stopped = true;
-        Wakes {
-            reader: std::mem::take(&mut core.reader_waits),
-            writer: false,
-        }
+        let reader = core.wake_reader();
+        core.reader = Reader::Stopped;
+        Wakes { reader, writer: false }
     }
 
     /// Ends the outgoing stream; the peer reads to its end.
@@ -192,15 +190,15 @@ impl<B: Buffer> Connection<B> {
         // Behind the last transfer.
         let mut turn = self.turn_to_write();
         let core = &mut *turn.core;
-        if let Some(closed) = &core.closed {
+        if let Some(closed) = core.closed() {
             return Err(closed.clone());
         }
         core.stream.finish();
-        core.finished = true;
         // The credit that the last message needs may have come.
         let mut wakes = self.progress(core);
         // A writer that waits for room finds out that there will be none.
-        wakes.writer |= std::mem::take(&mut core.writer_waits);
+        wakes.writer |= core.wake_writer();
+        core.writer = Writer::Finished;
         self.flush_controls(core, &mut wakes);
         Ok(wakes)
     }
@@ -222,7 +220,7 @@ impl<B: Buffer> Connection<B> {
 
     /// Why the connection ended; None: it is up.
     pub fn closed(&self) -> Option<Closed> {
-        self.core.lock().closed.clone()
+        self.core.lock().closed().cloned()
     }
 
     /// Whether the peer has ended its stream and all of it was read.

@@ -11,19 +11,47 @@ use crate::fabric::Completion;
 use crate::landing::LandingPool;
 use crate::primitive::prefetch;
 
-/// Who looks at the receive queue. While nobody does, it is armed: an event tells.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PolledBy {
-    /// A polling thread.
-    pub(super) thread: bool,
-    /// The reader, which promised to read until [`Connection::arm`].
-    pub(super) reader: bool,
+/// What the reader is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// Its last read has ended, and it has not asked to be woken.
+    Away,
+    /// It reads, or has been woken and is about to.
+    Reads,
+    /// It is woken when there is something to read, or the end.
+    Waits,
+    /// It is woken at the next look, whatever there is.
+    Called,
+    /// Its last read found the end.
+    AtEnd,
+    /// The user wants to read no more: each read finds the end.
+    Stopped,
 }
 
-impl PolledBy {
-    pub(super) fn nobody(self) -> bool {
-        !self.thread && !self.reader
-    }
+/// What the writer is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// It writes, or has not asked to be woken.
+    Writes,
+    /// It is woken when the peer has made room, or at the end.
+    WaitsForPeer,
+    /// It is woken when the fabric has room, too.
+    WaitsForFabric,
+    /// It is woken at the next look, whether there is room or not.
+    Called,
+    /// This side's stream has ended: nothing more is written.
+    Finished,
+}
+
+/// How far the connection is from its end.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Both sides may go on.
+    Open,
+    /// The peer has said where its stream ends.
+    PeerFinished,
+    /// The connection is over.
+    Closed(Closed),
 }
 
 pub(super) struct Core {
@@ -34,29 +62,17 @@ pub(super) struct Core {
     pub(super) posted: Posted,
     /// When to advertise landing buffers, and how many.
     pub(super) policy: AdvertPolicy,
-    pub(super) reader_waits: bool,
-    /// The last read has ended, and the reader did not ask to be woken since.
-    pub(super) reader_away: bool,
-    /// The reader is to be woken whatever there is.
-    pub(super) reader_called: bool,
-    pub(super) writer_waits: bool,
-    /// The writer is to be woken whatever there is.
-    pub(super) writer_called: bool,
-    /// What the writer has to write is bulk.
-    pub(super) writer_wants_advert: bool,
-    /// The writer waits for room in the fabric, not for the peer.
-    pub(super) fabric_full: bool,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    pub(super) end: End,
+    /// What the writer wrote last is bulk: it waits for an advertisement if one is to come.
+    pub(super) wants_advert: bool,
+    /// The reader looks by itself between a wake and the next [`Connection::arm`].
     pub(super) self_polling: bool,
-    pub(super) polled_by: PolledBy,
+    /// A polling thread looks.
+    pub(super) thread_polls: bool,
     /// A writer copies with `core` free: nobody else may write.
     pub(super) writing: bool,
-    /// This side's stream has ended: nothing more is written.
-    pub(super) finished: bool,
-    /// The peer said where its stream ends.
-    pub(super) peer_finished: bool,
-    /// The user wants to read no more.
-    pub(super) reading_stopped: bool,
-    pub(super) closed: Option<Closed>,
     /// Completions taken so far.
     pub(super) arrivals: u64,
 }
@@ -81,29 +97,70 @@ impl Core {
             landings: Landings::new(landing.count(), landing.buffer_bytes()),
             posted: Posted::default(),
             policy,
-            reader_waits: false,
-            reader_away: true,
-            reader_called: false,
-            writer_waits: false,
-            writer_called: false,
-            writer_wants_advert: false,
-            fabric_full: false,
+            reader: Reader::Away,
+            writer: Writer::Writes,
+            end: End::Open,
+            wants_advert: false,
             self_polling: false,
-            polled_by: PolledBy {
-                thread: settings.busy,
-                ..PolledBy::default()
-            },
+            thread_polls: settings.busy,
             writing: false,
-            finished: false,
-            peer_finished: false,
-            reading_stopped: false,
-            closed: None,
             arrivals: 0,
         }
     }
 }
 
 impl Core {
+    /// Why the connection is over; None: it is not.
+    #[inline]
+    pub(super) fn closed(&self) -> Option<&Closed> {
+        match &self.end {
+            End::Closed(closed) => Some(closed),
+            End::Open | End::PeerFinished => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.closed().is_none()
+    }
+
+    /// The reader looks at the receive queue again and again, without an event.
+    #[inline]
+    pub(super) fn reader_polls(&self) -> bool {
+        self.self_polling && matches!(self.reader, Reader::Away | Reader::Reads)
+    }
+
+    /// Nobody reads before the user asks for it.
+    #[inline]
+    fn reader_is_away(&self) -> bool {
+        matches!(self.reader, Reader::Away | Reader::AtEnd | Reader::Stopped)
+    }
+
+    /// The reader may go on. True: it must be told, as it waits.
+    #[inline]
+    pub(super) fn wake_reader(&mut self) -> bool {
+        let waits = matches!(self.reader, Reader::Waits | Reader::Called);
+        if waits {
+            self.reader = Reader::Reads;
+        }
+        waits
+    }
+
+    #[inline]
+    fn writer_waits(&self) -> bool {
+        matches!(self.writer, Writer::WaitsForPeer | Writer::WaitsForFabric)
+    }
+
+    /// The writer may go on. True: it must be told, as it waits.
+    #[inline]
+    pub(super) fn wake_writer(&mut self) -> bool {
+        let waits = self.writer_waits() || self.writer == Writer::Called;
+        if waits {
+            self.writer = Writer::Writes;
+        }
+        waits
+    }
+
     /// Takes back all that was advertised and can never be filled any more.
     fn withdraw(&mut self) {
         while let Some(ReceiveId(index)) = self.stream.withdraw() {
@@ -123,18 +180,17 @@ impl Core {
 
 impl<B: Buffer> Connection<B> {
     pub(super) fn is_readable(&self, core: &Core) -> bool {
-        core.reading_stopped
-            || core.reader_called
+        matches!(core.reader, Reader::Stopped | Reader::Called)
             || core.has_landed()
             || core.stream.ring_bytes_readable() > 0
             || core.stream.is_end()
-            || core.closed.is_some()
+            || !core.is_up()
     }
 
     /// Handles what the receive queue holds, gives back credit, and says whom to tell.
     pub(super) fn progress(&self, core: &mut Core) -> Wakes {
         let mut wakes = Wakes::default();
-        if core.closed.is_none() {
+        if core.is_up() {
             self.tally.polls.add(core, 1);
             if !self.qp.is_quiet()
                 && let Err(closed) = self.take_completions(core, &mut wakes)
@@ -143,15 +199,13 @@ impl<B: Buffer> Connection<B> {
             }
             self.flush_controls(core, &mut wakes);
         }
-        if core.writer_waits && core.fabric_full && self.qp.write_room() > 0 {
-            core.writer_waits = false;
-            wakes.writer = true;
-        }
-        wakes.writer |= std::mem::take(&mut core.writer_called);
-        if core.reader_waits && self.is_readable(core) {
-            core.reader_waits = false;
-            core.polled_by.reader = core.self_polling;
-            wakes.reader = true;
+        wakes.writer |= match core.writer {
+            Writer::WaitsForFabric if self.qp.write_room() > 0 => core.wake_writer(),
+            Writer::Called => core.wake_writer(),
+            _ => false,
+        };
+        if matches!(core.reader, Reader::Waits | Reader::Called) && self.is_readable(core) {
+            wakes.reader = core.wake_reader();
         }
         wakes
     }
@@ -230,24 +284,24 @@ impl<B: Buffer> Connection<B> {
                 self.tally.packets_received.add(core, 1);
             }
             ControlEvent::Finished => {
-                core.peer_finished = true;
+                core.end = End::PeerFinished;
                 if core.stream.is_end() {
                     core.withdraw();
                 }
             }
         }
         // Each of them may have brought the credit that the writer waits for, and no other message need follow.
-        wakes.writer |= std::mem::take(&mut core.writer_waits);
+        wakes.writer |= core.wake_writer();
         Ok(())
     }
 
     /// Posts the control messages that credits allow.
     pub(super) fn flush_controls(&self, core: &mut Core, wakes: &mut Wakes) {
-        if core.writer_waits && core.reader_away {
+        if core.writer_waits() && core.reader_is_away() {
             // Who writes now and reads later may be what the peer is, too: its writer must not wait for this reader.
             core.stream.pass();
         }
-        while core.closed.is_none()
+        while core.is_up()
             && core.stream.has_control()
             && let Some(control) = core.stream.poll_control()
         {
@@ -261,7 +315,7 @@ impl<B: Buffer> Connection<B> {
     pub(super) fn advertise(&self, core: &mut Core) {
         let advice = core.policy.advice(Situation {
             // Behind its end the peer writes no more.
-            is_over: core.closed.is_some() || core.peer_finished,
+            is_over: !matches!(core.end, End::Open),
             ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
             is_posted: core.posted.in_use,
             advertised: core.stream.receives_posted(),
@@ -309,7 +363,7 @@ impl<B: Buffer> Connection<B> {
 
     /// Nobody polls from here on: ask for an event, and look again until there is surely nothing.
     pub(super) fn rest(&self, core: &mut Core, wakes: &mut Wakes) {
-        while core.polled_by.nobody() && core.closed.is_none() {
+        while !core.thread_polls && !core.reader_polls() && core.is_up() {
             match self.qp.arm() {
                 Ok(true) => break,
                 Ok(false) => wakes.merge(self.progress(core)),
@@ -326,20 +380,24 @@ impl<B: Buffer> Connection<B> {
 
     /// Ends the connection, once; the reason that holds.
     pub(super) fn fail_locked(&self, core: &mut Core, mut closed: Closed, wakes: &mut Wakes) -> Closed {
-        if core.closed.is_none() {
+        if core.is_up() {
             if closed == Closed::PeerGone {
                 // Who found nobody to write to has not looked at what the peer said last. Over iWARP the queue pair itself
                 // ends when the peer hangs up, which had said all it had to say.
                 let _gone_either_way = self.take_completions(core, wakes);
-                if core.peer_finished {
+                if matches!(core.end, End::PeerFinished) {
                     closed = Closed::ByPeer;
                 }
             }
             self.qp.disconnect();
         }
-        wakes.reader |= std::mem::take(&mut core.reader_waits);
-        wakes.writer |= std::mem::take(&mut core.writer_waits);
-        core.closed.get_or_insert(closed).clone()
+        wakes.reader |= core.wake_reader();
+        wakes.writer |= core.wake_writer();
+        if let Some(earlier) = core.closed() {
+            return earlier.clone();
+        }
+        core.end = End::Closed(closed.clone());
+        closed
     }
 }
 

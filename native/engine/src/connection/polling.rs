@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::core::End;
 use super::{Closed, Connection, Wakes};
 use crate::assembly::Buffer;
 
@@ -10,10 +11,10 @@ impl<B: Buffer> Connection<B> {
     #[must_use]
     pub fn poll(&self) -> Option<(bool, Wakes)> {
         let mut core = self.core.lock();
-        if core.polled_by.reader {
-            core.polled_by.thread = false;
+        if core.reader_polls() {
+            core.thread_polls = false;
         }
-        if !core.polled_by.thread || core.closed.is_some() {
+        if !core.thread_polls || !core.is_up() {
             return None;
         }
         let before = core.arrivals;
@@ -25,7 +26,7 @@ impl<B: Buffer> Connection<B> {
     pub fn sleep(&self) -> Wakes {
         let mut core = self.core.lock();
         let mut wakes = Wakes::default();
-        core.polled_by.thread = false;
+        core.thread_polls = false;
         self.rest(&mut core, &mut wakes);
         wakes
     }
@@ -45,8 +46,8 @@ impl<B: Buffer> Connection<B> {
         let mut wakes = self.progress(&mut core);
         // A reader that looks by itself has been woken if there is something for it: nobody is faster.
         let spin = self.settings.busy || (spin && !core.self_polling);
-        if spin && core.closed.is_none() {
-            core.polled_by.thread = true;
+        if spin && core.is_up() {
+            core.thread_polls = true;
             return (true, wakes);
         }
         self.rest(&mut core, &mut wakes);
@@ -70,7 +71,7 @@ impl<B: Buffer> Connection<B> {
                 break;
             }
         }
-        let closed = if core.peer_finished {
+        let closed = if matches!(core.end, End::PeerFinished) {
             Closed::ByPeer
         } else {
             error.into()

@@ -51,7 +51,7 @@ impl Core {
     /// no more can come, the part is all there is.
     pub(super) fn waits_for_rest(&self, arrived: usize) -> bool {
         let wanted = self.posted.first().unwrap_or(0);
-        self.closed.is_none() && self.posted.in_use && wanted > self.posted.kept + arrived
+        self.is_up() && self.posted.in_use && wanted > self.posted.kept + arrived
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, saturating_u32};
 use super::landings::Landed;
 use super::{Closed, Connection, Wakes};
 use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
@@ -45,16 +45,15 @@ impl<B: Buffer> Connection<B> {
         let mut core = self.core.lock();
         core.posted.in_use = posted;
         core.note_handed_over(reader, kept);
-        core.reader_away = kept;
         if kept {
+            core.end_read(Reader::Away);
             self.count_received(&core, reader, &out[had..]);
             return (ReadEnd::More, wakes);
         }
-        core.reader_called = false;
         self.resume_reader(&mut core);
         wakes.merge(self.progress(&mut core));
         let end = loop {
-            if core.reading_stopped {
+            if core.reader == Reader::Stopped {
                 break ReadEnd::Closed(Closed::Here);
             }
             if left.bytes == 0 || left.packets == 0 {
@@ -81,12 +80,12 @@ impl<B: Buffer> Connection<B> {
             wakes.merge(self.progress(&mut core));
         };
         self.advertise(&mut core);
-        core.reader_away = true;
+        // Nobody reads on behind the end, but a writer may still wait.
+        core.end_read(match end {
+            ReadEnd::Closed(_) => Reader::AtEnd,
+            ReadEnd::More | ReadEnd::Empty => Reader::Away,
+        });
         self.flush_controls(&mut core, &mut wakes);
-        if matches!(end, ReadEnd::Closed(_)) {
-            // Nobody reads on behind the end, but a writer may still wait.
-            core.polled_by.reader = false;
-        }
         self.rest(&mut core, &mut wakes);
         (end, wakes)
     }
@@ -200,16 +199,22 @@ impl<B: Buffer> Connection<B> {
         }
     }
 
-    /// A reader that polls by itself looks again before it was woken: no wake for it, and no event.
+    /// A read begins. A reader that polls by itself and looks again before it was woken needs no wake and no event; another
+    /// one that waits is not this one, and goes on waiting.
     fn resume_reader(&self, core: &mut Core) {
-        if core.self_polling && std::mem::take(&mut core.reader_waits) {
-            core.polled_by.reader = true;
-            self.qp.disarm();
-        }
+        core.reader = match core.reader {
+            Reader::Waits | Reader::Called if core.self_polling => {
+                self.qp.disarm();
+                Reader::Reads
+            }
+            Reader::Waits | Reader::Called => Reader::Waits,
+            Reader::Away | Reader::Reads | Reader::AtEnd => Reader::Reads,
+            Reader::Stopped => Reader::Stopped,
+        };
     }
 
     fn nothing_more(&self, core: &Core) -> ReadEnd {
-        match &core.closed {
+        match core.closed() {
             Some(closed) => ReadEnd::Closed(closed.clone()),
             None if core.stream.is_end() => ReadEnd::Closed(Closed::ByPeer),
             None => ReadEnd::Empty,
@@ -240,13 +245,18 @@ impl<B: Buffer> Connection<B> {
     pub fn arm(&self) -> (bool, Wakes) {
         let mut core = self.core.lock();
         let mut wakes = Wakes::default();
-        core.polled_by.reader = false;
-        core.reader_waits = true;
-        core.reader_away = false;
+        match core.reader {
+            Reader::Stopped => return (false, wakes),
+            // There may be something that does not show.
+            Reader::Called => {
+                core.reader = Reader::Reads;
+                return (false, wakes);
+            }
+            Reader::Away | Reader::Reads | Reader::Waits | Reader::AtEnd => core.reader = Reader::Waits,
+        }
         self.rest(&mut core, &mut wakes);
         if self.is_readable(&core) {
-            core.reader_waits = false;
-            core.polled_by.reader = core.self_polling;
+            core.wake_reader();
             wakes.reader = false;
             return (false, wakes);
         }
@@ -256,8 +266,9 @@ impl<B: Buffer> Connection<B> {
     /// The reader shall be woken at the next look, also if nothing comes: a part of what it wants may be here already.
     pub fn wake_reader(&self) {
         let mut core = self.core.lock();
-        core.reader_waits = true;
-        core.reader_called = true;
+        if core.reader != Reader::Stopped {
+            core.reader = Reader::Called;
+        }
     }
 
     /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer need
@@ -266,7 +277,6 @@ impl<B: Buffer> Connection<B> {
         let mut core = self.core.lock();
         // In busy polling a thread looks anyway.
         core.self_polling = !self.settings.busy;
-        core.polled_by.reader = core.self_polling;
     }
 
     /// Surely nothing has come since the last look: worth another such look, which takes no lock, before a read. False:
@@ -309,6 +319,14 @@ const LOOKS_PER_YIELD: u32 = 8;
 const QUIET_LOOKS: u32 = 256;
 
 impl Core {
+    /// A read has ended; another reader may wait.
+    #[inline]
+    fn end_read(&mut self, now: Reader) {
+        if matches!(self.reader, Reader::Away | Reader::Reads | Reader::AtEnd) {
+            self.reader = now;
+        }
+    }
+
     /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.
     #[inline]
     fn note_handed_over<B: Buffer>(&mut self, reader: &Assembly<B>, handed_over: bool) {

@@ -3,7 +3,7 @@
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::{Condvar, MutexGuard};
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
 use super::{Closed, Connection, Wakes};
 use crate::assembly::Buffer;
 use crate::gather::Gather;
@@ -120,10 +120,10 @@ impl<B: Buffer> Connection<B> {
     ) -> Result<Option<Transfer>, Closed> {
         let first = gather.packets_before(at);
         for looked in [false, true] {
-            if let Some(closed) = &core.closed {
+            if let Some(closed) = core.closed() {
                 return Err(closed.clone());
             }
-            if core.finished {
+            if core.writer == Writer::Finished {
                 return Err(Closed::Here);
             }
             let room = self.qp.write_room();
@@ -143,7 +143,7 @@ impl<B: Buffer> Connection<B> {
             }
             // Bulk in the ring would make stale what the peer is about to advertise: the price is a switch of phases, for
             // each of which a round trip passes without a direct transfer.
-            core.writer_wants_advert = bulk;
+            core.wants_advert = bulk;
             let waits = bulk && core.stream.awaits_advert();
             let indirect = if waits { 0 } else { (end - at).min(room) };
             let offer = Offer {
@@ -169,13 +169,18 @@ impl<B: Buffer> Connection<B> {
     pub fn arm_writer(&self) -> (bool, Wakes) {
         let mut core = self.core.lock();
         let mut wakes = Wakes::default();
-        core.writer_waits = true;
+        if core.writer == Writer::Finished {
+            return (false, wakes);
+        }
         // Asked before arming, so that room makes an event.
-        core.fabric_full = self.qp.write_room() == 0;
+        core.writer = match self.qp.write_room() {
+            0 => Writer::WaitsForFabric,
+            _ => Writer::WaitsForPeer,
+        };
         self.flush_controls(&mut core, &mut wakes);
         self.rest(&mut core, &mut wakes);
-        if core.closed.is_some() || self.is_writable(&mut core) {
-            core.writer_waits = false;
+        if !core.is_up() || self.is_writable(&mut core) {
+            core.wake_writer();
             wakes.writer = false;
             return (false, wakes);
         }
@@ -184,11 +189,14 @@ impl<B: Buffer> Connection<B> {
 
     /// The writer shall be woken at the next look, also if there is no room.
     pub fn wake_writer(&self) {
-        self.core.lock().writer_called = true;
+        let mut core = self.core.lock();
+        if core.writer != Writer::Finished {
+            core.writer = Writer::Called;
+        }
     }
 
     fn is_writable(&self, core: &mut Core) -> bool {
-        let waits = core.writer_wants_advert && core.stream.awaits_advert();
+        let waits = core.wants_advert && core.stream.awaits_advert();
         self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() > 0))
     }
 }
