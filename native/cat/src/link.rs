@@ -1,13 +1,14 @@
 //! A connection in the hands of one thread: whole packets out and in, and waiting for them.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use inet_rdma_engine::assembly::{Framing, ReadLimit};
-use inet_rdma_engine::connection::{Closed, Connection, ReadEnd, Wakes};
-use inet_rdma_engine::endpoint::{Attachment, Engine, Waker};
+use inet_rdma_engine::connection::{Closed, Connection, Notifier, ReadEnd};
+use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_engine::gather::Gather;
 
@@ -23,14 +24,24 @@ pub const KEEPALIVE: Duration = Duration::from_secs(5);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Rung when the connection can go on, in whichever direction: its user looks at both.
-#[derive(Clone)]
 struct Bell(Sender<()>);
 
-impl Waker for Bell {
-    fn wake(&self, wakes: Wakes) {
-        if wakes.is_empty() {
-            return;
-        }
+impl Notifier for Bell {
+    type Buffer = Vec<u8>;
+    type Token = Infallible;
+    type Writer = ();
+
+    fn readable(&self) {
+        self.ring();
+    }
+
+    fn writable(&self) {
+        self.ring();
+    }
+}
+
+impl Bell {
+    fn ring(&self) {
         // Full: rung already. Disconnected: nobody is left to hear it.
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
@@ -40,10 +51,8 @@ impl Waker for Bell {
 
 /// One end of a connection.
 pub struct Link {
-    connection: Arc<Connection<Vec<u8>>>,
+    connection: Arc<Connection<Bell>>,
     bell: Receiver<()>,
-    /// Rings it here: a look for one direction may find what the other one waits for.
-    ring: Bell,
     inbox: VecDeque<Packet>,
     why: String,
     _attachment: Attachment,
@@ -56,17 +65,14 @@ impl Link {
             doing: "starting the connection".into(),
             error,
         };
-        let connection = Connection::new(qp, shape.limits(), shape.settings(), Framing::Length4).map_err(failed)?;
-        let connection = Arc::new(connection);
         let (ring, bell) = bounded(1);
-        let ring = Bell(ring);
-        let attachment = engine
-            .attach(Arc::clone(&connection), Box::new(ring.clone()))
-            .map_err(failed)?;
+        let (limits, settings) = (shape.limits(), shape.settings());
+        let connection = Connection::new(qp, limits, settings, Framing::Length4, Bell(ring)).map_err(failed)?;
+        let connection = Arc::new(connection);
+        let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
             bell,
-            ring,
             inbox: VecDeque::new(),
             why,
             _attachment: attachment,
@@ -112,12 +118,10 @@ impl Link {
                 Ok(written) => written,
                 Err(closed) => return Err(self.last_words(closed)),
             };
-            self.ring.wake(written.wakes);
             at = written.at;
             if written.blocked {
                 self.listen()?;
-                let (armed, wakes) = self.connection.arm_writer();
-                self.ring.wake(wakes);
+                let armed = self.connection.arm_writer();
                 // A peer that gives up must be heard while it takes nothing.
                 if armed && (!self.inbox.is_empty() || self.arm()) {
                     self.wait(deadline)?;
@@ -137,8 +141,7 @@ impl Link {
             packets: 1,
             ..ReadLimit::bytes(usize::MAX)
         };
-        let (end, wakes) = self.connection.read(limit, &mut received);
-        self.ring.wake(wakes);
+        let end = self.connection.read(limit, &mut received);
         for received in received {
             for packet in Packet::parse(received)? {
                 if packet.head == Head::Failed {
@@ -179,9 +182,7 @@ impl Link {
 
     /// The bell rings when there is something to hear. False: there is already.
     pub fn arm(&self) -> bool {
-        let (armed, wakes) = self.connection.arm();
-        self.ring.wake(wakes);
-        armed
+        self.connection.arm()
     }
 
     /// See [`Self::arm`].
@@ -191,7 +192,7 @@ impl Link {
 
     /// Finds out, some time, whether the peer's host is still there.
     pub fn keep_alive(&self) -> Result<(), Failure> {
-        self.ring.wake(self.connection.tick()?);
+        self.connection.tick()?;
         Ok(())
     }
 
@@ -246,19 +247,19 @@ impl Link {
 
     /// Ends the connection in order; nothing more is expected of the peer.
     pub fn close(self) {
-        let _wakes = self.connection.close();
+        self.connection.close();
     }
 
     fn part(&mut self, deadline: Instant) {
         let _ended_already = self.connection.finish();
         // Data may still be on its way; nobody wants it. The end comes as an error.
         while self.next(Some(deadline)).is_ok() && Instant::now() < deadline {}
-        let _wakes = self.connection.close();
+        self.connection.close();
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let _wakes = self.connection.close();
+        self.connection.close();
     }
 }

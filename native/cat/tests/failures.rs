@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Bounds, Connection, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_stream::{Limits, Mode};
@@ -149,7 +149,7 @@ fn parameters() -> Parameters {
 }
 
 /// Another program of the same stream protocol.
-fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<Vec<u8>>> {
+fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<()>> {
     let settings = Settings {
         mode: Mode::Dynamic,
         landing_bytes: 8192,
@@ -157,8 +157,9 @@ fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<Vec<u8>>> {
         packet_max_bytes: 65_536,
         zero_copy: ZeroCopy::Never,
         busy: false,
+        bounds: Bounds::default(),
     };
-    Arc::new(Connection::new(qp, LIMITS, settings, Framing::Raw).expect("a stream"))
+    Arc::new(Connection::new(qp, LIMITS, settings, Framing::Raw, ()).expect("a stream"))
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_sender() {
 fn somebody_who_goes_before_it_said_anything_keeps_nobody_out() {
     let (receiver, port) = recv(&[]);
     let peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
-    let _wakes = peer.close();
+    peer.close();
     drop(peer);
     let sender = send(port, &[], b"hello");
     let received = receiver.wait();

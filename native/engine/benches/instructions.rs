@@ -91,14 +91,16 @@ fn to_and_fro(mode: Mode, sizes: &[usize], count_writes: bool) {
         ring_bytes: 1 << 20,
         ..Side::default()
     };
-    let (writer, reader) = pair::connect(&ShmFabric, &side, &side);
+    let (writer, reader) = pair::queue_pairs(&ShmFabric, &side, &side);
+    // A user that posts nothing, as the port of a link.
+    let (writer, reader) = (side.connection_of(writer, ()), side.connection_of(reader, ()));
     // As the handlers of a distribution link: nobody is armed, so nobody makes a system call.
     writer.set_self_polling();
     reader.set_self_polling();
     let messages = Messages::new(1, sizes);
     let receive = || {
         let mut received = Vec::new();
-        let _ = reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
+        reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
         received.iter().map(Received::packets).sum::<usize>()
     };
     repeat(|counted| {

@@ -96,8 +96,8 @@ fn once_used([left, right]: [Attached; 2]) -> [Attached; 2] {
 
 fn close(connections: &[[Attached; 2]]) {
     for [left, right] in connections {
-        let _ = left.connection.close();
-        let _ = right.connection.close();
+        left.connection.close();
+        right.connection.close();
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, ReadEnd, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Bounds, Connection, ReadEnd, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::shm::ShmFabric;
@@ -65,8 +65,9 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
         packet_max_bytes: 1_024,
         zero_copy: ZeroCopy::Auto,
         busy: true,
+        bounds: Bounds::default(),
     };
-    let connection = Connection::<Vec<u8>>::new(queue_pair, PARAMETERS.limits, settings, Framing::Raw)?;
+    let connection = Connection::new(queue_pair, PARAMETERS.limits, settings, Framing::Raw, ())?;
     let mut gather = Gather::with_capacity(1, 1);
     gather.push(message.as_bytes());
     gather.end_packet();
@@ -75,7 +76,7 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
     let mut received = Vec::new();
     while received.is_empty() {
         // A program with more to do lets a polling thread wake it: see `Engine::attach`.
-        let (end, _) = connection.read(ReadLimit::bytes(1_024), &mut received);
+        let end = connection.read(ReadLimit::bytes(1_024), &mut received);
         if let ReadEnd::Closed(why) = end
             && received.is_empty()
         {
@@ -86,6 +87,6 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
     if let Some(Received::Whole(bytes) | Received::Batch { bytes, .. }) = received.pop() {
         println!("{}", String::from_utf8_lossy(&bytes));
     }
-    let _ = connection.close();
+    connection.close();
     Ok(())
 }

@@ -1,34 +1,74 @@
-//! One connection: a queue pair, the stream over it, and who waits for what.
+//! One connection: a queue pair, the stream over it, and what its user waits for.
 //!
-//! Two locks, each short, never one held while waiting for another party, always taken in this order: `reader` (assembly
-//! of packets), `core` (the stream's bookkeeping). Writers take turns, too: see `writing`. More than a few bytes are copied
-//! with `core` free, so that neither direction waits for the other's copies.
+//! # Who calls what, and when
+//!
+//! | who | calls | until |
+//! |---|---|---|
+//! | the maker | [`Connection::new`]; then [`crate::endpoint::Engine::attach`], or watches the two descriptors itself | |
+//! | a reader | [`Connection::read`] | it answers [`ReadEnd::Empty`] |
+//! | | [`Connection::arm`], and if that is true waits | [`Notifier::readable`] |
+//! | a writer | [`Connection::write`] | [`Written::blocked`] |
+//! | | [`Connection::arm_writer`], and if that is true waits | [`Notifier::writable`] |
+//! | one of several writers | [`Connection::send_lock`], its `write`, and `release` behind the last byte; [`Connection::arm_sender`] | |
+//! | whoever posts | [`Connection::post_send`], [`Connection::post_receive`], [`Connection::cancel`] | [`Notifier::sent`], [`Notifier::received`] |
+//! | a user of active mode | [`Connection::set_active`] | [`Notifier::passive`], [`Notifier::ended`] |
+//! | a polling thread, when the event fd is readable | [`Connection::drain_event`], [`Connection::attend`] | |
+//! | | [`Connection::poll`] while `attend` said so | it answers None, or the thread calls [`Connection::sleep`] |
+//! | a polling thread, when the liveness fd is readable | [`Connection::handle_liveness`] | it answers false |
+//! | either side | [`Connection::tick`] at any time; [`Connection::finish`] behind its last write; [`Connection::close`] at last | |
+//!
+//! Whatever a call finds for somebody else it tells the [`Notifier`], before it returns. A reader that has not armed is not
+//! told: it reads until `Empty`. An `arm` that answers false has looked again and found something.
+//!
+//! # Locks
+//!
+//! `receiving` and `sending`, one for each direction, are held for one call and keep its order: of packets and what becomes
+//! of them, of writers and what they post. `core`, the bookkeeping of the stream, is held for less and always taken last. No
+//! thread holds both directions. More than a few bytes are copied with `core` free, so that neither direction waits for the
+//! other's copies.
 
+mod active;
 mod advert_policy;
+mod calls;
 mod closed;
 mod core;
 mod landings;
+mod notifier;
+mod notifying;
 mod polling;
-mod posting;
+mod posted_receives;
+mod posted_sends;
+mod progress;
 mod reading;
+mod receiving;
+mod send_lock;
+mod sending;
 mod statistics;
 mod writing;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use inet_rdma_stream::{Mode, Stream};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use self::advert_policy::{AdvertPolicy, Bounds};
+pub use self::active::{ActiveOption, Left};
+use self::advert_policy::AdvertPolicy;
+pub use self::calls::{Posted, Refused};
 pub use self::closed::Closed;
-use self::core::{Core, Reader, Writer};
+use self::core::Core;
+pub use self::notifier::{Notifier, Parcel};
 pub use self::reading::ReadEnd;
+use self::receiving::Receiving;
+pub use self::send_lock::SendLock;
+pub use self::sending::Holder;
+use self::sending::Sending;
 pub use self::statistics::Statistics;
 use self::statistics::Tally;
 pub use self::writing::Written;
-use crate::assembly::{Assembly, Buffer, Framing};
+use crate::assembly::{Assembly, Framing};
 use crate::fabric::{FabricError, QueuePair};
 use crate::landing::LandingPool;
+use crate::poller::Kicker;
 
 /// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
 /// argument twice: bytes that change in between make it write past what it has allocated.
@@ -67,53 +107,45 @@ pub struct Settings {
     pub zero_copy: ZeroCopy,
     /// Never ask for events: somebody polls all the time.
     pub busy: bool,
+    /// How much may be posted.
+    pub bounds: Bounds,
 }
 
-/// Who must be told that something can go on. The caller of the method that returned it tells them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Wakes {
-    /// There is something to read, or the end.
-    pub reader: bool,
-    /// There is room to write, or the end.
-    pub writer: bool,
+/// How much may be posted, and moved at a time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    /// Bytes of what is posted that one call moves, about.
+    pub call_bytes: usize,
+    /// Sends that may be posted.
+    pub sends: usize,
+    /// Receives that may be posted.
+    pub receives: usize,
 }
 
-impl Wakes {
-    /// Nobody.
-    pub fn is_empty(self) -> bool {
-        !self.reader && !self.writer
-    }
-
-    /// These, too.
-    pub fn merge(&mut self, other: Wakes) {
-        self.reader |= other.reader;
-        self.writer |= other.writer;
-    }
-}
-
-/// One end of a stream. `B` is what packets are copied into.
-pub struct Connection<B> {
+/// One end of a stream, of the user `N`.
+pub struct Connection<N: Notifier> {
     qp: Box<dyn QueuePair>,
     landing: Arc<LandingPool>,
     settings: Settings,
     ring_bytes: u32,
     /// What has landed is handed over as it lies.
     hands_over: bool,
-    reader: Mutex<Assembly<B>>,
-    core: Mutex<Core>,
-    /// Tells that `core.writing` is false again.
-    written: Condvar,
+    receiving: Mutex<Receiving<N>>,
+    sending: Mutex<Sending<N>>,
+    core: Mutex<Core<N::Token>>,
     tally: Tally,
+    kicker: OnceLock<Kicker>,
+    notifier: N,
 }
 
-impl<B: Buffer> Connection<B> {
+impl<N: Notifier> Connection<N> {
     /// A stream over `qp`. `limits` are those that were told to the peer.
     pub fn new(
         qp: Box<dyn QueuePair>,
         limits: inet_rdma_stream::Limits,
         settings: Settings,
         framing: Framing,
+        notifier: N,
     ) -> Result<Self, FabricError> {
         let hello = qp.remote_hello();
         let remote = inet_rdma_stream::Limits {
@@ -124,7 +156,7 @@ impl<B: Buffer> Connection<B> {
         let stream =
             Stream::new(settings.mode, limits, remote).map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
         let landing = LandingPool::new(Arc::clone(qp.memory()), settings.landing_bytes as usize);
-        let policy = AdvertPolicy::new(Bounds {
+        let policy = AdvertPolicy::new(advert_policy::Bounds {
             mode: settings.mode,
             bulk_bytes: settings.direct_bytes,
             adverts_max: usize::from(remote.adverts.min(landing.count())),
@@ -132,16 +164,21 @@ impl<B: Buffer> Connection<B> {
             ring_bytes: limits.ring_bytes as usize,
             window_bytes: qp.capabilities().landing_window_bytes,
         });
-        let core = Core::new(stream, policy, &landing, &settings);
+        let core = Core::new(stream, policy, &landing, settings.busy);
         Ok(Self {
             hands_over: settings.zero_copy.holds(qp.capabilities().zero_copy_safe),
             landing,
             settings,
             ring_bytes: limits.ring_bytes,
-            reader: Mutex::new(Assembly::new(framing, settings.packet_max_bytes)),
+            receiving: Mutex::new(Receiving {
+                assembly: Assembly::new(framing, settings.packet_max_bytes),
+                active: None,
+            }),
+            sending: Mutex::default(),
             core: Mutex::new(core),
-            written: Condvar::new(),
             tally: Tally::default(),
+            kicker: OnceLock::new(),
+            notifier,
             qp,
         })
     }
@@ -151,81 +188,14 @@ impl<B: Buffer> Connection<B> {
         &*self.qp
     }
 
-    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: between raw
-    /// and packets it cannot change in the middle of a packet, or behind a raw read that has taken a part of what it
-    /// wants.
-    #[must_use]
-    pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
-        self.reader.lock().reframe(framing, packet_max_bytes)
+    /// How much may be posted, and moved at a time.
+    pub fn bounds(&self) -> Bounds {
+        self.settings.bounds
     }
 
-    /// How the stream is cut.
-    pub fn framing(&self) -> Framing {
-        self.reader.lock().framing()
-    }
-
-    /// Asks for a keepalive to the peer. Never waits.
-    pub fn tick(&self) -> Result<Wakes, Closed> {
-        let mut core = self.core.lock();
-        if let Some(closed) = core.closed() {
-            return Err(closed.clone());
-        }
-        core.stream.tick();
-        self.tally.packets_sent.add(&core, 1);
-        let mut wakes = self.progress(&mut core);
-        self.flush_controls(&mut core, &mut wakes);
-        Ok(wakes)
-    }
-
-    /// The reader finds the end from now on, whatever else comes.
-    pub fn stop_reading(&self) -> Wakes {
-        let mut core = self.core.lock();
-        let reader = core.wake_reader();
-        core.reader = Reader::Stopped;
-        Wakes { reader, writer: false }
-    }
-
-    /// Ends the outgoing stream; the peer reads to its end.
-    pub fn finish(&self) -> Result<Wakes, Closed> {
-        // Behind the last transfer.
-        let mut turn = self.turn_to_write();
-        let core = &mut *turn.core;
-        if let Some(closed) = core.closed() {
-            return Err(closed.clone());
-        }
-        core.stream.finish();
-        // The credit that the last message needs may have come.
-        let mut wakes = self.progress(core);
-        // A writer that waits for room finds out that there will be none.
-        wakes.writer |= core.wake_writer();
-        core.writer = Writer::Finished;
-        self.flush_controls(core, &mut wakes);
-        Ok(wakes)
-    }
-
-    /// Ends the connection. The peer reads what was written, then the end.
-    pub fn close(&self) -> Wakes {
-        let mut wakes = self.finish().unwrap_or_default();
-        wakes.merge(self.close_with(Closed::Here));
-        wakes
-    }
-
-    /// Ends the connection for a reason that waiters shall see.
-    pub fn close_with(&self, reason: Closed) -> Wakes {
-        let mut core = self.core.lock();
-        let mut wakes = Wakes::default();
-        self.fail_locked(&mut core, reason, &mut wakes);
-        wakes
-    }
-
-    /// Why the connection ended; None: it is up.
-    pub fn closed(&self) -> Option<Closed> {
-        self.core.lock().closed().cloned()
-    }
-
-    /// Whether the peer has ended its stream and all of it was read.
-    pub fn is_end(&self) -> bool {
-        self.core.lock().stream.is_end()
+    /// The user.
+    pub fn notifier(&self) -> &N {
+        &self.notifier
     }
 }
 

@@ -1,19 +1,12 @@
 //! Connections in the hands of polling threads.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
-use crate::assembly::Buffer;
-use crate::connection::{Closed, Connection, Wakes};
+use crate::connection::{Closed, Connection, Notifier};
 use crate::fabric::FabricError;
 use crate::poller::{Next, Polled, PolledId, Poller, Polling};
-
-/// Tells the user of a connection from a polling thread. Must not block.
-pub trait Waker: Send + Sync {
-    /// These can go on.
-    fn wake(&self, wakes: Wakes);
-}
 
 /// The polling threads of a process.
 pub struct Engine {
@@ -34,12 +27,13 @@ impl Engine {
     }
 
     /// Gives a connection to one of the threads, in turn.
-    pub fn attach<B: Buffer + Send + 'static>(
+    pub fn attach<N: Notifier + 'static>(
         self: &Arc<Self>,
-        connection: Arc<Connection<B>>,
-        waker: Box<dyn Waker>,
+        connection: Arc<Connection<N>>,
     ) -> Result<Attachment, FabricError> {
-        self.add(Arc::new(Link { connection, waker }))
+        let attachment = self.add(Arc::new(Link(Arc::clone(&connection))))?;
+        connection.set_kicker(self.pollers[attachment.index].kicker(attachment.id));
+        Ok(attachment)
     }
 
     fn add(self: &Arc<Self>, polled: Arc<dyn Polled>) -> Result<Attachment, FabricError> {
@@ -60,95 +54,55 @@ pub struct Attachment {
     id: PolledId,
 }
 
-impl Attachment {
-    /// Calls the thread back to it, also after [`Self`] was given away; does nothing once it is dropped.
-    pub fn kicker(&self) -> Kicker {
-        Kicker {
-            engine: Arc::downgrade(&self.engine),
-            index: self.index,
-            id: self.id,
-        }
-    }
-}
-
-/// See [`Attachment::kicker`].
-pub struct Kicker {
-    engine: Weak<Engine>,
-    index: usize,
-    id: PolledId,
-}
-
-impl Kicker {
-    /// Makes the thread look, soon.
-    pub fn kick(&self) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.pollers[self.index].kick(self.id);
-        }
-    }
-}
-
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.engine.pollers[self.index].remove(self.id);
     }
 }
 
-/// A connection and whom to tell.
-struct Link<B> {
-    connection: Arc<Connection<B>>,
-    waker: Box<dyn Waker>,
-}
-
-impl<B> Link<B> {
-    fn deliver(&self, wakes: Wakes) {
-        if !wakes.is_empty() {
-            self.waker.wake(wakes);
-        }
-    }
-}
+/// A connection in a polling thread's hands.
+struct Link<N: Notifier>(Arc<Connection<N>>);
 
 const EVENT: usize = 0;
 
-impl<B: Buffer + Send> Polled for Link<B> {
+impl<N: Notifier> Polled for Link<N> {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let qp = self.connection.queue_pair();
+        let qp = self.0.queue_pair();
         let mut fds = vec![qp.event_fd(), qp.liveness_fd()];
         fds.dedup_by_key(|fd| fd.as_raw_fd());
         fds
     }
 
     fn handle_event(&self, index: usize, spin: bool) -> Next {
-        if index == EVENT && self.connection.drain_event() {
+        if index == EVENT && self.0.drain_event() {
             return self.handle_kick(spin);
         }
-        let (alive, wakes) = self.connection.handle_liveness();
-        self.deliver(wakes);
-        if alive { Next::Wait } else { Next::Over }
+        if self.0.handle_liveness() {
+            Next::Wait
+        } else {
+            Next::Over
+        }
     }
 
     fn handle_kick(&self, spin: bool) -> Next {
-        let (poll_on, wakes) = self.connection.attend(spin);
-        self.deliver(wakes);
-        if poll_on { Next::Busy } else { Next::Wait }
+        if self.0.attend(spin) { Next::Busy } else { Next::Wait }
     }
 
     fn poll(&self) -> Next {
-        match self.connection.poll() {
+        match self.0.poll() {
             None => Next::Wait,
-            Some((came, wakes)) => {
-                self.deliver(wakes);
-                if came { Next::Busy } else { Next::Quiet }
-            }
+            Some(true) => Next::Busy,
+            Some(false) => Next::Quiet,
         }
     }
 
     fn sleep(&self) {
-        self.deliver(self.connection.sleep());
+        self.0.sleep();
     }
 
     fn fail(&self) {
-        self.deliver(self.connection.close_with(Closed::Fabric(FabricError::Panicked(
+        self.0.close_with(Closed::Fabric(FabricError::Panicked(
             "the polling thread of this connection",
-        ))));
+        )));
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,21 @@ pub struct Poller {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Calls a polling thread back to something; does nothing once the thread has let go of it.
+pub struct Kicker {
+    shared: Weak<Shared>,
+    id: PolledId,
+}
+
+impl Kicker {
+    /// Makes the thread look, soon.
+    pub fn kick(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.kick(self.id);
+        }
+    }
+}
+
 /// Low bits of an event's data: which fd; the rest: whose.
 const FD_BITS: u32 = 2;
 const BELL: u64 = u64::MAX;
@@ -135,8 +150,15 @@ impl Poller {
 
     /// Makes the thread poll it once, soon.
     pub fn kick(&self, id: PolledId) {
-        self.shared.kicked.lock().push(id.0);
-        self.shared.ring();
+        self.shared.kick(id);
+    }
+
+    /// Calls the thread back to it later.
+    pub fn kicker(&self, id: PolledId) -> Kicker {
+        Kicker {
+            shared: Arc::downgrade(&self.shared),
+            id,
+        }
     }
 
     /// The thread lets go of it.
@@ -162,6 +184,11 @@ impl Drop for Poller {
 }
 
 impl Shared {
+    fn kick(&self, id: PolledId) {
+        self.kicked.lock().push(id.0);
+        self.ring();
+    }
+
     fn ring(&self) {
         // The counter can only be full if the bell rings already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());

@@ -43,15 +43,16 @@ fn far(side: Side) -> (Arc<Conn>, Arc<Conn>) {
 
 /// One look of a polling thread; whom it would tell.
 fn look(connection: &Conn) -> (bool, bool) {
-    let (polls_on, wakes) = connection.attend(false);
-    assert!(!polls_on);
+    connection.notifier().take();
+    assert!(!connection.attend(false));
+    let wakes = connection.notifier().take();
     (wakes.reader, wakes.writer)
 }
 
 fn read(connection: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
     let mut out = Vec::new();
     loop {
-        let (end, _) = connection.read(ALL, &mut out);
+        let end = connection.read(ALL, &mut out);
         if end != ReadEnd::More {
             return (out, end);
         }
@@ -103,9 +104,9 @@ fn a_close_without_credits_is_an_orderly_end() {
     }
     // Keepalives take what transfers leave; the peer has returned nothing yet.
     for _ in 0..4 {
-        let _nobody_waits = left.tick().expect("a connection that is up");
+        left.tick().expect("a connection that is up");
     }
-    let _nobody_waits = left.close();
+    left.close();
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), sent);
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
@@ -190,7 +191,7 @@ fn bulk_goes_directly_and_lands_without_a_copy() {
 /// One packet, or nothing.
 fn read_one(connection: &Conn) -> usize {
     let mut out = Vec::new();
-    let _nobody_to_wake = connection.read(ReadLimit { packets: 1, ..ALL }, &mut out);
+    connection.read(ReadLimit { packets: 1, ..ALL }, &mut out);
     contents::packets(&out).len()
 }
 
@@ -286,7 +287,7 @@ fn landing_buffers_outlive_their_connection() {
     let messages = Messages::new(5, &[65_000; 10]);
     let received = carry(&left, &right, &messages);
     assert!(received.iter().any(|part| matches!(part, Received::Landed(..))));
-    let _ = right.close();
+    right.close();
     drop((left, right));
     assert_eq!(contents::packets(&received), messages.bodies());
 }
@@ -317,7 +318,7 @@ fn a_blocked_writer_is_woken_when_there_is_room() {
     let written = left.write(&gather, 0, usize::MAX).expect("it is up");
     assert!(written.blocked);
     assert_eq!(written.at, 4_096, "the ring is full");
-    assert!(left.arm_writer().0);
+    assert!(left.arm_writer());
     assert_eq!(look(&left), (false, false), "nobody has read yet");
     assert_eq!(read(&right).1, ReadEnd::Empty);
     assert_eq!(look(&left), (false, true));
@@ -366,22 +367,22 @@ fn a_writer_that_finds_room_need_not_wait() {
     assert_eq!(write(&left, &messages, 0), 4_096);
     read(&right);
     look(&left);
-    let (armed, wakes) = left.arm_writer();
-    assert!(!armed);
-    assert!(wakes.is_empty());
+    left.notifier().take();
+    assert!(!left.arm_writer());
+    assert!(left.notifier().take().is_empty());
 }
 
 #[test]
 fn a_waiting_reader_is_woken_once() {
     let (left, right) = connected(Side::default());
     assert_eq!(read(&right).1, ReadEnd::Empty);
-    assert!(right.arm().0);
+    assert!(right.arm());
     assert_eq!(look(&right), (false, false));
     let messages = Messages::new(9, &[1, 2]);
     write(&left, &messages, 0);
     assert_eq!(look(&right), (true, false));
     assert_eq!(look(&right), (false, false), "once");
-    assert!(!right.arm().0, "there is something to read");
+    assert!(!right.arm(), "there is something to read");
     assert_eq!(contents::packets(&read(&right).0), messages.bodies());
 }
 
@@ -391,7 +392,7 @@ fn looking_ends_where_nothing_comes_and_finds_what_does() {
     let fabrics: [&dyn Fabric; 2] = [&ShmFabric, &FaultFabric::new(ShmFabric, FaultPlan::default())];
     for fabric in fabrics {
         let (left, right) = pair::connect(fabric, &Side::default(), &Side::default());
-        let spin = || right.spin(Duration::from_micros(50)).0;
+        let spin = || right.spin(Duration::from_micros(50));
         assert!(!spin());
         write(&left, &Messages::new(7, &[10]), 0);
         assert!(spin());
@@ -404,7 +405,7 @@ fn looking_ends_where_nothing_comes_and_finds_what_does() {
 fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     let (left, right) = connected(Side::default());
     right.set_self_polling();
-    assert!(right.arm().0);
+    assert!(right.arm());
     let sent = left.queue_pair().wakeups_sent();
     assert_eq!(read(&right).1, ReadEnd::Empty);
     let messages = Messages::new(9, &[1, 2]);
@@ -412,7 +413,7 @@ fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     assert_eq!(left.queue_pair().wakeups_sent(), sent, "nobody sleeps");
     assert_eq!(look(&right), (false, false), "nobody waits");
     assert_eq!(contents::packets(&read(&right).0), messages.bodies());
-    assert!(right.arm().0);
+    assert!(right.arm());
     write(&left, &messages, 0);
     assert_eq!(look(&right), (true, false), "it waits again");
 }
@@ -429,8 +430,8 @@ fn credits_that_come_with_a_keepalive_wake_the_writer() {
         sent > 1 && left.statistics().stream.credit_stalls == 1,
         "out of credits, not of room"
     );
-    assert!(left.arm_writer().0);
-    let _ = right.tick().expect("it is up");
+    assert!(left.arm_writer());
+    right.tick().expect("it is up");
     assert_eq!(look(&left), (false, true));
 }
 
@@ -439,8 +440,8 @@ fn credits_that_come_with_a_keepalive_wake_the_writer() {
 fn credits_that_come_with_a_half_close_wake_the_writer() {
     let (left, right) = connected(small());
     while write(&left, &Messages::new(1, &[1]), 0) == 5 {}
-    assert!(left.arm_writer().0);
-    let _ = right.finish().expect("it is up");
+    assert!(left.arm_writer());
+    right.finish().expect("it is up");
     look(&right);
     assert!(look(&left).1);
 }
@@ -450,7 +451,7 @@ fn keepalives_pass_a_full_ring_that_nobody_reads() {
     let (left, right) = connected(small());
     assert_eq!(write(&left, &Messages::new(10, &[10_000]), 0), 4_096);
     for number in 1..=20 {
-        let _ = left.tick().expect("it is up");
+        left.tick().expect("it is up");
         look(&right);
         look(&left);
         assert_eq!(right.packets().0, number);
@@ -463,7 +464,7 @@ fn keepalives_pass_a_full_ring_that_nobody_reads() {
 fn keepalives_pass_when_transfers_have_spent_their_credits() {
     let (left, right) = connected(small());
     while write(&left, &Messages::new(1, &[1]), 0) == 5 {}
-    let _ = left.tick().expect("it is up");
+    left.tick().expect("it is up");
     look(&right);
     assert_eq!(right.statistics().stream.ticks_received, 1);
 }
@@ -475,7 +476,7 @@ fn a_half_close_lets_the_other_direction_go_on() {
     let back = Messages::new(12, &[5, 100_000, 0]);
     assert_eq!(contents::packets(&carry(&left, &right, &there)), there.bodies());
     write(&left, &Messages::new(13, &[7]), 0);
-    let _ = left.finish().expect("it is up");
+    left.finish().expect("it is up");
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), Messages::new(13, &[7]).bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
@@ -487,12 +488,12 @@ fn a_half_close_lets_the_other_direction_go_on() {
 fn what_was_written_before_a_close_can_be_read() {
     let (left, right) = connected(Side::default());
     let messages = Messages::new(14, &[1, 2, 50_000]);
-    assert!(right.arm().0);
+    assert!(right.arm());
     write(&left, &messages, 0);
-    let _ = left.close();
+    left.close();
     assert_eq!(left.closed(), Some(Closed::Here));
-    let (alive, wakes) = right.handle_liveness();
-    assert!(!alive && wakes.reader);
+    assert!(!right.handle_liveness());
+    assert!(right.notifier().take().reader);
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), messages.bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
@@ -505,7 +506,7 @@ fn a_peer_that_died_is_gone_after_its_last_byte() {
     let messages = Messages::new(15, &[1, 2, 50_000]);
     write(&left, &messages, 0);
     drop(left);
-    assert!(!right.handle_liveness().0);
+    assert!(!right.handle_liveness());
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), messages.bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::PeerGone));
@@ -518,12 +519,14 @@ fn a_peer_that_died_is_gone_after_its_last_byte() {
 fn a_close_wakes_all_who_wait_here() {
     let (left, _right) = connected(small());
     assert_eq!(write(&left, &Messages::new(16, &[10_000]), 0), 4_096);
-    assert!(left.arm_writer().0);
-    assert!(left.arm().0);
-    let wakes = left.close();
+    assert!(left.arm_writer());
+    assert!(left.arm());
+    left.close();
+    let wakes = left.notifier().take();
     assert!(wakes.reader && wakes.writer);
-    assert!(left.close().is_empty(), "once");
-    assert!(!left.arm().0 && !left.arm_writer().0, "nobody waits for what is over");
+    left.close();
+    assert!(left.notifier().take().is_empty(), "once");
+    assert!(!left.arm() && !left.arm_writer(), "nobody waits for what is over");
     assert_eq!(read(&left).1, ReadEnd::Closed(Closed::Here));
 }
 
@@ -531,17 +534,20 @@ fn a_close_wakes_all_who_wait_here() {
 fn the_end_of_the_peer_wakes_a_blocked_writer() {
     let (left, right) = connected(small());
     assert_eq!(write(&left, &Messages::new(17, &[10_000]), 0), 4_096);
-    assert!(left.arm_writer().0);
+    assert!(left.arm_writer());
     drop(right);
-    let (alive, wakes) = left.handle_liveness();
-    assert!(!alive && wakes.writer && !wakes.reader);
+    left.notifier().take();
+    assert!(!left.handle_liveness());
+    let wakes = left.notifier().take();
+    assert!(wakes.writer && !wakes.reader);
 }
 
 #[test]
 fn whoever_stops_reading_finds_the_end() {
     let (left, right) = connected(Side::default());
-    assert!(right.arm().0);
-    assert!(right.stop_reading().reader);
+    assert!(right.arm());
+    right.stop_reading();
+    assert!(right.notifier().take().reader);
     write(&left, &Messages::new(18, &[100]), 0);
     let (received, end) = read(&right);
     assert!(received.is_empty());
@@ -559,7 +565,7 @@ fn a_packet_over_the_limit_ends_the_connection() {
     write(&left, &Messages::new(19, &[1_000, 1_001, 5]), 0);
     let (_, end) = read(&right);
     assert!(matches!(end, ReadEnd::Closed(Closed::PeerMisbehaved(_))), "{end:?}");
-    assert!(!left.handle_liveness().0, "the peer sees it at once");
+    assert!(!left.handle_liveness(), "the peer sees it at once");
     assert_eq!(left.closed(), Some(Closed::PeerGone));
 }
 
@@ -573,7 +579,7 @@ fn a_raw_reader_gets_just_what_it_asks_for() {
     let messages = Messages::new(20, &[100]);
     let ask = |bytes: usize, exact: usize| {
         let mut out = Vec::new();
-        let (end, _) = right.read(
+        let end = right.read(
             ReadLimit {
                 bytes,
                 packets: 1,

@@ -9,11 +9,12 @@ mod pair;
 use std::sync::Arc;
 
 use inet_rdma_engine::assembly::ReadLimit;
-use inet_rdma_engine::connection::{Closed, ReadEnd, Wakes};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::fabric::QueuePair;
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{Advert, Control, ControlBody, Notice, Phase, RemoteAddress, Seq};
 use message::Messages;
+use pair::signal::Wakes;
 use pair::{Conn, Side};
 use proptest::prelude::*;
 
@@ -22,8 +23,8 @@ fn attacked() -> (Box<dyn QueuePair>, Arc<Conn>) {
     let side = Side::default();
     let (hostile, qp) = pair::queue_pairs(&ShmFabric, &side, &side);
     let victim = side.connection(qp);
-    let _ = victim.attend(false);
-    assert!(victim.arm().0);
+    victim.attend(false);
+    assert!(victim.arm());
     (hostile, victim)
 }
 
@@ -40,7 +41,7 @@ fn assert_over(hostile: &dyn QueuePair, victim: &Conn) {
     assert_eq!(victim.tick(), Err(closed.clone()));
     // What came in order before may still be read; then comes the reason.
     let end = loop {
-        match victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new()).0 {
+        match victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new()) {
             ReadEnd::More => {}
             end => break end,
         }
@@ -93,7 +94,8 @@ proptest! {
         prop_assume!(Control::parse(&bytes).is_err());
         let (hostile, victim) = attacked();
         hostile.post_control(&bytes).expect("room");
-        let (_, wakes) = victim.attend(false);
+        victim.attend(false);
+        let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
 
@@ -123,7 +125,8 @@ proptest! {
         // Nothing was spent: every credit given back is one too many.
         let credits = if which == 4 { credits.max(1) } else { 0 };
         hostile.post_control(&control(body, credits)).expect("room");
-        let (_, wakes) = victim.attend(false);
+        victim.attend(false);
+        let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
 
@@ -131,7 +134,8 @@ proptest! {
     fn wild_notices(bytes in 262_145..u32::MAX, direct: bool) {
         let (hostile, victim) = attacked();
         announce(&*hostile, direct, bytes & !(1 << 31) | (1 << 20));
-        let (_, wakes) = victim.attend(false);
+        victim.attend(false);
+        let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
 }
@@ -140,7 +144,8 @@ proptest! {
 fn a_direct_transfer_that_nothing_was_advertised_for() {
     let (hostile, victim) = attacked();
     announce(&*hostile, true, 1);
-    let (_, wakes) = victim.attend(false);
+    victim.attend(false);
+    let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
 
@@ -149,7 +154,8 @@ fn more_into_the_ring_than_is_free() {
     let (hostile, victim) = attacked();
     write(&*hostile, 0, &[0; 200_000]);
     announce(&*hostile, false, 100_000);
-    let (_, wakes) = victim.attend(false);
+    victim.attend(false);
+    let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
 
@@ -160,13 +166,15 @@ fn an_end_that_is_no_end() {
         let (hostile, victim) = attacked();
         hostile.post_control(&end(first)).expect("room");
         hostile.post_control(&end(second)).expect("room");
-        let (_, wakes) = victim.attend(false);
+        victim.attend(false);
+        let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
     let (hostile, victim) = attacked();
     hostile.post_control(&end(3)).expect("room");
     write(&*hostile, 0, &[0; 4]);
-    let (_, wakes) = victim.attend(false);
+    victim.attend(false);
+    let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
 
@@ -181,7 +189,8 @@ fn more_messages_than_credits_allow() {
             break;
         }
         while hostile.post_control(&tick).is_ok() {}
-        let (_, wakes) = victim.attend(false);
+        victim.attend(false);
+        let wakes = victim.notifier().take();
         told |= wakes.reader;
     }
     assert!(told);
@@ -192,9 +201,10 @@ fn more_messages_than_credits_allow() {
 fn a_length_that_no_memory_holds_is_refused() {
     let (hostile, victim) = attacked();
     write(&*hostile, 0, &[0xff; 10]);
-    let (_, wakes) = victim.attend(false);
+    victim.attend(false);
+    let wakes = victim.notifier().take();
     assert!(wakes.reader);
-    let (end, _) = victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new());
+    let end = victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new());
     assert!(matches!(end, ReadEnd::Closed(Closed::PeerMisbehaved(_))), "{end:?}");
     assert_over_from_read(&*hostile, &victim);
 }
@@ -209,9 +219,10 @@ fn wake_ups_without_a_cause_end_nothing() {
     let (hostile, victim) = attacked();
     rustix::net::send(hostile.event_fd(), b"hello?", rustix::net::SendFlags::empty()).expect("a socket");
     assert!(victim.drain_event());
-    let (_, wakes) = victim.attend(false);
+    victim.attend(false);
+    let wakes = victim.notifier().take();
     assert!(wakes.is_empty());
-    assert!(victim.handle_liveness().0);
+    assert!(victim.handle_liveness());
     assert_eq!(victim.closed(), None);
 }
 
@@ -227,19 +238,17 @@ fn a_writer_that_finds_out_tells_the_reader() {
         let (hostile, victim) = attacked();
         hostile.post_control(&message).expect("room");
         if looks_before {
+            victim.attend(false);
             assert!(
-                victim.attend(false).1.is_empty(),
+                victim.notifier().take().is_empty(),
                 "{what}: it looks good until it is used"
             );
         }
         let packets = Messages::new(1, &[60_000; 20]);
         let gather = packets.gather(true);
         // Without an advertisement it looks when the ring is full.
-        let written = victim.write(&gather, 0, usize::MAX).expect("first whom to tell");
-        assert!(written.wakes.reader, "{what}: nobody told the reader");
-        let closed = victim
-            .write(&gather, written.at, usize::MAX)
-            .expect_err("then the reason");
+        let closed = victim.write(&gather, 0, usize::MAX).expect_err("the reason");
+        assert!(victim.notifier().take().reader, "{what}: nobody told the reader");
         assert!(matches!(closed, Closed::PeerMisbehaved(_)), "{what}: {closed:?}");
         assert_over(&*hostile, &victim);
     }

@@ -4,12 +4,14 @@
 #[path = "support_connection/pair.rs"]
 mod pair;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::connection::{Bounds, Closed, ReadEnd};
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::shm::ShmFabric;
+use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
 use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
@@ -22,6 +24,11 @@ fn side() -> Side {
         ring_bytes: 16_384,
         landing_buffers: 8,
         landing_bytes: LANDING_BYTES,
+        bounds: Bounds {
+            call_bytes: usize::MAX,
+            sends: 0,
+            receives: 120,
+        },
         ..Side::default()
     }
 }
@@ -35,8 +42,7 @@ fn connected() -> (Arc<Conn>, Arc<Conn>) {
 
 /// One look of a polling thread.
 fn look(connection: &Conn) {
-    let (polls_on, _) = connection.attend(false);
-    assert!(!polls_on);
+    assert!(!connection.attend(false));
 }
 
 /// The stream's bytes from `at` on: each run of them differs from every other.
@@ -54,24 +60,35 @@ fn write(connection: &Conn, data: &[u8]) -> usize {
     connection.write(&gather, 0, data.len()).expect("a write").at
 }
 
-/// What the first posted receive gets; None: nothing yet.
-fn read_posted(connection: &Conn) -> Option<Received<Vec<u8>>> {
-    let mut out = Vec::new();
-    loop {
-        let (end, _) = connection.read_posted(usize::MAX, &mut out);
-        if let Some(received) = out.pop() {
-            return Some(received);
-        }
-        if end != ReadEnd::More {
-            return None;
-        }
+/// Posts a receive, named by its size.
+fn post(connection: &Conn, bytes: usize) {
+    connection
+        .post_receive(Ticket::of(bytes as u64), bytes)
+        .expect("room for it");
+}
+
+/// Takes back the first receive of this size.
+fn cancel(connection: &Conn, bytes: usize) {
+    assert!(connection.cancel(|ticket| ticket.number == bytes as u64));
+}
+
+/// What the first posted receive gets, and its size; None: nothing yet.
+fn completed(connection: &Conn) -> Option<(usize, Received<Vec<u8>>)> {
+    look(connection);
+    match connection.notifier().event()? {
+        Event::Received(size, received) => Some((size as usize, received.expect("it is up"))),
+        _ => panic!("only receives are posted"),
     }
+}
+
+fn read_posted(connection: &Conn) -> Option<Received<Vec<u8>>> {
+    completed(connection).map(|(_, received)| received)
 }
 
 /// What lies there for somebody who has posted nothing.
 fn read_plain(connection: &Conn) -> Vec<u8> {
     let mut out = Vec::new();
-    while connection.read(ReadLimit::bytes(usize::MAX), &mut out).0 == ReadEnd::More {}
+    while connection.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
     out.iter().flat_map(bytes).collect()
 }
 
@@ -96,7 +113,7 @@ fn a_send_of_the_posted_size_is_one_direct_transfer_and_no_copy() {
     let (left, right) = connected();
     let sizes = [1, 3, 100, 5000, 8192];
     for size in sizes {
-        right.post_receive(size);
+        post(&right, size);
     }
     assert!(read_posted(&right).is_none());
     look(&left);
@@ -117,7 +134,7 @@ fn a_send_of_the_posted_size_is_one_direct_transfer_and_no_copy() {
 #[test]
 fn a_receive_that_is_filled_by_several_sends_still_lands() {
     let (left, right) = connected();
-    right.post_receive(3000);
+    post(&right, 3000);
     assert!(read_posted(&right).is_none());
     look(&left);
     for part in 0..3 {
@@ -135,7 +152,7 @@ fn a_receive_that_is_filled_by_several_sends_still_lands() {
 fn one_that_is_longer_than_a_buffer_comes_directly_and_is_put_together() {
     let (left, right) = connected();
     let size = 3 * LANDING_BYTES as usize + 77;
-    right.post_receive(size);
+    post(&right, size);
     assert!(read_posted(&right).is_none());
     look(&left);
     assert_eq!(write(&left, &stream(0, size)), size);
@@ -150,8 +167,8 @@ fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
     let (left, right) = connected();
     // Sent before anything was posted: through the ring.
     assert_eq!(write(&left, &stream(0, 40)), 40);
-    right.post_receive(100);
-    right.post_receive(200);
+    post(&right, 100);
+    post(&right, 200);
     assert!(read_posted(&right).is_none());
     look(&left);
     assert_eq!(write(&left, &stream(40, 60)), 60);
@@ -167,12 +184,12 @@ fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
 #[test]
 fn what_has_come_for_a_receive_that_is_taken_back_is_there_for_the_next() {
     let (left, right) = connected();
-    right.post_receive(1000);
+    post(&right, 1000);
     assert!(read_posted(&right).is_none());
     look(&left);
     assert_eq!(write(&left, &stream(0, 400)), 400);
     assert!(read_posted(&right).is_none());
-    right.cancel_receive(0);
+    cancel(&right, 1000);
     assert_eq!(read_plain(&right), stream(0, 400));
     // The buffer is advertised all the same, and what comes there is read on.
     assert_eq!(write(&left, &stream(400, 900)), 900);
@@ -182,23 +199,18 @@ fn what_has_come_for_a_receive_that_is_taken_back_is_there_for_the_next() {
 #[test]
 fn at_the_end_a_part_is_left_for_whoever_reads_what_there_is() {
     let (left, right) = connected();
-    right.post_receive(1000);
+    post(&right, 1000);
     assert!(read_posted(&right).is_none());
     look(&left);
     assert_eq!(write(&left, &stream(0, 400)), 400);
-    assert!(!left.finish().expect("in order").writer);
-    let mut out = Vec::new();
-    let end = loop {
-        let (end, _) = right.read_posted(usize::MAX, &mut out);
-        if end != ReadEnd::More {
-            break end;
-        }
+    left.finish().expect("in order");
+    look(&right);
+    let Some(Event::Received(1000, Err(Closed::ByPeer))) = right.notifier().event() else {
+        panic!("the receive ends with the stream");
     };
-    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
-    assert!(out.is_empty());
-    right.cancel_receive(0);
     assert_eq!(right.statistics().landing_used, 0);
-    let (_, _) = right.read(ReadLimit::bytes(usize::MAX), &mut out);
+    let mut out = Vec::new();
+    right.read(ReadLimit::bytes(usize::MAX), &mut out);
     assert_eq!(bytes(&out.pop().expect("the part")), stream(0, 400));
 }
 
@@ -230,28 +242,55 @@ fn step() -> impl Strategy<Value = Step> {
 /// The receiving side and what is expected of it.
 struct Reader {
     connection: Arc<Conn>,
-    posted: Vec<usize>,
+    /// Number and size of each receive that is posted.
+    posted: VecDeque<(u64, usize)>,
+    next: u64,
     at: usize,
     held: Vec<(usize, Received<Vec<u8>>)>,
 }
 
 impl Reader {
-    fn read(&mut self) -> Result<(), TestCaseError> {
-        if self.posted.is_empty() {
-            let data = read_plain(&self.connection);
-            prop_assert_eq!(&data, &stream(self.at, data.len()));
-            self.at += data.len();
-            return Ok(());
+    fn post(&mut self, bytes: usize) {
+        self.connection
+            .post_receive(Ticket::of(self.next), bytes)
+            .expect("room for it");
+        self.posted.push_back((self.next, bytes));
+        self.next += 1;
+    }
+
+    fn cancel(&mut self, index: usize) {
+        if let Some((number, _)) = self.posted.remove(index) {
+            assert!(self.connection.cancel(|ticket| ticket.number == number));
         }
-        while let Some(&wanted) = self.posted.first() {
-            let Some(received) = read_posted(&self.connection) else {
-                break;
+    }
+
+    /// What has completed is in order, and of the sizes that were asked for.
+    fn complete(&mut self) -> Result<(), TestCaseError> {
+        while let Some(event) = self.connection.notifier().event() {
+            let Event::Received(number, Ok(received)) = event else {
+                return Err(TestCaseError::fail(
+                    "only receives are posted, and the connection is up",
+                ));
             };
-            self.posted.remove(0);
+            let Some((due, wanted)) = self.posted.pop_front() else {
+                return Err(TestCaseError::fail("nothing is posted"));
+            };
+            prop_assert_eq!(number, due);
             let data = bytes(&received);
             prop_assert!(wanted == data.len() || wanted == 0 && !data.is_empty());
             prop_assert_eq!(&data, &stream(self.at, data.len()));
             self.held.push((self.at, received));
+            self.at += data.len();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), TestCaseError> {
+        look(&self.connection);
+        self.complete()?;
+        if self.posted.is_empty() {
+            let data = read_plain(&self.connection);
+            prop_assert_eq!(&data, &stream(self.at, data.len()));
             self.at += data.len();
         }
         Ok(())
@@ -271,20 +310,13 @@ proptest! {
     #[test]
     fn every_byte_comes_once_and_in_order_however_receives_are_posted(steps in proptest::collection::vec(step(), 1..120)) {
         let (left, right) = connected();
-        let mut reader = Reader { connection: right, posted: Vec::new(), at: 0, held: Vec::new() };
+        let mut reader = Reader { connection: right, posted: VecDeque::new(), next: 0, at: 0, held: Vec::new() };
         let mut sent = 0;
         for step in steps {
             match step {
                 Step::Send(bytes) => sent += write(&left, &stream(sent, bytes)),
-                Step::Post(bytes) => {
-                    reader.connection.post_receive(bytes);
-                    reader.posted.push(bytes);
-                }
-                Step::Cancel(index) if index < reader.posted.len() => {
-                    reader.connection.cancel_receive(index);
-                    reader.posted.remove(index);
-                }
-                Step::Cancel(_) => {}
+                Step::Post(bytes) => reader.post(bytes),
+                Step::Cancel(index) => reader.cancel(index),
                 Step::Read => reader.read()?,
                 Step::Look => {
                     look(&left);
@@ -292,11 +324,12 @@ proptest! {
                 }
                 Step::Drop => reader.let_go()?,
             }
+            reader.complete()?;
         }
         // Without what is posted all that was sent is there.
         while !reader.posted.is_empty() {
-            reader.connection.cancel_receive(0);
-            reader.posted.remove(0);
+            reader.cancel(0);
+            reader.complete()?;
         }
         reader.read()?;
         prop_assert_eq!(reader.at, sent);

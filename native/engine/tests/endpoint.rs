@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use attached::Attached;
 use inet_rdma_engine::assembly::ReadLimit;
-use inet_rdma_engine::connection::{Closed, Wakes};
-use inet_rdma_engine::endpoint::{Engine, Waker};
+use inet_rdma_engine::connection::{Closed, Notifier};
+use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fabric::Fabric;
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};
@@ -249,26 +249,31 @@ fn a_dropped_connection_ends_for_everybody() {
 #[derive(Clone, Default)]
 struct Clumsy(Arc<AtomicUsize>);
 
-impl Waker for Clumsy {
-    fn wake(&self, _: Wakes) {
+impl Notifier for Clumsy {
+    type Buffer = Vec<u8>;
+    type Token = std::convert::Infallible;
+    type Writer = ();
+
+    fn readable(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
         panic!("this panic is part of the test");
     }
+
+    fn writable(&self) {}
 }
 
 #[test]
-fn a_waker_that_panics_ends_its_own_connection_only() {
+fn a_user_that_panics_ends_its_own_connection_only() {
     for polling in [ADAPTIVE, Polling::Event] {
         let engine = engine(1, polling);
         let good = attached(&ShmFabric, [&engine, &engine], [Side::default(); 2]);
         let side = Side::default();
-        let (left, right) = pair::connect(&ShmFabric, &side, &side);
+        let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
         let clumsy = Clumsy::default();
-        let _attachment = engine
-            .attach(Arc::clone(&right), Box::new(clumsy.clone()))
-            .expect("an attachment");
-        let left = Attached::new(&engine, left);
-        assert!(right.arm().0);
+        let right = side.connection_of(right, clumsy.clone());
+        let _attachment = engine.attach(Arc::clone(&right)).expect("an attachment");
+        let left = Attached::new(&engine, side.connection(left));
+        assert!(right.arm());
         left.write(&Messages::new(1, &[10]).gather(true), 100)
             .expect("it is up");
         // Its peer sees it go; the thread lives on for the others.
@@ -408,7 +413,7 @@ fn keepalives_pass_while_the_peer_does_not_read() {
     let written = left.connection.write(&gather, 0, usize::MAX).expect("it is up");
     assert!(written.blocked);
     for number in 1..=50 {
-        let _ = left.connection.tick().expect("it is up");
+        left.connection.tick().expect("it is up");
         eventually("the keepalive is there", || right.connection.packets().0 == number);
     }
 }

@@ -105,7 +105,7 @@ fn a_thousand_connections_leave_nothing_behind() {
         exchange(&ends[0], &ends[1], if number % 10 == 0 { 100_000 } else { 100 });
         // All the ways to go: closed by one or by both, or just dropped.
         for end in ends.iter().take(number % 3) {
-            let _ = end.connection.close();
+            end.connection.close();
         }
     }
     settled(Some(&before));
@@ -128,7 +128,7 @@ fn an_idle_connection_touches_little_memory() {
             let ends = connected(&engine, &mut *listener, &side);
             exchange(&ends[0], &ends[1], 200);
             exchange(&ends[1], &ends[0], 200);
-            let _ = ends[0].connection.tick().expect("it is up");
+            ends[0].connection.tick().expect("it is up");
             ends
         })
         .collect();

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use inet_rdma_engine::auto::AutoFabric;
-use inet_rdma_engine::connection::{Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_engine::poller::Polling;
@@ -13,7 +13,6 @@ use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
 use rustler::{Decoder, Encoder, Env, NifMap, NifResult, NifUnitEnum, Term};
 
-use crate::posts::Bounds;
 use crate::terms::atom;
 
 /// The option `mode`.
@@ -137,15 +136,11 @@ impl Config {
                 ZeroCopyOption::Never => ZeroCopy::Never,
             },
             busy: self.polling == PollingOption::Busy,
-        }
-    }
-
-    /// How much may be posted on a connection.
-    pub fn bounds(&self) -> Bounds {
-        Bounds {
-            call_bytes: self.call_bytes as usize,
-            sends: self.sends_max.into(),
-            receives: self.receives_max.into(),
+            bounds: Bounds {
+                call_bytes: self.call_bytes as usize,
+                sends: self.sends_max.into(),
+                receives: self.receives_max.into(),
+            },
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::{Closed, Connection, Wakes};
+use inet_rdma_engine::connection::{ActiveOption, Connection, Left, Refused};
 use inet_rdma_engine::endpoint::Attachment;
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_engine::verbs::VerbsFabric;
@@ -15,13 +15,12 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, Resour
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::kept::KeptTerm;
-use crate::packets::Block;
-use crate::posting::half_sent;
-use crate::posts::Posts;
+use crate::posting::done;
+use crate::receipt::Receipt;
 use crate::registry::{self, Registered};
-use crate::subscribers::{ActiveOption, ConnectionWaker, CountOutOfRange, Left, Subscribers};
 use crate::terms;
-use crate::voice::Voice;
+use crate::user::User;
+use crate::voice;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -32,11 +31,8 @@ pub fn next_id() -> u64 {
 
 /// What `Conn` is in Erlang.
 pub struct ConnectionResource {
-    id: u64,
     /// None: closed, and everything that it held is given back, however long the VM keeps the term.
     open: Mutex<Option<Arc<Registered>>>,
-    posts: Arc<Posts>,
-    subscribers: Arc<Subscribers>,
     attachment: Mutex<Option<Attachment>>,
     owner: Mutex<Option<(LocalPid, Monitor)>>,
     /// What inet_rdma knows of the socket, so that the term that names it stays small.
@@ -51,17 +47,12 @@ impl Resource for ConnectionResource {
         if self.owner.lock().take_if(|(_, of)| *of == monitor).is_some() {
             self.close(env);
         } else {
-            self.holder_died(env, pid);
+            self.writer_died(env, pid);
         }
     }
-}
 
-impl Drop for ConnectionResource {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.get_mut().take() {
-            // No process can wait any more: each waiter holds a reference.
-            let _ = open.connection().close();
-        }
+    fn destructor(self, env: Env<'_>) {
+        self.close(env);
     }
 }
 
@@ -71,66 +62,21 @@ impl ConnectionResource {
         self.open.lock().clone()
     }
 
-    /// The processes that wait for it.
-    pub fn subscribers(&self) -> &Subscribers {
-        &self.subscribers
-    }
-
-    /// What is posted on it.
-    pub fn posts(&self) -> &Posts {
-        &self.posts
-    }
-
-    /// Lets waiters go on: what is posted, and processes.
-    pub fn wake(&self, env: Env<'_>, wakes: Wakes) {
-        if wakes.is_empty() {
-            return;
-        }
-        self.tell(env, wakes);
-        if let Some(open) = self.open() {
-            self.go_on(env, &open, wakes);
-        }
-    }
-
-    /// Lets what is posted go on. `open` is this connection's. A process may close it meanwhile: the close then ends
-    /// what is posted.
-    pub fn go_on(&self, env: Env<'_>, open: &Registered, wakes: Wakes) {
-        let more = self.posts.go_on(open.connection(), Voice::Nif(env), wakes);
-        self.tell(env, more);
-    }
-
-    fn tell(&self, env: Env<'_>, wakes: Wakes) {
-        self.subscribers.wake(Voice::Nif(env), self.id, wakes);
-        if wakes.reader && self.subscribers.active().is_some() {
-            self.deliver_soon();
-        }
+    /// Calls the connection, in the name of the calling process. None: it is closed.
+    pub fn call<R>(&self, env: Env<'_>, call: impl FnOnce(&Connection<User>) -> R) -> Option<R> {
+        let open = self.open()?;
+        Some(voice::speaking(env, || call(open.connection())))
     }
 
     /// A process has died that may have been in the middle of a send.
-    pub fn holder_died(&self, env: Env<'_>, pid: LocalPid) {
-        if self.posts.pen.is_held_by(pid)
-            && let Some(open) = self.open()
-        {
-            let wakes = open.connection().close_with(half_sent());
-            self.wake(env, Wakes { writer: true, ..wakes });
-        }
-    }
-
-    /// In active mode a polling thread reads: it shall look, also behind the end of the connection.
-    fn deliver_soon(&self) {
-        if let Some(open) = self.open() {
-            open.connection().wake_reader();
-        }
-        self.posts.kick();
+    pub fn writer_died(&self, env: Env<'_>, pid: LocalPid) {
+        self.call(env, |connection| connection.writer_died(pid));
     }
 
     fn close(&self, env: Env<'_>) {
         let Some(open) = self.open.lock().take() else { return };
-        let mut wakes = open.connection().close();
-        self.subscribers.stop_active();
+        voice::speaking(env, || open.connection().close());
         *self.options.lock() = None;
-        wakes.merge(self.posts.end(open.connection(), Voice::Nif(env), &Closed::Here));
-        self.tell(env, wakes);
         *self.attachment.lock() = None;
     }
 }
@@ -143,24 +89,11 @@ pub fn establish(
     config: &Config,
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
-    let settings = config.settings();
-    let connection = Connection::new(qp, config.limits(), settings, Framing::Raw)?;
+    let connection = Connection::new(qp, config.limits(), config.settings(), Framing::Raw, User::new(id))?;
     let connection = Arc::new(connection);
-    let subscribers = Arc::new(Subscribers::default());
-    let posts = Arc::new(Posts::new(config.bounds()));
-    let waker = ConnectionWaker {
-        id,
-        posts: Arc::clone(&posts),
-        subscribers: Arc::clone(&subscribers),
-        connection: Arc::downgrade(&connection),
-    };
-    let attachment = engine(config)?.attach(Arc::clone(&connection), Box::new(waker))?;
-    posts.set_kicker(attachment.kicker());
+    let attachment = engine(config)?.attach(Arc::clone(&connection))?;
     let resource = ResourceArc::new(ConnectionResource {
-        id,
         open: Mutex::new(Some(registry::add(id, connection, why, String::new()))),
-        posts,
-        subscribers,
         attachment: Mutex::new(Some(attachment)),
         owner: Mutex::new(None),
         options: Mutex::new(None),
@@ -216,14 +149,8 @@ fn framing<'a>(
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
-    let receives = conn.posts.receives.lock();
-    if !receives.is_empty() || !open.connection().reframe(framing, packet_max_bytes) {
+    if !open.connection().reframe(framing, packet_max_bytes) {
         return Ok((atoms::error(), atoms::einval()).encode(env));
-    }
-    drop(receives);
-    if conn.subscribers.active().is_some() {
-        // What was kept of a line may be a message now.
-        conn.deliver_soon();
     }
     Ok(atoms::ok().encode(env))
 }
@@ -266,32 +193,19 @@ fn active<'a>(
     let Some(owner) = conn.owner.lock().as_ref().map(|(pid, _)| *pid) else {
         return Ok(closed_error(env));
     };
-    let turns_on = match option {
-        ActiveOption::Passive => false,
-        ActiveOption::Once | ActiveOption::Infinity => true,
-        ActiveOption::Add(count) => count > 0,
-    };
-    let receives = conn.posts.receives.lock();
-    if turns_on && !receives.is_empty() {
-        return Ok((atoms::error(), atoms::einval()).encode(env));
-    }
-    let switched = conn.subscribers.set_active(Voice::Nif(env), owner, socket, option);
-    drop(receives);
-    match switched {
-        Ok(on) => {
-            if on {
-                conn.deliver_soon();
-            }
-            Ok(atoms::ok().encode(env))
-        }
-        Err(CountOutOfRange) => Ok((atoms::error(), atoms::einval()).encode(env)),
-    }
+    let receipt = Receipt::active(env, owner, socket);
+    Ok(
+        match conn.call(env, |connection| connection.set_active(option, receipt)) {
+            Some(switched) => done(env, switched),
+            None => closed_error(env),
+        },
+    )
 }
 
 /// `active_left(Conn) -> passive | once | infinity | Count`
 #[rustler::nif]
 fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.subscribers.active() {
+    match conn.open().and_then(|open| open.connection().active()) {
         None => atoms::passive().encode(env),
         Some(Left::Once) => atoms::once().encode(env),
         Some(Left::Infinity) => atoms::infinity().encode(env),
@@ -302,10 +216,7 @@ fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<
 /// `stop_reading(Conn) -> ok`: from now on a read finds the end.
 #[rustler::nif]
 fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
-    if let Some(open) = conn.open() {
-        let wakes = open.connection().stop_reading();
-        conn.wake(env, wakes);
-    }
+    conn.call(env, Connection::stop_reading);
     atoms::ok()
 }
 
@@ -356,23 +267,9 @@ fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> 
 /// `finish(Conn) -> ok | {error, Reason}`: ends the outgoing stream.
 #[rustler::nif]
 fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    done(env, &conn, Connection::finish)
-}
-
-fn done<'a>(
-    env: Env<'a>,
-    conn: &ConnectionResource,
-    what: fn(&Connection<Block>) -> Result<Wakes, Closed>,
-) -> Term<'a> {
-    let Some(open) = conn.open() else {
-        return closed_error(env);
-    };
-    match what(open.connection()) {
-        Ok(wakes) => {
-            conn.wake(env, wakes);
-            atoms::ok().encode(env)
-        }
-        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
+    match conn.call(env, Connection::finish) {
+        Some(finished) => done(env, finished.map_err(Refused::Closed)),
+        None => closed_error(env),
     }
 }
 

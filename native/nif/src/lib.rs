@@ -17,18 +17,14 @@ mod kept;
 mod link;
 mod listener;
 mod packets;
-mod pen;
-mod posted_receives;
-mod posted_sends;
 mod posting;
-mod posts;
 mod receipt;
 mod refusals;
 mod registry;
 mod statistics;
-mod subscribers;
 mod terms;
 mod transfer;
+mod user;
 mod voice;
 
 /// Every atom that goes either way.

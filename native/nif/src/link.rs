@@ -5,8 +5,8 @@ use std::sync::Arc;
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Settings};
 use inet_rdma_engine::fabric::{FabricError, QueuePair};
-use inet_rdma_port::block::Block;
 use inet_rdma_port::links::{self, Carried};
+use inet_rdma_port::noted::Noted;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -16,7 +16,7 @@ use crate::registry::{self, Registered};
 use crate::terms;
 
 /// What `Link` is in Erlang: the connection of a port, readable behind the port's end.
-pub struct LinkResource(Arc<Registered<Block>>);
+pub struct LinkResource(Arc<Registered<Noted>>);
 
 #[rustler::resource_impl]
 impl Resource for LinkResource {}
@@ -59,13 +59,13 @@ fn establish(
     why: String,
     node: String,
     config: &Config,
-) -> Result<Arc<Registered<Block>>, FabricError> {
+) -> Result<Arc<Registered<Noted>>, FabricError> {
     let settings = Settings {
         // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
         busy: false,
         ..config.settings()
     };
-    let connection = Connection::new(qp, config.limits(), settings, Framing::Length4)?;
+    let connection = Connection::new(qp, config.limits(), settings, Framing::Length4, Noted::default())?;
     let registered = registry::add(id, Arc::new(connection), why, node);
     links::offer(
         id,

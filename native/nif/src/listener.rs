@@ -13,8 +13,8 @@ use crate::atoms;
 use crate::config::{Config, engine};
 use crate::connection::{establish, next_id};
 use crate::refusals::Refusals;
-use crate::subscribers::add_once;
 use crate::terms;
+use crate::user::add_once;
 
 /// What `Listener` is in Erlang: its process's death closes the port.
 pub struct ListenerResource {

@@ -14,13 +14,6 @@ const PACKETS: usize = 32;
 /// A reference-counted binary in the making.
 pub struct Block(OwnedBinary);
 
-impl Block {
-    /// Its size in bytes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
 impl Buffer for Block {
     fn allocate(bytes: usize) -> Option<Self> {
         let mut binary = std::mem::MaybeUninit::<ErlNifBinary>::uninit();

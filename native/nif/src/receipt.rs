@@ -1,19 +1,20 @@
-//! What the poster of a send or a receive gets when it is over: one message.
+//! What an operation keeps of its caller: whom to tell of its end, and the binaries of a send.
 
-use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::connection::Parcel;
+use inet_rdma_engine::gather::Gather;
 use rustler::env::SavedTerm;
-use rustler::{Atom, Encoder, Env, LocalPid, OwnedEnv, Term};
+use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
 
 use crate::atoms;
-use crate::terms;
-use crate::voice::Voice;
+use crate::voice;
 
-/// The terms of one operation, and whom to tell of its end.
+/// The terms of one operation.
 pub struct Receipt {
-    /// Keeps all terms of the operation.
+    /// Keeps all of them. Of a binary that is counted it keeps a reference, no copy.
     env: OwnedEnv,
     /// None: no process waits for the end.
     poster: Option<Poster>,
+    binaries: Option<Binaries>,
 }
 
 /// Whom to tell, and the names to tell it by.
@@ -23,27 +24,57 @@ struct Poster {
     reference: SavedTerm,
 }
 
-impl Receipt {
-    /// For an operation that the calling process posts.
-    pub fn new(env: Env<'_>, socket: Term<'_>, reference: Term<'_>) -> Self {
-        let own = OwnedEnv::new();
-        let poster = Poster {
-            pid: env.pid(),
-            socket: own.save(socket),
-            reference: own.save(reference),
-        };
-        Self {
-            env: own,
-            poster: Some(poster),
-        }
-    }
+/// What is sent.
+struct Binaries {
+    bytes: usize,
+    /// The list from the binary on in which the next byte lies.
+    rest: SavedTerm,
+    /// Bytes before that binary.
+    rest_at: usize,
+}
 
+impl Receipt {
     /// For an operation whose end no process is told of.
     pub fn silent() -> Self {
         Self {
             env: OwnedEnv::new(),
             poster: None,
+            binaries: None,
         }
+    }
+
+    /// For an operation that the calling process posts.
+    pub fn posted(env: Env<'_>, socket: Term<'_>, reference: Term<'_>) -> Self {
+        Self::to(env.pid(), socket, reference)
+    }
+
+    /// For active mode.
+    pub fn active(env: Env<'_>, owner: LocalPid, socket: Term<'_>) -> Self {
+        Self::to(owner, socket, atoms::none().encode(env))
+    }
+
+    fn to(pid: LocalPid, socket: Term<'_>, reference: Term<'_>) -> Self {
+        let mut receipt = Self::silent();
+        receipt.poster = Some(Poster {
+            pid,
+            socket: receipt.env.save(socket),
+            reference: receipt.env.save(reference),
+        });
+        receipt
+    }
+
+    /// Of a send of a list of binaries.
+    pub fn with_binaries(mut self, list: Term<'_>) -> NifResult<Self> {
+        let mut bytes = 0;
+        for binary in list.into_list_iterator()? {
+            bytes += Binary::from_term(binary)?.len();
+        }
+        self.binaries = Some(Binaries {
+            bytes,
+            rest: self.env.save(list),
+            rest_at: 0,
+        });
+        Ok(self)
     }
 
     /// Whether this is its reference.
@@ -52,32 +83,59 @@ impl Receipt {
         self.env.run(|env| poster.reference.load(env) == reference)
     }
 
-    /// Keeps another term for as long. Of a binary that is counted it keeps a reference, no copy.
-    pub fn keep(&self, term: Term<'_>) -> SavedTerm {
-        self.env.save(term)
-    }
-
-    /// Runs `look` with a term that was kept. What it finds lives as long as the receipt.
-    pub fn with<'a, R>(&'a self, kept: &SavedTerm, look: impl FnOnce(Term<'a>) -> R) -> R {
-        self.env.run(|env: Env<'a>| look(kept.load(env)))
-    }
-
-    /// Sends `{What, Socket, Reference, Result}`.
-    pub fn tell(&self, voice: Voice<'_>, what: Atom, result: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
+    /// Sends what `build` makes of socket and reference.
+    pub fn tell(&self, build: impl for<'b> FnOnce(Env<'b>, Term<'b>, Term<'b>) -> Term<'b>) {
         let Some(poster) = &self.poster else { return };
-        voice.tell(&poster.pid, |env| {
+        voice::tell(&poster.pid, |env| {
             let (socket, reference) = self.env.run(|own| {
                 let (socket, reference) = (poster.socket.load(own), poster.reference.load(own));
                 (socket.in_env(env), reference.in_env(env))
             });
-            (what, socket, reference, result(env)).encode(env)
+            build(env, socket, reference)
+        });
+    }
+}
+
+impl Parcel for Receipt {
+    fn bytes(&self) -> usize {
+        self.binaries.as_ref().map_or(0, |binaries| binaries.bytes)
+    }
+
+    fn gather<'a>(&'a self, from: usize, gather: &mut Gather<'a>, max: usize) {
+        let Some(binaries) = &self.binaries else { return };
+        let mut skip = from - binaries.rest_at;
+        self.env.run(|env: Env<'a>| {
+            let mut rest = binaries.rest.load(env);
+            while gather.total() < max
+                && let Some((slice, tail)) = first(rest)
+            {
+                gather.push(&slice[skip..]);
+                skip = 0;
+                rest = tail;
+            }
         });
     }
 
-    /// The result of what the connection's end leaves undone.
-    pub fn tell_end(&self, voice: Voice<'_>, what: Atom, closed: &Closed) {
-        self.tell(voice, what, |env| {
-            (atoms::error(), terms::closed(env, closed)).encode(env)
+    fn advance(&mut self, to: usize) {
+        let Some(binaries) = &mut self.binaries else { return };
+        let mut at = binaries.rest_at;
+        binaries.rest = self.env.run(|env| {
+            let mut rest = binaries.rest.load(env);
+            while let Some((slice, tail)) = first(rest)
+                && at + slice.len() <= to
+            {
+                at += slice.len();
+                rest = tail;
+            }
+            // In the environment it lies in already: no copy.
+            self.env.save(rest)
         });
+        binaries.rest_at = at;
     }
+}
+
+/// The first binary of a list, and the others; it was checked when the send was posted.
+fn first(list: Term<'_>) -> Option<(&[u8], Term<'_>)> {
+    let (head, tail) = list.list_get_cell().ok()?;
+    Some((Binary::from_term(head).ok()?.as_slice(), tail))
 }

@@ -9,7 +9,7 @@ use rustler::{Encoder, Env, LocalPid, Term};
 
 use crate::atoms;
 use crate::terms;
-use crate::voice::Voice;
+use crate::voice;
 
 /// Tells the VM's logger of refused peers.
 pub struct Refusals {
@@ -32,7 +32,7 @@ impl Refusals {
     /// Logs one refused peer, unless the limit is reached. Never blocks. Of threads only.
     pub fn log(&self, error: &FabricError) {
         if let Some(left_out) = self.limit.lock().admit(Instant::now()) {
-            Voice::Thread.tell(&self.logger, |env| self.event(env, error, left_out));
+            voice::tell(&self.logger, |env| self.event(env, error, left_out));
         }
     }
 

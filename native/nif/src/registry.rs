@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use inet_rdma_engine::assembly::Buffer;
-use inet_rdma_engine::connection::Connection;
+use inet_rdma_engine::connection::{Connection, Notifier};
 use parking_lot::Mutex;
 
-use crate::packets::Block;
 use crate::statistics::StatisticsMap;
+use crate::user::User;
 
 static ALL: Mutex<BTreeMap<u64, Weak<dyn Listed>>> = Mutex::new(BTreeMap::new());
 
@@ -19,23 +18,23 @@ pub trait Listed: Send + Sync {
 }
 
 /// A connection, and what it is for.
-pub struct Registered<B = Block> {
+pub struct Registered<N: Notifier = User> {
     id: u64,
-    connection: Arc<Connection<B>>,
+    connection: Arc<Connection<N>>,
     /// Why it is over its fabric.
     why: String,
     /// The node at the other end of a distribution link; of a stream nothing.
     node: String,
 }
 
-impl<B> Registered<B> {
+impl<N: Notifier> Registered<N> {
     /// Names it on this node.
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// The stream.
-    pub fn connection(&self) -> &Arc<Connection<B>> {
+    pub fn connection(&self) -> &Arc<Connection<N>> {
         &self.connection
     }
 
@@ -50,32 +49,32 @@ impl<B> Registered<B> {
     }
 }
 
-impl<B: Buffer + Send + 'static> Listed for Registered<B> {
+impl<N: Notifier + 'static> Listed for Registered<N> {
     fn statistics(&self) -> StatisticsMap {
         self.into()
     }
 }
 
-impl<B> Drop for Registered<B> {
+impl<N: Notifier> Drop for Registered<N> {
     fn drop(&mut self) {
         ALL.lock().remove(&self.id);
     }
 }
 
 /// Keeps an eye on a new connection.
-pub fn add<B: Buffer + Send + 'static>(
+pub fn add<N: Notifier + 'static>(
     id: u64,
-    connection: Arc<Connection<B>>,
+    connection: Arc<Connection<N>>,
     why: String,
     node: String,
-) -> Arc<Registered<B>> {
+) -> Arc<Registered<N>> {
     let registered = Arc::new(Registered {
         id,
         connection,
         why,
         node,
     });
-    let listed: Weak<Registered<B>> = Arc::downgrade(&registered);
+    let listed: Weak<Registered<N>> = Arc::downgrade(&registered);
     ALL.lock().insert(id, listed);
     registered
 }

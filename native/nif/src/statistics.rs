@@ -1,6 +1,6 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
-use inet_rdma_engine::assembly::Buffer;
+use inet_rdma_engine::connection::Notifier;
 use rustler::{Encoder, Env, NifMap, ResourceArc, Term};
 
 use crate::atoms;
@@ -52,8 +52,8 @@ pub struct StatisticsMap {
     landing_used: u16,
 }
 
-impl<B: Buffer> From<&Registered<B>> for StatisticsMap {
-    fn from(registered: &Registered<B>) -> Self {
+impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
+    fn from(registered: &Registered<N>) -> Self {
         let connection = registered.connection();
         let all = connection.statistics();
         let stream = all.stream;

@@ -1,12 +1,13 @@
 //! A connection in the hands of one thread, and how that waits.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, ReadEnd, Wakes};
-use inet_rdma_engine::endpoint::{Attachment, Engine, Waker};
+use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
+use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_engine::fabric::QueuePair;
 use inet_rdma_engine::gather::Gather;
 
@@ -29,11 +30,19 @@ const LOOKS_PER_YIELD: u32 = 8;
 /// What one read takes at most, about: the default of the option `call_bytes`.
 const READ_BYTES: usize = 131_072;
 
-/// Wakes the thread that made it.
-struct Unpark(Thread);
+/// Wakes the thread that made it: also when that thread's look for one direction finds what it waits for in the other.
+pub struct Unpark(Thread);
 
-impl Waker for Unpark {
-    fn wake(&self, _wakes: Wakes) {
+impl Notifier for Unpark {
+    type Buffer = Recycled;
+    type Token = Infallible;
+    type Writer = ();
+
+    fn readable(&self) {
+        self.0.unpark();
+    }
+
+    fn writable(&self) {
         self.0.unpark();
     }
 }
@@ -56,7 +65,7 @@ enum For {
 
 /// One end of a connection, of the thread that made it.
 pub struct Link {
-    connection: Arc<Connection<Recycled>>,
+    connection: Arc<Connection<Unpark>>,
     waiting: Waiting,
     /// Looks in vain since something came.
     looks: u32,
@@ -72,8 +81,10 @@ impl Link {
             doing: "starting the connection",
             error,
         };
-        let connection =
-            Arc::new(Connection::new(qp, order.limits(), order.settings(), Framing::Length4).map_err(failed)?);
+        let (limits, settings) = (order.limits(), order.settings());
+        let user = Unpark(std::thread::current());
+        let connection = Connection::new(qp, limits, settings, Framing::Length4, user).map_err(failed)?;
+        let connection = Arc::new(connection);
         let waiting = match order.polling {
             Polling::Busy => Waiting::Busy,
             Polling::Reader => Waiting::Look(order.spin()),
@@ -82,8 +93,7 @@ impl Link {
         if !matches!(waiting, Waiting::Sleep) {
             connection.set_self_polling();
         }
-        let waker = Box::new(Unpark(std::thread::current()));
-        let attachment = engine.attach(Arc::clone(&connection), waker).map_err(failed)?;
+        let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
             waiting,
@@ -94,7 +104,7 @@ impl Link {
     }
 
     /// The connection.
-    pub fn connection(&self) -> &Connection<Recycled> {
+    pub fn connection(&self) -> &Connection<Unpark> {
         &self.connection
     }
 
@@ -102,7 +112,6 @@ impl Link {
     pub fn write_some(&mut self, gather: &Gather<'_>, at: usize) -> Result<usize, Failure> {
         loop {
             let written = self.connection.write(gather, at, usize::MAX)?;
-            ring(written.wakes);
             if written.at > at {
                 self.moved();
                 return Ok(written.at);
@@ -123,8 +132,7 @@ impl Link {
     /// Waits until something has arrived, and adds it to `out`.
     pub fn read(&mut self, out: &mut Vec<Received<Recycled>>) -> Result<(), Failure> {
         loop {
-            let (end, wakes) = self.connection.read(ReadLimit::bytes(READ_BYTES), out);
-            ring(wakes);
+            let end = self.connection.read(ReadLimit::bytes(READ_BYTES), out);
             if !out.is_empty() {
                 self.moved();
                 return Ok(());
@@ -158,9 +166,7 @@ impl Link {
             }
             Waiting::Look(duration) => {
                 if let For::Reading = what {
-                    let (found, wakes) = self.connection.spin(duration);
-                    ring(wakes);
-                    if found {
+                    if self.connection.spin(duration) {
                         return Ok(());
                     }
                 } else if self.writer_looks_on(duration) {
@@ -169,15 +175,11 @@ impl Link {
             }
             Waiting::Sleep => {}
         }
-        let (armed, wakes) = match what {
+        let armed = match what {
             For::Reading => self.connection.arm(),
-            For::Writing => {
-                let (armed, wakes) = self.connection.arm_writer();
-                // A writer that reads nothing must not promise to look, or nobody would ask for an event.
-                (armed && self.rest_from_reading(), wakes)
-            }
+            // A writer that reads nothing must not promise to look, or nobody would ask for an event.
+            For::Writing => self.connection.arm_writer() && self.rest_from_reading(),
         };
-        ring(wakes);
         if armed {
             self.check_late()?;
             std::thread::park_timeout(LATE);
@@ -201,9 +203,7 @@ impl Link {
         if let Waiting::Sleep = self.waiting {
             return true;
         }
-        let (armed, wakes) = self.connection.arm();
-        ring(wakes);
-        armed
+        self.connection.arm()
     }
 
     fn check_late(&mut self) -> Result<(), Failure> {
@@ -217,13 +217,6 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        ring(self.connection.close());
-    }
-}
-
-/// A look for one direction may have found what the other waits for.
-fn ring(wakes: Wakes) {
-    if !wakes.is_empty() {
-        std::thread::current().unpark();
+        self.connection.close();
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::AutoFabric;
-use inet_rdma_engine::connection::{Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
@@ -187,6 +187,7 @@ impl Order {
             zero_copy: ZeroCopy::Always,
             // Who waits looks by itself, and has promised to: see `Link`.
             busy: false,
+            bounds: Bounds::default(),
         }
     }
 

@@ -7,6 +7,7 @@ pub mod block;
 pub mod entry;
 mod link;
 pub mod links;
+pub mod noted;
 mod port;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{ReadLimit, Received};
-use inet_rdma_engine::connection::{ReadEnd, Wakes};
+use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::looking::{Looking, Next};
 
@@ -190,7 +190,7 @@ impl Link {
             .write(&gather, 0, usize::MAX)
             .map_err(|_| Closed)?;
         let sent = (written.at < gather.total()).then_some(written.at);
-        self.heed(port, written.wakes);
+        self.heed(port);
         Ok(sent)
     }
 
@@ -206,20 +206,15 @@ impl Link {
                 pieces.iter().for_each(|piece| gather.push(piece));
                 connection.write(&gather, 0, usize::MAX)
             });
-            let Ok(mut written) = written else {
+            let Ok(written) = written else {
                 // The connection takes no more; the next look finds its end.
                 port.dequeue(port.queued_bytes());
                 self.look_soon(port);
                 break Output::Empty;
             };
             port.dequeue(written.at);
-            let mut is_armed = false;
-            if written.blocked {
-                let (armed, wakes) = connection.arm_writer();
-                written.wakes.merge(wakes);
-                is_armed = armed;
-            }
-            self.heed(port, written.wakes);
+            let is_armed = written.blocked && connection.arm_writer();
+            self.heed(port);
             if is_armed {
                 let tries_from_bytes = port.queued_bytes() + GATHERED_BYTES;
                 break Output::Blocked { tries_from_bytes };
@@ -228,9 +223,9 @@ impl Link {
         self.update_busy(port);
     }
 
-    /// A write that looked for room has found packets: no event will tell of them.
-    fn heed(&mut self, port: Port, wakes: Wakes) {
-        if wakes.reader {
+    /// A write that looked for room may have found packets: no event will tell of them.
+    fn heed(&mut self, port: Port) {
+        if self.carried.connection.notifier().take_readable() {
             self.look_soon(port);
         }
     }
@@ -252,7 +247,7 @@ impl Link {
     pub fn handle_event(&mut self, port: Port, fd: RawFd) -> Fate {
         let is_event = fd == self.event_fd && self.carried.connection.drain_event();
         if !is_event {
-            let _wakes = self.carried.connection.handle_liveness();
+            self.carried.connection.handle_liveness();
         }
         self.look(port)
     }
@@ -281,9 +276,13 @@ impl Link {
 
     /// Gives what has arrived to the VM, and decides when to look again.
     fn look(&mut self, port: Port) -> Fate {
-        let (end, wakes) = self.carried.connection.read(TURN, &mut self.received);
+        let connection = &self.carried.connection;
+        let end = connection.read(TURN, &mut self.received);
+        // What was noted before is what was read now.
+        connection.notifier().take_readable();
+        let is_writable = connection.notifier().take_writable();
         let packets = self.deliver(port);
-        if wakes.writer || self.output != Output::Empty {
+        if is_writable || self.output != Output::Empty {
             self.send_queued(port);
         }
         match end {
@@ -313,8 +312,8 @@ impl Link {
                 port.set_timer(0);
             }
             Next::Arm => {
-                let (armed, wakes) = self.carried.connection.arm();
-                if !armed || wakes.writer {
+                let connection = &self.carried.connection;
+                if !connection.arm() || connection.notifier().take_writable() {
                     self.look_soon(port);
                     return;
                 }
@@ -352,18 +351,13 @@ impl Link {
 
     /// Tells the peer that this node lives, ahead of everything that waits. False: the connection is over.
     pub fn tick(&mut self, port: Port) -> bool {
-        match self.carried.connection.tick() {
-            Ok(wakes) => {
-                if wakes.writer || wakes.reader {
-                    self.look_soon(port);
-                }
-                true
-            }
-            Err(_) => {
-                self.look_soon(port);
-                false
-            }
+        let is_up = self.carried.connection.tick().is_ok();
+        let noted = self.carried.connection.notifier();
+        // Both are taken.
+        if noted.take_readable() | noted.take_writable() | !is_up {
+            self.look_soon(port);
         }
+        is_up
     }
 
     /// Packets received and sent, ticks included.
@@ -390,7 +384,7 @@ impl Link {
 
     /// Ends the connection in order. The peer reads what was sent, then the end.
     pub fn close(&mut self, port: Port) {
-        let _nobody_waits = self.carried.connection.close();
+        self.carried.connection.close();
         for fd in self.watched_fds() {
             port.unwatch(fd);
         }

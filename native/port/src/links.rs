@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock};
 use inet_rdma_engine::connection::Connection;
 use parking_lot::Mutex;
 
-use crate::block::Block;
+use crate::noted::Noted;
 
 /// What a port is given.
 pub struct Carried {
     /// The stream.
-    pub connection: Arc<Connection<Block>>,
+    pub connection: Arc<Connection<Noted>>,
     /// Never look for packets without having been woken.
     pub never_looks: bool,
     /// Lives as long as the port has the connection.
@@ -34,10 +34,10 @@ pub fn take(id: u64) -> Option<Carried> {
 }
 
 /// Connections whose descriptors the VM may still have in its poll set: they stay open until it says otherwise.
-static WATCHED: LazyLock<Mutex<HashMap<RawFd, Arc<Connection<Block>>>>> = LazyLock::new(Mutex::default);
+static WATCHED: LazyLock<Mutex<HashMap<RawFd, Arc<Connection<Noted>>>>> = LazyLock::new(Mutex::default);
 
 /// Keeps the connection, whose descriptor this is, until [`forget`].
-pub fn keep(fd: RawFd, connection: &Arc<Connection<Block>>) {
+pub fn keep(fd: RawFd, connection: &Arc<Connection<Noted>>) {
     WATCHED.lock().insert(fd, Arc::clone(connection));
 }
 

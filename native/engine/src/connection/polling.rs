@@ -1,16 +1,13 @@
-//! A polling thread's side of a connection.
+//! A polling thread's looks at a connection.
 
-use std::sync::atomic::Ordering;
+use super::Connection;
+use super::closed::Closed;
+use super::core::{Core, End};
+use super::notifier::Notifier;
 
-use super::core::End;
-use super::{Closed, Connection, Wakes};
-use crate::assembly::Buffer;
-
-impl<B: Buffer> Connection<B> {
-    /// A polling thread looks at the receive queue. `None`: it need not look again before the next event.
-    #[must_use]
-    pub fn poll(&self) -> Option<(bool, Wakes)> {
-        let mut core = self.core.lock();
+impl<N: Notifier> Connection<N> {
+    /// Looks while the thread polls; whether something came. None: it need not look before the next event.
+    pub(super) fn poll_locked(&self, core: &mut Core<N::Token>) -> Option<bool> {
         if core.reader_polls() {
             core.thread_polls = false;
         }
@@ -18,55 +15,33 @@ impl<B: Buffer> Connection<B> {
             return None;
         }
         let before = core.arrivals;
-        let wakes = self.progress(&mut core);
-        Some((core.arrivals != before, wakes))
+        self.progress(core);
+        Some(core.arrivals != before)
     }
 
-    /// The polling thread stops to look: asks for an event, unless the reader polls.
-    pub fn sleep(&self) -> Wakes {
-        let mut core = self.core.lock();
-        let mut wakes = Wakes::default();
-        core.thread_polls = false;
-        self.rest(&mut core, &mut wakes);
-        wakes
-    }
-
-    /// The event fd was readable. False: with the connection's end; call [`Self::handle_liveness`].
-    pub fn drain_event(&self) -> bool {
-        let is_event = self.qp.drain_event();
-        if is_event {
-            self.tally.wakeups_received.fetch_add(1, Ordering::Relaxed);
-        }
-        is_event
-    }
-
-    /// A polling thread looks once. True: it pays to [`Self::poll`] on for a while; else an event has been asked for.
-    pub fn attend(&self, spin: bool) -> (bool, Wakes) {
-        let mut core = self.core.lock();
-        let mut wakes = self.progress(&mut core);
+    /// Looks once. True: it pays to poll on; else an event has been asked for.
+    pub(super) fn attend_locked(&self, core: &mut Core<N::Token>, spin: bool) -> bool {
+        self.progress(core);
         // A reader that looks by itself has been woken if there is something for it: nobody is faster.
-        let spin = self.settings.busy || (spin && !core.self_polling);
-        if spin && core.is_up() {
+        if core.is_up() && (self.settings.busy || (spin && !core.self_polling)) {
             core.thread_polls = true;
-            return (true, wakes);
+            return true;
         }
-        self.rest(&mut core, &mut wakes);
-        (false, wakes)
+        self.rest(core);
+        false
     }
 
-    /// The liveness fd was readable. False: the connection is over.
-    pub fn handle_liveness(&self) -> (bool, Wakes) {
-        let mut core = self.core.lock();
+    /// Looks for the end. False: the connection is over.
+    pub(super) fn check_alive(&self, core: &mut Core<N::Token>) -> bool {
         let Err(error) = self.qp.check_alive() else {
-            return (true, Wakes::default());
+            return true;
         };
-        let mut wakes = Wakes::default();
         // What the peer sent before it went is still good: at most a receive queue full. A process that pretends to be gone
         // and goes on sending is not listened to any longer than that.
         let start = core.arrivals;
         loop {
             let before = core.arrivals;
-            wakes.merge(self.progress(&mut core));
+            self.progress(core);
             if core.arrivals == before || core.arrivals - start > u64::from(u16::MAX) {
                 break;
             }
@@ -76,7 +51,7 @@ impl<B: Buffer> Connection<B> {
         } else {
             error.into()
         };
-        self.fail_locked(&mut core, closed, &mut wakes);
-        (false, wakes)
+        self.fail(core, closed);
+        false
     }
 }

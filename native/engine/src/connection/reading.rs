@@ -1,14 +1,16 @@
-//! The reader's side of a connection.
+//! A read: landing buffers and what is in the ring, cut into packets.
 
 use std::time::{Duration, Instant};
 
 use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, saturating_u32};
+use super::Connection;
+use super::closed::Closed;
+use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, Woken, saturating_u32};
 use super::landings::Landed;
-use super::{Closed, Connection, Wakes};
-use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Received};
+use super::notifier::Notifier;
+use crate::assembly::{Arrived, Assembly, ReadLimit, Received};
 
 /// How a read ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,54 +23,105 @@ pub enum ReadEnd {
     Closed(Closed),
 }
 
-impl<B: Buffer> Connection<B> {
-    /// Reads up to `limit`; the packets that are complete are added to `out`.
-    pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, Wakes) {
-        let mut reader = self.reader.lock();
-        self.read_into(&mut reader, limit, false, out)
-    }
+/// Whom a read is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// Whoever called.
+    Caller,
+    /// The first posted receive.
+    Posted,
+}
 
-    pub(super) fn read_into(
+/// What a read has taken.
+pub(super) struct Taken<T> {
+    /// Bytes out of ring and landing buffers.
+    bytes: usize,
+    /// The posted receive that is satisfied.
+    pub(super) receive: Option<T>,
+    /// Who can go on.
+    pub(super) woken: Woken,
+}
+
+impl<T> Default for Taken<T> {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            receive: None,
+            woken: Woken::default(),
+        }
+    }
+}
+
+impl<T> Taken<T> {
+    /// Bytes that this processor has copied, when the read has added `out`.
+    pub(super) fn copied<B>(&self, out: &[Received<B>]) -> usize {
+        let landed = out.iter().map(|received| match received {
+            Received::Landed(_, range) => range.len(),
+            Received::Whole(_) | Received::Batch { .. } => 0,
+        });
+        self.bytes.saturating_sub(landed.sum())
+    }
+}
+
+type Guard<'a, N> = MutexGuard<'a, Core<<N as Notifier>::Token>>;
+type Packets<N> = Vec<Received<<N as Notifier>::Buffer>>;
+
+impl<N: Notifier> Connection<N> {
+    /// Reads up to `limit`; the packets that are complete are added to `out`. `reader`: the lock of the reading direction is
+    /// held.
+    #[inline(always)]
+    pub(super) fn read_locked(
         &self,
-        reader: &mut Assembly<B>,
+        reader: &mut Assembly<N::Buffer>,
         limit: ReadLimit,
-        posted: bool,
-        out: &mut Vec<Received<B>>,
-    ) -> (ReadEnd, Wakes) {
-        let mut wakes = Wakes::default();
+        whom: For,
+        out: &mut Packets<N>,
+        taken: &mut Taken<N::Token>,
+    ) -> ReadEnd {
         let mut left = limit;
         let had = out.len();
         let kept = match reader.retarget(limit, out) {
             Ok(satisfied) => satisfied,
-            Err(error) => return (ReadEnd::Closed(self.fail(error.into(), &mut wakes)), wakes),
+            Err(error) => {
+                let mut core = self.core.lock();
+                let closed = self.fail(&mut core, error.into());
+                taken.woken = core.take_woken();
+                return ReadEnd::Closed(closed);
+            }
         };
         let mut core = self.core.lock();
-        core.posted.in_use = posted;
-        core.note_handed_over(reader, kept);
+        core.posted.in_use = whom == For::Posted;
+        let kept_before = std::mem::replace(&mut core.posted.kept, reader.kept());
         if kept {
             core.end_read(Reader::Away);
             self.count_received(&core, reader, &out[had..]);
-            return (ReadEnd::More, wakes);
+            taken.bytes = kept_before - reader.kept();
+            taken.receive = core.satisfied(whom);
+            return ReadEnd::More;
         }
         self.resume_reader(&mut core);
-        wakes.merge(self.progress(&mut core));
+        self.progress(&mut core);
         let end = loop {
-            if core.reader == Reader::Stopped {
+            if core.reading_stopped {
                 break ReadEnd::Closed(Closed::Here);
             }
             if left.bytes == 0 || left.packets == 0 {
                 break ReadEnd::More;
             }
             let had = out.len();
-            let (guard, taken) = self.read_some(core, reader, left, out);
+            let (guard, some) = self.read_some(core, reader, left, out);
             core = guard;
             let packets = self.count_received(&core, reader, &out[had..]);
-            match taken {
+            match some {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
                 Ok(None) => break self.nothing_more(&core),
-                Err(closed) => break ReadEnd::Closed(self.fail_locked(&mut core, closed, &mut wakes)),
+                Err(closed) => break ReadEnd::Closed(self.fail(&mut core, closed)),
             }
-            core.note_handed_over(reader, packets > 0);
+            core.posted.kept = reader.kept();
+            if packets > 0 {
+                taken.receive = core.satisfied(whom);
+            }
             left.packets = left.packets.saturating_sub(packets);
             if limit.exact > 0 && packets > 0 {
                 break ReadEnd::More;
@@ -77,7 +130,7 @@ impl<B: Buffer> Connection<B> {
             // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
             // first, and goes on directly.
             self.advertise(&mut core);
-            wakes.merge(self.progress(&mut core));
+            self.progress(&mut core);
         };
         self.advertise(&mut core);
         // Nobody reads on behind the end, but a writer may still wait.
@@ -85,14 +138,21 @@ impl<B: Buffer> Connection<B> {
             ReadEnd::Closed(_) => Reader::AtEnd,
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
         });
-        self.flush_controls(&mut core, &mut wakes);
-        self.rest(&mut core, &mut wakes);
-        (end, wakes)
+        self.flush_controls(&mut core);
+        self.rest(&mut core);
+        taken.bytes = limit.bytes - left.bytes;
+        taken.woken = core.take_woken();
+        end
     }
 
     /// Counts what was read; how many packets it was.
     #[inline]
-    fn count_received(&self, core: &Core, reader: &Assembly<B>, received: &[Received<B>]) -> usize {
+    fn count_received(
+        &self,
+        core: &Core<N::Token>,
+        reader: &Assembly<N::Buffer>,
+        received: &[Received<N::Buffer>],
+    ) -> usize {
         let header_bytes = reader.framing().header_bytes();
         let mut packets = 0;
         for received in received {
@@ -107,11 +167,11 @@ impl<B: Buffer> Connection<B> {
     /// Takes one landing buffer or what is in the ring, with `core` free while it copies. None: there was nothing.
     fn read_some<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
-        reader: &mut Assembly<B>,
+        mut core: Guard<'a, N>,
+        reader: &mut Assembly<N::Buffer>,
         limit: ReadLimit,
-        out: &mut Vec<Received<B>>,
-    ) -> (MutexGuard<'a, Core>, Result<Option<usize>, Closed>) {
+        out: &mut Packets<N>,
+    ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
         if !core.has_landed() {
             return self.read_ring(core, reader, limit, out);
         }
@@ -142,11 +202,11 @@ impl<B: Buffer> Connection<B> {
     #[cold]
     fn read_part(
         &self,
-        core: &mut Core,
-        reader: &mut Assembly<B>,
+        core: &mut Core<N::Token>,
+        reader: &mut Assembly<N::Buffer>,
         (index, range): (usize, std::ops::Range<usize>),
         limit: ReadLimit,
-        out: &mut Vec<Received<B>>,
+        out: &mut Packets<N>,
     ) -> Result<Option<usize>, Closed> {
         let Some(start) = core.landings.part(index, &range) else {
             return Ok(None);
@@ -163,11 +223,11 @@ impl<B: Buffer> Connection<B> {
 
     fn read_ring<'a>(
         &'a self,
-        core: MutexGuard<'a, Core>,
-        reader: &mut Assembly<B>,
+        core: Guard<'a, N>,
+        reader: &mut Assembly<N::Buffer>,
         limit: ReadLimit,
-        out: &mut Vec<Received<B>>,
-    ) -> (MutexGuard<'a, Core>, Result<Option<usize>, Closed>) {
+        out: &mut Packets<N>,
+    ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
         let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
@@ -188,7 +248,7 @@ impl<B: Buffer> Connection<B> {
     /// From which size on a landing buffer is handed over as it is. Without a ring to go on with the last one is copied
     /// out: the user may hold on to all others until something comes that they cannot hold up.
     /// What lies just where a posted receive wants it is handed over whatever its size.
-    fn bulk_bytes(&self, core: &Core, limit: ReadLimit) -> usize {
+    fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
         if !self.hands_over || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
@@ -201,19 +261,20 @@ impl<B: Buffer> Connection<B> {
 
     /// A read begins. A reader that polls by itself and looks again before it was woken needs no wake and no event; another
     /// one that waits is not this one, and goes on waiting.
-    fn resume_reader(&self, core: &mut Core) {
-        core.reader = match core.reader {
-            Reader::Waits | Reader::Called if core.self_polling => {
-                self.qp.disarm();
-                Reader::Reads
-            }
-            Reader::Waits | Reader::Called => Reader::Waits,
-            Reader::Away | Reader::Reads | Reader::AtEnd => Reader::Reads,
-            Reader::Stopped => Reader::Stopped,
+    fn resume_reader(&self, core: &mut Core<N::Token>) {
+        if core.self_polling && core.reader_waits() {
+            self.qp.disarm();
+            core.reader = Reader::Reads;
+            return;
+        }
+        core.reader = if core.reader_waits() {
+            Reader::Waits
+        } else {
+            Reader::Reads
         };
     }
 
-    fn nothing_more(&self, core: &Core) -> ReadEnd {
+    fn nothing_more(&self, core: &Core<N::Token>) -> ReadEnd {
         match core.closed() {
             Some(closed) => ReadEnd::Closed(closed.clone()),
             None if core.stream.is_end() => ReadEnd::Closed(Closed::ByPeer),
@@ -222,7 +283,7 @@ impl<B: Buffer> Connection<B> {
     }
 
     /// What is in the ring, up to `max` bytes.
-    fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
+    fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
         let all = (core.stream.ring_bytes_readable() as usize).min(max);
         let first = core.stream.ring_readable();
         if all == 0 {
@@ -241,71 +302,45 @@ impl<B: Buffer> Connection<B> {
         })
     }
 
-    /// The reader looks no more until it is woken. False: there is something already, read again.
-    pub fn arm(&self) -> (bool, Wakes) {
-        let mut core = self.core.lock();
-        let mut wakes = Wakes::default();
-        match core.reader {
-            Reader::Stopped => return (false, wakes),
-            // There may be something that does not show.
-            Reader::Called => {
-                core.reader = Reader::Reads;
-                return (false, wakes);
-            }
-            Reader::Away | Reader::Reads | Reader::Waits | Reader::AtEnd => core.reader = Reader::Waits,
+    /// The reader is woken when there is something to read. False: there may be already.
+    pub(super) fn arm_locked(&self, core: &mut Core<N::Token>) -> bool {
+        if core.reader == Reader::Called {
+            // What it is called for does not show.
+            core.reader = Reader::Reads;
+            return false;
         }
-        self.rest(&mut core, &mut wakes);
-        if self.is_readable(&core) {
-            core.wake_reader();
-            wakes.reader = false;
-            return (false, wakes);
+        let others = core.woken.reader;
+        core.reader = Reader::Waits;
+        self.rest(core);
+        if !self.is_readable(core) {
+            return true;
         }
-        (true, wakes)
+        core.wake_reader();
+        core.woken.reader = others;
+        false
     }
 
-    /// The reader shall be woken at the next look, also if nothing comes: a part of what it wants may be here already.
-    pub fn wake_reader(&self) {
-        let mut core = self.core.lock();
-        if core.reader != Reader::Stopped {
-            core.reader = Reader::Called;
-        }
-    }
-
-    /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer need
-    /// not send events.
-    pub fn set_self_polling(&self) {
-        let mut core = self.core.lock();
-        // In busy polling a thread looks anyway.
-        core.self_polling = !self.settings.busy;
-    }
-
-    /// Surely nothing has come since the last look: worth another such look, which takes no lock, before a read. False:
-    /// perhaps something has. The end of the connection does not show.
-    pub fn is_quiet(&self) -> bool {
-        self.qp.is_quiet()
-    }
-
-    /// Looks for something to read for a while; whether there is. For a reader that polls by itself and has nothing better
-    /// to do. Lets other threads have the processor: on few cores the peer may need just this one.
-    pub fn spin(&self, duration: Duration) -> (bool, Wakes) {
+    /// Looks for something to read for so long; whether there is.
+    pub(super) fn spin_for(&self, duration: Duration) -> (bool, Woken) {
         let start = Instant::now();
-        let mut wakes = Wakes::default();
+        let mut woken = Woken::default();
         loop {
             for _ in 0..LOOKS_PER_YIELD {
                 let mut core = self.core.lock();
-                wakes.merge(self.progress(&mut core));
+                self.progress(&mut core);
+                woken.merge(core.take_woken());
                 if self.is_readable(&core) {
-                    return (true, wakes);
+                    return (true, woken);
                 }
                 drop(core);
-                if (0..QUIET_LOOKS).all(|_| self.is_quiet()) {
+                if (0..QUIET_LOOKS).all(|_| self.qp.is_quiet()) {
                     break;
                 }
                 // Something came, or this fabric cannot tell.
                 std::hint::spin_loop();
             }
             if start.elapsed() >= duration {
-                return (false, wakes);
+                return (false, woken);
             }
             std::thread::yield_now();
         }
@@ -318,21 +353,21 @@ const LOOKS_PER_YIELD: u32 = 8;
 /// Looks without the lock, where the fabric allows them, before such an offer: about as long as those with it.
 const QUIET_LOOKS: u32 = 256;
 
-impl Core {
+impl<T> Core<T> {
     /// A read has ended; another reader may wait.
     #[inline]
     fn end_read(&mut self, now: Reader) {
-        if matches!(self.reader, Reader::Away | Reader::Reads | Reader::AtEnd) {
+        if !self.reader_waits() {
             self.reader = now;
         }
     }
 
-    /// What the reader keeps has changed; `handed_over`: a posted receive has got what it wants.
+    /// What was read satisfies this.
     #[inline]
-    fn note_handed_over<B: Buffer>(&mut self, reader: &Assembly<B>, handed_over: bool) {
-        self.posted.kept = reader.kept();
-        if handed_over && self.posted.in_use {
-            self.posted.done();
+    fn satisfied(&mut self, whom: For) -> Option<T> {
+        match whom {
+            For::Caller => None,
+            For::Posted => self.posted.pop(),
         }
     }
 }

@@ -6,7 +6,8 @@ use inet_rdma_stream::Counters;
 
 use super::Connection;
 use super::core::Core;
-use crate::assembly::{Buffer, Sizes};
+use super::notifier::Notifier;
+use crate::assembly::Sizes;
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]
@@ -25,12 +26,12 @@ pub(super) struct Count(AtomicU64);
 
 impl Count {
     #[inline]
-    pub(super) fn add(&self, _locked: &Core, more: usize) {
+    pub(super) fn add<T>(&self, _locked: &Core<T>, more: usize) {
         self.0.store(self.get() + more as u64, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn raise(&self, _locked: &Core, to: usize) {
+    pub(super) fn raise<T>(&self, _locked: &Core<T>, to: usize) {
         self.0.store(self.get().max(to as u64), Ordering::Relaxed);
     }
 
@@ -51,7 +52,7 @@ pub(super) struct ReadSizes {
 
 impl ReadSizes {
     #[inline]
-    pub(super) fn add(&self, locked: &Core, sizes: Sizes) {
+    pub(super) fn add<T>(&self, locked: &Core<T>, sizes: Sizes) {
         self.packets.add(locked, sizes.packets);
         self.bytes.add(locked, sizes.bytes);
         self.largest.raise(locked, sizes.largest);
@@ -61,7 +62,7 @@ impl ReadSizes {
     }
 
     /// Their standard deviation.
-    fn deviation(&self, _locked: &Core) -> f64 {
+    fn deviation<T>(&self, _locked: &Core<T>) -> f64 {
         let packets = self.packets.get().max(1) as f64;
         let average = self.bytes.get() as f64 / packets;
         let squares = f64::from_bits(self.squares.load(Ordering::Relaxed)) / packets;
@@ -103,7 +104,7 @@ pub struct Statistics {
     pub landing_used: u16,
 }
 
-impl<B: Buffer> Connection<B> {
+impl<N: Notifier> Connection<N> {
     /// Packets received and sent, ticks included: the distribution's supervisor sees by them whether the peer lives.
     pub fn packets(&self) -> (u64, u64) {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())

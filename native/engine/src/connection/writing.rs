@@ -1,11 +1,13 @@
-//! The writer's side of a connection.
+//! A write: what the stream lets go, as far as the peer has room.
 
 use inet_rdma_stream::{Offer, Transfer};
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::MutexGuard;
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
-use super::{Closed, Connection, Wakes};
-use crate::assembly::Buffer;
+use super::Connection;
+use super::closed::Closed;
+use super::core::{COPIED_AT_ONCE_BYTES, Core, Woken, Writer, saturating_u32};
+use super::notifier::Notifier;
+use super::sending::Sending;
 use crate::gather::Gather;
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
@@ -20,69 +22,44 @@ pub struct Written {
     pub at: usize,
     /// The peer has to read first.
     pub blocked: bool,
-    /// Whom to tell.
-    pub wakes: Wakes,
 }
 
-/// The right to write, of one thread at a time.
-pub(super) struct Turn<'a> {
-    pub(super) core: MutexGuard<'a, Core>,
-    written: &'a Condvar,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if std::mem::take(&mut self.core.writing) {
-            // All: whoever is first may write so little that it leaves no flag, and tells nobody.
-            self.written.notify_all();
-        }
-    }
-}
-
-impl<B: Buffer> Connection<B> {
-    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. Only a packet that lands goes beyond `max`,
-    /// by less than 1 MiB. When [`Written::blocked`] the writer
-    /// tries again, or asks with [`Self::arm_writer`] to be woken.
-    pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let mut turn = self.turn_to_write();
+impl<N: Notifier> Connection<N> {
+    /// Writes from `at` on, up to about `max` bytes; adds to `woken` who can go on. The lock of the writing direction is held.
+    pub(super) fn write_locked(
+        &self,
+        _locked: &Sending<N>,
+        gather: &Gather<'_>,
+        at: usize,
+        max: usize,
+        woken: &mut Woken,
+    ) -> Result<Written, Closed> {
+        let mut core = self.core.lock();
         let end = at.saturating_add(max).min(gather.total());
-        let mut at = at;
-        let mut wakes = Wakes::default();
-        let mut blocked = false;
-        while at < end && !blocked {
-            match self.write_transfer(&mut turn.core, gather, at, end, &mut wakes) {
-                Ok(Some(bytes)) => at += bytes,
-                Ok(None) => blocked = true,
-                // Others must be told of the end; it comes out again at the next write.
-                Err(_) if !wakes.is_empty() => blocked = true,
-                Err(closed) => return Err(closed),
+        let mut written = Written { at, blocked: false };
+        while written.at < end && !written.blocked {
+            match self.write_transfer(&mut core, gather, written.at, end) {
+                Ok(Some(bytes)) => written.at += bytes,
+                Ok(None) => written.blocked = true,
+                Err(closed) => {
+                    woken.merge(core.take_woken());
+                    return Err(closed);
+                }
             }
         }
-        Ok(Written { at, blocked, wakes })
-    }
-
-    /// Waits while another thread is writing.
-    pub(super) fn turn_to_write(&self) -> Turn<'_> {
-        let mut core = self.core.lock();
-        while core.writing {
-            self.written.wait(&mut core);
-        }
-        Turn {
-            core,
-            written: &self.written,
-        }
+        woken.merge(core.take_woken());
+        Ok(written)
     }
 
     /// Writes one transfer; its size. None: wait.
     fn write_transfer(
         &self,
-        core: &mut MutexGuard<'_, Core>,
+        core: &mut MutexGuard<'_, Core<N::Token>>,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
-        wakes: &mut Wakes,
     ) -> Result<Option<usize>, Closed> {
-        let (target, bytes, notice) = match self.next_transfer(core, gather, at, end, wakes)? {
+        let (target, bytes, notice) = match self.next_transfer(core, gather, at, end)? {
             None => return Ok(None),
             Some(Transfer::Direct { target, bytes, notice }) => (target, bytes, notice),
             Some(Transfer::Indirect { offset, bytes, notice }) => {
@@ -102,21 +79,19 @@ impl<B: Buffer> Connection<B> {
         let posted = if bytes <= COPIED_AT_ONCE_BYTES {
             post()
         } else {
-            core.writing = true;
             MutexGuard::unlocked(core, post)
         };
-        posted.map_err(|error| self.fail_locked(core, error.into(), wakes))?;
+        posted.map_err(|error| self.fail(core, error.into()))?;
         Ok(Some(bytes))
     }
 
     /// What the stream lets go next; None: wait.
     fn next_transfer(
         &self,
-        core: &mut Core,
+        core: &mut Core<N::Token>,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
-        wakes: &mut Wakes,
     ) -> Result<Option<Transfer>, Closed> {
         let first = gather.packets_before(at);
         for looked in [false, true] {
@@ -138,7 +113,7 @@ impl<B: Buffer> Connection<B> {
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
                 // what a posted receive waits for goes another way.
-                wakes.merge(self.progress(core));
+                self.progress(core);
                 continue;
             }
             // Bulk in the ring would make stale what the peer is about to advertise: the price is a switch of phases, for
@@ -159,43 +134,35 @@ impl<B: Buffer> Connection<B> {
             }
             if !looked {
                 // Some room may have been made already.
-                wakes.merge(self.progress(core));
+                self.progress(core);
             }
         }
         Ok(None)
     }
 
-    /// The writer looks no more until it is woken. False: there is room already, write again.
-    pub fn arm_writer(&self) -> (bool, Wakes) {
-        let mut core = self.core.lock();
-        let mut wakes = Wakes::default();
+    /// The writer is woken when there may be room. False: there is already.
+    pub(super) fn arm_writer_locked(&self, core: &mut Core<N::Token>) -> bool {
         if core.writer == Writer::Finished {
-            return (false, wakes);
+            return false;
         }
+        let others = core.woken.writer;
         // Asked before arming, so that room makes an event.
         core.writer = match self.qp.write_room() {
             0 => Writer::WaitsForFabric,
             _ => Writer::WaitsForPeer,
         };
-        self.flush_controls(&mut core, &mut wakes);
-        self.rest(&mut core, &mut wakes);
-        if !core.is_up() || self.is_writable(&mut core) {
-            core.wake_writer();
-            wakes.writer = false;
-            return (false, wakes);
+        self.flush_controls(core);
+        self.rest(core);
+        // What came meanwhile may have woken it.
+        if core.is_up() && core.writer_waits() && !self.is_writable(core) {
+            return true;
         }
-        (true, wakes)
+        core.wake_writer();
+        core.woken.writer = others;
+        false
     }
 
-    /// The writer shall be woken at the next look, also if there is no room.
-    pub fn wake_writer(&self) {
-        let mut core = self.core.lock();
-        if core.writer != Writer::Finished {
-            core.writer = Writer::Called;
-        }
-    }
-
-    fn is_writable(&self, core: &mut Core) -> bool {
+    fn is_writable(&self, core: &mut Core<N::Token>) -> bool {
         let waits = core.wants_advert && core.stream.awaits_advert();
         self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() > 0))
     }

@@ -2,20 +2,24 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+#[path = "signal.rs"]
+pub mod signal;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
+use signal::Signal;
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(30);
 
 /// What the tests use.
-pub type Conn = Connection<Vec<u8>>;
+pub type Conn = Connection<Signal>;
 
 /// What one side brings, in the words of the options.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +34,7 @@ pub struct Side {
     pub zero_copy: ZeroCopy,
     pub busy: bool,
     pub framing: Framing,
+    pub bounds: Bounds,
 }
 
 impl Default for Side {
@@ -45,6 +50,11 @@ impl Default for Side {
             zero_copy: ZeroCopy::Auto,
             busy: false,
             framing: Framing::Length4,
+            bounds: Bounds {
+                call_bytes: 131_072,
+                sends: 64,
+                receives: 64,
+            },
         }
     }
 }
@@ -69,6 +79,10 @@ impl Side {
     }
 
     pub fn connection(&self, qp: Box<dyn QueuePair>) -> Arc<Conn> {
+        self.connection_of(qp, Signal::default())
+    }
+
+    pub fn connection_of<N: Notifier>(&self, qp: Box<dyn QueuePair>, user: N) -> Arc<Connection<N>> {
         let settings = Settings {
             mode: self.mode,
             landing_bytes: self.landing_bytes,
@@ -76,8 +90,9 @@ impl Side {
             packet_max_bytes: self.packet_max_bytes,
             zero_copy: self.zero_copy,
             busy: self.busy,
+            bounds: self.bounds,
         };
-        Arc::new(Connection::new(qp, self.limits(), settings, self.framing).expect("a stream"))
+        Arc::new(Connection::new(qp, self.limits(), settings, self.framing, user).expect("a stream"))
     }
 }
 

@@ -4,7 +4,7 @@
 //! fd is readable. So a wake that is lost shows, whatever the order: nobody has anything left to do.
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Closed, ReadEnd, Wakes};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::gather::Gather;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -113,52 +113,48 @@ impl<'a> Party<'a> {
         match action {
             Action::Write => self.write(random),
             Action::ArmWriter => {
-                let (armed, wakes) = self.connection.arm_writer();
-                self.writer = if armed { State::Waiting } else { State::Going };
-                self.woken(wakes);
+                self.writer = State::Waiting;
+                if !self.connection.arm_writer() {
+                    self.writer = State::Going;
+                }
             }
             Action::Finish => {
                 self.writer = State::Done;
-                let wakes = self.connection.finish().expect("it is up");
-                self.woken(wakes);
+                self.connection.finish().expect("it is up");
             }
             Action::Read => self.read(random),
             Action::Arm => {
-                let (armed, wakes) = self.connection.arm();
-                self.reader = if armed { State::Waiting } else { State::Going };
-                self.woken(wakes);
+                self.reader = State::Waiting;
+                if !self.connection.arm() {
+                    self.reader = State::Going;
+                }
             }
             Action::Event => {
                 self.connection.drain_event();
                 self.attend();
             }
-            Action::Poll => match self.connection.poll() {
-                None => self.polls = false,
-                Some((_, wakes)) => self.woken(wakes),
-            },
+            Action::Poll => self.polls = self.connection.poll().is_some(),
             Action::Sleep => {
                 self.polls = false;
-                let wakes = self.connection.sleep();
-                self.woken(wakes);
+                self.connection.sleep();
             }
             Action::Tick => {
                 self.ticks -= 1;
-                let wakes = self.connection.tick().expect("it is up");
-                self.woken(wakes);
+                self.connection.tick().expect("it is up");
             }
             Action::Release => {
                 self.held.swap_remove(random.usize(..self.held.len()));
             }
         }
+        self.heed();
     }
 
     fn attend(&mut self) {
-        let (polls, wakes) = self.connection.attend(self.spin);
-        self.polls |= polls;
-        self.woken(wakes);
+        self.polls |= self.connection.attend(self.spin);
     }
 
-    fn woken(&mut self, wakes: Wakes) {
+    fn heed(&mut self) {
+        let wakes = self.connection.notifier().take();
         for (woken, state) in [(wakes.reader, &mut self.reader), (wakes.writer, &mut self.writer)] {
             if woken && *state == State::Waiting {
                 *state = State::Going;
@@ -173,7 +169,6 @@ impl<'a> Party<'a> {
         assert!(written.blocked || written.at > self.at);
         self.at = written.at;
         self.writer = if written.blocked { State::Stuck } else { State::Going };
-        self.woken(written.wakes);
     }
 
     fn read(&mut self, random: &mut fastrand::Rng) {
@@ -183,8 +178,7 @@ impl<'a> Party<'a> {
             exact: 0,
         };
         let mut out = Vec::new();
-        let (end, wakes) = self.connection.read(limit, &mut out);
-        self.woken(wakes);
+        let end = self.connection.read(limit, &mut out);
         self.check(&out, limit);
         out.retain(|received| matches!(received, Received::Landed(..)));
         self.held.extend(out);

@@ -1,0 +1,106 @@
+//! How many messages active mode has left.
+
+/// What active mode is switched to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActiveOption {
+    /// Nothing is handed over unasked.
+    Passive,
+    /// One message, and no word when that is over.
+    Once,
+    /// Each message.
+    Infinity,
+    /// So many messages more than are left of a count; of 0 or less in all: passive mode, and the user is told.
+    Add(i16),
+}
+
+/// How many messages are left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// No end.
+    Infinity,
+    /// One, and no word when that is over.
+    Once,
+    /// At least one.
+    Count(i16),
+}
+
+/// What follows a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    /// The next one.
+    Active(Left),
+    /// Passive mode, and the user is told.
+    UsedUp,
+    /// Passive mode.
+    Passive,
+}
+
+impl ActiveOption {
+    /// What is left when this is set and `before` was left; None inside: passive mode. Err: a sum that is no count.
+    pub(super) fn left(self, before: Option<Left>) -> Result<Option<Left>, SumOutOfRange> {
+        let before = match before {
+            Some(Left::Count(count)) => count,
+            _ => 0,
+        };
+        Ok(match self {
+            ActiveOption::Passive => None,
+            ActiveOption::Once => Some(Left::Once),
+            ActiveOption::Infinity => Some(Left::Infinity),
+            ActiveOption::Add(more) => {
+                let sum = before.checked_add(more).ok_or(SumOutOfRange)?;
+                (sum > 0).then_some(Left::Count(sum))
+            }
+        })
+    }
+
+    /// Whether it asks for messages.
+    pub(super) fn turns_on(self) -> bool {
+        match self {
+            ActiveOption::Passive => false,
+            ActiveOption::Once | ActiveOption::Infinity => true,
+            ActiveOption::Add(count) => count > 0,
+        }
+    }
+}
+
+/// A count and what was left of one add up to more than 16 bits hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SumOutOfRange;
+
+impl Left {
+    /// One message has been handed over.
+    pub(super) fn after_message(self) -> After {
+        match self {
+            Left::Infinity => After::Active(Left::Infinity),
+            Left::Once => After::Passive,
+            Left::Count(count) if count > 1 => After::Active(Left::Count(count - 1)),
+            Left::Count(_) => After::UsedUp,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ActiveOption, After, Left, SumOutOfRange};
+
+    #[test]
+    fn a_count_adds_to_what_is_left_of_a_count_and_to_nothing_else() {
+        let add = |more, before| ActiveOption::Add(more).left(before);
+        assert_eq!(add(3, None), Ok(Some(Left::Count(3))));
+        assert_eq!(add(3, Some(Left::Once)), Ok(Some(Left::Count(3))));
+        assert_eq!(add(3, Some(Left::Infinity)), Ok(Some(Left::Count(3))));
+        assert_eq!(add(3, Some(Left::Count(4))), Ok(Some(Left::Count(7))));
+        assert_eq!(add(-4, Some(Left::Count(4))), Ok(None));
+        assert_eq!(add(-5, Some(Left::Count(4))), Ok(None));
+        assert_eq!(add(0, None), Ok(None));
+        assert_eq!(add(1, Some(Left::Count(i16::MAX))), Err(SumOutOfRange));
+    }
+
+    #[test]
+    fn the_last_message_of_a_count_is_followed_by_a_word_and_that_of_once_is_not() {
+        assert_eq!(Left::Count(2).after_message(), After::Active(Left::Count(1)));
+        assert_eq!(Left::Count(1).after_message(), After::UsedUp);
+        assert_eq!(Left::Once.after_message(), After::Passive);
+        assert_eq!(Left::Infinity.after_message(), After::Active(Left::Infinity));
+    }
+}

@@ -1,0 +1,89 @@
+//! What follows when reader or writer can go on: what is posted and active mode go on by themselves, and the user is told.
+//!
+//! Methods that look at a connection collect in [`Woken`] who can go on, with `core` locked. Their callers come here without
+//! a lock.
+
+use super::Connection;
+use super::core::Woken;
+use super::notifier::Notifier;
+
+/// Rounds in which a send lets a receive go on, and the other way round, within one call.
+const ROUNDS: usize = 2;
+
+/// The thread that has called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// One of the user's.
+    User,
+    /// The polling thread, which alone reads for active mode.
+    PollingThread,
+}
+
+impl<N: Notifier> Connection<N> {
+    /// These can go on. No lock is held.
+    #[inline]
+    pub(super) fn heed(&self, woken: Woken, caller: Caller) {
+        if !woken.is_empty() {
+            self.tell(woken);
+            self.go_on(woken, caller);
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&self, woken: Woken) {
+        if woken.reader {
+            self.notifier.readable();
+        }
+        if woken.writer {
+            self.notifier.writable();
+        }
+    }
+
+    /// Lets what is posted, and active mode, go on in these directions. No lock is held.
+    #[inline(never)]
+    pub(super) fn go_on(&self, woken: Woken, caller: Caller) {
+        let mut todo = woken;
+        for _ in 0..ROUNDS {
+            let mut next = Woken::default();
+            if todo.writer {
+                let woken = self.send_posted();
+                self.tell(woken);
+                // Reading comes next in this round, if at all.
+                next.reader = woken.reader && !todo.reader;
+            }
+            if todo.reader {
+                let woken = self.receive(caller);
+                self.tell(woken);
+                next.writer = woken.writer;
+            }
+            todo = next;
+            if todo.is_empty() {
+                return;
+            }
+        }
+        self.call_back(todo);
+    }
+
+    fn receive(&self, caller: Caller) -> Woken {
+        let core = self.core.lock();
+        let (is_posted, is_active) = (!core.posted.is_empty(), core.active.is_some());
+        drop(core);
+        match caller {
+            _ if is_posted => self.receive_posted(),
+            Caller::PollingThread if is_active => self.deliver(),
+            Caller::User if is_active => {
+                self.call_back(Woken::READER);
+                Woken::default()
+            }
+            Caller::User | Caller::PollingThread => Woken::default(),
+        }
+    }
+
+    /// The polling thread looks soon, and wakes these whatever there is.
+    pub(super) fn call_back(&self, woken: Woken) {
+        self.core.lock().call(woken);
+        if let Some(kicker) = self.kicker.get() {
+            kicker.kick();
+        }
+    }
+}

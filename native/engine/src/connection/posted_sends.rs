@@ -1,0 +1,126 @@
+//! The sends that are posted, in order: the bytes stay where they are until the last one is written.
+
+use std::collections::VecDeque;
+
+use super::notifier::Parcel;
+use crate::assembly::Header;
+use crate::gather::Gather;
+
+/// Sends that share a write at most: their slices are gathered anew for each.
+const GATHERED_MAX: usize = 64;
+/// Slices are gathered for so much more than a write takes, so that the peer's largest landing buffer is filled: the largest
+/// value of the option `landing_bytes`.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// One of them.
+struct Posted<T> {
+    token: T,
+    header: Header,
+    /// Bytes that have gone, the header's included.
+    sent: usize,
+}
+
+impl<T: Parcel> Posted<T> {
+    /// Bytes that have not gone.
+    fn left(&self) -> usize {
+        self.header.as_slice().len() + self.token.bytes() - self.sent
+    }
+
+    /// Adds what has not gone, as one packet, of which the slices cover about `max` bytes.
+    fn gather<'a>(&'a self, gather: &mut Gather<'a>, max: usize) {
+        if self.sent > 0 {
+            // The first of all, or it would not have gone in part.
+            gather.goes_on_behind(self.sent);
+        }
+        let end = gather.total() + self.left();
+        let header = self.header.as_slice();
+        gather.push(&header[self.sent.min(header.len())..]);
+        self.token.gather(self.sent.saturating_sub(header.len()), gather, max);
+        gather.end_packet_at(end);
+    }
+
+    /// So many more have gone.
+    fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        self.token
+            .advance(self.sent.saturating_sub(self.header.as_slice().len()));
+    }
+}
+
+/// All of one connection.
+pub(super) struct PostedSends<T>(VecDeque<Posted<T>>);
+
+impl<T> Default for PostedSends<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Parcel> PostedSends<T> {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes that have not gone.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Posted::left).sum()
+    }
+
+    /// Behind the others.
+    pub(super) fn push(&mut self, token: T, header: Header) {
+        self.0.push_back(Posted { token, header, sent: 0 });
+    }
+
+    /// The rest of what another writer has begun: before the others.
+    pub(super) fn push_rest(&mut self, token: T, header: Header, sent: usize) {
+        let mut rest = Posted { token, header, sent: 0 };
+        rest.advance(sent);
+        self.0.push_front(rest);
+    }
+
+    /// The next bytes, for a write of at most `bytes`.
+    pub(super) fn gather(&self, bytes: usize) -> Gather<'_> {
+        let sends = self.0.len().min(GATHERED_MAX);
+        let mut gather = Gather::with_capacity(3 * sends, sends);
+        for send in self.0.iter().take(GATHERED_MAX) {
+            if gather.total() >= bytes {
+                break;
+            }
+            send.gather(&mut gather, bytes.saturating_add(AHEAD_BYTES));
+        }
+        gather
+    }
+
+    /// So many bytes, of the first ones, have gone; `done` is given those of which the last byte has.
+    pub(super) fn advance(&mut self, mut bytes: usize, mut done: impl FnMut(T)) {
+        while let Some(send) = self.0.front_mut() {
+            let part = bytes.min(send.left());
+            send.advance(part);
+            bytes -= part;
+            if send.left() > 0 {
+                return;
+            }
+            if let Some(send) = self.0.pop_front() {
+                done(send.token);
+            }
+        }
+    }
+
+    /// Takes back the one that `is` finds, unless bytes of it have gone: None inside. None: it is not there.
+    pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<Option<T>> {
+        let index = self.0.iter().position(|send| is(&send.token))?;
+        Some(match self.0[index].sent {
+            0 => self.0.remove(index).map(|send| send.token),
+            _ => None,
+        })
+    }
+
+    /// Takes the first away, sent or not.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.0.pop_front().map(|send| send.token)
+    }
+}

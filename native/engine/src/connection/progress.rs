@@ -1,0 +1,245 @@
+//! What a look at the receive queue does: takes in what came, posts the controls that are due, arms.
+
+use inet_rdma_stream::{Arrival, ControlEvent, Notice, Receive, ReceiveId};
+
+use super::Connection;
+use super::advert_policy::{Advice, Situation};
+use super::closed::Closed;
+use super::core::{Core, End, Reader, Writer, saturating_u32};
+use super::notifier::Notifier;
+use crate::fabric::Completion;
+use crate::primitive::prefetch;
+
+/// Completions taken from the queue at a time.
+const POLL_BATCH: usize = 8;
+
+/// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
+const PROGRESS_MAX: usize = 512;
+
+/// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
+const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
+const LINE_BYTES: usize = 64;
+
+impl<N: Notifier> Connection<N> {
+    pub(super) fn is_readable(&self, core: &Core<N::Token>) -> bool {
+        core.reading_stopped
+            || core.reader == Reader::Called
+            || core.has_landed()
+            || core.stream.ring_bytes_readable() > 0
+            || core.stream.is_end()
+            || !core.is_up()
+    }
+
+    /// Handles what the receive queue holds, gives back credit, and wakes those that can go on.
+    pub(super) fn progress(&self, core: &mut Core<N::Token>) {
+        if core.is_up() {
+            self.tally.polls.add(core, 1);
+            if !self.qp.is_quiet()
+                && let Err(closed) = self.take_completions(core)
+            {
+                self.fail(core, closed);
+            }
+            self.flush_controls(core);
+        }
+        if core.writer == Writer::Called || core.writer == Writer::WaitsForFabric && self.qp.write_room() > 0 {
+            core.wake_writer();
+        }
+        if core.reader_waits() && self.is_readable(core) {
+            core.wake_reader();
+        }
+    }
+
+    /// A few bytes that have come alone are here by the time that they are copied. Where more come than are read the lines
+    /// are better left to the peer that writes them.
+    #[inline]
+    fn prefetch(&self, core: &Core<N::Token>, notice: Notice) {
+        let bytes = notice.bytes as usize;
+        if notice.direct || bytes > PREFETCHED_BYTES || core.stream.ring_bytes_readable() > 0 {
+            return;
+        }
+        let offset = core.stream.ring_writable().offset as usize;
+        let first = self.qp.memory().base().cast_const().wrapping_add(offset);
+        for at in (0..bytes).step_by(LINE_BYTES) {
+            prefetch(first.wrapping_add(at));
+        }
+    }
+
+    pub(super) fn take_completions(&self, core: &mut Core<N::Token>) -> Result<(), Closed> {
+        for _ in 0..PROGRESS_MAX / POLL_BATCH {
+            let nothing = Notice {
+                direct: false,
+                bytes: 0,
+            };
+            let mut batch = [Completion::Notice(nothing); POLL_BATCH];
+            let taken = self.qp.poll(&mut batch)?;
+            core.arrivals += taken as u64;
+            for completion in &batch[..taken] {
+                match completion {
+                    Completion::Notice(notice) => self.handle_notice(core, *notice)?,
+                    Completion::Control(message) => self.handle_control(core, message)?,
+                }
+            }
+            if taken < POLL_BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_notice(&self, core: &mut Core<N::Token>, notice: Notice) -> Result<(), Closed> {
+        self.prefetch(core, notice);
+        match core
+            .stream
+            .handle_notice(notice)
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
+        {
+            // The peer went on through the ring: what was advertised before can never be filled.
+            Arrival::Ring { .. } => core.withdraw(),
+            Arrival::Direct {
+                id: ReceiveId(index),
+                offset,
+                bytes,
+                done,
+            } => {
+                core.landings
+                    .arrive(index as usize, offset as usize, bytes as usize, done);
+                if core.stream.is_end() {
+                    core.withdraw();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_control(&self, core: &mut Core<N::Token>, message: &[u8]) -> Result<(), Closed> {
+        match core
+            .stream
+            .handle_control(message)
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
+        {
+            ControlEvent::Nothing => return Ok(()),
+            ControlEvent::Writable => {}
+            ControlEvent::Ticked => {
+                self.tally.packets_received.add(core, 1);
+            }
+            ControlEvent::Finished => {
+                core.end = End::PeerFinished;
+                if core.stream.is_end() {
+                    core.withdraw();
+                }
+            }
+        }
+        // Each of them may have brought the credit that the writer waits for, and no other message need follow.
+        core.wake_writer();
+        Ok(())
+    }
+
+    /// Posts the control messages that credits allow.
+    pub(super) fn flush_controls(&self, core: &mut Core<N::Token>) {
+        if core.writer_waits() && core.reader_is_away() {
+            // Who writes now and reads later may be what the peer is, too: its writer must not wait for this reader.
+            core.stream.pass();
+        }
+        while core.is_up()
+            && core.stream.has_control()
+            && let Some(control) = core.stream.poll_control()
+        {
+            if let Err(error) = self.qp.post_control(&control.emit()) {
+                self.fail(core, error.into());
+            }
+        }
+    }
+
+    /// Offers the peer the landing buffers that the policy says.
+    pub(super) fn advertise(&self, core: &mut Core<N::Token>) {
+        let advice = core.policy.advice(Situation {
+            // Behind its end the peer writes no more.
+            is_over: !matches!(core.end, End::Open),
+            ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
+            is_posted: core.posted.in_use,
+            advertised: core.stream.receives_posted(),
+            landed: core.landings.landed(),
+            last_bytes: core.landings.last_bytes(),
+        });
+        match advice {
+            Advice::Keep => return,
+            Advice::Whole(count) => {
+                let bytes = self.landing.buffer_bytes();
+                let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
+            }
+            Advice::Posted(count) => self.advertise_posted(core, count),
+        }
+        if core.landings.next().is_none() {
+            core.stream.pass();
+        }
+    }
+
+    #[inline(never)]
+    fn advertise_posted(&self, core: &mut Core<N::Token>, count: usize) {
+        let Some(covered) = core.landings.covered() else {
+            return;
+        };
+        let pieces = core.posted.pieces(covered, self.landing.buffer_bytes().max(1));
+        let pieces: Vec<usize> = pieces.take(count).collect();
+        let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
+    }
+
+    /// False: no buffer is free.
+    #[inline]
+    fn advertise_one(&self, core: &mut Core<N::Token>, bytes: usize, fill: bool) -> bool {
+        let Some(buffer) = self.landing.take() else {
+            return false;
+        };
+        core.stream.post_receive(Receive {
+            id: ReceiveId(buffer.index().into()),
+            target: buffer.remote_address(),
+            bytes: saturating_u32(bytes),
+            fill,
+        });
+        core.landings.advertise(buffer, bytes, fill);
+        true
+    }
+
+    /// Nobody polls from here on: ask for an event, and look again until there is surely nothing.
+    #[inline]
+    pub(super) fn rest(&self, core: &mut Core<N::Token>) {
+        if !core.is_polled() && core.is_up() {
+            self.rest_unpolled(core);
+        }
+    }
+
+    #[inline(never)]
+    fn rest_unpolled(&self, core: &mut Core<N::Token>) {
+        while !core.is_polled() && core.is_up() {
+            match self.qp.arm() {
+                Ok(true) => break,
+                Ok(false) => self.progress(core),
+                Err(error) => {
+                    self.fail(core, error.into());
+                }
+            }
+        }
+    }
+
+    /// Ends the connection, once; the reason that holds.
+    pub(super) fn fail(&self, core: &mut Core<N::Token>, mut closed: Closed) -> Closed {
+        if core.is_up() {
+            if closed == Closed::PeerGone {
+                // Who found nobody to write to has not looked at what the peer said last. Over iWARP the queue pair itself
+                // ends when the peer hangs up, which had said all it had to say.
+                let _gone_either_way = self.take_completions(core);
+                if matches!(core.end, End::PeerFinished) {
+                    closed = Closed::ByPeer;
+                }
+            }
+            self.qp.disconnect();
+        }
+        core.wake_reader();
+        core.wake_writer();
+        if let Some(earlier) = core.closed() {
+            return earlier.clone();
+        }
+        core.end = End::Closed(closed.clone());
+        closed
+    }
+}

@@ -1,0 +1,166 @@
+//! What arrives unasked: for posted receives, and for active mode.
+
+use super::Connection;
+use super::active::After;
+use super::closed::Closed;
+use super::core::Woken;
+use super::notifier::Notifier;
+use super::reading::{For, ReadEnd, Taken};
+use crate::assembly::{Assembly, ReadLimit};
+
+/// What becomes one message of active mode.
+const ONE_MESSAGE: ReadLimit = ReadLimit {
+    bytes: 64 * 1024,
+    packets: 1,
+    exact: 0,
+};
+
+/// Reads of one turn: then other connections get theirs.
+const READS: usize = 64;
+
+/// The reading direction, behind its lock.
+pub(super) struct Receiving<N: Notifier> {
+    pub(super) assembly: Assembly<N::Buffer>,
+    /// Whom active mode tells.
+    pub(super) active: Option<N::Token>,
+}
+
+/// Whether a turn goes on.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    /// There may be more at once.
+    GoesOn,
+    /// Nothing more before the connection wakes the reader.
+    Over,
+    /// No receive is posted any more: others may read.
+    Drained,
+}
+
+impl<N: Notifier> Connection<N> {
+    /// Reads for the posted receives, about [`super::Bounds::call_bytes`] at most. `woken.reader`: none is left.
+    pub(super) fn receive_posted(&self) -> Woken {
+        let mut woken = Woken::default();
+        let mut left = self.settings.bounds.call_bytes.max(1);
+        for _ in 0..READS {
+            match self.receive_one(&mut left, &mut woken) {
+                Turn::GoesOn if left > 0 => {}
+                Turn::GoesOn => break,
+                Turn::Over => return woken,
+                Turn::Drained => {
+                    woken.reader = true;
+                    return woken;
+                }
+            }
+        }
+        // There is more, but others wait for their turn.
+        self.call_back(Woken::READER);
+        woken
+    }
+
+    fn receive_one(&self, left: &mut usize, woken: &mut Woken) -> Turn {
+        let mut receiving = self.receiving.lock();
+        let first = self.core.lock().posted.first();
+        let Some(exact) = first else {
+            return Turn::Drained;
+        };
+        let limit = ReadLimit {
+            bytes: *left,
+            packets: 1,
+            exact,
+        };
+        let mut out = Vec::new();
+        let mut taken = Taken::default();
+        let end = self.read_locked(&mut receiving.assembly, limit, For::Posted, &mut out, &mut taken);
+        woken.writer |= taken.woken.writer;
+        *left = left.saturating_sub(taken.copied(&out));
+        if let (Some(token), Some(received)) = (taken.receive, out.pop()) {
+            self.notifier.received(token, Ok(received));
+        }
+        match end {
+            ReadEnd::More => Turn::GoesOn,
+            ReadEnd::Empty => {
+                let mut core = self.core.lock();
+                let armed = self.arm_locked(&mut core);
+                woken.writer |= core.take_woken().writer;
+                match core.posted.is_empty() {
+                    true => Turn::Drained,
+                    false if armed => Turn::Over,
+                    false => Turn::GoesOn,
+                }
+            }
+            ReadEnd::Closed(closed) => {
+                self.end_receives(&closed);
+                Turn::Drained
+            }
+        }
+    }
+
+    /// Nothing comes any more for what is posted. The lock of the reading direction is held.
+    pub(super) fn end_receives(&self, closed: &Closed) {
+        loop {
+            let next = self.core.lock().posted.pop();
+            let Some(token) = next else { return };
+            self.notifier.received(token, Err(closed.clone()));
+        }
+    }
+
+    /// Reads for active mode while it is on.
+    pub(super) fn deliver(&self) -> Woken {
+        let mut woken = Woken::default();
+        let mut reads = READS;
+        while self.deliver_one(&mut woken) == Turn::GoesOn {
+            reads = reads.saturating_sub(1);
+            // What has arrived before the end is not much more.
+            if reads == 0 && self.core.lock().is_up() {
+                // There is more, but others wait for their turn.
+                self.call_back(Woken::READER);
+                break;
+            }
+        }
+        woken
+    }
+
+    fn deliver_one(&self, woken: &mut Woken) -> Turn {
+        let mut receiving = self.receiving.lock();
+        let Receiving { assembly, active } = &mut *receiving;
+        let Some(token) = active else { return Turn::Over };
+        let mut out = Vec::new();
+        let mut taken = Taken::default();
+        let end = self.read_locked(assembly, ONE_MESSAGE, For::Caller, &mut out, &mut taken);
+        woken.writer |= taken.woken.writer;
+        for received in out {
+            self.notifier.message(token, received);
+            let mut core = self.core.lock();
+            let Some(left) = core.active else { break };
+            let after = left.after_message();
+            core.active = match after {
+                After::Active(left) => Some(left),
+                After::UsedUp | After::Passive => None,
+            };
+            drop(core);
+            if after == After::UsedUp {
+                self.notifier.passive(token);
+            }
+            if !matches!(after, After::Active(_)) {
+                *active = None;
+                return Turn::Over;
+            }
+        }
+        match end {
+            ReadEnd::More => Turn::GoesOn,
+            ReadEnd::Empty => {
+                let mut core = self.core.lock();
+                let armed = self.arm_locked(&mut core);
+                woken.writer |= core.take_woken().writer;
+                if armed { Turn::Over } else { Turn::GoesOn }
+            }
+            ReadEnd::Closed(closed) => {
+                self.core.lock().active = None;
+                if let Some(token) = active.take() {
+                    self.notifier.ended(&token, &closed);
+                }
+                Turn::Over
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The processes of a connection, and the messages that they get.
+//!
+//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call; `{inet_rdma_sent | inet_rdma_received, Socket,
+//! Reference, Result}` to whoever posted; in active mode `{inet_rdma, Socket, Data}` and its kin to the socket's owner.
+
+use inet_rdma_engine::assembly::Received;
+use inet_rdma_engine::connection::{Closed, Notifier};
+use parking_lot::Mutex;
+use rustler::{Atom, Encoder, LocalPid};
+
+use crate::atoms;
+use crate::packets::{Block, encode_packet};
+use crate::receipt::Receipt;
+use crate::terms;
+use crate::voice;
+
+/// The processes that wait for one connection.
+pub struct User {
+    /// Names the connection in messages.
+    id: u64,
+    readers: Mutex<Vec<LocalPid>>,
+    writers: Mutex<Vec<LocalPid>>,
+}
+
+impl User {
+    /// Nobody waits yet.
+    pub fn new(id: u64) -> Self {
+        Self {
+            id,
+            readers: Mutex::default(),
+            writers: Mutex::default(),
+        }
+    }
+
+    /// This process waits for something to read.
+    pub fn add_reader(&self, pid: LocalPid) {
+        add_once(&mut self.readers.lock(), pid);
+    }
+
+    /// This process waits for room to write.
+    pub fn add_writer(&self, pid: LocalPid) {
+        add_once(&mut self.writers.lock(), pid);
+    }
+
+    /// It waits no more.
+    pub fn remove(&self, pid: LocalPid) {
+        self.readers.lock().retain(|waiter| *waiter != pid);
+        self.writers.lock().retain(|waiter| *waiter != pid);
+    }
+
+    fn wake(&self, waiting: &Mutex<Vec<LocalPid>>, what: Atom) {
+        for pid in waiting.lock().drain(..) {
+            voice::tell(&pid, |env| (atoms::event(), self.id, what).encode(env));
+        }
+    }
+}
+
+/// Puts a process on a list, unless it is there.
+pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
+    if !pids.contains(&pid) {
+        pids.push(pid);
+    }
+}
+
+impl Notifier for User {
+    type Buffer = Block;
+    type Token = Receipt;
+    type Writer = LocalPid;
+
+    fn readable(&self) {
+        self.wake(&self.readers, atoms::readable());
+    }
+
+    fn writable(&self) {
+        self.wake(&self.writers, atoms::writable());
+    }
+
+    fn sent(&self, receipt: Receipt, result: Result<usize, Closed>) {
+        receipt.tell(|env, socket, reference| {
+            let result = match result {
+                Ok(bytes) => (atoms::ok(), bytes).encode(env),
+                Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
+            };
+            (atoms::inet_rdma_sent(), socket, reference, result).encode(env)
+        });
+    }
+
+    fn received(&self, receipt: Receipt, result: Result<Received<Block>, Closed>) {
+        receipt.tell(|env, socket, reference| {
+            let result = match result.map(|received| encode_packet(env, received)) {
+                Ok(Some(data)) => (atoms::ok(), data).encode(env),
+                Ok(None) => (atoms::error(), atoms::no_memory()).encode(env),
+                Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
+            };
+            (atoms::inet_rdma_received(), socket, reference, result).encode(env)
+        });
+    }
+
+    fn message(&self, receipt: &Receipt, received: Received<Block>) {
+        receipt.tell(|env, socket, _| match encode_packet(env, received) {
+            Some(data) => (atoms::inet_rdma(), socket, data).encode(env),
+            None => (atoms::inet_rdma_error(), socket, atoms::no_memory()).encode(env),
+        });
+    }
+
+    fn passive(&self, receipt: &Receipt) {
+        receipt.tell(|env, socket, _| (atoms::inet_rdma_passive(), socket).encode(env));
+    }
+
+    fn ended(&self, receipt: &Receipt, closed: &Closed) {
+        if !matches!(closed, Closed::Here | Closed::ByPeer) {
+            receipt.tell(|env, socket, _| (atoms::inet_rdma_error(), socket, terms::closed(env, closed)).encode(env));
+        }
+        receipt.tell(|env, socket, _| (atoms::inet_rdma_closed(), socket).encode(env));
+    }
+}

@@ -1,0 +1,50 @@
+//! What a link's connection tells its port: it is noted, and the port looks behind its calls.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use inet_rdma_engine::connection::Notifier;
+
+use crate::block::Block;
+
+/// Set and taken in callbacks of one port, which the VM runs one at a time.
+#[derive(Debug, Default)]
+pub struct Noted {
+    readable: AtomicBool,
+    writable: AtomicBool,
+}
+
+impl Notifier for Noted {
+    type Buffer = Block;
+    type Token = Infallible;
+    type Writer = ();
+
+    fn readable(&self) {
+        self.readable.store(true, Ordering::Relaxed);
+    }
+
+    fn writable(&self) {
+        self.writable.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Noted {
+    /// Whether there may be something to read, noted since the last call.
+    pub fn take_readable(&self) -> bool {
+        take(&self.readable)
+    }
+
+    /// Whether there may be room, noted since the last call.
+    pub fn take_writable(&self) -> bool {
+        take(&self.writable)
+    }
+}
+
+/// Without a locked instruction: no other thread sets it meanwhile.
+fn take(noted: &AtomicBool) -> bool {
+    let is_set = noted.load(Ordering::Relaxed);
+    if is_set {
+        noted.store(false, Ordering::Relaxed);
+    }
+    is_set
+}
