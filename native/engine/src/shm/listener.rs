@@ -45,8 +45,30 @@ impl Admission for WithToken {
     }
 }
 
-/// A peer that has greeted, or why there is none. The token is that of its hello; None: there was no hello.
-pub(super) type Met = (Option<u64>, Result<ShmQueuePair, FabricError>);
+/// A peer that has greeted, or why there is none.
+pub(super) struct Met {
+    /// Of its hello; None: there was no hello.
+    pub(super) token: Option<u64>,
+    pub(super) outcome: Result<ShmQueuePair, FabricError>,
+    /// The peer waits for an answer.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// A peer that is to be told that it is refused.
+pub(super) struct Refusal {
+    socket: OwnedFd,
+    /// It speaks another version: this side's hello names the version here.
+    hello: Option<Hello>,
+}
+
+impl Refusal {
+    pub(super) fn tell(self) {
+        match self.hello {
+            Some(hello) => rendezvous::refuse_version(self.socket.as_fd(), &hello),
+            None => rendezvous::refuse(self.socket.as_fd(), REFUSED_GREETING),
+        }
+    }
+}
 
 /// Accepts connections of one port.
 pub(super) struct ShmListener {
@@ -206,21 +228,29 @@ impl ShmListener {
 
     fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         let _ = epoll::delete(&self.epoll, &socket);
-        match &answered {
-            Err(FabricError::Hello(WireError::Version { .. })) => {
-                if let Ok(hello) = hello_of(&self.options.parameters) {
-                    rendezvous::refuse_version(socket.as_fd(), &hello);
-                }
+        let (outcome, refusal) = match answered {
+            Ok((own, peer)) => (Ok(own.join(socket, peer)), None),
+            Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
+            Err(error) => {
+                let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));
+                let hello = other_version.then(|| hello_of(&self.options.parameters).ok());
+                let hello = hello.flatten();
+                (Err(error), Some(Refusal { socket, hello }))
             }
-            Err(FabricError::PeerGone) | Ok(_) => {}
-            Err(_) => rendezvous::refuse(socket.as_fd(), REFUSED_GREETING),
-        }
-        self.ready
-            .push_back((token, answered.map(|(own, peer)| own.join(socket, peer))));
+        };
+        self.ready.push_back(Met {
+            token,
+            outcome,
+            refusal,
+        });
     }
 
     fn fail(&mut self, error: FabricError) {
-        self.ready.push_back((None, Err(error)));
+        self.ready.push_back(Met {
+            token: None,
+            outcome: Err(error),
+            refusal: None,
+        });
     }
 
     /// The next peer; None: nothing more for now.
@@ -269,8 +299,11 @@ impl Listener for ShmListener {
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        let (_, met) = self.next()?;
-        Some(met.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+        let met = self.next()?;
+        if let Some(refusal) = met.refusal {
+            refusal.tell();
+        }
+        Some(met.outcome.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
     }
 
     fn is_over(&self) -> bool {

@@ -146,15 +146,19 @@ impl Admission for Door {
 /// Answers peers for ever; why that has failed.
 fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
     loop {
-        while let Some((token, met)) = listener.next() {
-            // Of a stranger nothing is kept: there is nobody to tell.
-            let peer = token.and_then(|token| shared.expected.lock().peers.remove(&token));
+        while let Some(met) = listener.next() {
+            // A stranger has no expectation, so nothing of it is kept.
+            let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
             if let Some(peer) = peer {
                 peer.promise.keep(|_| {
-                    let qp = Box::new(met?) as Box<dyn QueuePair>;
+                    let qp = Box::new(met.outcome?) as Box<dyn QueuePair>;
                     let why = format!("{SETTLED}: {}", qp.route());
                     Ok((qp, why))
                 });
+            }
+            // The peer says that it was refused, and its settlement asks why: the outcome is there by then.
+            if let Some(refusal) = met.refusal {
+                refusal.tell();
             }
         }
         let (late, next) = shared.expected.lock().late(listener.next_deadline());
