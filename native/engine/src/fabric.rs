@@ -153,7 +153,7 @@ pub trait QueuePair: Send + Sync {
     }
 }
 
-/// What a queue pair is good at, for those who tune what they do with it.
+/// What a queue pair is good at: a connection tunes by it what it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// What carries the bytes.

@@ -34,7 +34,7 @@ pub trait Polled: Send + Sync {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The event fd with this index was readable.
     fn handle_event(&self, index: usize, spin: bool) -> Next;
-    /// Somebody asked by [`Poller::kick`] that it is looked after.
+    /// [`Poller::kick`] was called for it.
     fn handle_kick(&self, spin: bool) -> Next;
     /// Looks for work while the thread polls.
     fn poll(&self) -> Next;
@@ -285,7 +285,7 @@ impl Loop {
     /// Lets it handle something; a panic ends it, and nothing else.
     fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> Next) {
         let Some(polled) = self.shared.find(id) else {
-            // Whoever removed it wants it let go.
+            // It was removed after it was kicked.
             self.hot.retain(|hot| hot.id != id);
             return;
         };

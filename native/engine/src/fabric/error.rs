@@ -37,7 +37,7 @@ pub enum FabricError {
     /// The peer broke the rules of the protocol or of the fabric.
     #[error("the peer misbehaved: {0}")]
     PeerMisbehaved(Misbehaviour),
-    /// The peer is somebody who must not connect.
+    /// The peer runs as another user.
     #[error("the peer runs as user {theirs}, this node as user {ours}: both must be the same user")]
     WrongUser {
         /// The peer's user id.

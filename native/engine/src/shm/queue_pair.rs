@@ -103,7 +103,7 @@ pub(super) struct ShmQueuePair {
     /// `own_memory` once more, as others see it.
     exposed: Arc<dyn Memory>,
     peer: PeerSide,
-    /// Whoever polls or arms holds the connection's lock.
+    /// The connection's lock is held during a poll, and while arming.
     consumer: Consumer,
     /// Held around a push only, never around the copying of bulk data.
     producer: Mutex<Producer>,

@@ -64,7 +64,7 @@ impl Attempt {
     /// The next event, which must be this one.
     fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
         loop {
-            if let Some(event) = self.events.next_event().map_err(refusal::system)? {
+            if let Some(event) = self.events.next_event()? {
                 return if event.kind == kind {
                     Ok(event)
                 } else {

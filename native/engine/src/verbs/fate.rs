@@ -1,5 +1,5 @@
-//! The ends of connections, told by whoever hears of them: all connections of a device read the same descriptor, and an
-//! event that one of them takes may be about another.
+//! The ends of connections. All connections of a device read the same descriptor of asynchronous events, so the connection
+//! that takes an event tells it to those that it concerns.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Weak};

@@ -9,7 +9,6 @@ use inet_rdma_verbs::cq::CompletionQueue;
 use inet_rdma_verbs::qp::QueuePair;
 
 use super::fate::{End, Fate, Known, Names};
-use super::refusal;
 use crate::fabric::FabricError;
 
 static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
@@ -29,7 +28,7 @@ impl Life {
         qp: &QueuePair,
         queues: [&CompletionQueue; 2],
     ) -> Result<Life, FabricError> {
-        id.watch_device().map_err(refusal::system)?;
+        id.watch_device()?;
         let Some(device) = id.device() else {
             return Err(FabricError::PeerGone);
         };
@@ -81,7 +80,7 @@ impl Life {
                     | Kind::Other(_) => {}
                 },
                 Err(failed) => {
-                    self.fate.tell(End::Failed(refusal::system(failed)));
+                    self.fate.tell(End::Failed(FabricError::from(failed)));
                     break;
                 }
             }

@@ -222,7 +222,7 @@ impl VerbsListener {
             Err(failed) => {
                 refuse(parts.id());
                 reaper::abandon(parts);
-                Err(refusal::system(failed))
+                Err(FabricError::from(failed))
             }
         }
     }
@@ -244,7 +244,7 @@ impl VerbsListener {
     }
 }
 
-/// Whoever closes the port may be a scheduler: connections that no peer has confirmed are taken apart elsewhere.
+/// A scheduler may close the port, so the reaper takes apart the connections that no peer has confirmed.
 impl Drop for VerbsListener {
     fn drop(&mut self) {
         for (_, answered) in self.answered.drain() {
@@ -273,7 +273,7 @@ fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
         }
         Err(failed) => {
             reaper::abandon(parts);
-            Err(refusal::system(failed))
+            Err(FabricError::from(failed))
         }
     }
 }
@@ -314,7 +314,7 @@ impl Listener for VerbsListener {
                 }
                 Err(failed) => {
                     self.is_broken = true;
-                    return Some(Err(refusal::system(failed)));
+                    return Some(Err(FabricError::from(failed)));
                 }
             }
         }
@@ -384,7 +384,7 @@ fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Resul
                         first: port,
                         last: port,
                     }),
-                    _ => Taken::Other(refusal::system(failed)),
+                    _ => Taken::Other(FabricError::from(failed)),
                 });
             }
         }

@@ -67,7 +67,7 @@ impl Memory for ExposedMemory {
 
 /// Fresh memory, registered.
 pub(super) fn register(pd: &Arc<ProtectionDomain>, bytes: usize, access: Access) -> Result<MemoryRegion, FabricError> {
-    let memory = HostMemory::allocate(bytes).map_err(refusal::system)?;
+    let memory = HostMemory::allocate(bytes)?;
     memory
         .register(pd, access)
         .map_err(|failed| refusal::registration(bytes, failed))

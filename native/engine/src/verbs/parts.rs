@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use super::fate::End;
 use super::life::Life;
 use super::memory::{self, ExposedMemory};
+use super::network;
 use super::receiving::{Fault, Inlet, Receiving};
 use super::sending::{Outlet, Sending};
-use super::{network, refusal};
 use crate::fabric::{self, Capabilities, FabricError, Memory, Parameters};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
@@ -74,7 +74,7 @@ impl Parts {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
-        let limits = device.limits().map_err(refusal::system)?;
+        let limits = device.limits()?;
         let slots = u32::from(parameters.limits.receive_slots);
         // The greeting needs a receive of its own: it uses none of the peer's credits.
         let is_greeted = transport == Transport::Iwarp && role == Role::Accepting;
@@ -90,12 +90,12 @@ impl Parts {
         let wanted = slots * if transport == Transport::Iwarp { 4 } else { 2 };
         let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
 
-        let pd = Arc::new(ProtectionDomain::allocate(&id).map_err(refusal::system)?);
-        let channel = Arc::new(CompletionChannel::create(&id).map_err(refusal::system)?);
+        let pd = Arc::new(ProtectionDomain::allocate(&id)?);
+        let channel = Arc::new(CompletionChannel::create(&id)?);
         let queue = |entries| {
             CompletionQueue::create(&channel, entries)
                 .map(Arc::new)
-                .map_err(refusal::system)
+                .map_err(FabricError::from)
         };
         let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
         let (exposed, memory) = ExposedMemory::register(&pd, parameters)?;
@@ -109,7 +109,7 @@ impl Parts {
             pieces: limits.pieces.clamp(2, PIECES_MAX as u32),
             inline_bytes: INLINE_BYTES,
         };
-        let qp = QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(refusal::system)?;
+        let qp = QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity)?;
         let hello = Hello {
             ring: memory.remote_address(0),
             ring_bytes: parameters.limits.ring_bytes,
@@ -244,7 +244,7 @@ impl Parts {
     }
 
     pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
-        self.send_queue.request_event().map_err(refusal::system)
+        self.send_queue.request_event().map_err(FabricError::from)
     }
 
     /// Whether controls wait for a place in the send queue.

@@ -114,7 +114,7 @@ impl QueuePair for VerbsQueuePair {
             }
             sending.counts.events_armed += 1;
             parts.arm_send_queue()?;
-            // What was done before the event was asked for makes none.
+            // Completions from before the request raise no event: look again.
             let some = sending.reap(outlet);
             sending.send_waiting(outlet);
             Ok(!some)

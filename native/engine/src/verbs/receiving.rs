@@ -7,7 +7,6 @@ use inet_rdma_verbs::cq::{self, CompletionQueue};
 use inet_rdma_verbs::memory::MemoryRegion;
 use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
 
-use super::refusal;
 use crate::fabric::{Completion, Counts, FabricError, Misbehaviour};
 
 /// Bytes of a notice that comes by a send, as iWARP wants it.
@@ -48,8 +47,8 @@ impl Receiving {
         while number < inlet.receives {
             let count = (inlet.receives - number).min(RECEIVES_MAX as u32);
             let receives = (number..number + count).map(|slot| (u64::from(slot), slot as usize * CONTROL_BYTES));
-            let posted = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, receives);
-            posted.map_err(refusal::system)?;
+            inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, receives)?;
+
             number += count;
         }
         Ok(())
@@ -57,7 +56,7 @@ impl Receiving {
 
     /// Takes the greeting, a message of no bytes, whose receive is not posted again. False: it has not come, an event tells.
     pub(super) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
-        let unreadable = |failed| Fault::Unreadable(refusal::system(failed));
+        let unreadable = |failed| Fault::Unreadable(FabricError::from(failed));
         let mut greeting = [cq::Completion::default()];
         if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
             inlet.queue.request_event().map_err(unreadable)?;
@@ -99,7 +98,7 @@ impl Receiving {
         }
         self.counts.events_armed += 1;
         if let Err(failed) = inlet.queue.request_event() {
-            self.fault = Some(Fault::Unreadable(refusal::system(failed)));
+            self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
             return false;
         }
         self.take(inlet);
@@ -112,7 +111,7 @@ impl Receiving {
         let taken = match inlet.queue.poll(&mut batch) {
             Ok(taken) => taken,
             Err(failed) => {
-                self.fault = Some(Fault::Unreadable(refusal::system(failed)));
+                self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
                 return 0;
             }
         };
@@ -139,7 +138,7 @@ impl Receiving {
         if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again)
             && self.fault.is_none()
         {
-            self.fault = Some(Fault::Unreadable(refusal::system(failed)));
+            self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
         }
         taken
     }

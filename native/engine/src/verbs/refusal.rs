@@ -19,11 +19,7 @@ const REJECTED_NO_LISTENER: i32 = 8;
 
 const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// A system call of the fabric that failed for no reason that has a better name.
-pub(super) fn system(failed: VerbsError) -> FabricError {
-    failed.into()
-}
-
+/// A call that failed for no reason that has a better name.
 impl From<VerbsError> for FabricError {
     fn from(failed: VerbsError) -> Self {
         FabricError::Verbs {
@@ -93,7 +89,7 @@ pub(super) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
 /// A call about the peer's address failed at once.
 pub(super) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
     match failed.errno() {
-        0 | libc::ENOMEM => system(failed),
+        0 | libc::ENOMEM => failed.into(),
         errno => no_route(to, errno),
     }
 }
@@ -105,7 +101,7 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
             bytes,
             limit: rustix::process::getrlimit(rustix::process::Resource::Memlock).current,
         },
-        _ => system(failed),
+        _ => failed.into(),
     }
 }
 
@@ -113,7 +109,7 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
 pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOPROTOOPT => FabricError::OptionUnknown { option },
-        _ => system(failed),
+        _ => failed.into(),
     }
 }
 

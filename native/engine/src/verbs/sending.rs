@@ -9,7 +9,6 @@ use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
 use inet_rdma_verbs::{Transport, VerbsError};
 
 use super::backlog::Backlog;
-use super::refusal;
 use super::staging::Ledger;
 use crate::fabric::{Counts, FabricError};
 
@@ -236,7 +235,7 @@ impl Sending {
     }
 }
 
-/// The key as devices have it. It is the one of the peer's hello: [`refusal::parse_hello`] takes none that is longer.
+/// The key as devices have it. It is the one of the peer's hello: [`super::refusal::parse_hello`] takes none that is longer.
 fn key_of(target: RemoteAddress) -> u32 {
     target.key as u32
 }
@@ -245,7 +244,7 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
     result.map_err(|failed| match failed.errno() {
         // The queue pair has come to its end.
         libc::EINVAL | libc::ENOTCONN => FabricError::PeerGone,
-        _ => refusal::system(failed),
+        _ => FabricError::from(failed),
     })
 }
 
