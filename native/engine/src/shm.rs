@@ -5,7 +5,7 @@
 //! peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
 //! wake-ups, and its end-of-file shows the death of either process at once.
 //!
-//! All unsafe code of the fabric is in `mapping` (what may be accessed) and `memory` (as what).
+//! All unsafe code of the fabric is in `memory`: as what mapped memory is accessed.
 
 mod connect;
 mod layout;

@@ -1,6 +1,6 @@
 //! The connection manager: ids, which are to queue pairs what sockets are to TCP, and the channels of their events.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +12,7 @@ use rdma_sys::{
     rdma_disconnect, rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr, rdma_listen,
     rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
+use socket2::SockAddr;
 
 use crate::VerbsError;
 use crate::device::Device;
@@ -320,9 +321,9 @@ impl CmId {
 
     /// Binds it to an address of this machine. See `rdma_bind_addr(3)`.
     pub fn bind(&self, address: SocketAddr) -> Result<(), VerbsError> {
-        let mut address = RawAddress::of(address);
+        let address = SockAddr::from(address);
         // SAFETY: an id that lives, and an address of its family's length.
-        let result = unsafe { rdma_bind_addr(self.raw.as_ptr(), address.as_mut_ptr()) };
+        let result = unsafe { rdma_bind_addr(self.raw.as_ptr(), raw(&address)) };
         check("binding an address", result)
     }
 
@@ -341,14 +342,14 @@ impl CmId {
     /// Begins to look for the device and the hardware address of a peer: [`Kind::AddressResolved`]. `from`: the own
     /// address; None: the route chooses.
     pub fn resolve_address(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
-        let mut from = from.map(|from| RawAddress::of(SocketAddr::new(from, 0)));
-        let mut to = RawAddress::of(to);
+        let from = from.map(|from| SockAddr::from(SocketAddr::new(from, 0)));
+        let to = SockAddr::from(to);
         // SAFETY: an id that lives; no source address, or one of its family's length; a destination of its family's length.
         let result = unsafe {
             rdma_resolve_addr(
                 self.raw.as_ptr(),
-                from.as_mut().map_or(std::ptr::null_mut(), RawAddress::as_mut_ptr),
-                to.as_mut_ptr(),
+                from.as_ref().map_or(std::ptr::null_mut(), raw),
+                raw(&to),
                 milliseconds(timeout),
             )
         };
@@ -438,66 +439,48 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), VerbsError> {
     set().map_err(|errno: rustix::io::Errno| VerbsError::of("making a descriptor non-blocking", errno.raw_os_error()))
 }
 
-/// An address as C wants it.
-enum RawAddress {
-    V4(libc::sockaddr_in),
-    V6(libc::sockaddr_in6),
-}
-
-impl RawAddress {
-    fn of(address: SocketAddr) -> RawAddress {
-        match address {
-            SocketAddr::V4(v4) => RawAddress::V4(libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
-                },
-                sin_zero: [0; 8],
-            }),
-            SocketAddr::V6(v6) => RawAddress::V6(libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: v6.ip().octets(),
-                },
-                sin6_scope_id: v6.scope_id(),
-            }),
-        }
-    }
-
-    fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
-        match self {
-            RawAddress::V4(v4) => (&raw mut *v4).cast(),
-            RawAddress::V6(v6) => (&raw mut *v6).cast(),
-        }
-    }
+/// An address as librdmacm wants it: it takes a mutable pointer, and only reads.
+fn raw(address: &SockAddr) -> *mut libc::sockaddr {
+    address.as_ptr().cast_mut().cast()
 }
 
 /// # Safety
 ///
 /// `address` must be the start of an address of the length that its family says.
 unsafe fn socket_address(address: &libc::sockaddr) -> Option<SocketAddr> {
-    let raw: *const libc::sockaddr = address;
-    match i32::from(address.sa_family) {
-        libc::AF_INET => {
-            // SAFETY: the caller's word.
-            let v4 = unsafe { &*raw.cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port))))
+    let bytes = match i32::from(address.sa_family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    let address: *const libc::sockaddr = address;
+    // SAFETY: so many bytes are there by the caller's word, and the storage has room for an address of any family. They are a
+    // valid address of their family, and their length is set.
+    let copied = unsafe {
+        SockAddr::try_init(|storage, length| {
+            std::ptr::copy_nonoverlapping(address.cast::<u8>(), storage.cast::<u8>(), bytes);
+            *length = bytes as libc::socklen_t;
+            Ok(())
+        })
+    };
+    copied.ok().and_then(|((), address)| address.as_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_way_to_c_and_back() {
+        for text in ["10.9.8.1:7000", "[fd09:8::1]:65535", "[fe80::1%3]:1"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            let made = SockAddr::from(address);
+            // SAFETY: `made` lives, and has an address of the family that it names.
+            assert_eq!(unsafe { socket_address(&*raw(&made)) }, Some(address), "{text}");
         }
-        libc::AF_INET6 => {
-            // SAFETY: the caller's word.
-            let v6 = unsafe { &*raw.cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Some(SocketAddr::V6(SocketAddrV6::new(
-                ip,
-                u16::from_be(v6.sin6_port),
-                v6.sin6_flowinfo,
-                v6.sin6_scope_id,
-            )))
-        }
-        _ => None,
+        // SAFETY: all zeros are a value of this C struct of numbers.
+        let unset: libc::sockaddr = unsafe { std::mem::zeroed() };
+        // SAFETY: an address of the family 0 has no bytes beyond.
+        assert_eq!(unsafe { socket_address(&unset) }, None);
     }
 }

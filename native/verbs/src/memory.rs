@@ -3,54 +3,29 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_sge};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::VerbsError;
 use crate::pd::ProtectionDomain;
 
-/// Pages of this process.
-///
-/// # Invariants
-///
-/// `base .. base + bytes` is a private anonymous mapping for reading and writing that nothing else unmaps;
-/// `0 < bytes <= isize::MAX`.
+/// Pages of this process: a private anonymous mapping for reading and writing, of at most `isize::MAX` bytes.
 #[derive(Debug)]
-pub struct Pages {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a mapping belongs to the process and not to a thread.
-unsafe impl Send for Pages {}
-// SAFETY: `&Pages` gives out nothing but the address; whoever accesses memory through it argues for that access.
-unsafe impl Sync for Pages {}
+pub struct Pages(MmapRaw);
 
 impl Pages {
     /// First byte. A device or a peer may write at any time: no reference may be made, only copies through raw pointers.
     pub fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.0.as_mut_ptr()
     }
 
     /// How many bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.0.len()
     }
 
     fn contains(&self, offset: usize, bytes: usize) -> bool {
-        offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: by the invariants this range is ours alone to unmap. A device does not reach it any more: a memory region
-        // holds its pages until it is deregistered.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(
-            unmapped.is_ok(),
-            "a mapping of our own cannot fail to unmap: {unmapped:?}"
-        );
+        offset.checked_add(bytes).is_some_and(|end| end <= self.bytes())
     }
 }
 
@@ -72,19 +47,13 @@ pub enum Access {
 impl HostMemory {
     /// Zeros, on pages of their own that a forked process does not inherit.
     pub fn allocate(bytes: usize) -> Result<HostMemory, VerbsError> {
-        let system = |doing| move |errno: rustix::io::Errno| VerbsError::of(doing, errno.raw_os_error());
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: no address is asked for, so the kernel picks a range that nothing uses.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
-        };
-        let base = base.map_err(system("mapping memory"))?.cast::<u8>();
-        let base = NonNull::new(base).ok_or(VerbsError::of("mapping memory", libc::EINVAL))?;
-        let pages = Pages { base, bytes };
-        // SAFETY: the mapping of above; the advice concerns only what a forked process gets.
-        let advised = unsafe { rustix::mm::madvise(pages.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
-        advised.map_err(system("keeping memory from forked processes"))?;
-        Ok(HostMemory(pages))
+        let system = |doing| move |error: std::io::Error| VerbsError { doing, error };
+        let mapped = MmapOptions::new().len(bytes).no_reserve_swap().map_anon();
+        let pages = MmapRaw::from(mapped.map_err(system("mapping memory"))?);
+        pages
+            .advise(Advice::DontFork)
+            .map_err(system("keeping memory from forked processes"))?;
+        Ok(HostMemory(Pages(pages)))
     }
 
     /// Hands it to the device of `pd`. Pins all its pages: limited by RLIMIT_MEMLOCK for those without CAP_IPC_LOCK.
@@ -99,7 +68,7 @@ impl HostMemory {
         };
         let HostMemory(pages) = self;
         // SAFETY: the range is a mapping of this process, which lives until the region is deregistered (it holds it).
-        let raw = unsafe { ibv_reg_mr(pd.raw().as_ptr(), pages.base.as_ptr().cast(), pages.bytes, flags as i32) };
+        let raw = unsafe { ibv_reg_mr(pd.raw().as_ptr(), pages.base().cast(), pages.bytes(), flags as i32) };
         Ok(MemoryRegion {
             raw: NonNull::new(raw).ok_or_else(|| VerbsError::last("registering memory"))?,
             pages: Arc::new(pages),
@@ -169,7 +138,7 @@ impl MemoryRegion {
     pub fn piece(&self, offset: usize, bytes: usize) -> Piece {
         assert!(self.pages.contains(offset, bytes), "a piece inside of its region");
         Piece {
-            address: self.pages.base.as_ptr() as u64 + offset as u64,
+            address: self.pages.base() as u64 + offset as u64,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             // SAFETY: registered until drop.
             key: unsafe { self.raw.as_ref().lkey },
@@ -184,7 +153,7 @@ impl MemoryRegion {
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.pages.contains(offset, from.len()), "a copy inside of its region");
         // SAFETY: the target is inside of the mapping; no reference to the mapping exists anywhere, so `from` is elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pages.base.as_ptr().add(offset), from.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pages.base().add(offset), from.len()) };
     }
 
     /// Copies from `offset` to `to`.
@@ -195,7 +164,7 @@ impl MemoryRegion {
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(self.pages.contains(offset, to.len()), "a copy inside of its region");
         // SAFETY: as in `write`, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(self.pages.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(self.pages.base().add(offset), to.as_mut_ptr(), to.len()) };
     }
 }
 

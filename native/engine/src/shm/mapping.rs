@@ -1,11 +1,10 @@
 //! Sealed memory files and their mappings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fabric::{FabricError, Misbehaviour};
 
@@ -115,19 +114,10 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
 ///
 /// # Invariants
 ///
-/// * `base .. base + bytes` is a shared mapping of this process that nothing else unmaps or maps over; it starts on a
-///   page and `bytes <= isize::MAX`.
-/// * The file behind it was a [`SealedFile`] of `bytes` bytes, so every byte can be accessed at any time.
+/// The file behind it was a [`SealedFile`] of [`Self::bytes`] bytes, at most `isize::MAX`, so every byte can be accessed at
+/// any time.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a mapping belongs to the process and not to a thread; unmapping from any thread is fine.
-unsafe impl Send for Mapping {}
-// SAFETY: `&Mapping` gives out nothing but the address; whoever accesses memory through it argues for that access.
-unsafe impl Sync for Mapping {}
+pub(super) struct Mapping(MmapRaw);
 
 impl Mapping {
     /// Maps the file, which may be closed afterwards.
@@ -136,47 +126,25 @@ impl Mapping {
             .ok()
             .filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(|| misbehaved(Misbehaviour::MemoryTooLarge))?;
-        // SAFETY: no address is asked for, so the kernel picks a range that nothing uses.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        };
-        let base = base.map_err(|errno| match errno {
+        let mapped = MmapOptions::new().len(bytes).map_raw(&file.fd);
+        mapped.map(Mapping).map_err(|error| match error.raw_os_error() {
             // Opened for reading only, or sealed against writing.
-            Errno::ACCESS | Errno::PERM => misbehaved(Misbehaviour::MemoryUnwritable),
-            errno => system("mapping the memory of a connection", errno),
-        })?;
-        let base =
-            NonNull::new(base.cast::<u8>()).ok_or_else(|| system("mapping memory at address 0", Errno::INVAL))?;
-        Ok(Mapping { base, bytes })
+            Some(libc::EACCES | libc::EPERM) => misbehaved(Misbehaviour::MemoryUnwritable),
+            _ => FabricError::System {
+                doing: "mapping the memory of a connection",
+                error: error.into(),
+            },
+        })
     }
 
-    /// First byte of the mapping.
-    pub(super) fn base(&self) -> NonNull<u8> {
-        self.base
+    /// First byte of the mapping, at the start of a page. Valid while the mapping lives.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.0.as_mut_ptr()
     }
 
     /// Size of the mapping.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: by the invariants this range is ours alone to unmap; references into it borrow from `self` and are gone.
-        // Raw pointers handed out through `Memory::base` are valid only while the owner of this mapping lives.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(
-            unmapped.is_ok(),
-            "a mapping of our own cannot fail to unmap: {unmapped:?}"
-        );
+        self.0.len()
     }
 }
 

@@ -38,19 +38,19 @@ impl Region {
         // say that it fits. It consists of atomics, for which any bytes are a valid value and shared writes are
         // allowed; this process accesses these bytes in no other way (invariant of the type). The mapping lives as
         // long as `self`, from which the reference borrows.
-        let header = unsafe { base.cast::<QueueHeader>().as_ref() };
+        let header = unsafe { &*base.cast::<QueueHeader>() };
         // SAFETY: as for the header; `entries_offset` is aligned for entries and all `entries` of them end before
         // `ring_offset` by the layout's invariants.
         let entries = unsafe {
             let first = base.add(self.layout.entries_offset).cast::<Entry>();
-            std::slice::from_raw_parts(first.as_ptr(), self.layout.entries)
+            std::slice::from_raw_parts(first, self.layout.entries)
         };
         Queue { header, entries }
     }
 
     fn ring(&self) -> *mut u8 {
         // SAFETY: `ring_offset` is inside the mapping by the invariants.
-        unsafe { self.mapping.base().add(self.layout.ring_offset).as_ptr() }
+        unsafe { self.mapping.base().add(self.layout.ring_offset) }
     }
 }
 
@@ -77,7 +77,7 @@ impl ExposedMemory {
         // out of through raw pointers only, by code that stands the peer's writing there at any moment, of which this is
         // a part.
         unsafe {
-            let to = self.0.mapping.base().add(offset).as_ptr();
+            let to = self.0.mapping.base().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
         true
@@ -127,7 +127,7 @@ impl PeerMemory {
         self.0.queue()
     }
 
-    /// Whether so many bytes at `target` are inside its ring.
+    /// Whether `bytes` bytes at `target` are inside its ring.
     pub(super) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
         target.key == REGION_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
     }
@@ -152,7 +152,7 @@ impl PeerMemory {
             // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this
             // process and cannot overlap: nobody holds a reference into a region's ring or landing area.
             unsafe {
-                let to = self.0.mapping.base().add(offset).as_ptr();
+                let to = self.0.mapping.base().add(offset);
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
             }
             offset += piece.len();
