@@ -17,6 +17,7 @@ mod listener;
 mod memory;
 mod network;
 mod parts;
+mod ports;
 mod queue_pair;
 mod reaper;
 mod receiving;

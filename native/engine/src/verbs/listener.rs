@@ -1,7 +1,6 @@
 //! The listening side.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,15 +9,12 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
-use super::network;
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
 use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
+use super::{network, ports};
 use crate::fabric::{FabricError, FabricName, ListenOptions, Listener, QueuePair};
-
-/// Ports to try where any free one will do: the second family may find the first one's port taken.
-const TRIES: u32 = 20;
 
 /// Listens on all addresses of both families, or on one address.
 pub(super) struct VerbsListener {
@@ -59,7 +55,7 @@ impl VerbsListener {
         let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
         observe(&watch, events.as_fd())?;
-        let (ids, port) = open_range(&events, options)?;
+        let (ids, port) = ports::open_range(&events, options)?;
         Ok(VerbsListener {
             _ids: ids,
             events,
@@ -333,75 +329,4 @@ impl Listener for VerbsListener {
     fn over(&self) -> String {
         FabricName::Verbs.to_string()
     }
-}
-
-/// Listens on the first port of the range that is free for all addresses.
-fn open_range(events: &Arc<EventChannel>, options: &ListenOptions) -> Result<(Vec<CmId>, u16), FabricError> {
-    let (first, last) = (*options.ports.start(), *options.ports.end());
-    let ports: Vec<u16> = if last == 0 {
-        vec![0; TRIES as usize]
-    } else {
-        options.ports.clone().collect()
-    };
-    for port in ports {
-        match open(events, options, port) {
-            Err(Taken::Port) => {}
-            Err(Taken::Other(error)) => return Err(error),
-            Ok(opened) => return Ok(opened),
-        }
-    }
-    Err(FabricError::PortsTaken { first, last })
-}
-
-enum Taken {
-    Port,
-    Other(FabricError),
-}
-
-fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Result<(Vec<CmId>, u16), Taken> {
-    let addresses = match options.address {
-        Some(address) => vec![address],
-        None => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
-    };
-    let mut ids: Vec<CmId> = Vec::new();
-    let mut port = port;
-    for address in addresses {
-        match open_one(events, SocketAddr::new(address, port), options.backlog) {
-            Ok(id) => {
-                port = id.port();
-                ids.push(id);
-            }
-            // Without IPv6 there is nothing to listen for.
-            Err(failed) if failed.errno() == libc::EAFNOSUPPORT && !ids.is_empty() => {}
-            Err(failed) => {
-                return Err(match failed.errno() {
-                    // The second: a listener on all addresses has it.
-                    libc::EADDRINUSE | libc::EADDRNOTAVAIL => Taken::Port,
-                    libc::ENODEV => Taken::Other(FabricError::NoRoute(format!(
-                        "cannot listen over verbs on {address}: it is no address of an RDMA device"
-                    ))),
-                    libc::EACCES => Taken::Other(FabricError::PortsTaken {
-                        first: port,
-                        last: port,
-                    }),
-                    _ => Taken::Other(FabricError::from(failed)),
-                });
-            }
-        }
-    }
-    Ok((ids, port))
-}
-
-fn open_one(
-    events: &Arc<EventChannel>,
-    address: SocketAddr,
-    backlog: u16,
-) -> Result<CmId, inet_rdma_verbs::VerbsError> {
-    let id = CmId::create(events)?;
-    if address.is_ipv6() {
-        id.one_family()?;
-    }
-    id.bind(address)?;
-    id.listen(backlog)?;
-    Ok(id)
 }
