@@ -7,6 +7,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([options_of_both_sides/1, required_on_one_side/1, required_with_a_plain_peer/1, another_user/1]).
 -export([another_network_namespace/1, memfd_is_refused/1, another_version/1, stays_when_told_to/1]).
+-export([another_stream_version/1]).
 -export([packets_right_behind_the_decision/1, peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1]).
 -export([peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1, late_answers_do_not_reach_the_link/1]).
 -export([failed_way_is_not_tried_again/1, restarted_peer_is_tried_at_once/1, strangers_at_the_one_off_listener/1]).
@@ -21,7 +22,7 @@ suite() ->
 all() ->
     [
         options_of_both_sides, required_on_one_side, required_with_a_plain_peer, another_user, another_network_namespace,
-        memfd_is_refused, another_version, stays_when_told_to, packets_right_behind_the_decision, peers_that_break_the_rules,
+        memfd_is_refused, another_version, another_stream_version, stays_when_told_to, packets_right_behind_the_decision, peers_that_break_the_rules,
         peers_that_break_the_rules_as_initiator, peers_that_hang_up, silent_peers, after_a_broken_settlement,
         late_answers_do_not_reach_the_link, failed_way_is_not_tried_again, restarted_peer_is_tried_at_once,
         strangers_at_the_one_off_listener, strangers_at_the_tcp_port, texts_outside_ascii,
@@ -238,6 +239,49 @@ another_version(_Config) ->
         end)
      || Role <- [initiator, acceptor], Version <- [0, 2, 65535]
     ].
+
+%% An older version of the stream protocol at the queue pair: each side names both versions, and the link is up over TCP.
+another_stream_version(_Config) ->
+    A = node_with_sink([{fallback_retry_ms, 0}]),
+    Greeting = <<"inetrdma", 2:16/little, 0:46/unit:8>>,
+    with_peer(acceptor, A, offered(), fun(Link, Peer) ->
+        {hello, _} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, same_host(A)),
+        {'try', shm} = inet_rdma_test_peer:hear(Link),
+        {Listener, Port} = rendezvous(),
+        ok = inet_rdma_test_peer:say(Link, {listens, Port, 1, [<<"127.0.0.1">>]}),
+        {ok, Caller} = socket:accept(Listener, inet_rdma_test_wait:patience(10000)),
+        ok = socket:send(Caller, Greeting),
+        {failed, shm, Why} = inet_rdma_test_peer:hear(Link),
+        ?assertMatch({_, {match, _}}, {Why, re:run(Why, "speaks protocol version 2, this node speaks [0-9]+")}),
+        ok = inet_rdma_test_peer:say(Link, {failed, shm, Why}),
+        {stay, _} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, {stayed}),
+        up_on_tcp(A, Link, Peer, "speaks protocol version 2"),
+        [socket:close(Socket) || Socket <- [Caller, Listener]]
+    end),
+    with_peer(initiator, A, offered(), fun(Link, Peer) ->
+        {hello, Facts} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {'try', shm}),
+        {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
+        [{Socket, Greeting}] = stranger(Port, Greeting),
+        {ok, <<"inetrdma", Ours:16/little, _/binary>>} = socket:recv(Socket, 0, inet_rdma_test_wait:patience(10000)),
+        ?assertNotEqual(2, Ours),
+        ok = inet_rdma_test_peer:say(Link, {stay, <<"another version">>}),
+        {stayed} = inet_rdma_test_peer:hear(Link),
+        up_on_tcp(A, Link, Peer, "another version"),
+        socket:close(Socket)
+    end).
+
+%% A socket where a caller over shared memory looks for a listener, and its port.
+rendezvous() ->
+    {ok, Socket} = socket:open(local, seqpacket, default),
+    %% Not of the range that listeners of the library take when they may have any.
+    Port = 40000 + rand:uniform(9000),
+    ok = socket:bind(Socket, #{family => local, path => <<0, "inet_rdma/", (integer_to_binary(Port))/binary>>}),
+    ok = socket:listen(Socket),
+    {Socket, Port}.
 
 %% A peer that follows the rules, and has no way in common.
 stays_when_told_to(_Config) ->
