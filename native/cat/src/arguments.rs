@@ -148,7 +148,7 @@ pub struct Common {
     /// KiB per buffer (4 to 65536)
     #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffer: u32,
-    /// Buffers: so many are under way while another is read or written (2 to 64)
+    /// Buffers that are under way while another is read or written (2 to 64)
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub buffers: u16,
     /// No progress bar and no warnings: nothing but errors on standard error

@@ -1,4 +1,4 @@
-//! Why a transfer failed, sorted by who can mend it.
+//! Why a transfer failed, sorted by the party that can mend it.
 
 use std::io;
 use std::process::ExitCode;

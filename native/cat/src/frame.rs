@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// The engine's length of a packet with so many bytes behind the head.
+/// The engine's length of a packet with `data` bytes behind the head.
 pub fn length_of(data: usize) -> [u8; LENGTH_BYTES] {
     // Buffers are far below 4 GiB.
     u32::try_from(HEAD_BYTES + data).unwrap_or(u32::MAX).to_be_bytes()

@@ -20,7 +20,7 @@ pub enum Piece {
     Data {
         /// To be given back.
         buffer: Vec<u8>,
-        /// So many are filled.
+        /// The number of filled bytes.
         bytes: usize,
     },
     /// All has been read.
@@ -125,7 +125,7 @@ impl Reader {
         for source in sources.0 {
             match self.read(&source) {
                 Ok(true) => {}
-                // Nobody wants the rest.
+                // The receiving end is gone.
                 Ok(false) => return,
                 Err(error) => {
                     let failure = Failure::local(format!("reading {}", source.name.display()), error);
@@ -141,7 +141,7 @@ impl Reader {
         let _ = self.to_main.send(Ok(end));
     }
 
-    /// Reads to the end; false: nobody wants it.
+    /// Reads to the end; false: the receiving end is gone.
     fn read(&mut self, source: &Source) -> io::Result<bool> {
         loop {
             let Some(mut buffer) = self.spare.take().or_else(|| self.to_fill.recv().ok()) else {

@@ -252,7 +252,7 @@ impl Link {
 
     fn part(&mut self, deadline: Instant) {
         let _ended_already = self.connection.finish();
-        // Data may still be on its way; nobody wants it. The end comes as an error.
+        // Data may still be on its way, and is dropped. The end comes as an error.
         while self.next(Some(deadline)).is_ok() && Instant::now() < deadline {}
         self.connection.close();
     }

@@ -35,7 +35,7 @@ impl AcceptWaker for Bell {
 
     fn refused(&self, error: &FabricError) {
         if !self.quiet {
-            eprintln!("rdma-cat: refused somebody: {error}");
+            eprintln!("rdma-cat: refused a peer: {error}");
         }
     }
 }
@@ -96,7 +96,7 @@ impl Door {
                 error,
             })?;
         if port == 0 {
-            // Whoever asks for any port has to be told which.
+            // A user that asks for any port has to be told which.
             eprintln!("rdma-cat: listening on port {}", acceptor.port());
         }
         Ok(Self {
@@ -154,7 +154,7 @@ impl Door {
                 }
                 Err(failure) => {
                     if !self.quiet {
-                        eprintln!("rdma-cat: somebody came and sent nothing: {failure}");
+                        eprintln!("rdma-cat: a peer came and sent nothing: {failure}");
                     }
                 }
             }

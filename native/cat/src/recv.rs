@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::report::Report;
 use crate::shape::Shape;
 
-/// Receives what so many senders send, and writes it.
+/// Receives what `count` senders send, and writes it.
 pub fn run(recv: &Recv) -> Result<(), Failure> {
     let shape = Shape::new(&recv.common)?;
     let door = Door::open(&engine()?, &recv.on, &recv.common, shape)?;

@@ -13,7 +13,7 @@ use crate::listen::{Door, Visitor};
 use crate::report::Report;
 use crate::shape::Shape;
 
-/// Passes on what so many senders send.
+/// Passes on what `count` senders send.
 pub fn run(relay: &Relay) -> Result<(), Failure> {
     let shape = Shape::new(&relay.common)?;
     let engine = engine()?;

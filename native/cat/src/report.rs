@@ -49,7 +49,7 @@ impl Report {
         }
     }
 
-    /// So many bytes more.
+    /// Counts more bytes.
     pub fn add(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.is_shown {
@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// So many bytes so far.
+    /// The bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -5,8 +5,7 @@
 //! as the work does. Signals are blocked in it, and a panic becomes the attempt's error.
 //!
 //! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener
-//! is closed. A thread that connects ends at its deadline at the latest, and then closes the queue pair that nobody
-//! wants any more.
+//! is closed. A thread that connects ends at its deadline at the latest, and then closes its queue pair.
 
 mod accept;
 mod connects;
@@ -67,11 +66,11 @@ impl Attempt {
     }
 
     /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not
-    /// end the attempt, but for the one with a one-off listener's token.
+    /// end the attempt, but for the peer that has a one-off listener's token.
     ///
     /// Each has a thread, and there is no bound on them. With a bound, nodes that all connect to each other could fill
-    /// it with waits for peers whose own waits for them stand in a queue; nobody would get anywhere until the
-    /// deadlines. How many there are is up to the user, who opens a listener for each.
+    /// it with waits for peers whose own waits for them stand in a queue; no node would get anywhere until the
+    /// deadlines. The user bounds them: it opens a listener for each.
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
@@ -192,7 +191,7 @@ impl Slot {
 pub(crate) struct Promise(Arc<Slot>);
 
 impl Promise {
-    /// Does the work, unless nobody waits for it any more. The notifier is called after the outcome is there; what is
+    /// Does the work, unless the attempt is cancelled. The notifier is called after the outcome is there; what is
     /// not wanted is closed here.
     pub(crate) fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
         if self.0.is_cancelled() {

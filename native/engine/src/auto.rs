@@ -69,7 +69,8 @@ impl AutoFabric {
             Ok(qp) => return Ok(chosen(qp, "the same host")),
             Err(error) => error,
         };
-        // Only where nobody answers over shm: a container of its own with this host's address, or a node without shm.
+        // Only where no process answers over shm: a container of its own with this host's address, or a node without
+        // shm.
         if !matches!(refused, FabricError::Refused(_)) {
             return Err(refused);
         }

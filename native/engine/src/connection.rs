@@ -99,13 +99,13 @@ pub struct Settings {
     pub mode: Mode,
     /// Size of a landing buffer in bytes.
     pub landing_bytes: u32,
-    /// A packet of at least so many bytes is bulk: it gets a landing buffer of its own.
+    /// Minimum size of a packet that is bulk and gets a landing buffer of its own, in bytes.
     pub direct_bytes: usize,
     /// The largest packet that is accepted.
     pub packet_max_bytes: usize,
     /// Whether what has landed is handed over as it lies.
     pub zero_copy: ZeroCopy,
-    /// Never ask for events: somebody polls all the time.
+    /// Never ask for events: a thread polls all the time.
     pub busy: bool,
     /// How much may be posted.
     pub bounds: Bounds,

@@ -15,7 +15,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts so many polling threads (at least one).
+    /// Starts `threads` polling threads (at least one).
     pub fn start(threads: usize, polling: Polling) -> Result<Self, FabricError> {
         let pollers = (0..threads.max(1))
             .map(|index| Poller::start(polling, format!("inet_rdma/{index}")))
@@ -47,7 +47,7 @@ impl Engine {
     }
 }
 
-/// Something is in a polling thread's hands as long as this lives.
+/// A connection or listener stays with its polling thread as long as this lives.
 pub struct Attachment {
     engine: Arc<Engine>,
     index: usize,

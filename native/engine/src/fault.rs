@@ -196,7 +196,7 @@ impl FaultQueuePair {
         self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a post; the one after the last that the plan allows ends the connection.
+    /// Counts a post; the post after the last that the plan allows ends the connection.
     fn count_post(&self) -> Result<(), FabricError> {
         let before = self.posts.fetch_add(1, Ordering::Relaxed);
         if self.plan.drop_after_posts.is_some_and(|allowed| before >= allowed) {

@@ -17,7 +17,7 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// An empty gather with room for so many slices and packets.
+    /// An empty gather with room for this many slices and packets.
     pub fn with_capacity(slices: usize, packets: usize) -> Self {
         Self {
             slices: SmallVec::with_capacity(slices),
@@ -27,7 +27,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Of the first packet so many bytes are on their way already: here is the rest of it.
+    /// The gather begins behind the first `bytes` bytes of its first packet, which are on their way already.
     pub fn goes_on_behind(&mut self, bytes: usize) {
         self.before = bytes;
     }

@@ -53,8 +53,8 @@ const RUN_MAX: Duration = Duration::from_millis(640);
 const PACKETS_PER_MS: u64 = 2;
 /// Looking costs this node processor time, so it must bring this many times the packets, in percent.
 const GAIN_PERCENT: u64 = 150;
-/// From so many packets per wake-up on, a port sleeps without a trial: a wake-up that many share costs next to nothing, and
-/// looks take turns from the receivers.
+/// Packets per wake-up from which on a port sleeps without a trial: a wake-up that many share costs next to nothing,
+/// and looks take turns from the receivers.
 const MANY_PER_WAKE: u64 = 8;
 
 /// What came while one way was used.

@@ -12,7 +12,7 @@ pub(crate) use loom::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
-/// Lets loom see that a group of words is written by nobody while it is read: loom takes atomics one by one, and would not
+/// Lets loom see that no thread writes a group of words while it is read: loom takes atomics one by one, and would not
 /// object to an entry that is overwritten under its reader. Nothing at all in an ordinary build.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Witness {
     }
 }
 
-// SAFETY: the cell guards a unit and is never dereferenced; loom only keeps account of who came when.
+// SAFETY: the cell guards a unit and is never dereferenced; loom only keeps account of the accesses.
 #[cfg(loom)]
 unsafe impl Sync for Witness {}
 

@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(30);
 /// Fruitless looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 1 << 16;
 
-/// Looks without a lock between two reads of who never sleeps.
+/// Looks without a lock between two reads of a side that never sleeps.
 const LOOKS_PER_READ: u32 = 64;
 
 /// A writer's looks between two offers of the processor to other threads.

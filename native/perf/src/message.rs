@@ -25,7 +25,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Offset and length of each word of a message of so many bytes.
+    /// Offset and length of each word of a message of `size` bytes.
     fn words(self, size: usize) -> impl Iterator<Item = (usize, usize)> {
         let last = size.saturating_sub(WORD);
         // None that would overlap with the last.

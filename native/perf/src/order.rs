@@ -34,7 +34,7 @@ pub struct Order {
     /// Bytes of a message
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub size: u32,
-    /// Before each run of --large messages of --size come so many of --small-size (blast)
+    /// Before each run of --large messages of --size come this many of --small-size (blast)
     #[arg(long, default_value_t = 0)]
     pub small: u32,
     /// Bytes of these
@@ -58,7 +58,7 @@ pub struct Order {
     /// Size of a landing buffer [a message]
     #[arg(long)]
     pub landing_bytes: Option<u32>,
-    /// A message of so many bytes may go direct
+    /// Minimum size of a message that may go direct, in bytes
     #[arg(long, default_value_t = 1)]
     pub direct_bytes: u32,
     /// Which kinds of transfers are used
@@ -76,7 +76,7 @@ pub struct Order {
     /// How long adaptive polling looks on after an arrival, in microseconds
     #[arg(long, default_value_t = 100)]
     pub spin_us: u64,
-    /// The receiver looks at a word in so many bytes of each message, and at its last (blast)
+    /// The receiver looks at one word of this many bytes of each message, and at its last (blast)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..))]
     pub stride: u32,
     /// Added to each round trip, in microseconds: half of it on the way in at each side
@@ -185,7 +185,7 @@ impl Order {
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.size as usize,
             zero_copy: ZeroCopy::Always,
-            // Who waits looks by itself, and has promised to: see `Link`.
+            // A waiting side looks by itself, and has promised to: see `Link`.
             busy: false,
             bounds: Bounds::default(),
         }
@@ -199,7 +199,7 @@ impl Order {
         }
     }
 
-    /// How long somebody looks on before it sleeps.
+    /// How long a waiting side looks on before it sleeps.
     pub fn spin(&self) -> Duration {
         Duration::from_micros(self.spin_us)
     }

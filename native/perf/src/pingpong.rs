@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::message::{Message, Pattern};
 use crate::order::{LENGTH_BYTES, Order};
 
-/// Times kept; when there are so many the measured time is over.
+/// Times that are kept at most; the measured time is over then.
 const TIMES_MAX: usize = 1 << 24;
 
 /// Half of the time of a round trip, in microseconds.

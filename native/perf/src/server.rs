@@ -35,7 +35,7 @@ impl AcceptWaker for Unpark {
     }
 
     fn refused(&self, error: &FabricError) {
-        eprintln!("rdma-perf: refused somebody: {error}");
+        eprintln!("rdma-perf: refused a peer: {error}");
     }
 }
 

@@ -18,19 +18,19 @@
 //! A = slots of B. So the messages under way are at most the slots that are posted.
 //!
 //! # Never a deadlock
-//! Let all that is under way arrive, and let nobody have anything left that these rules let it send. Write c for free
-//! credits, r for the reserved one (1 until FINISH is sent, then 0), o for owed, n for slots; nothing is under way, so
-//! c_A + r_A + o_B = n_B and c_B + r_B + o_A = n_A.
+//! Let all that is under way arrive, and let neither side have anything left that these rules let it send. Write c for
+//! free credits, r for the reserved one (1 until FINISH is sent, then 0), o for owed, n for slots; nothing is under
+//! way, so c_A + r_A + o_B = n_B and c_B + r_B + o_A = n_A.
 //! 1. c_A and c_B are not both 0. FINISH takes r and leaves c as it is, so it is of no interest here. Look at the last
 //!    message with which A went from one free credit to none, and the same for B. Each gave the other at least one
 //!    credit. B's must have arrived before A sent its own, or A would have a credit now; and A's before B sent its own.
 //!    Each before the other cannot be.
-//! 2. Say c_A >= 1. If o_A were at least half of n_A, A would send these credits, for that it needs only the one. So
+//! 2. Say c_A >= 1. If o_A were at least half of n_A, A would send these credits, for that it needs only one credit. So
 //!    o_A < n_A / 2 (rounded down), hence c_B >= n_A - r_B - n_A / 2 + 1 >= n_A - n_A / 2, which is 3 or more from 5
-//!    slots on: B may send transfers and every control message. And because c_B >= 1 the same holds the other way round:
-//!    so may A. With 4 slots it would be 2, and no transfer could follow.
+//!    slots on: B may send transfers and every control message. And because c_B >= 1 the same holds the other way
+//!    round: so may A. With 4 slots it would be 2, and no transfer could follow.
 //!
-//! Whoever waits for a credit gets it, then, with no more help than that the peer looks at its messages.
+//! So a side that waits for a credit gets it as soon as the peer looks at its messages.
 //!
 //! # Never credits for ever
 //! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and adds

@@ -32,7 +32,7 @@ impl Limits {
     }
 }
 
-/// Limits that no stream can run within; the fault of whoever set them.
+/// Limits that no stream can run within; the fault of the side that set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
     /// The ring is empty or larger than one notice can say.

@@ -319,7 +319,7 @@ impl Receiver {
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must
     /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
-    /// all of it. After the peer's end there is nobody to tell.
+    /// all of it. After the peer's end there is no peer to tell.
     pub fn ack_due(&self) -> bool {
         self.has_unacked() && self.ring.freed().0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
     }

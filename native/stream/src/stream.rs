@@ -231,7 +231,8 @@ impl Stream {
     }
 
     /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that waits for
-    /// one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or nobody waits.
+    /// one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or no peer
+    /// waits.
     pub fn pass(&mut self) {
         self.receiver.pass();
     }

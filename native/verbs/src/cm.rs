@@ -121,7 +121,7 @@ pub enum Kind {
     ConnectRequest,
     /// The connection could not be made.
     ConnectError,
-    /// Nobody answered.
+    /// No host answered.
     Unreachable,
     /// The peer said no.
     Rejected,

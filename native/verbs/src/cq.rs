@@ -92,7 +92,7 @@ impl CompletionQueue {
         self.raw.as_ptr() as usize
     }
 
-    /// A queue of at least so many entries, whose events go to `channel`. See `ibv_create_cq(3)`.
+    /// A queue of at least `entries` entries, whose events go to `channel`. See `ibv_create_cq(3)`.
     pub fn create(channel: &Arc<CompletionChannel>, entries: u32) -> Result<CompletionQueue, VerbsError> {
         const DOING: &str = "creating a completion queue";
         let device = channel.id.device().ok_or(VerbsError::of(DOING, libc::ENODEV))?;

@@ -33,7 +33,7 @@ impl Pages {
 #[derive(Debug)]
 pub struct HostMemory(Pages);
 
-/// Who may do what with a memory region.
+/// The accesses that a memory region allows, and to which side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The device reads it to send.

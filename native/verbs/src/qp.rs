@@ -81,7 +81,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Makes `id`'s queue pair. Where the device cannot send so many bytes inline, it is asked for fewer.
+    /// Makes `id`'s queue pair. Where the device cannot send that many bytes inline, it is asked for fewer.
     /// See `rdma_create_qp(3)`.
     pub fn create(
         id: &Arc<CmId>,
@@ -172,7 +172,7 @@ impl QueuePair {
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attributes.min_rnr_timer = code;
         let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0;
-        // SAFETY: a queue pair that lives; the mask names the one field that is set.
+        // SAFETY: a queue pair that lives; the mask names the field that is set.
         let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
         check_errno("setting the timer of a queue pair", result)
     }

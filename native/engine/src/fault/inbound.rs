@@ -20,7 +20,7 @@ pub struct FaultPlan {
     pub delay: Delay,
     /// How long every completion is under way: one is not held up by those before it, as on a long line.
     pub distance: Duration,
-    /// So many posts of a queue pair go through; the next one ends the connection instead.
+    /// Posts of a queue pair that go through; the next post ends the connection instead.
     pub drop_after_posts: Option<u64>,
     /// A write must not be larger than this, in bytes, not 0.
     pub write_room_max: Option<usize>,
@@ -29,8 +29,8 @@ pub struct FaultPlan {
 /// How long a completion is held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delay {
-    /// Until so many more polls of the queue pair have come back without it. Virtual time: repeatable. While it lasts
-    /// arming fails, so that whoever waits for it polls.
+    /// Until this many more polls of the queue pair have come back without it. Virtual time: repeatable. While it lasts
+    /// arming fails, so that a waiting party polls.
     Polls(RangeInclusive<u32>),
     /// Real time.
     For(RangeInclusive<Duration>),

@@ -28,7 +28,8 @@ impl Stall {
 
     /// Deliveries go on; every queue pair gets an event.
     pub fn end(&self) {
-        // Off first: who arms after this is armed with the inner queue pair, who armed before is woken below.
+        // Off first: a queue pair that is armed after this store is armed with the inner one, and one that was armed
+        // before it is woken below.
         self.0.is_on.store(false, Ordering::SeqCst);
         let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
         resumed.retain(|event| {

@@ -239,7 +239,7 @@ impl World {
         Ok(true)
     }
 
-    /// Nothing is under way, nobody has a message to post or ring bytes to read.
+    /// Nothing is under way, neither side has a message to post or ring bytes to read.
     pub fn is_quiet(&self) -> bool {
         self.notices.iter().all(VecDeque::is_empty)
             && self.controls.iter().all(VecDeque::is_empty)
@@ -250,7 +250,7 @@ impl World {
             })
     }
 
-    /// A quiet world in which somebody waits for what will never come.
+    /// A quiet world in which a side waits for what will never come.
     pub fn is_stuck(&self, setup: &Setup) -> bool {
         self.is_quiet() && (0..2).any(|side| self.waits_for_ever(setup, side))
     }
@@ -258,7 +258,7 @@ impl World {
     fn waits_for_ever(&self, setup: &Setup, side: usize) -> bool {
         let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
         if receiver.closed {
-            // The fabric tells who is left.
+            // The fabric tells the side that is left.
             return false;
         }
         if !sender.closed && sender.stream.has_control() {

@@ -34,7 +34,7 @@ mod kind {
     pub const FINISH: u8 = 5;
 }
 
-/// The one flag there is: the advertised buffer must be filled completely.
+/// The only flag: the advertised buffer must be filled completely.
 const FILL: u8 = 1;
 
 /// An advertisement: a buffer that the peer may fill from stream byte `seq` on.
@@ -68,7 +68,7 @@ pub enum ControlBody {
     Credit,
     /// A buffer for direct transfers.
     Advert(Advert),
-    /// So many bytes, in all, have been copied out of the ring.
+    /// Bytes, in all, that have been copied out of the ring.
     Ack {
         /// Ring bytes freed since the start.
         freed: Seq,
