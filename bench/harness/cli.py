@@ -253,7 +253,7 @@ def add_stream(tests: Any) -> None:
     own.add_argument("--polling", choices=fabric.POLLING, default="reader", help="how both sides wait")
     own.add_argument("--direct-bytes", type=size, default="16K", help="dynamic sends smaller messages through the ring")
     own.add_argument("--stride", type=size, default=64,
-                     help="the receiver looks at a word in so many bytes of each message, and at the last")
+                     help="the receiver looks at one word of this many bytes of each message, and at the last")
     own.add_argument("--netem", metavar="DEVICE",
                      help="the delay of `distance` is made by tc-netem on this device, which leads to --address; as root")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)

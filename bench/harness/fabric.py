@@ -30,7 +30,8 @@ BANDWIDTH = [
 ROUNDS, SECONDS, WARMUP = 4, 0.2, 0.05
 QUICK_ROUNDS, QUICK_SECONDS = 1, 0.1
 QUICK_SIZES = [1, 64, 4096, 1 << 18, 1 << 23]
-# Sent without waiting, as in osu_bw; fewer large ones, so that all of them stay in a cache, as the one buffer of others does.
+# Sent without waiting, as in osu_bw; fewer large ones, so that all of them stay in a cache, as the buffer of other
+# programs does.
 WINDOW, WINDOW_BYTES = 64, 1 << 20
 # The defaults of docs/OPTIONS.md.
 DEFAULTS = {"receives": 64, "landing_bytes": 69_632, "direct_bytes": 16_384}

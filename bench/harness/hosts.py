@@ -83,7 +83,7 @@ class Host:
         """Ends the agent and with it its nodes, however they are."""
         process, self._process = self._process, None
         self._lost = self._lost or "its agent was ended"
-        # Wakes whoever waits for an answer.
+        # Wakes the thread that waits for an answer.
         self._replies.put({"lost": True})
         if process is None:
             return
@@ -275,7 +275,7 @@ class Node:
         except queue.Empty:
             raise MeasurementError(f"a node did not answer within {timeout_s:.0f} s") from None
         if "line" not in report:
-            # Once more for whoever asks again.
+            # Once more for a caller that asks again.
             self.reports.put(report)
             raise MeasurementError(report.get("gone") or f"the node ended with status {report['ended']}")
         return report

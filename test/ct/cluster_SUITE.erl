@@ -158,7 +158,7 @@ global_name_moves_after_node_death(Config) ->
     ],
     {Pid, yes} = inet_rdma_test_node:call(B, inet_rdma_test_remote, register_global, [moving]),
     ?assertEqual(Pid, inet_rdma_test_node:call(A, global, whereis_name, [moving])),
-    %% The node comes back under its name and learns who has it now.
+    %% The node comes back under its name and learns which process has it now.
     C2 = inet_rdma_test_node:start("c", #{name => maps:get(name, C)}),
     ok = inet_rdma_test_node:mesh([A, B, C2]),
     inet_rdma_test_wait:until(name_known_to_the_returned_node, 20000, fun() ->

@@ -361,7 +361,7 @@ range({First, Last}) ->
         "-kernel", "inet_dist_listen_max", integer_to_list(Last)
     ].
 
-%% So many ports in a row that nobody uses at the moment, below the range the kernel hands out.
+%% Count ports in a row that are free at the moment, below the range the kernel hands out.
 free_ports(Count) ->
     First = 20000 + rand:uniform(10000),
     Last = First + Count - 1,

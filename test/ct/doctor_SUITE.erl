@@ -98,7 +98,7 @@ rxe_is_a_software_device(Config) ->
     ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := verbs}, Report),
     ?assertEqual([], in_the_way(Report)).
 
-%% The one of zeros is left out.
+%% The address of zeros is left out.
 rxe_shows_its_gids_as_addresses(Config) ->
     ?assertMatch(#{link_layer := <<"Ethernet">>, state := <<"ACTIVE">>, interface := <<"eth0">>, active_mtu := 1024,
                    gids := [#{index := 0, type := <<"RoCE v2">>, address := <<"fe80::5054:ff:fe12:3456">>},

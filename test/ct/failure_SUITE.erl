@@ -60,7 +60,7 @@ kill_with_a_full_send_queue(_Config) ->
     StartMs = erlang:monotonic_time(millisecond),
     inet_rdma_test_node:kill(B),
     await_nodedown(A, Watcher, StartMs),
-    %% Nobody stays suspended on the dead connection.
+    %% No process stays suspended on the dead connection.
     inet_rdma_test_wait:until(senders_run_again, 20000, fun() ->
         [S || S <- Senders, call(A, erlang, process_info, [S, status]) =:= {status, suspended}] =:= []
     end).
@@ -161,7 +161,7 @@ stopped_for_less_than_the_tick_time(_Config) ->
     [A, B] = pair(#{args => ["-kernel", "net_ticktime", "10"]}),
     Name = receiver(B, 4, 5000),
     Back = receiver(A, 4, 5000),
-    %% Both directions are in full flow when the one side stops.
+    %% Both directions are in full flow when one side stops.
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 4, 5000]),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), Back, mixed, 4, 5000]),
     inet_rdma_test_node:suspend(B),
@@ -181,7 +181,7 @@ stopped_for_longer_than_the_tick_time(_Config) ->
     inet_rdma_test_node:suspend(B),
     await_nodedown(A, Watcher, StartMs, 30000),
     inet_rdma_test_node:resume(B),
-    %% The one that slept learns it as well, and both find each other again.
+    %% The node that slept learns it as well, and both find each other again.
     await_nodedown(B, AtB, StartMs, 30000),
     ok = inet_rdma_test_node:connect(A, B),
     ok = inet_rdma_test_node:connect(B, A),

@@ -70,7 +70,7 @@ bad_greetings(Config) ->
         end
      || Greeting <- Greetings -- ["other_version"]
     ],
-    %% Nobody gets a socket of such a peer.
+    %% No process gets a socket of such a peer.
     ?assertEqual(none, last_reason(Config)),
     unharmed(Config).
 

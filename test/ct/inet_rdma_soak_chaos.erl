@@ -40,7 +40,7 @@ act(close, State) ->
         {Peer, Id} -> in_order(Begun, told_by_both([inet_rdma_soak_cluster:name(Letter, State), Peer], Id))
     end;
 act(storm, State) ->
-    %% All at once; the one that was stopped comes back to a node that has died and come again meanwhile.
+    %% All at once; the stopped node comes back to a node that has died and come again meanwhile.
     Mortal = any(?MORTAL),
     [Stopped, One, Other] = shuffled(?ALL -- [Mortal]),
     Dead = kill(Mortal, disconnect(One, Other, stop(stop_long, Stopped, State))),
@@ -102,7 +102,7 @@ nodedowns_missing(#{acts := Acts} = State) ->
     Seen = [{Node, Peer} || #{what := {nodedown, _}, node := Node, peer := Peer} <- Events],
     lists:usort([Pair || {Node, _} = Pair <- Lost, not lists:member(Node, Killed)]) -- Seen.
 
-%% Pairs of the one that notices and the one that is lost.
+%% Pairs of the node that notices and the node that is lost.
 lost(#{kind := Kind, nodes := [Lost]}, Names) when Kind =:= kill; Kind =:= stop_long ->
     Others = Names -- [Lost],
     [{Other, Lost} || Other <- Others] ++ [{Lost, Other} || Other <- Others];

@@ -49,7 +49,7 @@ bursts(#{peer := Peer, to := Pid, monitor := Monitor, left := Left} = Session) -
             end
     end.
 
-%% Mostly none, so that bursts follow closely; else long enough for all who poll to go to sleep.
+%% Mostly none, so that bursts follow closely; else long enough for all pollers to go to sleep.
 pause_between() ->
     case rand:uniform(4) of
         1 -> receive after rand:uniform(60) -> ok end;

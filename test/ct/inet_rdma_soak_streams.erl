@@ -147,7 +147,7 @@ close_one() ->
         Streams ->
             {{stream, Owner}, Socket, Peer, Id} = lists:nth(rand:uniform(length(Streams)), Streams),
             ok = inet_rdma:close(Socket),
-            %% In active mode nobody tells the owner of a close on its own side.
+            %% In active mode the owner gets no message for a close on its own side.
             Owner ! {inet_rdma_closed, Socket},
             {Peer, Id}
     end.

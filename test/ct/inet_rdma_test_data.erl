@@ -94,7 +94,7 @@ serve(Owner, Answer) ->
             serve(Owner, Answer)
     end.
 
-%% Exits with a reason that contains so many bytes, and their hash.
+%% Exits with a reason that contains this many bytes, and their hash.
 -spec exit_with(non_neg_integer()) -> no_return().
 exit_with(Bytes) ->
     Binary = make(Bytes),

@@ -129,7 +129,7 @@ next_message(Socket) ->
     after 20000 -> nothing
     end.
 
-%% Reads so many bytes, each time as many as `Length' says (0: whatever is there).
+%% Reads Left bytes, each time as many as `Length' says (0: whatever is there).
 read(_Socket, 0, _Length) ->
     [];
 read(Socket, Left, Length) ->

@@ -31,7 +31,7 @@ smallest(backlog) -> 1;
 smallest(ack_timeout_ms) -> 0;
 smallest(type_of_service) -> 0.
 
-%% Values that a pair of nodes works with: the one node has the first, the other the last.
+%% Values that a pair of nodes works with: one node has the first, the other the last.
 -spec good(atom()) -> [term(), ...].
 %% verbs: only on a machine with a device, see options_SUITE.
 good(fabric) -> [auto, shm, tcp];

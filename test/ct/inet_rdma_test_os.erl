@@ -83,7 +83,8 @@ rendezvous_sockets(Port) ->
 -spec is_listening(inet:port_number()) -> boolean().
 is_listening(Port) -> listening_addresses(Port) =/= [].
 
-%% The addresses at which somebody listens at the TCP port, as the kernel writes them: hexadecimal, in the host's order.
+%% The addresses at which a process listens at the TCP port, as the kernel writes them: hexadecimal, in the host's
+%% order.
 -spec listening_addresses(inet:port_number()) -> [string()].
 listening_addresses(Port) ->
     Lines = lists:append([lines(File) || File <- ["/proc/net/tcp", "/proc/net/tcp6"]]),

@@ -24,7 +24,7 @@ recv(Socket, Lengths) ->
 cancel(Socket, Ref) ->
     inet_rdma:cancel(Socket, Ref).
 
-%% The next so many that are done, in the order of the messages; data as size and hash.
+%% The next Count that are done, in the order of the messages; data as size and hash.
 done(_Socket, 0) -> [];
 done(Socket, Count) -> [next(Socket, ?TIMEOUT_MS) | done(Socket, Count - 1)].
 
@@ -55,7 +55,7 @@ drop(_Socket) ->
     true = erlang:garbage_collect(),
     ok.
 
-%% Just so many bytes, read by recv with a length: size and hash.
+%% Just this many bytes, read by recv with a length: size and hash.
 take(Socket, Bytes) ->
     {Bytes, erlang:md5_final(take(Socket, Bytes, erlang:md5_init()))}.
 
@@ -66,7 +66,7 @@ take(Socket, Left, Context) ->
     {ok, Data} = inet_rdma:recv(Socket, Size, ?TIMEOUT_MS),
     take(Socket, Left - Size, erlang:md5_update(Context, Data)).
 
-%% Sends so many bytes in posts of random sizes, as many at a time as may be: size and hash.
+%% Sends this many bytes in posts of random sizes, as many at a time as may be: size and hash.
 send_pipeline(Socket, Seed) ->
     _ = rand:seed(exsss, Seed),
     Data = rand:bytes(?SPLIT_BYTES),
@@ -120,7 +120,7 @@ part_size(2) -> 69632;
 part_size(3) -> rand:uniform(16384);
 part_size(_) -> rand:uniform(2000).
 
-%% Posts sends of so many bytes until no more is taken: how many, what the last answer was, and the hash of all.
+%% Posts sends of this many bytes until no more is taken: how many, what the last answer was, and the hash of all.
 send_while(Socket, Bytes) ->
     send_while(Socket, Bytes, 0, erlang:md5_init()).
 
@@ -131,7 +131,7 @@ send_while(Socket, Bytes, Count, Context) ->
         Error -> {Count, Error, erlang:md5_final(Context)}
     end.
 
-%% Another process sends so many bytes, and waits; returns when it is in the middle of them.
+%% Another process sends this many bytes, and waits; returns when it is in the middle of them.
 start_send(Socket, Bytes) ->
     Data = inet_rdma_test_data:make(Bytes),
     Owner = self(),

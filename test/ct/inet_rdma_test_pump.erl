@@ -5,7 +5,7 @@
 
 -define(TIMEOUT_MS, 60000).
 
-%% Keeps so many messages of so many bytes under way to the other node.
+%% Keeps a number of messages of a size under way to the other node.
 -spec start(node(), pos_integer(), pos_integer()) -> pid().
 start(Node, Bytes, UnderWay) ->
     spawn(fun() ->

@@ -120,7 +120,7 @@ await_down(Node, TimeoutMs) ->
     ok = net_kernel:monitor_nodes(false, [{node_type, all}]),
     Down.
 
-%% So many processes at once call the other node; all must get the answer.
+%% Count processes at once call the other node; all must get the answer.
 -spec many_calls(node(), pos_integer()) -> ok.
 many_calls(Node, Count) ->
     Callers = [spawn_monitor(fun() -> Node = rpc:call(Node, erlang, node, []) end) || _ <- lists:seq(1, Count)],

@@ -12,7 +12,7 @@
 
 -define(MASTER_BYTES, 1048576).
 
-%% Starts a process, registered as `Name', that expects `Count' messages from each of so many senders.
+%% Starts a process, registered as `Name', that expects `Count' messages from each of the senders.
 -spec receiver(atom(), pos_integer(), pos_integer()) -> pid().
 receiver(Name, Senders, Count) ->
     Caller = self(),
@@ -81,7 +81,7 @@ take(Sender, Number, Payload, Crc, AtomIsRight, #{next := Next, count := Count} 
             State#{failed := {out_of_order, Sender, {due, Due}, {got, Number}}}
     end.
 
-%% Starts so many senders; each sends `Count' messages to the receiver.
+%% Starts the senders; each sends `Count' messages to the receiver.
 -spec senders(node(), atom(), kind(), pos_integer(), pos_integer()) -> [pid()].
 senders(Node, Name, Kind, Senders, Count) ->
     [sender(Node, Name, Kind, Count) || _ <- lists:seq(1, Senders)].

@@ -91,7 +91,7 @@ await_usage(Node, Before) ->
         end
     end).
 
-%% net_kernel starts a new acceptor; who is connected does not notice, who is not can connect.
+%% net_kernel starts a new acceptor; connected nodes do not notice, other nodes can connect.
 death_of_the_acceptor_keeps_live_links(_Config) ->
     [A, B] = pair(#{}),
     Watcher = watch(A, B),
@@ -188,7 +188,7 @@ check_counts(Mine, Theirs) ->
         wakeups_received, polls, ring_bytes, ring_used, landing_buffers, landing_used
     ],
     ?assertEqual([], Keys -- maps:keys(Mine)),
-    %% What the one has sent the other has received.
+    %% What one has sent the other has received.
     [
         ?assertEqual({Sent, map_get(Sent, Mine)}, {Sent, map_get(Received, Theirs)})
      || {Sent, Received} <- [
@@ -234,7 +234,7 @@ info_of_several_connections(_Config) ->
     inet_rdma_test_node:kill(B),
     await_info(A, [A | Others]).
 
-%% The one that lost of two simultaneous connects is not up, but may still be listed.
+%% The link that lost of two simultaneous connects is not up, but may still be listed.
 await_info(Node, Nodes) ->
     Expected = lists:sort([name(Peer) || Peer <- Nodes, Peer =/= Node]),
     inet_rdma_test_wait:until({info_of, name(Node)}, 10000, fun() ->
@@ -249,7 +249,7 @@ purge_of_the_modules_is_harmless(_Config) ->
         [call(A, code, Function, [Module]) || Module <- ?MODULES, Function <- [purge, soft_purge, purge]]
     end).
 
-%% Nobody who deletes the module can expect its links to live. The node does, and makes new ones.
+%% Links do not survive the deletion of the module. The node does, and makes new ones.
 delete_of_the_native_module_costs_links_only(_Config) ->
     [A, B] = pair(#{}),
     Answers = [call(A, code, Function, [inet_rdma_nif]) || Function <- [delete, purge]],

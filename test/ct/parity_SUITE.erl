@@ -462,7 +462,7 @@ listen(Module, Options) ->
     {ok, Port} = port(Module, Listener),
     {Listener, Port}.
 
-%% What is the default of the one and not of the other.
+%% What is the default of one module and not of the other.
 common(gen_tcp) -> [binary, {active, false}];
 common(inet_rdma) -> [].
 
@@ -501,7 +501,7 @@ until_messages(Count) ->
         Length >= Count
     end).
 
-%% A process that waits for so many messages, and tells the caller which of the socket's they are.
+%% A process that waits for Count messages, and tells the caller which of the socket's they are.
 heir(Socket, Count) ->
     Caller = self(),
     spawn_link(fun() ->

@@ -154,7 +154,7 @@ bound_on_receives(Config) ->
                  [Result || {received, _, Result} <- posts(Y, done, [3])]),
     ?assertMatch([{ok, _}], posts(Y, recv, [[40]])).
 
-%% Whoever posts as much as is taken keeps no more than that in memory.
+%% A process that posts as much as is taken keeps no more than that in memory.
 memory_for_a_slow_reader(Config) ->
     {X, Y} = ends(Config, [{sends_max, 8}]),
     Before = posts(X, grow, []),
@@ -216,7 +216,7 @@ posted_goes_behind_a_send(Config) ->
     ?assertEqual({1000, Behind}, posts(Y, take, [1000])),
     ?assertEqual([{sent, Ref, {ok, 1000}}], posts(X, done, [1])).
 
-%% Nobody else will finish what it has begun.
+%% No other process finishes what it has begun.
 death_in_the_middle_of_a_send(Config) ->
     {X, _Y} = ends(Config),
     {Pid, _} = posts(X, start_send, [8 * ?MB]),
@@ -371,7 +371,7 @@ sendfile_errors(Config) ->
     ok = do(X, close, []),
     ?assertEqual({error, closed}, posts(X, sendfile, [[Name]])).
 
-%% The first of so many sends may have gone before the end; those behind them end with the reason.
+%% The first sends may have gone before the end; those behind them end with the reason.
 ends_in_order(Count, Reason, Done) ->
     Results = [Result || {sent, _, Result} <- Done],
     ?assertEqual(Count, length(Results)),
@@ -397,7 +397,7 @@ file(Config, Data) ->
 bystander({Node, Owner}) ->
     {Node, inet_rdma_test_pair:call(Node, inet_rdma_test_end, bystander, [Owner])}.
 
-%% The sender knows of so many buffers.
+%% Waits until the sender knows of Count buffers.
 advertised(X, Count) ->
     inet_rdma_test_wait:until({advertised, Count}, 10000, fun() ->
         case do(X, info, []) of

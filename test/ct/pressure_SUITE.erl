@@ -160,7 +160,7 @@ pings_under_bulk(_Config) ->
     ?assert(Count >= 10),
     ?assert(lists:last(PingsMs) < 5000).
 
-%% All nodes together use less than 1 % of a core while nobody says anything.
+%% All nodes together use less than 1 % of a core while no process says anything.
 idle_cluster_uses_no_cpu(_Config) ->
     Nodes = inet_rdma_test_node:start_all(4, #{}),
     ok = inet_rdma_test_node:mesh(Nodes),

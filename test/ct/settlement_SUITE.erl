@@ -487,7 +487,7 @@ peers_that_hang_up(_Config) ->
     connect(A, B),
     carried_by(shm, A, B, "").
 
-%% Nothing more comes, at each point of the settlement: the link ends within the bound, and nobody waits for longer.
+%% Nothing more comes, at each point of the settlement: the link ends within the bound, and no process waits for longer.
 silent_peers(_Config) ->
     A = node_with_sink([{fallback_retry_ms, 0}]),
     Hello = {say, same_host(A)},

@@ -101,7 +101,7 @@ most(rss, Old) -> Old + Old div 2 + 128 * ?MB;
 most(atoms, Old) -> Old + 500;
 most(processes, Old) -> Old + 5;
 most(tables, Old) -> Old + 3;
-%% Who of two has accepted changes with every connection: two listeners and three links.
+%% The accepting node of two changes with every connection: two listeners and three links.
 most(sockets, _Old) -> 5;
 most(_FdsThreadsMapsPortsConnections, Old) -> Old.
 

@@ -92,7 +92,7 @@ defmodule InetRdma.NativeBuildTest do
   end
 
   test "the library is replaced by a new file, never written into, as a running VM has it mapped", %{dir: dir} do
-    # A tree of its own with a small crate, so that nobody else meets the old library.
+    # A tree of its own with a small crate, so that no other test meets the old library.
     tree = Path.join(dir, "tree")
     for sub <- ~w(scripts native/src priv), do: File.mkdir_p!(Path.join(tree, sub))
     File.cp!(script(), Path.join(tree, "scripts/build-native"))

@@ -181,14 +181,14 @@ fn echo_to_parent(port: &str) {
     echo(&*server, asleep, &AtomicBool::new(false));
 }
 
-/// One look; whoever sleeps is woken by the peer's next message.
+/// One look; a side that sleeps is woken by the peer's next message.
 fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion], asleep: bool) -> bool {
     if queue_pair.poll(out).expect("an honest peer") > 0 {
         return true;
     }
     if asleep && queue_pair.arm().expect("an honest peer") {
-        // The echoing side also sleeps while criterion computes, however long that takes; only a message that nobody was
-        // woken for is a loss.
+        // The echoing side also sleeps while criterion computes, however long that takes; only a message that no side
+        // was woken for is a loss.
         let woken = readable_within(queue_pair.event_fd(), BOUND);
         let lost =
             !woken && !queue_pair.arm().expect("an honest peer") && !readable_within(queue_pair.event_fd(), BOUND);

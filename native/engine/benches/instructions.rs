@@ -1,7 +1,7 @@
 //! One case of the data path, a thousand times: `bench/instructions.py` runs it under Valgrind and divides what was
 //! counted inside of [`measured`]. Without the name of a case it lists them.
 //!
-//! One thread does both ends in turn, as their owners would who look by themselves: no clock, no other thread and no
+//! One thread does both ends in turn, as owners that look by themselves would: no clock, no other thread and no
 //! system call is part of it, so the figures are the same on every run.
 
 #[path = "../tests/support_connection/message.rs"]
@@ -24,7 +24,7 @@ const ROUNDS: usize = 1_000;
 /// Before the counting starts: whatever happens only once has happened.
 const WARM_UP: usize = 100;
 
-/// A read takes at most about so many bytes, as those of the distribution.
+/// Bytes that a read takes at most, about, as those of the distribution.
 const READ_BYTES: usize = 262_144;
 
 /// So long that a search from the line's start at each byte would show.

@@ -17,7 +17,7 @@ const LANDING_BYTES: usize = 70_000;
 /// Some bytes that arrive together.
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// In the ring, cut by its end after so many bytes (in 1,024ths of the chunk).
+    /// In the ring, cut by its end after `wrap` 1,024ths of the chunk.
     Ring { bytes: usize, wrap: usize },
     /// In a landing buffer.
     Landing { bytes: usize },

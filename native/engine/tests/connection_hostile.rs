@@ -226,7 +226,7 @@ fn wake_ups_without_a_cause_end_nothing() {
     assert_eq!(victim.closed(), None);
 }
 
-/// Whoever finds out, the reader is told: here it is the writer, who gets the reason itself.
+/// The reader is told, also where another party finds out: here the writer, which gets the reason itself.
 #[test]
 fn a_writer_that_finds_out_tells_the_reader() {
     let wild = control(advert(1 << 40, 69_632), 0);

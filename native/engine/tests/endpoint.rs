@@ -229,7 +229,7 @@ fn everything_arrives_after_stalls() {
     });
 }
 
-/// At whatever post the connection breaks: nobody hangs, nothing wrong is read, both learn of it.
+/// The connection may break at any post: neither side hangs or reads wrong bytes, and both are told.
 #[test]
 fn a_dropped_connection_ends_for_everybody() {
     for drop_after_posts in [0, 1, 2, 7, 30, 100] {
@@ -349,7 +349,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 fn wherever_one_panics_the_thread_lives_on() {
     for polling in [ADAPTIVE, Polling::Event] {
         for place in ["kick", "poll", "sleep"] {
-            // With events nobody polls.
+            // With events no thread polls.
             if polling == Polling::Event && place == "poll" {
                 continue;
             }

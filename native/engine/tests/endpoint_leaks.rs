@@ -65,7 +65,7 @@ fn connected(engine: &Arc<Engine>, listener: &mut dyn Listener, side: &Side) -> 
     ]
 }
 
-/// A packet from the one end to the other.
+/// A packet from one end to the other.
 fn exchange(left: &Attached, right: &Attached, bytes: usize) {
     let messages = Messages::new(1, &[bytes]);
     left.write(

@@ -21,7 +21,7 @@ words(Variable) ->
         Value -> string:lexemes(Value, " ")
     end.
 
-%% So many nodes whose names have this address.
+%% Count nodes whose names have this address.
 -spec nodes_on(string(), [string()], inet_rdma_test_node:options()) -> [inet_rdma_test_node:t()].
 nodes_on(Address, Prefixes, Options) ->
     inet_rdma_test_node:start_all([{Prefix, name_at(Prefix, Address, Options)} || Prefix <- Prefixes]).
@@ -119,7 +119,7 @@ watch(Node, Peer) ->
     {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
     {Node, Watcher, erlang:monotonic_time(millisecond)}.
 
-%% Fails when it comes later than after so many milliseconds from now.
+%% Fails when it comes later than this many milliseconds from now.
 -spec await_nodedown({inet_rdma_test_node:t(), pid(), integer()}, integer(), non_neg_integer()) -> ok.
 await_nodedown({Node, Watcher, _}, StartMs, BoundMs) ->
     inet_rdma_test_wait:until({nodedown_at, name(Node)}, BoundMs, fun() ->
@@ -149,7 +149,7 @@ shut_tcp_of_link(Peer) ->
     [{Key, _Supervisor, Socket, <<"verbs">>, _Why}] = ets:lookup(inet_rdma_links, Key),
     gen_tcp:shutdown(Socket, read_write).
 
-%% Streams of so many numbered and hashed messages from each of so many senders, both ways.
+%% Streams of numbered and hashed messages from several senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
 stream_both_ways([A, B], Kind, Senders, Count) ->
     AtA = receiver(A, Senders, Count),

@@ -169,7 +169,7 @@ stream(A, B, Address) ->
     [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
     Closed.
 
-%% A listener for the one peer that knows a token, on an address of a device or on all.
+%% A listener for the peer that knows a token, on an address of a device or on all.
 settlement(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Here = call(A, inet_rdma_test_settle, addresses, []),
@@ -202,7 +202,7 @@ settle(A, B, On, Address) ->
     contains(Why, ["both nodes settled on it", binary_to_list(Address)]),
     ?assertMatch({{error, _}, []}, Connect(Token)).
 
-%% On a port where somebody listens, over the other fabric where that matters.
+%% On a port where another listener is, over the other fabric where that matters.
 refused_streams_say_what_to_do(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     {ok, Port, Shm} = call(A, inet_rdma_test_end, listen, [0, [{fabric, shm}]]),

@@ -228,7 +228,7 @@ killed_and_back(Config) ->
     kill_and_await(Config),
     inet_rdma_test_os:await_footprint(maps:get(os_pid, A), Footprint).
 
-%% Nobody but A connects to C: whoever is about to when it is killed waits for as long as connecting may take.
+%% Only A connects to C: a node that is about to connect when C is killed waits for as long as connecting may take.
 kill_and_await(Config) ->
     [A, _] = proplists:get_value(pair, Config),
     Options = options("c", proplists:get_value(their_address, Config), there()),

@@ -25,7 +25,7 @@ class Session:
 
     def __init__(self, cache, checkout, results, guests, processors):
         results.mkdir(parents=True, exist_ok=True)
-        # With our process id: several runs share a checkout, and whoever tidies up can see which of them live.
+        # With our process id: several runs share a checkout, and a run that tidies up can see which of them live.
         self._job = Path(tempfile.mkdtemp(prefix=f"run.{os.getpid()}.", dir=cache))
         self._cache = cache
         self._checkout = checkout

@@ -118,7 +118,7 @@ impl Window {
         post().expect("a free slot");
     }
 
-    /// The peer has taken so many.
+    /// The number that the peer has taken.
     fn take(&self, some: usize) {
         self.got.fetch_add(some as u64, Ordering::AcqRel);
     }

@@ -105,7 +105,7 @@ pub fn accept(listener: &mut dyn Listener) -> Result<Box<dyn QueuePair>, FabricE
     }
 }
 
-/// Two connected ends: the one that connected, the one that accepted.
+/// Two connected ends: first the end that connected, then the end that accepted.
 pub fn pair_of(
     fabric: &dyn Fabric,
     client: Parameters,

@@ -1,4 +1,4 @@
-//! Listeners for the one peer that knows a token.
+//! Listeners for the peer that knows a token.
 
 use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Listener, Parameters, QueuePair};
 

@@ -297,7 +297,7 @@ fn another_user_is_refused_on_both_sides() {
     let port = listener.port();
     std::thread::scope(|scope| {
         let other = scope.spawn(move || {
-            // This thread alone becomes somebody else, and ends so.
+            // This thread alone changes its user, and keeps it until it ends.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
             ShmFabric
                 .connect(support::at(&ShmFabric, port), &parameters(), support::BOUND)

@@ -128,7 +128,7 @@ impl Words {
         self.set(ENTRIES + 64 * index, stamp);
     }
 
-    /// Writes an entry that carries so many bytes, all 0xAB, for `address`.
+    /// Writes an entry that carries `bytes` bytes, all 0xAB, for `address`.
     pub fn inline(&self, index: usize, bytes: u64, address: u64) {
         self.set(ENTRIES + 64 * index + 16, address);
         for word in 3..8 {

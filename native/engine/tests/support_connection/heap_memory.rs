@@ -50,8 +50,8 @@ pub fn pool(count: usize, bytes: usize) -> Arc<LandingPool> {
 pub fn filled(pool: &Arc<LandingPool>, offset: usize, bytes: &[u8]) -> LandingBuffer {
     assert!(offset + bytes.len() <= pool.buffer_bytes());
     let buffer = pool.take().expect("a free landing buffer");
-    // SAFETY: the range is inside the buffer by the assertion, the buffer is out of its pool and so nobody else's, and
-    // its memory allows writes through raw pointers (cells).
+    // SAFETY: the range is inside the buffer by the assertion, the buffer is out of its pool and so no other user's,
+    // and its memory allows writes through raw pointers (cells).
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.as_ptr().cast_mut().add(offset), bytes.len()) };
     buffer
 }

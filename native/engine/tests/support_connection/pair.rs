@@ -108,7 +108,7 @@ pub fn listen(fabric: &dyn Fabric, server: &Side) -> Box<dyn Listener> {
     fabric.listen(&options).expect("a free port")
 }
 
-/// Two connected queue pairs: the one that connected, the one that accepted.
+/// Two connected queue pairs: first the pair that connected, then the pair that accepted.
 pub fn join(
     fabric: &dyn Fabric,
     listener: &mut dyn Listener,

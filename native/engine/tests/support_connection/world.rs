@@ -1,7 +1,7 @@
 //! Two connections driven by hand, one small step after the other, in an order that a seed picks.
 //!
-//! Everybody keeps to the rules: who waits does nothing until he is woken, and the polling thread looks only when an event
-//! fd is readable. So a wake that is lost shows, whatever the order: nobody has anything left to do.
+//! All parties keep to the rules: a party that waits does nothing until it is woken, and the polling thread looks only
+//! when an event fd is readable. So a lost wake shows, whatever the order: no party has anything left to do.
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
@@ -48,7 +48,7 @@ pub struct Party<'a> {
     polls: bool,
     spin: bool,
     expected: &'a [Vec<u8>],
-    /// Raw: all packets are one, and this much of it came. Else: so many packets came.
+    /// Raw: all packets are one, and this much of it came. Else: the number of packets that came.
     got: usize,
     held: Vec<Received<Vec<u8>>>,
     hold: usize,
