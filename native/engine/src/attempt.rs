@@ -222,7 +222,7 @@ impl Promise {
 /// A token for a peer that is expected: 64 random bits of the system's, never 0.
 pub fn token() -> u64 {
     let mut bytes = [0; size_of::<u64>()];
-    // So few bytes come whole, and without waiting once the system is up.
+    // `getrandom(2)` gives up to 256 bytes whole, and without waiting once the system is up.
     let _taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     // Without the system's: seeded by it when the process started, which is hard to guess all the same.
     match u64::from_ne_bytes(bytes) {

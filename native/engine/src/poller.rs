@@ -1,5 +1,5 @@
-//! Polling threads: a fixed few for all connections and listeners. Each waits for events of its fabrics, polls what was
-//! lately busy for a bounded time, and tells the users of connections what they wait for.
+//! Polling threads: a small fixed number for all connections and listeners. Each waits for events of its fabrics, polls
+//! connections that were busy lately for a bounded time, and tells the users of connections that they can go on.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,9 +17,9 @@ use crate::fabric::FabricError;
 /// When a polling thread looks and when it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polling {
-    /// Look for so long after the last arrival, then ask for an event and sleep.
+    /// Poll for `spin` after the last arrival, then ask for an event and sleep.
     Adaptive {
-        /// How long.
+        /// The time that it polls on.
         spin: Duration,
     },
     /// Ask for an event at once.
@@ -28,7 +28,7 @@ pub enum Polling {
     Busy,
 }
 
-/// Something that a polling thread looks after.
+/// A connection or listener in a polling thread's hands.
 pub trait Polled: Send + Sync {
     /// Its event fds; the thread waits until one is readable.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
@@ -44,7 +44,7 @@ pub trait Polled: Send + Sync {
     fn fail(&self);
 }
 
-/// What a polling thread does with something next.
+/// What a polling thread does next with a [`Polled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Something came: poll on.
@@ -57,7 +57,7 @@ pub enum Next {
     Over,
 }
 
-/// Names something that a polling thread looks after.
+/// Identifies a [`Polled`] of a polling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolledId(u64);
 
@@ -96,7 +96,7 @@ impl Kicker {
 /// Low bits of an event's data: which fd; the rest: whose.
 const FD_BITS: u32 = 2;
 const BELL: u64 = u64::MAX;
-/// Polls of everything hot between two looks at the event fds.
+/// Polls of each hot entry between two looks at the event fds.
 const POLLS_PER_WAIT: u32 = 64;
 
 fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> FabricError {
@@ -132,7 +132,7 @@ impl Poller {
         })
     }
 
-    /// Hands something to the thread.
+    /// Adds a [`Polled`] to the thread.
     pub fn add(&self, polled: Arc<dyn Polled>) -> Result<PolledId, FabricError> {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         self.shared.polled.lock().insert(id, Arc::clone(&polled));
@@ -143,7 +143,7 @@ impl Poller {
                 return Err(system("watching an event")(error));
             }
         }
-        // Something may have come before its fds were watched, and busy polling has to begin.
+        // Completions may have arrived before its fds were watched, and busy polling has to begin.
         self.kick(PolledId(id));
         Ok(PolledId(id))
     }
@@ -177,7 +177,7 @@ impl Drop for Poller {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A thread that panicked has nothing to say here; it said so when it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -194,7 +194,7 @@ impl Shared {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// False: it was let go before.
+    /// False: it was removed before.
     fn forget(&self, id: u64) -> bool {
         let Some(polled) = self.polled.lock().remove(&id) else {
             return false;
@@ -224,7 +224,7 @@ fn spawn(shared: Arc<Shared>, name: String) -> std::io::Result<JoinHandle<()>> {
     })
 }
 
-/// Something that is polled at the moment, and since when nothing came.
+/// A [`Polled`] that is polled at the moment, and the time of its last arrival.
 struct Hot {
     id: u64,
     polled: Arc<dyn Polled>,
@@ -262,7 +262,7 @@ impl Loop {
         }
     }
 
-    /// None: as long as it takes.
+    /// None: no bound.
     fn timeout(&self) -> Option<Timespec> {
         (!self.hot.is_empty()).then(Timespec::default)
     }
