@@ -514,22 +514,7 @@ average(Bytes, Packets) -> Bytes div Packets.
 %% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec info() -> [info()].
 info() ->
-    Native = case inet_rdma_nif:load() of
-                 ok -> inet_rdma_nif:all_statistics();
-                 {error, _} -> []
-             end,
-    [complete(Statistics) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
-
-%% A link that stayed on TCP: its socket's counts.
-stayed({Node, Socket, Why}) ->
-    case inet:getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]) of
-        {ok, [{_, ReceivedCount}, {_, Received}, {_, SentCount}, {_, Sent}, {_, Pending}]} ->
-            [#{node => binary_to_atom(Node), fabric => tcp, why => unicode:characters_to_list(Why), state => up,
-               packets_received => ReceivedCount, bytes_received => Received,
-               packets_sent => SentCount, bytes_sent => Sent, bytes_pending => Pending}];
-        {error, _} ->
-            []
-    end.
+    inet_rdma_info:all().
 
 %% One connection, or that of a node; undefined: closed here, or there is none:
 %%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
@@ -542,29 +527,8 @@ stayed({Node, Socket, Why}) ->
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user).
 %% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not sent yet).
 -spec info(socket() | node()) -> info() | undefined.
-info(#inet_rdma_socket{conn = Conn}) ->
-    case inet_rdma_nif:statistics(Conn) of
-        closed -> undefined;
-        Statistics -> complete(Statistics)
-    end;
-info(Node) when is_atom(Node) ->
-    case [Info || #{node := Name, state := up} = Info <- info(), Name =:= Node] of
-        [Info | _] -> Info;
-        [] -> undefined
-    end.
-
-complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statistics) ->
-    #{direct_bytes_sent := DirectSent, bytes_sent := Sent,
-      direct_bytes_received := DirectReceived, bytes_received := Received} = Statistics,
-    Statistics#{node := case Node of <<>> -> undefined; _ -> binary_to_atom(Node) end,
-                fabric := binary_to_atom(Fabric),
-                why := unicode:characters_to_list(Why),
-                state := binary_to_atom(State),
-                percent_direct_sent => percent(DirectSent, Sent),
-                percent_direct_received => percent(DirectReceived, Received)}.
-
-percent(_Part, 0) -> 0.0;
-percent(Part, Whole) -> 100 * Part / Whole.
+info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
+info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
 %% What this machine offers, what carries the links of a node here, and what keeps them on TCP. Opens each RDMA device, and
 %% a connection of this node to itself; inet_rdma_doctor prints it.

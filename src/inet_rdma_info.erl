@@ -1,0 +1,70 @@
+%% What is known of connections: of links, of streams, and of the links that stayed on TCP.
+%%
+%% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
+-module(inet_rdma_info).
+
+-export([all/0, of_node/1, of_connection/1, counts/2]).
+
+%% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
+-spec all() -> [inet_rdma:info()].
+all() ->
+    Native = case inet_rdma_nif:load() of
+                 ok -> inet_rdma_nif:all_statistics();
+                 {error, _} -> []
+             end,
+    [complete(Statistics) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
+
+-spec of_node(node()) -> inet_rdma:info() | undefined.
+of_node(Node) ->
+    case [Info || #{node := Name, state := up} = Info <- all(), Name =:= Node] of
+        [Info | _] -> Info;
+        [] -> undefined
+    end.
+
+-spec of_connection(inet_rdma_nif:conn()) -> inet_rdma:info() | undefined.
+of_connection(Conn) ->
+    case inet_rdma_nif:statistics(Conn) of
+        closed -> undefined;
+        Statistics -> complete(Statistics)
+    end.
+
+%% The counts under the names of inet:getstat/2.
+-spec counts(inet_rdma_nif:conn(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
+counts(Conn, Keys) ->
+    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn)} of
+        {#{packets_received := ReceivedCount, bytes_received := Received,
+           packets_sent := SentCount, bytes_sent := Sent}, {_Sends, Pending, _Receives}} ->
+            All = [{recv_oct, Received}, {recv_cnt, ReceivedCount}, {recv_avg, average(Received, ReceivedCount)},
+                   {send_oct, Sent}, {send_cnt, SentCount}, {send_avg, average(Sent, SentCount)},
+                   {send_pend, Pending}],
+            {ok, [Pair || {Key, _} = Pair <- All, lists:member(Key, Keys)]};
+        _ ->
+            {error, closed}
+    end.
+
+average(_Bytes, 0) -> 0;
+average(Bytes, Packets) -> Bytes div Packets.
+
+%% A link that stayed on TCP: its socket's counts.
+stayed({Node, Socket, Why}) ->
+    case inet:getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]) of
+        {ok, [{_, ReceivedCount}, {_, Received}, {_, SentCount}, {_, Sent}, {_, Pending}]} ->
+            [#{node => binary_to_atom(Node), fabric => tcp, why => unicode:characters_to_list(Why), state => up,
+               packets_received => ReceivedCount, bytes_received => Received,
+               packets_sent => SentCount, bytes_sent => Sent, bytes_pending => Pending}];
+        {error, _} ->
+            []
+    end.
+
+complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statistics) ->
+    #{direct_bytes_sent := DirectSent, bytes_sent := Sent,
+      direct_bytes_received := DirectReceived, bytes_received := Received} = Statistics,
+    Statistics#{node := case Node of <<>> -> undefined; _ -> binary_to_atom(Node) end,
+                fabric := binary_to_atom(Fabric),
+                why := unicode:characters_to_list(Why),
+                state := binary_to_atom(State),
+                percent_direct_sent => percent(DirectSent, Sent),
+                percent_direct_received => percent(DirectReceived, Received)}.
+
+percent(_Part, 0) -> 0.0;
+percent(Part, Whole) -> 100 * Part / Whole.
