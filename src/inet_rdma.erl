@@ -11,10 +11,6 @@
 -export([is_local/1, format_error/1, doctor/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
-%% The keys of getstat/1, in the order of inet:getstat/1.
--define(STATISTICS, [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi,
-                     send_oct, send_cnt, send_max, send_avg, send_pend]).
-
 %% Every message of the socket copies this term: all else that is known of it is kept by the native side.
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
@@ -482,34 +478,14 @@ getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
 
 -spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(Socket) ->
-    getstat(Socket, ?STATISTICS).
+    getstat(Socket, inet_rdma_info:keys()).
 
 %% Packets (cnt), bytes (oct), and size of packets on the average (avg) and at most (max), each way since the start, with
 %% headers. recv_ counts what was read, or came as a message; recv_dvi: the standard deviation of the sizes; send_pend:
 %% bytes of posted sends that have not gone. In the order of Keys. {error, einval}: closed, or an unknown key.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
-    Unknown = [Key || Key <- Keys, not lists:member(Key, ?STATISTICS)],
-    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn), Unknown} of
-        {#{} = Statistics, {_Sends, Pending, _Receives}, []} ->
-            {ok, [{Key, statistic(Key, Statistics, Pending)} || Key <- Keys]};
-        _ ->
-            {error, einval}
-    end.
-
-statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
-statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
-statistic(recv_max, #{largest_packet_received := Bytes}, _Pending) -> Bytes;
-statistic(recv_avg, #{packet_bytes_received := Bytes, packets_received := Packets}, _Pending) -> average(Bytes, Packets);
-statistic(recv_dvi, #{packet_deviation_received := Bytes}, _Pending) -> trunc(Bytes);
-statistic(send_oct, #{bytes_sent := Bytes}, _Pending) -> Bytes;
-statistic(send_cnt, #{packets_sent := Packets}, _Pending) -> Packets;
-statistic(send_max, #{largest_packet_sent := Bytes}, _Pending) -> Bytes;
-statistic(send_avg, #{bytes_sent := Bytes, packets_sent := Packets}, _Pending) -> average(Bytes, Packets);
-statistic(send_pend, _Statistics, Pending) -> Pending.
-
-average(_Bytes, 0) -> 0;
-average(Bytes, Packets) -> Bytes div Packets.
+    inet_rdma_info:counts(Conn, Keys).
 
 %% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec info() -> [info()].

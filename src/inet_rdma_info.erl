@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
--export([all/0, of_node/1, of_connection/1, counts/2]).
+-export([all/0, of_node/1, of_connection/1, keys/0, counts/2]).
 
 %% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec all() -> [inet_rdma:info()].
@@ -28,19 +28,32 @@ of_connection(Conn) ->
         Statistics -> complete(Statistics)
     end.
 
-%% The counts under the names of inet:getstat/2.
--spec counts(inet_rdma_nif:conn(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, closed}.
+%% The keys of counts/2, in the order of inet:getstat/1.
+-spec keys() -> [atom()].
+keys() ->
+    [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi, send_oct, send_cnt, send_max, send_avg, send_pend].
+
+%% The counts under the names of inet:getstat/2, in the order of Keys. einval: the connection is closed, or a key is unknown.
+-spec counts(inet_rdma_nif:conn(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 counts(Conn, Keys) ->
-    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn)} of
-        {#{packets_received := ReceivedCount, bytes_received := Received,
-           packets_sent := SentCount, bytes_sent := Sent}, {_Sends, Pending, _Receives}} ->
-            All = [{recv_oct, Received}, {recv_cnt, ReceivedCount}, {recv_avg, average(Received, ReceivedCount)},
-                   {send_oct, Sent}, {send_cnt, SentCount}, {send_avg, average(Sent, SentCount)},
-                   {send_pend, Pending}],
-            {ok, [Pair || {Key, _} = Pair <- All, lists:member(Key, Keys)]};
+    Unknown = [Key || Key <- Keys, not lists:member(Key, keys())],
+    case {inet_rdma_nif:statistics(Conn), inet_rdma_nif:posted(Conn), Unknown} of
+        {#{} = Statistics, {_Sends, Pending, _Receives}, []} ->
+            {ok, [{Key, statistic(Key, Statistics, Pending)} || Key <- Keys]};
         _ ->
-            {error, closed}
+            {error, einval}
     end.
+
+statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
+statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
+statistic(recv_max, #{largest_packet_received := Bytes}, _Pending) -> Bytes;
+statistic(recv_avg, #{packet_bytes_received := Bytes, packets_received := Packets}, _Pending) -> average(Bytes, Packets);
+statistic(recv_dvi, #{packet_deviation_received := Bytes}, _Pending) -> trunc(Bytes);
+statistic(send_oct, #{bytes_sent := Bytes}, _Pending) -> Bytes;
+statistic(send_cnt, #{packets_sent := Packets}, _Pending) -> Packets;
+statistic(send_max, #{largest_packet_sent := Bytes}, _Pending) -> Bytes;
+statistic(send_avg, #{bytes_sent := Bytes, packets_sent := Packets}, _Pending) -> average(Bytes, Packets);
+statistic(send_pend, _Statistics, Pending) -> Pending.
 
 average(_Bytes, 0) -> 0;
 average(Bytes, Packets) -> Bytes div Packets.
