@@ -24,6 +24,7 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
             buffers: [vec![], buffers.to_vec()],
             start: Seq((1 << 32) - 2),
             patient: false,
+            passes_early: false,
             without_phase_jump: false,
             without_late_answer: false,
             without_reserve: false,
@@ -143,6 +144,14 @@ fn a_sender_that_waits_for_a_receiver_that_never_withdraws() {
     });
 }
 
+/// The ring is full with each byte: a pass goes out while it is, and the answer to what comes later is due all the same.
+#[test]
+fn a_sender_that_waits_for_a_receiver_that_passes_before_it_reads() {
+    let mut early = patient(one_way(Mode::Dynamic, 1, 1, 4, &[1]));
+    early.setup.passes_early = true;
+    explore(early);
+}
+
 #[test]
 fn senders_that_wait_in_both_directions() {
     let mut both = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
@@ -215,6 +224,32 @@ fn sides_that_allow_each_other_different_things() {
 }
 
 #[test]
+fn both_directions_within_different_limits() {
+    let mut unequal = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
+    unequal.setup.bytes = [2, 1];
+    unequal.setup.buffers = [vec![2], vec![1]];
+    unequal.setup.limits = [
+        Limits {
+            ring_bytes: 2,
+            receive_slots: Limits::RECEIVE_SLOTS_MIN + 2,
+            adverts: 1,
+        },
+        Limits {
+            ring_bytes: 1,
+            receive_slots: Limits::RECEIVE_SLOTS_MIN,
+            adverts: 2,
+        },
+    ];
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        finish: false,
+        send_max: 1,
+        ..unequal
+    });
+}
+
+#[test]
 fn keepalives_on_top() {
     let indirect = one_way(Mode::IndirectOnly, 2, 1, 2, &[]);
     explore(Exploration {
@@ -243,6 +278,20 @@ fn a_side_that_closes_while_it_advertises() {
         voluntary: false,
         close: true,
         ..one_way(Mode::Dynamic, 1, 2, 3, &[1, 1])
+    });
+}
+
+#[test]
+fn a_side_that_closes_whatever_both_have_begun() {
+    let mut both = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
+    both.setup.bytes = [2, 1];
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        finish: false,
+        send_max: 1,
+        close: true,
+        ..both
     });
 }
 

@@ -39,15 +39,16 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let limits = [any_limits(), any_limits()];
     let bytes = [0u64..3000, 0u64..3000];
     let buffers = [vec(1u32..600, 1..6), vec(1u32..600, 1..6)];
-    let patient = any::<bool>();
-    (any_mode(), limits, bytes, buffers, any_start(), patient).prop_map(
-        |(mode, limits, bytes, buffers, start, patient)| Setup {
+    let conduct = any::<[bool; 2]>();
+    (any_mode(), limits, bytes, buffers, any_start(), conduct).prop_map(
+        |(mode, limits, bytes, buffers, start, [patient, passes_early])| Setup {
             mode,
             limits,
             bytes,
             buffers,
             start,
             patient,
+            passes_early,
             without_phase_jump: false,
             without_late_answer: false,
             without_reserve: false,
@@ -146,6 +147,7 @@ fn more_than_four_gigabytes_pass_through() {
         buffers: [vec![], vec![50]],
         start: Seq((1 << 32) - 500),
         patient: false,
+        passes_early: false,
         without_phase_jump: false,
         without_late_answer: false,
         without_reserve: false,

@@ -23,6 +23,8 @@ pub struct Setup {
     pub start: Seq,
     /// The sender waits for advertisements that it may expect, but for what it wants in the ring whatever there is.
     pub patient: bool,
+    /// The receiver passes though it has not read all: its caller writes, has to wait, and reads nothing meanwhile.
+    pub passes_early: bool,
     /// Break the sender: leave out the phase jump.
     pub without_phase_jump: bool,
     /// Break the receiver: leave out its answer to a sender that saw advertisements too late.
@@ -48,7 +50,7 @@ pub enum Action {
     Copy { side: usize, bytes: u32 },
     /// The caller takes a buffer back.
     Withdraw { side: usize },
-    /// The caller has read all, and nothing is posted.
+    /// The caller has read all, or reads nothing for now, and nothing is posted.
     Pass { side: usize },
     /// The caller ends its direction; only after all its bytes.
     Finish { side: usize },
@@ -119,7 +121,7 @@ impl World {
             Action::Pass { side } => {
                 let stream = &mut self.sides[side].stream;
                 let before = stream.has_control();
-                if stream.ring_bytes_readable() == 0 {
+                if setup.passes_early || stream.ring_bytes_readable() == 0 {
                     stream.pass();
                 }
                 Ok(stream.has_control() && !before)
