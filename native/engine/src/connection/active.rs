@@ -78,29 +78,3 @@ impl Left {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{ActiveOption, After, Left, SumOutOfRange};
-
-    #[test]
-    fn a_count_adds_to_what_is_left_of_a_count_and_to_nothing_else() {
-        let add = |more, before| ActiveOption::Add(more).left(before);
-        assert_eq!(add(3, None), Ok(Some(Left::Count(3))));
-        assert_eq!(add(3, Some(Left::Once)), Ok(Some(Left::Count(3))));
-        assert_eq!(add(3, Some(Left::Infinity)), Ok(Some(Left::Count(3))));
-        assert_eq!(add(3, Some(Left::Count(4))), Ok(Some(Left::Count(7))));
-        assert_eq!(add(-4, Some(Left::Count(4))), Ok(None));
-        assert_eq!(add(-5, Some(Left::Count(4))), Ok(None));
-        assert_eq!(add(0, None), Ok(None));
-        assert_eq!(add(1, Some(Left::Count(i16::MAX))), Err(SumOutOfRange));
-    }
-
-    #[test]
-    fn the_last_message_of_a_count_is_followed_by_a_word_and_that_of_once_is_not() {
-        assert_eq!(Left::Count(2).after_message(), After::Active(Left::Count(1)));
-        assert_eq!(Left::Count(1).after_message(), After::UsedUp);
-        assert_eq!(Left::Once.after_message(), After::Passive);
-        assert_eq!(Left::Infinity.after_message(), After::Active(Left::Infinity));
-    }
-}

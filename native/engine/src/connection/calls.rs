@@ -4,43 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Connection;
-use super::active::{ActiveOption, Left};
 use super::closed::Closed;
-use super::core::{Core, Woken, Writer};
-use super::notifier::{Notifier, Parcel};
+use super::core::{Core, Writer};
+use super::notifier::Notifier;
 use super::notifying::Caller;
 use super::reading::{For, ReadEnd, Taken};
-use super::send_lock::SendLock;
-use super::sending::Holder;
 use super::writing::Written;
-use crate::assembly::{Framing, Header, ReadLimit, Received};
-use crate::fabric::FabricError;
+use crate::assembly::{Framing, ReadLimit, Received};
 use crate::gather::Gather;
 use crate::poller::Kicker;
-
-/// Why something is not posted, or a mode not changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// The connection is over.
-    Closed(Closed),
-    /// As many are posted as [`super::Bounds`] says.
-    Full,
-    /// The packet is too large for a length of the framing's size.
-    TooLarge,
-    /// Posted receives and active mode exclude each other, as do a receive of a given size and packets that say theirs.
-    Unfit,
-}
-
-/// What is posted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Posted {
-    /// Sends.
-    pub sends: usize,
-    /// Bytes of them that have not gone, with the headers.
-    pub send_bytes: usize,
-    /// Receives.
-    pub receives: usize,
-}
 
 impl<N: Notifier> Connection<N> {
     /// One step with `core` locked.
@@ -62,7 +34,7 @@ impl<N: Notifier> Connection<N> {
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
         let mut receiving = self.receiving.lock();
         let mut taken = Taken::default();
-        let end = self.read_locked(&mut receiving.assembly, limit, For::Caller, out, &mut taken);
+        let end = self.read_now(&mut receiving.assembly, limit, For::Caller, out, &mut taken);
         drop(receiving);
         self.heed(taken.woken, Caller::User);
         end
@@ -148,9 +120,11 @@ impl<N: Notifier> Connection<N> {
     /// woken.
     #[inline]
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let mut woken = Woken::default();
         let sending = self.sending.lock();
-        let written = self.write_locked(&sending, gather, at, max, &mut woken);
+        let mut core = self.core.lock();
+        let written = self.write_locked(&sending, &mut core, gather, at, max);
+        let woken = core.take_woken();
+        drop(core);
         drop(sending);
         self.heed(woken, Caller::User);
         written
@@ -194,159 +168,6 @@ impl<N: Notifier> Connection<N> {
         drop(sending);
         self.heed(woken, Caller::User);
         Ok(())
-    }
-}
-
-/// Writers that take turns.
-impl<N: Notifier> Connection<N> {
-    /// This writer begins a send, or goes on with the one that it is in the middle of. Err: another one is; when that is
-    /// done [`Notifier::writable`] says so.
-    pub fn send_lock(&self, writer: N::Writer) -> Result<SendLock<'_, N>, Holder<N::Writer>> {
-        SendLock::take(self, writer)
-    }
-
-    /// As [`Self::arm_writer`], for one of several writers.
-    pub fn arm_sender(&self, writer: N::Writer) -> bool {
-        match self.sending.lock().check(writer) {
-            Ok(()) => {}
-            // Whoever is in the middle of a send wakes all that wait for its end.
-            Err(_) => return true,
-        }
-        self.arm_writer()
-    }
-
-    /// Posts a send, behind the others; the writer that is in the middle of one of its own. [`Notifier::sent`] tells of the
-    /// end.
-    pub fn post_send(&self, token: N::Token) -> Result<Option<N::Writer>, Refused> {
-        if let Some(closed) = self.closed() {
-            return Err(Refused::Closed(closed));
-        }
-        let header = self.header(&token)?;
-        let mut sending = self.sending.lock();
-        if sending.posted().len() >= self.settings.bounds.sends {
-            return Err(Refused::Full);
-        }
-        sending.post(token, header);
-        let holder = sending.holder();
-        drop(sending);
-        self.go_on(Woken::WRITER, Caller::User);
-        Ok(holder)
-    }
-
-    /// This writer gives up the send that it is in the middle of. The rest of it, a token's bytes but for so many that have
-    /// gone with the header, goes by itself; None: nothing of it has gone. Does nothing for another writer.
-    pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
-        let rest = match rest {
-            Some((token, sent)) => Some((self.header(&token)?, token, sent)),
-            None => None,
-        };
-        let mut sending = self.sending.lock();
-        if sending.holder() != Some(writer) {
-            return Ok(());
-        }
-        sending.release();
-        if let Some((header, token, sent)) = rest {
-            sending.post_rest(token, header, sent);
-        }
-        let writer = sending.take_wanted() || !sending.posted().is_empty();
-        drop(sending);
-        self.heed(Woken { reader: false, writer }, Caller::User);
-        Ok(())
-    }
-
-    /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection ends.
-    pub fn writer_died(&self, writer: N::Writer) {
-        if self.sending.lock().holder() == Some(writer) {
-            self.close_with(Closed::Fabric(FabricError::HalfSent));
-            self.heed(Woken::WRITER, Caller::User);
-        }
-    }
-
-    fn header(&self, token: &N::Token) -> Result<Header, Refused> {
-        self.framing().header(token.bytes()).ok_or(Refused::TooLarge)
-    }
-}
-
-/// Receives that complete by themselves.
-impl<N: Notifier> Connection<N> {
-    /// Posts a receive, behind the others, of exactly so many bytes ([`Framing::Raw`]), or with 0 of whatever is there or of
-    /// the next packet. [`Notifier::received`] tells of the end.
-    pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
-        let receiving = self.receiving.lock();
-        let mut core = self.core.lock();
-        if bytes > 0 && receiving.assembly.framing() != Framing::Raw || core.active.is_some() {
-            return Err(Refused::Unfit);
-        }
-        if core.posted.len() >= self.settings.bounds.receives {
-            return Err(Refused::Full);
-        }
-        core.posted.push(token, bytes);
-        drop(core);
-        drop(receiving);
-        self.go_on(Woken::READER, Caller::User);
-        Ok(())
-    }
-
-    /// Takes back the posted send or receive that `is` finds: nothing is told of it. False: it is not there, or bytes of the
-    /// send have gone.
-    pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
-        let mut sending = self.sending.lock();
-        let send = sending.cancel(&is);
-        let writer = sending.take_wanted();
-        drop(sending);
-        self.heed(Woken { reader: false, writer }, Caller::User);
-        if let Some(send) = send {
-            return send.is_some();
-        }
-        let receiving = self.receiving.lock();
-        let receive = self.core.lock().posted.cancel(&is);
-        drop(receiving);
-        if receive.is_some() {
-            // What was kept for it may be what the next one waits for.
-            self.go_on(Woken::READER, Caller::User);
-        }
-        receive.is_some()
-    }
-
-    /// How much is posted.
-    pub fn posted(&self) -> Posted {
-        let sending = self.sending.lock();
-        let (sends, send_bytes) = (sending.posted().len(), sending.posted().bytes());
-        drop(sending);
-        Posted {
-            sends,
-            send_bytes,
-            receives: self.core.lock().posted.len(),
-        }
-    }
-
-    /// Switches active mode: what arrives goes to [`Notifier::message`] with `token`, from the polling thread. A sum of 0 or
-    /// less is told to [`Notifier::passive`] at once.
-    pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
-        let mut receiving = self.receiving.lock();
-        let mut core = self.core.lock();
-        if option.turns_on() && !core.posted.is_empty() {
-            return Err(Refused::Unfit);
-        }
-        core.active = option.left(core.active).map_err(|_| Refused::Unfit)?;
-        let is_on = core.active.is_some();
-        drop(core);
-        if is_on {
-            receiving.active = Some(token);
-            drop(receiving);
-            self.call_back(Woken::READER);
-            return Ok(());
-        }
-        receiving.active = None;
-        if matches!(option, ActiveOption::Add(_)) {
-            self.notifier.passive(&token);
-        }
-        Ok(())
-    }
-
-    /// How many messages active mode has left; None: passive mode.
-    pub fn active(&self) -> Option<Left> {
-        self.core.lock().active
     }
 }
 
@@ -405,13 +226,27 @@ impl<N: Notifier> Connection<N> {
 
     /// Looks once. True: it pays to [`Self::poll`] on for a while; else an event has been asked for.
     pub fn attend(&self, spin: bool) -> bool {
-        self.step(Caller::PollingThread, |core| self.attend_locked(core, spin))
+        self.step(Caller::PollingThread, |core| {
+            self.progress(core);
+            // A reader that looks by itself has been woken if there is something for it: nobody is faster.
+            core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
+            self.rest(core);
+            core.thread_polls
+        })
     }
 
     /// Looks while the thread polls; whether something came. None: it need not look again before the next event.
     #[must_use]
     pub fn poll(&self) -> Option<bool> {
-        self.step(Caller::PollingThread, |core| self.poll_locked(core))
+        self.step(Caller::PollingThread, |core| {
+            core.thread_polls &= !core.reader_polls();
+            if !core.thread_polls || !core.is_up() {
+                return None;
+            }
+            let before = core.arrivals;
+            self.progress(core);
+            Some(core.arrivals != before)
+        })
     }
 
     /// The thread stops to look: asks for an event, unless the reader polls.

@@ -36,30 +36,20 @@ pub trait Notifier: Send + Sync {
     fn ended(&self, _token: &Self::Token, _closed: &Closed) {}
 }
 
-/// The bytes of a posted send, in pieces that stay where they are.
+/// The bytes of a posted send, in pieces that stay where they are. The defaults are those of a token that sends nothing.
 pub trait Parcel: Send {
     /// All its bytes.
-    fn bytes(&self) -> usize;
+    fn bytes(&self) -> usize {
+        0
+    }
     /// Adds slices from byte `from` on until `gather` has `max` bytes, or all.
-    fn gather<'a>(&'a self, from: usize, gather: &mut Gather<'a>, max: usize);
+    fn gather<'a>(&'a self, _from: usize, _gather: &mut Gather<'a>, _max: usize) {}
     /// Bytes before this one are not asked for any more.
-    fn advance(&mut self, to: usize);
+    fn advance(&mut self, _to: usize) {}
 }
 
 /// Of a user that posts nothing.
-impl Parcel for Infallible {
-    fn bytes(&self) -> usize {
-        match *self {}
-    }
-
-    fn gather<'a>(&'a self, _from: usize, _gather: &mut Gather<'a>, _max: usize) {
-        match *self {}
-    }
-
-    fn advance(&mut self, _to: usize) {
-        match *self {}
-    }
-}
+impl Parcel for Infallible {}
 
 /// A user that looks by itself, and is told nothing.
 impl Notifier for () {

@@ -242,4 +242,28 @@ impl<N: Notifier> Connection<N> {
         core.end = End::Closed(closed.clone());
         closed
     }
+
+    /// Looks for the end. False: the connection is over.
+    pub(super) fn check_alive(&self, core: &mut Core<N::Token>) -> bool {
+        let Err(error) = self.qp.check_alive() else {
+            return true;
+        };
+        // What the peer sent before it went is still good: at most a receive queue full. A process that pretends to be gone
+        // and goes on sending is not listened to any longer than that.
+        let start = core.arrivals;
+        loop {
+            let before = core.arrivals;
+            self.progress(core);
+            if core.arrivals == before || core.arrivals - start > u64::from(u16::MAX) {
+                break;
+            }
+        }
+        let closed = if matches!(core.end, End::PeerFinished) {
+            Closed::ByPeer
+        } else {
+            error.into()
+        };
+        self.fail(core, closed);
+        false
+    }
 }

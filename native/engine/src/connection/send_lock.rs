@@ -35,7 +35,10 @@ impl<'a, N: Notifier> SendLock<'a, N> {
         let Some(sending) = &self.sending else {
             return Err(Closed::Here);
         };
-        self.connection.write_locked(sending, gather, at, max, &mut self.woken)
+        let mut core = self.connection.core.lock();
+        let written = self.connection.write_locked(sending, &mut core, gather, at, max);
+        self.woken.merge(core.take_woken());
+        written
     }
 
     /// The last byte is written, or none ever will be: other writers may begin, posted sends first.

@@ -124,7 +124,10 @@ impl<N: Notifier> Connection<N> {
                 self.call_back(Woken::WRITER);
                 break;
             }
-            let tried = self.write_locked(sending, &sending.posted.gather(left), 0, left, &mut woken);
+            let mut core = self.core.lock();
+            let tried = self.write_locked(sending, &mut core, &sending.posted.gather(left), 0, left);
+            woken.merge(core.take_woken());
+            drop(core);
             let written = match tried {
                 Ok(written) => written,
                 Err(closed) => {

@@ -1,0 +1,186 @@
+//! What users of a stream call beside reads and writes: writers that take turns, posted sends and receives, active mode.
+
+use super::Connection;
+use super::active::{ActiveOption, Left};
+use super::closed::Closed;
+use super::core::Woken;
+use super::notifier::{Notifier, Parcel};
+use super::notifying::Caller;
+use super::send_lock::SendLock;
+use super::sending::Holder;
+use crate::assembly::{Framing, Header};
+use crate::fabric::FabricError;
+
+/// Why something is not posted, or a mode not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The connection is over.
+    Closed(Closed),
+    /// As many are posted as [`super::Bounds`] says.
+    Full,
+    /// The packet is too large for a length of the framing's size.
+    TooLarge,
+    /// Posted receives and active mode exclude each other, as do a receive of a given size and packets that say theirs.
+    Unfit,
+}
+
+/// What is posted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Posted {
+    /// Sends.
+    pub sends: usize,
+    /// Bytes of them that have not gone, with the headers.
+    pub send_bytes: usize,
+    /// Receives.
+    pub receives: usize,
+}
+
+/// Writers that take turns.
+impl<N: Notifier> Connection<N> {
+    /// This writer begins a send, or goes on with the one that it is in the middle of. Err: another one is; when that is
+    /// done [`Notifier::writable`] says so.
+    pub fn send_lock(&self, writer: N::Writer) -> Result<SendLock<'_, N>, Holder<N::Writer>> {
+        SendLock::take(self, writer)
+    }
+
+    /// As [`Self::arm_writer`], for one of several writers.
+    pub fn arm_sender(&self, writer: N::Writer) -> bool {
+        let may_write = self.sending.lock().check(writer).is_ok();
+        // Whoever is in the middle of a send wakes all that wait for its end.
+        !may_write || self.arm_writer()
+    }
+
+    /// Posts a send, behind the others; the writer that is in the middle of one of its own. [`Notifier::sent`] tells of the
+    /// end.
+    pub fn post_send(&self, token: N::Token) -> Result<Option<N::Writer>, Refused> {
+        if let Some(closed) = self.closed() {
+            return Err(Refused::Closed(closed));
+        }
+        let header = self.header(&token)?;
+        let mut sending = self.sending.lock();
+        if sending.posted().len() >= self.settings.bounds.sends {
+            return Err(Refused::Full);
+        }
+        sending.post(token, header);
+        let holder = sending.holder();
+        drop(sending);
+        self.go_on(Woken::WRITER, Caller::User);
+        Ok(holder)
+    }
+
+    /// This writer gives up the send that it is in the middle of. The rest of it, a token's bytes but for so many that have
+    /// gone with the header, goes by itself; None: nothing of it has gone. Does nothing for another writer.
+    pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
+        let rest = match rest {
+            Some((token, sent)) => Some((self.header(&token)?, token, sent)),
+            None => None,
+        };
+        let mut sending = self.sending.lock();
+        if sending.holder() != Some(writer) {
+            return Ok(());
+        }
+        sending.release();
+        if let Some((header, token, sent)) = rest {
+            sending.post_rest(token, header, sent);
+        }
+        let writer = sending.take_wanted() || !sending.posted().is_empty();
+        drop(sending);
+        self.heed(Woken { reader: false, writer }, Caller::User);
+        Ok(())
+    }
+
+    /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection ends.
+    pub fn writer_died(&self, writer: N::Writer) {
+        if self.sending.lock().holder() == Some(writer) {
+            self.close_with(Closed::Fabric(FabricError::HalfSent));
+            self.heed(Woken::WRITER, Caller::User);
+        }
+    }
+
+    fn header(&self, token: &N::Token) -> Result<Header, Refused> {
+        self.framing().header(token.bytes()).ok_or(Refused::TooLarge)
+    }
+}
+
+/// Receives that complete by themselves.
+impl<N: Notifier> Connection<N> {
+    /// Posts a receive, behind the others, of exactly so many bytes ([`Framing::Raw`]), or with 0 of whatever is there or of
+    /// the next packet. [`Notifier::received`] tells of the end.
+    pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
+        let receiving = self.receiving.lock();
+        let mut core = self.core.lock();
+        if bytes > 0 && receiving.assembly.framing() != Framing::Raw || core.active.is_some() {
+            return Err(Refused::Unfit);
+        }
+        if core.posted.len() >= self.settings.bounds.receives {
+            return Err(Refused::Full);
+        }
+        core.posted.push(token, bytes);
+        drop(core);
+        drop(receiving);
+        self.go_on(Woken::READER, Caller::User);
+        Ok(())
+    }
+
+    /// Takes back the posted send or receive that `is` finds: nothing is told of it. False: it is not there, or bytes of the
+    /// send have gone.
+    pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
+        let mut sending = self.sending.lock();
+        let send = sending.cancel(&is);
+        let writer = sending.take_wanted();
+        drop(sending);
+        self.heed(Woken { reader: false, writer }, Caller::User);
+        if let Some(send) = send {
+            return send.is_some();
+        }
+        let receiving = self.receiving.lock();
+        let receive = self.core.lock().posted.cancel(&is);
+        drop(receiving);
+        if receive.is_some() {
+            // What was kept for it may be what the next one waits for.
+            self.go_on(Woken::READER, Caller::User);
+        }
+        receive.is_some()
+    }
+
+    /// How much is posted.
+    pub fn posted(&self) -> Posted {
+        let sending = self.sending.lock();
+        let (sends, send_bytes) = (sending.posted().len(), sending.posted().bytes());
+        drop(sending);
+        Posted {
+            sends,
+            send_bytes,
+            receives: self.core.lock().posted.len(),
+        }
+    }
+
+    /// Switches active mode: what arrives goes to [`Notifier::message`] with `token`, from the polling thread. A sum of 0 or
+    /// less is told to [`Notifier::passive`] at once.
+    pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
+        let mut receiving = self.receiving.lock();
+        let mut core = self.core.lock();
+        if option.turns_on() && !core.posted.is_empty() {
+            return Err(Refused::Unfit);
+        }
+        core.active = option.left(core.active).map_err(|_| Refused::Unfit)?;
+        let is_on = core.active.is_some();
+        drop(core);
+        if is_on {
+            receiving.active = Some(token);
+            drop(receiving);
+            self.call_back(Woken::READER);
+            return Ok(());
+        }
+        receiving.active = None;
+        if matches!(option, ActiveOption::Add(_)) {
+            self.notifier.passive(&token);
+        }
+        Ok(())
+    }
+
+    /// How many messages active mode has left; None: passive mode.
+    pub fn active(&self) -> Option<Left> {
+        self.core.lock().active
+    }
+}
