@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Connection;
 use super::closed::Closed;
-use super::core::{Core, Writer};
+use super::core::{Core, Woken, Writer};
 use super::notifier::Notifier;
 use super::notifying::Caller;
 use super::reading::{For, ReadEnd, Taken};
