@@ -9,6 +9,7 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
+use super::fate::End;
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
@@ -80,8 +81,7 @@ impl VerbsListener {
             }
             Kind::ConnectError | Kind::Unreachable | Kind::Rejected | Kind::Disconnected => {
                 if let Some(answered) = self.answered.remove(&id) {
-                    reaper::abandon(answered.parts);
-                    self.ready.push_back(Err(FabricError::PeerGone));
+                    self.handle_end(answered);
                 }
             }
             Kind::DeviceRemoval => {
@@ -156,6 +156,20 @@ impl VerbsListener {
                 reaper::abandon(answered.parts);
                 self.ready.push_back(Err(error));
             }
+        }
+    }
+
+    /// The peer has gone before the user had the connection. Where its greeting has come, what it sent can still be read.
+    fn handle_end(&mut self, answered: Answered) {
+        if answered.stage == Stage::Greeting && matches!(answered.parts.take_greeting(), Ok(true)) {
+            // It was added, and its descriptor is open.
+            let _ = epoll::delete(&self.watch, answered.parts.channel.as_fd());
+            // The event that says so was taken here.
+            answered.parts.life.fate().tell(End::Peer);
+            self.ready.push_back(connected(answered));
+        } else {
+            reaper::abandon(answered.parts);
+            self.ready.push_back(Err(FabricError::PeerGone));
         }
     }
 
