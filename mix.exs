@@ -19,12 +19,46 @@ defmodule InetRdma.MixProject do
       compilers: (Mix.compilers() -- [:app]) ++ [:inet_rdma_app, :inet_rdma_native],
       elixirc_paths: elixirc_paths(Mix.env()),
       erlc_options: erlc_options(Mix.env()),
-      deps: []
+      deps: [],
+      package: package(),
+      docs: docs()
     ]
   end
 
   # Mix keeps these on the code path while it compiles. They do not go into the .app file from here.
   def application, do: [extra_applications: @app[:applications] -- [:kernel, :stdlib]]
+
+  # The Hex package has what a build needs, and the guides. test/elixir/package_test.exs builds from these files alone.
+  # The benches are there because the manifests name them, and Cargo refuses a manifest whose target is missing.
+  defp package do
+    [
+      licenses: Enum.map(@app[:licenses], &List.to_string/1),
+      links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
+      files:
+        ~w(mix.exs rebar.config README.md CHANGELOG.md LICENSE docs lib src scripts priv/.gitkeep) ++
+          ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/build.rs native/*/src native/*/benches)
+    ]
+  end
+
+  # Settings of ExDoc, which publishes the guides beside the modules. ExDoc is no dependency of the build.
+  defp docs do
+    [
+      main: "readme",
+      extras: ["README.md"] ++ guides() ++ internals() ++ ["CHANGELOG.md", "LICENSE"],
+      groups_for_extras: [Guides: guides(), Internals: internals()],
+      groups_for_modules: [
+        Streams: [InetRdma, InetRdma.Listener, InetRdma.Socket, InetRdma.Stream, InetRdma.StreamError],
+        Observation: [InetRdma.Info]
+      ]
+    ]
+  end
+
+  defp guides do
+    ~w(docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/TROUBLESHOOTING.md docs/SECURITY.md docs/STREAMS.md) ++
+      ~w(docs/RDMA-CAT.md)
+  end
+
+  defp internals, do: ~w(docs/ARCHITECTURE.md docs/PROTOCOL.md)
 
   defp elixirc_paths(:test), do: ["lib", "test/elixir/support"]
   defp elixirc_paths(_env), do: ["lib"]
