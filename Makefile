@@ -21,7 +21,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
         bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak check check-native check-beam \
-        dialyzer clean
+        check-scripts dialyzer clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -98,7 +98,7 @@ test-elixir: build ## run the ExUnit tests
 test-bench: build rdma-perf ## run the tests of the benchmark harness
 	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
 
-check: deps check-native check-beam dialyzer ## run all lints: the same as CI
+check: deps check-native check-beam check-scripts dialyzer ## run all lints: the same as CI
 
 # Whoever builds without the verbs fabric has neither cmake nor libclang: no crate that takes them may be left.
 without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_port -p inet_rdma_nif -p inet_rdma_cat \
@@ -119,6 +119,10 @@ check-beam: ## mix format, and every Elixir and Erlang warning an error
 	@mkdir -p _build/check/ct
 	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl examples/*.erl)
 	rebar3 compile
+
+check-scripts: ## shellcheck and ruff
+	scripts/deps lint
+	scripts/lint
 
 dialyzer: ## run Dialyzer over the Erlang and Elixir modules
 	scripts/dialyzer $(check_ebin)

@@ -103,7 +103,8 @@ def main():
         print(f"cat.py: {left_out} is left out, {PIPES[left_out][0]} is not installed", file=sys.stderr)
     for variant in options.variant:
         pipes[f"rdma-cat {variant}"] = (
-            None, f"{{cat}} recv -q {variant} 127.0.0.1:{{port}}", f"{{cat}} send -q {variant} localhost:{{port}} < {{file}}")
+            None, f"{{cat}} recv -q {variant} 127.0.0.1:{{port}}",
+            f"{{cat}} send -q {variant} localhost:{{port}} < {{file}}")
     file = options.directory / f"rdma-cat-bench-{os.getpid()}"
     rounds = []
     try:

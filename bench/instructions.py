@@ -57,7 +57,7 @@ def measure(program):
     cases = [line.split("\t") for line in listed.splitlines()]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         totals = list(pool.map(lambda case: count(program, case[1]), cases))
-    return {name: round(total / int(operations), 1) for (operations, name), total in zip(cases, totals)}
+    return {name: round(total / int(operations), 1) for (operations, name), total in zip(cases, totals, strict=True)}
 
 
 def compare(committed, found):

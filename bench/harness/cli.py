@@ -234,10 +234,12 @@ def add_mesh(tests: Any) -> None:
     own.set_defaults(run=mesh.run)
     own.add_argument("--nodes", type=whole_numbers, metavar="N,...", help="sizes of the meshes [10,40,100; quick: 10]")
     own.add_argument("--quick", action="store_true", help="one small mesh, once")
-    own.add_argument("--rounds", type=count, help=f"times that every mesh comes up over every carrier [{mesh.ROUNDS}; quick: 1]")
+    own.add_argument("--rounds", type=count,
+                     help=f"times that every mesh comes up over every carrier [{mesh.ROUNDS}; quick: 1]")
     own.add_argument("--idle-seconds", type=positive, default=mesh.IDLE_S, help="measured seconds of the idle mesh")
     own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma", help="comma-separated")
-    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS", help="more flags for inet_rdma nodes")
+    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
+                     help="more flags for inet_rdma nodes")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
                      help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
     own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-mesh]")
@@ -255,7 +257,8 @@ def add_stream(tests: Any) -> None:
     own.add_argument("--stride", type=size, default=64,
                      help="the receiver looks at one word of this many bytes of each message, and at the last")
     own.add_argument("--netem", metavar="DEVICE",
-                     help="the delay of `distance` is made by tc-netem on this device, which leads to --address; as root")
+                     help="the delay of `distance` is made by tc-netem on this device, which leads to --address; "
+                          "as root")
     native(own, stream.ROUNDS, stream.SECONDS, stream.WARMUP)
 
 
@@ -267,7 +270,8 @@ def add_fabric(tests: Any) -> None:
                      help="ways to wait")
     own.add_argument("--read", action=argparse.BooleanOptionalAction, default=True,
                      help="the first way to wait once more, with a receiver that reads all bytes")
-    own.add_argument("--landing-bytes", type=size, metavar="BYTES", help="size of a landing buffer [the option's default]")
+    own.add_argument("--landing-bytes", type=size, metavar="BYTES",
+                     help="size of a landing buffer [the option's default]")
     own.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                      help="TCP and UCX in the same rounds, where they are installed")
     native(own, fabric.ROUNDS, fabric.SECONDS, fabric.WARMUP)
@@ -277,7 +281,8 @@ def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: fl
     own.add_argument("--size", type=whole_sizes, metavar="BYTES,...", help="only these sizes")
     own.add_argument("--quick", action="store_true", help="a minute: few points, one short round")
     own.add_argument("--rounds", type=count, help=f"times that every point is measured [{rounds}; quick: 1]")
-    own.add_argument("--seconds", type=positive, help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
+    own.add_argument("--seconds", type=positive,
+                     help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
     own.add_argument("--warmup", type=positive, default=warmup, help="seconds of traffic before that")
     own.add_argument("--ring-bytes", type=size, default="512K", help="size of the ring")
     own.add_argument("--address", metavar="HOST:PORT",

@@ -43,7 +43,8 @@ def lines(each: Series, subjects: list[str], caption: str, target: Path) -> list
 def draw(panel: Axes, each: Series, figure: Figure, subjects: list[str]) -> None:
     """Points are evenly spaced: all axes here go up by factors, or nearly."""
     for name, (colour, marker) in zip(subjects, LOOKS * (len(subjects) // len(LOOKS) + 1), strict=False):
-        found = [(place, absolute(each.rounds[point.label], name, figure.name)) for place, point in enumerate(each.points)]
+        found = [(place, absolute(each.rounds[point.label], name, figure.name))
+                 for place, point in enumerate(each.points)]
         shown = [(place, value) for place, value in found if value]
         if not shown:
             continue

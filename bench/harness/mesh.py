@@ -103,7 +103,8 @@ def await_all(nodes: list[subprocess.Popen[bytes]], size: int, directory: Path) 
             raise MeasurementError(f"a node has ended; the log:\n{log}")
         if time.monotonic() > deadline:
             missing = sum(not file.exists() for file in files)
-            raise MeasurementError(f"{missing} of {size} nodes do not see all others after {TIMEOUT_S:g} s; the log:\n{log}")
+            raise MeasurementError(
+                f"{missing} of {size} nodes do not see all others after {TIMEOUT_S:g} s; the log:\n{log}")
         time.sleep(0.05)
     return max(int(file.read_text()) for file in files) / 1e6
 

@@ -65,7 +65,8 @@ def draw(document: dict[str, Any], target: Path) -> list[Path]:
         from .lines import lines
     except ImportError as error:
         raise BenchError(f"no chart: {error} (on Debian: apt install python3-matplotlib; or --no-chart)") from error
-    return [path for each in series_of(document) for path in lines(each, document["subjects"], summary(document), target)]
+    return [path for each in series_of(document)
+            for path in lines(each, document["subjects"], summary(document), target)]
 
 
 def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def summary(document: dict[str, Any]) -> str:
     facts = document["environment"]
     memcpy = ", ".join(f"{rate:,} MB/s ({size})" for size, rate in facts["memcpy_mb_s"].items())
     return (
-        f"{machine_text(facts)}, commit {facts['commit']}; median of {document['options']['rounds']} interleaved rounds "
-        f"(least .. most); memcpy {memcpy}"
+        f"{machine_text(facts)}, commit {facts['commit']}; "
+        f"median of {document['options']['rounds']} interleaved rounds (least .. most); memcpy {memcpy}"
     )
 
 

@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
                 return values
             return measure
 
-        shown: dict[str, Any] = {**fixed, "direct_bytes": options.direct_bytes, "seconds": seconds, "warmup": options.warmup,
-                                 "pinned": client_core is not None, "netem": options.netem}
+        shown: dict[str, Any] = {**fixed, "direct_bytes": options.direct_bytes, "seconds": seconds,
+                                 "warmup": options.warmup, "pinned": client_core is not None, "netem": options.netem}
         return sheet.measure_and_report(
             "stream", series, {mode: subject(mode) for mode in MODES}, rounds, shown, notes, options.out, options.chart,
         )
@@ -80,8 +80,10 @@ def thinned(points: list[Any], options: argparse.Namespace) -> list[Any]:
 
 def by_size(options: argparse.Namespace) -> list[Series]:
     sizes = options.size or [1 << exponent for exponent in range(9, 24)]
-    points = [Point(size, bytes_text(size), {"size": size, "sends": 4, "receives": 8}) for size in thinned(sizes, options)]
-    return [Series("size", "Transfer size, 4 sends and 8 receives outstanding", "transfer size", FIGURES, points, MODES)]
+    points = [Point(size, bytes_text(size), {"size": size, "sends": 4, "receives": 8})
+              for size in thinned(sizes, options)]
+    title = "Transfer size, 4 sends and 8 receives outstanding"
+    return [Series("size", title, "transfer size", FIGURES, points, MODES)]
 
 
 def by_half(options: argparse.Namespace) -> list[Series]:
@@ -114,7 +116,8 @@ def by_bursts(options: argparse.Namespace) -> list[Series]:
     small, size = 4096, 1 << 20
     return [
         Series(
-            "bursts", f"By turns {small} messages of 512 B, and so many of {bytes_text(size)}", "large messages", FIGURES,
+            "bursts", f"By turns {small} messages of 512 B, and so many of {bytes_text(size)}", "large messages",
+            FIGURES,
             [Point(n, str(n), {"size": size, "small": small, "large": n, "sends": 32, "receives": 16}) for n in counts],
             MODES,
         )

@@ -72,7 +72,8 @@ def run(series: list[Series], subjects: dict[str, Subject], rounds: int) -> list
                     if measured is not None:
                         each.rounds[point.label][number][name] = measured
                         found.append(f"{name} {measured[each.figures[0].name]:,.4g}")
-                say(f"round {number + 1}/{rounds}  {each.name} {point.label}: {', '.join(found)} {each.figures[0].unit}")
+                unit = each.figures[0].unit
+                say(f"round {number + 1}/{rounds}  {each.name} {point.label}: {', '.join(found)} {unit}")
     return failures
 
 

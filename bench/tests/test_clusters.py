@@ -153,7 +153,7 @@ class Clusters(unittest.TestCase):
             for node in cluster.nodes:
                 links = cluster.ask(node, Atom("links"))["links"]
                 self.assertEqual({peer: link["fabric"] for peer, link in links.items()},
-                                 {name: "shm" for name in cluster.names(but=node)})
+                                 dict.fromkeys(cluster.names(but=node), "shm"))
 
     def test_fabrics_are_read_from_atoms_and_from_binaries(self) -> None:
         connections = [

@@ -1,9 +1,9 @@
 """A peer of the shm fabric that breaks its rules: `hostile.py PORT ATTACK`.
 
-Prints `ended: HOW, told: WHAT` when the other side ends the connection, `refused: ERRNO` when it cannot even connect, and
-`open` when the connection is still there after the deadline. `silence N` holds N silent connections until its standard
-input ends. `0 mute N` listens, prints `port: PORT`, takes connections and says nothing on them, prints `holding N` when it has
-N, and ends with its standard input.
+Prints `ended: HOW, told: WHAT` when the other side ends the connection, `refused: ERRNO` when it cannot even connect,
+and `open` when the connection is still there after the deadline. `silence N` holds N silent connections until its
+standard input ends. `0 mute N` listens, prints `port: PORT`, takes connections and says nothing on them, prints
+`holding N` when it has N, and ends with its standard input.
 """
 
 import errno

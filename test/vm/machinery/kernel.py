@@ -12,9 +12,10 @@ from .errors import Failed
 
 # Debian's kernel has rxe but not siw (CONFIG_RDMA_SIW is off), so siw is built out of tree.
 SIW = "drivers/infiniband/sw/siw"
-# The kernel's siw may give an object the key 0x90000, which means "no key" to its library (SIW_INVAL_UOBJ_KEY): from then on
-# no completion queue or queue pair can be made in that process. Keys above it are all good.
-SIW_KEY = ("rdma_user_mmap_entry_insert(&uctx->base_ucontext,", "rdma_user_mmap_entry_insert_range(&uctx->base_ucontext,")
+# The kernel's siw may give an object the key 0x90000, which means "no key" to its library (SIW_INVAL_UOBJ_KEY): from
+# then on no completion queue or queue pair can be made in that process. Keys above it are all good.
+SIW_KEY = ("rdma_user_mmap_entry_insert(&uctx->base_ucontext,",
+           "rdma_user_mmap_entry_insert_range(&uctx->base_ucontext,")
 SIW_KEY_RANGE = ("length);", "length, 0x91, U32_MAX);")
 # Other packages (initramfs-tools, firmware, compilers) come with a kernel only to install it.
 OURS = re.compile(r"linux-(image|binary|modules|headers|kbuild)-")
