@@ -1,7 +1,7 @@
 //! The linked-in driver of a distribution link: callbacks of the VM's driver interface (`erl_driver(3)`) around a connection of
 //! the engine. It is part of the NIF's library; `erl_ddll` finds it there by [`entry::driver_init`].
 //!
-//! All unsafe code is in [`port`] and [`block`] (what the VM offers), and in [`entry`] (what the VM calls).
+//! All unsafe code is in `port` and [`block`] (what the VM offers), and in [`entry`] (what the VM calls).
 
 pub mod block;
 pub mod entry;

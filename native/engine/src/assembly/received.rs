@@ -111,11 +111,12 @@ impl<B> Received<B> {
 /// How much one read may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimit {
-    /// About so many bytes; with [`Framing::Raw`] not one more.
+    /// About so many bytes; with [`Framing::Raw`](super::Framing::Raw) not one more.
     pub bytes: usize,
     /// At most so many packets.
     pub packets: usize,
-    /// With [`Framing::Raw`]: hand over exactly so many bytes as one packet, however they arrive; 0: whatever is there.
+    /// With [`Framing::Raw`](super::Framing::Raw): hand over exactly so many bytes as one packet, however they arrive; 0:
+    /// whatever is there.
     pub exact: usize,
 }
 
