@@ -21,7 +21,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
         bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak check check-native \
-        check-beam check-scripts dialyzer docs clean
+        check-beam check-scripts deny dialyzer docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -129,6 +129,10 @@ docs: ## render the documentation of the Rust and Erlang code: native/target/doc
 	cd native && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
 	  'edoc:files(filelib:wildcard("src/*.erl"), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
+
+# Not a part of check: Debian has no package of cargo-deny, and to compile it takes five minutes on two cores.
+deny: ## check licences, advisories and sources of the crates (cargo install cargo-deny --locked)
+	cd native && cargo deny check
 
 dialyzer: ## run Dialyzer over the Erlang and Elixir modules
 	scripts/dialyzer $(check_ebin)
