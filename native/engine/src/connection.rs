@@ -1,8 +1,8 @@
 //! One connection: a queue pair, the stream over it, and what its user waits for.
 //!
-//! # Who calls what, and when
+//! # Order of calls
 //!
-//! | who | calls | until |
+//! | caller | calls | until |
 //! |---|---|---|
 //! | the maker | [`Connection::new`]; then [`crate::endpoint::Engine::attach`], or watches the two descriptors itself | |
 //! | a reader | [`Connection::read`] | it answers [`ReadEnd::Empty`] |
@@ -10,22 +10,22 @@
 //! | a writer | [`Connection::write`] | [`Written::blocked`] |
 //! | | [`Connection::arm_writer`], and if that is true waits | [`Notifier::writable`] |
 //! | one of several writers | [`Connection::send_lock`], its `write`, and `release` behind the last byte; [`Connection::arm_sender`] | |
-//! | whoever posts | [`Connection::post_send`], [`Connection::post_receive`], [`Connection::cancel`] | [`Notifier::sent`], [`Notifier::received`] |
+//! | a user that posts | [`Connection::post_send`], [`Connection::post_receive`], [`Connection::cancel`] | [`Notifier::sent`], [`Notifier::received`] |
 //! | a user of active mode | [`Connection::set_active`] | [`Notifier::passive`], [`Notifier::ended`] |
 //! | a polling thread, when the event fd is readable | [`Connection::drain_event`], [`Connection::attend`] | |
 //! | | [`Connection::poll`] while `attend` said so | it answers None, or the thread calls [`Connection::sleep`] |
 //! | a polling thread, when the liveness fd is readable | [`Connection::handle_liveness`] | it answers false |
 //! | either side | [`Connection::tick`] at any time; [`Connection::finish`] behind its last write; [`Connection::close`] at last | |
 //!
-//! Whatever a call finds for somebody else it tells the [`Notifier`], before it returns. A reader that has not armed is not
-//! told: it reads until `Empty`. An `arm` that answers false has looked again and found something.
+//! A call that finds something for another party tells the [`Notifier`] before it returns. A reader that has not armed
+//! is not told: it reads until `Empty`. An `arm` that answers false has looked again and found something.
 //!
 //! # Locks
 //!
-//! `receiving` and `sending`, one for each direction, are held for one call and keep its order: of packets and what becomes
-//! of them, of writers and what they post. `core`, the bookkeeping of the stream, is held for less and always taken last. No
-//! thread holds both directions. More than a few bytes are copied with `core` free, so that neither direction waits for the
-//! other's copies.
+//! `receiving` and `sending`, one for each direction, are held for one call. `receiving` keeps packets and their
+//! completions in the order of the stream, `sending` keeps writers and posted sends in the order of their calls.
+//! `core`, the bookkeeping of the stream, is held for less than a call and always taken last. No thread holds both
+//! directions. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies.
 
 mod active;
 mod advert_policy;

@@ -76,7 +76,7 @@ fn square(bytes: usize) -> u64 {
 }
 
 impl<B: Buffer> Received<B> {
-    /// Sizes of the packets, where the header before each has so many bytes.
+    /// Sizes of the packets, where the header before each has `header_bytes` bytes.
     pub fn sizes(&self, header_bytes: usize) -> Sizes {
         match self {
             Received::Batch { packets, .. } => {
@@ -113,7 +113,7 @@ impl<B> Received<B> {
 pub struct ReadLimit {
     /// About so many bytes; with [`Framing::Raw`](super::Framing::Raw) not one more.
     pub bytes: usize,
-    /// At most so many packets.
+    /// Maximum number of packets.
     pub packets: usize,
     /// With [`Framing::Raw`](super::Framing::Raw): hand over exactly so many bytes as one packet, however they arrive; 0:
     /// whatever is there.
@@ -121,7 +121,7 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// Whatever is there, up to about so many bytes.
+    /// All that is there, up to about `bytes` bytes.
     pub fn bytes(bytes: usize) -> Self {
         Self {
             bytes,

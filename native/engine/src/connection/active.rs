@@ -5,20 +5,21 @@
 pub enum ActiveOption {
     /// Nothing is handed over unasked.
     Passive,
-    /// One message, and no word when that is over.
+    /// One message, then passive mode, without [`super::Notifier::passive`].
     Once,
     /// Each message.
     Infinity,
-    /// So many messages more than are left of a count; of 0 or less in all: passive mode, and the user is told.
+    /// Adds to the count of messages that are left, which is 0 in other modes. A sum of 0 or less means passive mode,
+    /// and the user is told ([`super::Notifier::passive`]).
     Add(i16),
 }
 
 /// How many messages are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// No end.
+    /// No limit.
     Infinity,
-    /// One, and no word when that is over.
+    /// One, then passive mode, without [`super::Notifier::passive`].
     Once,
     /// At least one.
     Count(i16),
@@ -36,7 +37,7 @@ pub(super) enum After {
 }
 
 impl ActiveOption {
-    /// What is left when this is set and `before` was left; None inside: passive mode. Err: a sum that is no count.
+    /// The number of messages left after this option, where `before` were left; None inside: passive mode.
     pub(super) fn left(self, before: Option<Left>) -> Result<Option<Left>, SumOutOfRange> {
         let before = match before {
             Some(Left::Count(count)) => count,

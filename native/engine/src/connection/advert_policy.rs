@@ -1,9 +1,9 @@
 //! When this side advertises landing buffers, and how many.
 //!
-//! An advertised buffer saves a copy: the peer writes into it, and the user gets it as it is. But it costs a control message
-//! and a phase of its own in the stream, and a buffer that waits for bytes that go through the ring is of no use. So buffers
-//! are advertised when bulk is expected: after a bulk packet has come ([`AdvertPolicy::note_packets`]), or for receives that
-//! the user has posted. The connection asks with [`AdvertPolicy::advice`] after each read and does what it hears.
+//! An advertised buffer saves a copy: the peer writes into it, and the user gets it as it is. But it costs a control
+//! message and a phase of its own in the stream, and it is of no use if the bytes go through the ring. So buffers are
+//! advertised when bulk is expected: after a bulk packet has arrived ([`AdvertPolicy::note_packets`]), or for receives
+//! that the user has posted. The connection asks [`AdvertPolicy::advice`] after each read and follows it.
 
 use inet_rdma_stream::Mode;
 
@@ -23,7 +23,7 @@ const TOGETHER: usize = 4;
 pub(super) struct Bounds {
     /// Which kinds of transfers are used.
     pub(super) mode: Mode,
-    /// A packet of at least so many bytes is bulk.
+    /// Minimum size of a bulk packet, in bytes.
     pub(super) bulk_bytes: usize,
     /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
     pub(super) adverts_max: usize,
@@ -31,35 +31,35 @@ pub(super) struct Bounds {
     pub(super) landing_bytes: usize,
     /// The ring, in bytes.
     pub(super) ring_bytes: usize,
-    /// Bytes that are worth being advertised at a time; the fabric knows.
+    /// Bytes to advertise at a time ([`crate::fabric::Capabilities::landing_window_bytes`]).
     pub(super) window_bytes: usize,
 }
 
-/// How things stand when advice is asked for.
+/// The state of the connection that the advice depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation {
-    /// The peer writes no more, or nobody reads.
+    /// The peer has finished, or the connection is closed.
     pub(super) is_over: bool,
     /// The ring holds bytes: what is advertised now could only be filled behind them (the stream forbids it).
     pub(super) ring_holds_bytes: bool,
     /// The user posts receives.
     pub(super) is_posted: bool,
-    /// Buffers that the peer has and did not fill.
+    /// Buffers that are advertised and not filled.
     pub(super) advertised: usize,
-    /// Buffers that the peer has filled and nobody has read.
+    /// Buffers that the peer has filled and the user has not read.
     pub(super) landed: usize,
     /// Bytes of the last transfer that landed; of a whole buffer while none has.
     pub(super) last_bytes: usize,
 }
 
-/// What to do.
+/// The advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Advertise nothing, and say nothing.
+    /// Advertise nothing and send no pass.
     Keep,
-    /// Advertise so many whole buffers; 0: only let the peer know that it need not wait for any.
+    /// Advertise this many whole buffers; 0: only tell the peer not to wait for any (a pass).
     Whole(usize),
-    /// Advertise so many pieces at most of just the sizes that the posted receives take.
+    /// Advertise at most this many buffers, each of the size that a posted receive takes.
     Posted(usize),
 }
 

@@ -40,8 +40,8 @@ impl<N: Notifier> Connection<N> {
         end
     }
 
-    /// As [`Self::read`], with the bytes that were copied. None: receives are posted, and what comes is theirs; or a size is
-    /// asked for where packets say theirs.
+    /// As [`Self::read`]; also returns the number of bytes copied. None: receives are posted and get all that arrives,
+    /// or `limit` has an exact size and the framing says the sizes of packets.
     pub fn read_unposted(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> Option<(ReadEnd, usize)> {
         let mut receiving = self.receiving.lock();
         if limit.exact > 0 && receiving.assembly.framing() != Framing::Raw || !self.core.lock().posted.is_empty() {
@@ -67,21 +67,21 @@ impl<N: Notifier> Connection<N> {
         self.core.lock().self_polling = !self.settings.busy;
     }
 
-    /// Surely nothing has come since the last look: worth another such look, which takes no lock, before a read. False:
-    /// perhaps something has. The end of the connection does not show.
+    /// True only if the receive queue is empty. Takes no lock; may return false spuriously. The end of the connection
+    /// does not show.
     pub fn is_quiet(&self) -> bool {
         self.qp.is_quiet()
     }
 
-    /// Looks for something to read for a while; whether there is. For a reader that polls by itself and has nothing better
-    /// to do. Lets other threads have the processor: on few cores the peer may need just this one.
+    /// Polls until there is something to read, for `duration` at most; whether there is. For a reader that polls by
+    /// itself. Yields the processor between polls: on few cores the peer may need this one.
     pub fn spin(&self, duration: Duration) -> bool {
         let (found, woken) = self.spin_for(duration);
         self.heed(woken, Caller::User);
         found
     }
 
-    /// The reader finds the end from now on, whatever else comes.
+    /// Each read finds the end from now on, even if more arrives.
     pub fn stop_reading(&self) {
         self.step(Caller::User, |core| {
             core.reading_stopped = true;
@@ -101,7 +101,7 @@ impl<N: Notifier> Connection<N> {
         let reframed = !is_posted && receiving.assembly.reframe(framing, packet_max_bytes);
         drop(receiving);
         if reframed && is_active {
-            // What was kept of a line may be a message now.
+            // The part of a line that was kept may be a message in the new framing.
             self.call_back(Woken::READER);
         }
         reframed
@@ -113,7 +113,7 @@ impl<N: Notifier> Connection<N> {
     }
 }
 
-/// The writer, where it is one alone.
+/// The writer of a connection that has only one.
 impl<N: Notifier> Connection<N> {
     /// Writes from `at` on, up to about `max` bytes, as far as the peer has room. Only a packet that lands goes beyond
     /// `max`, by less than 1 MiB. When [`Written::blocked`] the writer tries again, or asks with [`Self::arm_writer`] to be
@@ -195,7 +195,7 @@ impl<N: Notifier> Connection<N> {
         self.heed(woken, Caller::User);
     }
 
-    /// Ends the connection for a reason that those who wait shall see.
+    /// Ends the connection, unless it has ended already: reads, writes and posted operations end with `reason`.
     pub fn close_with(&self, reason: Closed) {
         self.step(Caller::User, |core| {
             self.fail(core, reason);
@@ -213,7 +213,7 @@ impl<N: Notifier> Connection<N> {
     }
 }
 
-/// The polling thread, or whoever watches the descriptors.
+/// The polling thread, or the user that watches the descriptors itself.
 impl<N: Notifier> Connection<N> {
     /// The event fd was readable. False: with the connection's end; call [`Self::handle_liveness`].
     pub fn drain_event(&self) -> bool {
@@ -228,7 +228,8 @@ impl<N: Notifier> Connection<N> {
     pub fn attend(&self, spin: bool) -> bool {
         self.step(Caller::PollingThread, |core| {
             self.progress(core);
-            // A reader that looks by itself has been woken if there is something for it: nobody is faster.
+            // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
+            // on, so a polling thread beside it would find nothing sooner.
             core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
             self.rest(core);
             core.thread_polls

@@ -21,7 +21,7 @@ pub enum Closed {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(FabricError),
-    /// This side lacks memory for a packet of so many bytes.
+    /// This side lacks memory for a packet of this size in bytes.
     #[error("no memory for a packet of {0} bytes")]
     NoMemory(usize),
 }

@@ -1,4 +1,4 @@
-//! The bookkeeping of a connection, behind its lock: what came in, what must go out, what reader and writer are at.
+//! The state of a connection behind the lock `core`: the stream, landing buffers, posted receives, reader and writer.
 
 use inet_rdma_stream::{ReceiveId, Stream};
 
@@ -9,7 +9,7 @@ use super::landings::Landings;
 use super::posted_receives::PostedReceives;
 use crate::landing::LandingPool;
 
-/// Who can go on. Collected with `core` locked; see [`super::notifying`].
+/// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Woken {
     /// There is something to read, or the end.
@@ -40,7 +40,7 @@ impl Woken {
     }
 }
 
-/// What the reader is at.
+/// The state of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     /// Its last read has ended, and it has not asked to be woken.
@@ -55,7 +55,7 @@ pub(super) enum Reader {
     Called,
 }
 
-/// What the writer is at.
+/// The state of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writer {
     /// It writes, or has not asked to be woken.
@@ -108,7 +108,7 @@ pub(super) struct Core<T> {
     pub(super) arrivals: u64,
 }
 
-/// So few bytes are copied with `core` locked: to give it back and take it again would take longer.
+/// Copies of up to this many bytes run with `core` locked: to unlock and lock it again would take longer.
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 impl<T> Core<T> {
@@ -159,7 +159,7 @@ impl<T> Core<T> {
         self.thread_polls || self.reader_polls()
     }
 
-    /// Nobody reads before the user asks for it.
+    /// The next read comes only when the user calls it: the reader neither reads nor waits to be woken.
     #[inline]
     pub(super) fn reader_is_away(&self) -> bool {
         matches!(self.reader, Reader::Away | Reader::AtEnd)
@@ -193,13 +193,13 @@ impl<T> Core<T> {
         }
     }
 
-    /// Who can go on since the last call.
+    /// Takes what has been collected since the last call.
     #[inline]
     pub(super) fn take_woken(&mut self) -> Woken {
         std::mem::take(&mut self.woken)
     }
 
-    /// These are woken at the next look, whatever there is.
+    /// Has the next look wake these, even if it finds nothing for them.
     pub(super) fn call(&mut self, who: Woken) {
         if who.reader {
             self.reader = Reader::Called;

@@ -1,5 +1,5 @@
-//! The landing buffers of a connection that are not the user's: those that the peer may write, and what has landed and
-//! was not read yet.
+//! The landing buffers of a connection that the user does not hold: those that the peer may write, and those with
+//! landed bytes that are not read yet.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) enum Landed {
     Part(usize, Range<usize>),
 }
 
-/// All of them.
+/// The landing buffers of one connection.
 ///
 /// # Invariants
 /// At most the last of `landed` is a part. `covered` is the sum of what is in `landed` and of what the advertised
@@ -35,7 +35,7 @@ pub(super) struct Landings {
     landed: VecDeque<Landed>,
     /// Bytes of the stream, from the next to be read on, for which there is a landing buffer.
     covered: usize,
-    /// Advertised buffers that take one transfer of whatever size: where the stream goes on behind them nobody knows.
+    /// Advertised buffers that take one transfer of any size: the stream position behind them is not known.
     open_ended: usize,
     /// Bytes of the last transfer; before the first, of a buffer.
     last_bytes: usize,
@@ -154,7 +154,7 @@ impl Landings {
         self.landed.pop_front()
     }
 
-    /// Of what [`Self::take`] gave so much was used; `rest` is what is left.
+    /// `bytes` of the result of [`Self::take`] were used; `rest` is left.
     #[inline]
     pub(super) fn took(&mut self, bytes: usize, rest: Option<Landed>) {
         self.covered -= bytes;

@@ -20,15 +20,15 @@ pub trait Notifier: Send + Sync {
     /// Names a writer, where several take turns.
     type Writer: Copy + Eq + Send;
 
-    /// There may be something to read, or the end: whoever [`super::Connection::arm`]ed reads on.
+    /// There may be something to read, or the end: a reader that has called [`super::Connection::arm`] reads again.
     fn readable(&self);
-    /// There may be room to write, or the end: whoever [`super::Connection::arm_writer`]ed writes on.
+    /// There may be room to write, or the end: a writer that has called [`super::Connection::arm_writer`] writes again.
     fn writable(&self);
     /// A posted send is over: all of its bytes are on their way, or the connection ended first.
     fn sent(&self, _token: Self::Token, _result: Result<usize, Closed>) {}
-    /// A posted receive is over: here is what it has got, or the connection ended first.
+    /// A posted receive is over: it has these bytes, or the connection ended first.
     fn received(&self, _token: Self::Token, _result: Result<Received<Self::Buffer>, Closed>) {}
-    /// Active mode: this has come.
+    /// Active mode: this message has arrived.
     fn message(&self, _token: &Self::Token, _received: Received<Self::Buffer>) {}
     /// Active mode has used up its count.
     fn passive(&self, _token: &Self::Token) {}

@@ -1,7 +1,7 @@
-//! What follows when reader or writer can go on: what is posted and active mode go on by themselves, and the user is told.
+//! When reader or writer can go on: posted operations and active mode continue, and the user is told.
 //!
-//! Methods that look at a connection collect in [`Woken`] who can go on, with `core` locked. Their callers come here without
-//! a lock.
+//! Methods that look at a connection note in [`Woken`], with `core` locked, whether reader and writer can go on. Their
+//! callers come here without a lock.
 
 use super::Connection;
 use super::core::Woken;
@@ -20,7 +20,7 @@ pub(super) enum Caller {
 }
 
 impl<N: Notifier> Connection<N> {
-    /// These can go on. No lock is held.
+    /// Tells the user of `woken`, then lets posted operations and active mode continue. The caller holds no lock.
     #[inline]
     pub(super) fn heed(&self, woken: Woken, caller: Caller) {
         if !woken.is_empty() {
@@ -39,7 +39,7 @@ impl<N: Notifier> Connection<N> {
         }
     }
 
-    /// Lets what is posted, and active mode, go on in these directions. No lock is held.
+    /// Lets posted operations and active mode continue in these directions. The caller holds no lock.
     #[inline(never)]
     pub(super) fn go_on(&self, woken: Woken, caller: Caller) {
         let mut todo = woken;
@@ -79,7 +79,7 @@ impl<N: Notifier> Connection<N> {
         }
     }
 
-    /// The polling thread looks soon, and wakes these whatever there is.
+    /// Makes the polling thread look soon and wake these, even if it finds nothing for them.
     pub(super) fn call_back(&self, woken: Woken) {
         self.core.lock().call(woken);
         if let Some(kicker) = self.kicker.get() {

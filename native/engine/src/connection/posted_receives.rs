@@ -52,8 +52,8 @@ impl<T> PostedReceives<T> {
         self.queue.pop_front().map(|posted| posted.token)
     }
 
-    /// Takes back the one that `is` finds. What was taken in for it, or lands in what was advertised for it, is for whatever
-    /// reads next.
+    /// Removes the first receive that `is` accepts. Bytes that were taken in for it, or that land in buffers advertised
+    /// for it, go to the next read.
     pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
         let index = self.queue.iter().position(|posted| is(&posted.token))?;
         self.queue.remove(index).map(|posted| posted.token)
@@ -64,9 +64,9 @@ impl<T> PostedReceives<T> {
         self.in_use && self.first().unwrap_or(0) > self.kept + arrived
     }
 
-    /// The pieces that can be advertised, in order, when the stream is covered up to `covered` bytes: none is larger
-    /// than `piece`, and each that ends a receive ends just there. Behind one that takes whatever comes nobody knows
-    /// where the next begins.
+    /// Sizes of the buffers to advertise, in order, when buffers for `covered` bytes are there already. Each is `piece`
+    /// bytes at most, and the last one of a receive ends where the receive ends. The list stops at a receive of any
+    /// size: where the next receive begins is not known.
     pub(super) fn pieces(&self, covered: usize, piece: usize) -> impl Iterator<Item = usize> {
         let mut behind = self.kept.saturating_add(covered);
         self.queue

@@ -8,11 +8,11 @@ use crate::gather::Gather;
 
 /// Sends that share a write at most: their slices are gathered anew for each.
 const GATHERED_MAX: usize = 64;
-/// Slices are gathered for so much more than a write takes, so that the peer's largest landing buffer is filled: the largest
-/// value of the option `landing_bytes`.
+/// Bytes for which slices are gathered beyond the size of a write, so that the peer's largest landing buffer is filled:
+/// the largest value of the option `landing_bytes`.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// One of them.
+/// One posted send.
 struct Posted<T> {
     token: T,
     header: Header,
@@ -39,7 +39,7 @@ impl<T: Parcel> Posted<T> {
         gather.end_packet_at(end);
     }
 
-    /// So many more have gone.
+    /// `bytes` more bytes have gone.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         self.token
@@ -47,7 +47,7 @@ impl<T: Parcel> Posted<T> {
     }
 }
 
-/// All of one connection.
+/// The posted sends of one connection.
 pub(super) struct PostedSends<T>(VecDeque<Posted<T>>);
 
 impl<T> Default for PostedSends<T> {
@@ -75,7 +75,7 @@ impl<T: Parcel> PostedSends<T> {
         self.0.push_back(Posted { token, header, sent: 0 });
     }
 
-    /// The rest of what another writer has begun: before the others.
+    /// The rest of a send that a writer has begun: before the others.
     pub(super) fn push_rest(&mut self, token: T, header: Header, sent: usize) {
         let mut rest = Posted { token, header, sent: 0 };
         rest.advance(sent);
@@ -95,7 +95,8 @@ impl<T: Parcel> PostedSends<T> {
         gather
     }
 
-    /// So many bytes, of the first ones, have gone; `done` is given those of which the last byte has.
+    /// `bytes` more bytes have gone, from the first send on; `done` gets the token of each send of which all bytes have
+    /// gone.
     pub(super) fn advance(&mut self, mut bytes: usize, mut done: impl FnMut(T)) {
         while let Some(send) = self.0.front_mut() {
             let part = bytes.min(send.left());
@@ -110,7 +111,7 @@ impl<T: Parcel> PostedSends<T> {
         }
     }
 
-    /// Takes back the one that `is` finds, unless bytes of it have gone: None inside. None: it is not there.
+    /// Removes the first send that `is` accepts. None inside: bytes of it have gone, and it stays. None: no such send.
     pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<Option<T>> {
         let index = self.0.iter().position(|send| is(&send.token))?;
         Some(match self.0[index].sent {
@@ -119,7 +120,7 @@ impl<T: Parcel> PostedSends<T> {
         })
     }
 
-    /// Takes the first away, sent or not.
+    /// Removes the first send, also with bytes left.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.0.pop_front().map(|send| send.token)
     }

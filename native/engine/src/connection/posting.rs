@@ -1,4 +1,4 @@
-//! What users of a stream call beside reads and writes: writers that take turns, posted sends and receives, active mode.
+//! Calls of a stream's user beside reads and writes: writers that take turns, posted sends and receives, active mode.
 
 use super::Connection;
 use super::active::{ActiveOption, Left};
@@ -37,8 +37,8 @@ pub struct Posted {
 
 /// Writers that take turns.
 impl<N: Notifier> Connection<N> {
-    /// This writer begins a send, or goes on with the one that it is in the middle of. Err: another one is; when that is
-    /// done [`Notifier::writable`] says so.
+    /// This writer begins a send, or continues its unfinished one. Err: the holder of an unfinished send;
+    /// [`Notifier::writable`] tells when that send is done.
     pub fn send_lock(&self, writer: N::Writer) -> Result<SendLock<'_, N>, Holder<N::Writer>> {
         SendLock::take(self, writer)
     }
@@ -46,12 +46,12 @@ impl<N: Notifier> Connection<N> {
     /// As [`Self::arm_writer`], for one of several writers.
     pub fn arm_sender(&self, writer: N::Writer) -> bool {
         let may_write = self.sending.lock().check(writer).is_ok();
-        // Whoever is in the middle of a send wakes all that wait for its end.
+        // The end of another party's send wakes all writers that wait for it: no need to ask for room.
         !may_write || self.arm_writer()
     }
 
-    /// Posts a send, behind the others; the writer that is in the middle of one of its own. [`Notifier::sent`] tells of the
-    /// end.
+    /// Posts a send, behind the others. Returns the writer whose unfinished send goes before it, if any.
+    /// [`Notifier::sent`] tells of the end.
     pub fn post_send(&self, token: N::Token) -> Result<Option<N::Writer>, Refused> {
         if let Some(closed) = self.closed() {
             return Err(Refused::Closed(closed));
@@ -68,8 +68,9 @@ impl<N: Notifier> Connection<N> {
         Ok(holder)
     }
 
-    /// This writer gives up the send that it is in the middle of. The rest of it, a token's bytes but for so many that have
-    /// gone with the header, goes by itself; None: nothing of it has gone. Does nothing for another writer.
+    /// This writer gives up its unfinished send. `rest`: the token with the send's bytes, and how many bytes, header
+    /// included, have gone; the engine sends what is left of it, before all posted sends. None: no byte has gone. Does
+    /// nothing for a writer that is not the holder.
     pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
         let rest = match rest {
             Some((token, sent)) => Some((self.header(&token)?, token, sent)),
@@ -104,7 +105,7 @@ impl<N: Notifier> Connection<N> {
 
 /// Receives that complete by themselves.
 impl<N: Notifier> Connection<N> {
-    /// Posts a receive, behind the others, of exactly so many bytes ([`Framing::Raw`]), or with 0 of whatever is there or of
+    /// Posts a receive, behind the others, of exactly `bytes` bytes ([`Framing::Raw`]). 0: the bytes that are there, or
     /// the next packet. [`Notifier::received`] tells of the end.
     pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
         let receiving = self.receiving.lock();
@@ -137,7 +138,7 @@ impl<N: Notifier> Connection<N> {
         let receive = self.core.lock().posted.cancel(&is);
         drop(receiving);
         if receive.is_some() {
-            // What was kept for it may be what the next one waits for.
+            // Bytes that were kept for it may satisfy the next one.
             self.go_on(Woken::READER, Caller::User);
         }
         receive.is_some()

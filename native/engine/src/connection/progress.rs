@@ -1,4 +1,4 @@
-//! What a look at the receive queue does: takes in what came, posts the controls that are due, arms.
+//! A look at the receive queue: takes completions, posts the control messages that are due, arms.
 
 use inet_rdma_stream::{Arrival, ControlEvent, Notice, Receive, ReceiveId};
 
@@ -49,8 +49,9 @@ impl<N: Notifier> Connection<N> {
         }
     }
 
-    /// A few bytes that have come alone are here by the time that they are copied. Where more come than are read the lines
-    /// are better left to the peer that writes them.
+    /// Prefetches a small transfer that finds the ring empty: its lines arrive by the time that they are copied. With
+    /// unread bytes before it the copy comes later, and the lines are better left with the peer, which still writes to
+    /// them.
     #[inline]
     fn prefetch(&self, core: &Core<N::Token>, notice: Notice) {
         let bytes = notice.bytes as usize;
@@ -93,7 +94,7 @@ impl<N: Notifier> Connection<N> {
             .handle_notice(notice)
             .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
-            // The peer went on through the ring: what was advertised before can never be filled.
+            // The peer wrote to the ring: buffers that were advertised before can never be filled.
             Arrival::Ring { .. } => core.withdraw(),
             Arrival::Direct {
                 id: ReceiveId(index),
@@ -137,7 +138,8 @@ impl<N: Notifier> Connection<N> {
     /// Posts the control messages that credits allow.
     pub(super) fn flush_controls(&self, core: &mut Core<N::Token>) {
         if core.writer_waits() && core.reader_is_away() {
-            // Who writes now and reads later may be what the peer is, too: its writer must not wait for this reader.
+            // Both peers may write before they read; answer the peer's wait for an advertisement, so that neither
+            // deadlocks.
             core.stream.pass();
         }
         while core.is_up()
@@ -200,7 +202,8 @@ impl<N: Notifier> Connection<N> {
         true
     }
 
-    /// Nobody polls from here on: ask for an event, and look again until there is surely nothing.
+    /// Arms the queue pair if no party polls it. Completions that arrive before it is armed raise no event: takes them
+    /// in and arms again, until the queue is empty when armed.
     #[inline]
     pub(super) fn rest(&self, core: &mut Core<N::Token>) {
         if !core.is_polled() && core.is_up() {
@@ -221,12 +224,12 @@ impl<N: Notifier> Connection<N> {
         }
     }
 
-    /// Ends the connection, once; the reason that holds.
+    /// Ends the connection and returns the reason: that of the first call.
     pub(super) fn fail(&self, core: &mut Core<N::Token>, mut closed: Closed) -> Closed {
         if core.is_up() {
             if closed == Closed::PeerGone {
-                // Who found nobody to write to has not looked at what the peer said last. Over iWARP the queue pair itself
-                // ends when the peer hangs up, which had said all it had to say.
+                // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
+                // close. Over iWARP the queue pair fails as soon as the peer disconnects, also after an orderly close.
                 let _gone_either_way = self.take_completions(core);
                 if matches!(core.end, End::PeerFinished) {
                     closed = Closed::ByPeer;
@@ -248,8 +251,8 @@ impl<N: Notifier> Connection<N> {
         let Err(error) = self.qp.check_alive() else {
             return true;
         };
-        // What the peer sent before it went is still good: at most a receive queue full. A process that pretends to be gone
-        // and goes on sending is not listened to any longer than that.
+        // What the peer sent before its end is still valid, and is at most a full receive queue. A process that closes
+        // its socket and goes on sending is cut off there.
         let start = core.arrivals;
         loop {
             let before = core.arrivals;

@@ -23,10 +23,10 @@ pub enum ReadEnd {
     Closed(Closed),
 }
 
-/// Whom a read is for.
+/// The recipient of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
-    /// Whoever called.
+    /// The caller.
     Caller,
     /// The first posted receive.
     Posted,
@@ -38,7 +38,7 @@ pub(super) struct Taken<T> {
     bytes: usize,
     /// The posted receive that is satisfied.
     pub(super) receive: Option<T>,
-    /// Who can go on.
+    /// Whether reader and writer can go on.
     pub(super) woken: Woken,
 }
 
@@ -81,8 +81,8 @@ impl<N: Notifier> Connection<N> {
         self.read_now(reader, limit, whom, out, taken)
     }
 
-    /// Reads up to `limit`; the packets that are complete are added to `out`. `reader`: the lock of the reading direction is
-    /// held. Inlined, as a call would cost a link's read 2 % of its instructions.
+    /// Reads up to `limit`; the packets that are complete are added to `out`. `reader` shows that the lock `receiving`
+    /// is held. Inlined, as a call would cost a link's read 2 % of its instructions.
     #[inline(always)]
     pub(super) fn read_now(
         &self,
@@ -146,7 +146,8 @@ impl<N: Notifier> Connection<N> {
             self.progress(&mut core);
         };
         self.advertise(&mut core);
-        // Nobody reads on behind the end, but a writer may still wait.
+        // A self-polling reader that has found the end polls no more. `rest` then arms, as a writer may still wait for
+        // an event.
         core.end_read(match end {
             ReadEnd::Closed(_) => Reader::AtEnd,
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
@@ -260,9 +261,9 @@ impl<N: Notifier> Connection<N> {
         (core, taken)
     }
 
-    /// From which size on a landing buffer is handed over as it is. Without a ring to go on with the last one is copied
-    /// out: the user may hold on to all others until something comes that they cannot hold up.
-    /// What lies just where a posted receive wants it is handed over whatever its size.
+    /// Minimum size for zero-copy delivery of a landing buffer, in bytes; a posted receive of a known length takes any size.
+    /// In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user may hold
+    /// all others until more has arrived.
     fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
         if !self.hands_over || self.settings.mode == Mode::DirectOnly && is_last() {
@@ -274,8 +275,8 @@ impl<N: Notifier> Connection<N> {
         }
     }
 
-    /// A read begins. A reader that polls by itself and looks again before it was woken needs no wake and no event; another
-    /// one that waits is not this one, and goes on waiting.
+    /// A read begins. A self-polling reader that reads again before it was woken needs neither wake nor event: disarms.
+    /// In any other case a reader that waits is another one than the caller, and goes on waiting.
     fn resume_reader(&self, core: &mut Core<N::Token>) {
         if core.self_polling && core.reader_waits() {
             self.qp.disarm();
@@ -320,7 +321,7 @@ impl<N: Notifier> Connection<N> {
     /// The reader is woken when there is something to read. False: there may be already.
     pub(super) fn arm_locked(&self, core: &mut Core<N::Token>) -> bool {
         if core.reader == Reader::Called {
-            // What it is called for does not show.
+            // The cause of the call is not in `core`: the reader must read to find it.
             core.reader = Reader::Reads;
             return false;
         }
@@ -335,7 +336,7 @@ impl<N: Notifier> Connection<N> {
         false
     }
 
-    /// Looks for something to read for so long; whether there is.
+    /// Polls until there is something to read, for `duration` at most; whether there is.
     pub(super) fn spin_for(&self, duration: Duration) -> (bool, Woken) {
         let start = Instant::now();
         let mut woken = Woken::default();
@@ -377,7 +378,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// What was read satisfies this.
+    /// Takes the posted receive that the read has satisfied.
     #[inline]
     fn satisfied(&mut self, whom: For) -> Option<T> {
         match whom {

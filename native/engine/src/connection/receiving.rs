@@ -1,4 +1,4 @@
-//! What arrives unasked: for posted receives, and for active mode.
+//! Reads by the engine itself: for posted receives, and for active mode.
 
 use super::Connection;
 use super::active::After;
@@ -21,7 +21,7 @@ const READS: usize = 64;
 /// The reading direction, behind its lock.
 pub(super) struct Receiving<N: Notifier> {
     pub(super) assembly: Assembly<N::Buffer>,
-    /// Whom active mode tells.
+    /// The user's token for messages of active mode; None: passive mode.
     pub(super) active: Option<N::Token>,
 }
 
@@ -52,7 +52,7 @@ impl<N: Notifier> Connection<N> {
                 }
             }
         }
-        // There is more, but others wait for their turn.
+        // There may be more, but other connections wait for their turn.
         self.call_back(Woken::READER);
         woken
     }

@@ -1,4 +1,4 @@
-//! The order of writers: what one has begun is not mixed with another's, be it sent or posted.
+//! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
 
 use super::Connection;
 use super::closed::Closed;
@@ -27,7 +27,7 @@ impl<N: Notifier> Default for Sending<N> {
     }
 }
 
-/// Who is in the middle of a send instead.
+/// The holder of the writing direction: its send is unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder<W> {
     /// Another writer.
@@ -37,7 +37,8 @@ pub enum Holder<W> {
 }
 
 impl<N: Notifier> Sending<N> {
-    /// This writer is in the middle of a send from here on; or who is. That one's last call tells this one.
+    /// Makes `writer` the holder. Err: another party holds the direction; the end of its sends wakes the writers that
+    /// asked.
     pub(super) fn take(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
         self.check(writer)?;
         self.holder = Some(writer);
@@ -103,7 +104,7 @@ impl<N: Notifier> Connection<N> {
             return Woken::default();
         }
         if sending.holder.is_some() {
-            // The bytes of a writer that never goes on.
+            // The connection may be closed: then the holder never finishes, and the posted sends end here.
             let closed = self.core.lock().closed().cloned();
             if let Some(closed) = closed {
                 sending.end(&self.notifier, &closed);
@@ -120,7 +121,7 @@ impl<N: Notifier> Connection<N> {
         let mut left = self.settings.bounds.call_bytes.max(1);
         while !sending.posted.is_empty() {
             if left == 0 {
-                // There is more, but others wait for their turn.
+                // More is posted, but other connections wait for their turn.
                 self.call_back(Woken::WRITER);
                 break;
             }

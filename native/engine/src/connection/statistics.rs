@@ -105,7 +105,7 @@ pub struct Statistics {
 }
 
 impl<N: Notifier> Connection<N> {
-    /// Packets received and sent, ticks included: the distribution's supervisor sees by them whether the peer lives.
+    /// Packets received and sent, ticks included: by these counts `dist_util` tells whether the peer lives.
     pub fn packets(&self) -> (u64, u64) {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())
     }

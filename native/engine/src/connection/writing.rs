@@ -1,4 +1,4 @@
-//! A write: what the stream lets go, as far as the peer has room.
+//! A write: the transfers that the stream allows, as far as the peer has room.
 
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
@@ -82,7 +82,7 @@ impl<N: Notifier> Connection<N> {
         Ok(Some(bytes))
     }
 
-    /// What the stream lets go next; None: wait.
+    /// The next transfer that the stream allows; None: wait.
     #[inline(always)]
     fn next_transfer(
         &self,
