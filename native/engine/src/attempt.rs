@@ -1,8 +1,8 @@
 //! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread of its own, while its user
 //! does something else.
 //!
-//! The thread does what may block, puts the outcome into the attempt, then calls the user's notifier. It lives as long
-//! as the work does. Signals are blocked in it, and a panic becomes the attempt's error.
+//! The thread makes the calls that may block, puts the outcome into the attempt, then calls the user's notifier. It
+//! ends with the work. Signals are blocked in it, and a panic becomes the attempt's error.
 //!
 //! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener
 //! is closed. A thread that connects ends at its deadline at the latest, and then closes its queue pair.
@@ -68,8 +68,8 @@ impl Attempt {
     /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not
     /// end the attempt, but for the peer that has a one-off listener's token.
     ///
-    /// Each has a thread, and there is no bound on them. With a bound, nodes that all connect to each other could fill
-    /// it with waits for peers whose own waits for them stand in a queue; no node would get anywhere until the
+    /// Each has a thread, and their number is not bounded. With a bound, nodes that all connect to each other could
+    /// fill it with waits for peers that are themselves still in a queue, and no link would come up before the
     /// deadlines. The user bounds them: it opens a listener for each.
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
@@ -91,8 +91,8 @@ impl Attempt {
         Ok(attempt)
     }
 
-    /// Waits for the one peer that connects over shared memory with the token of `parameters`, at the port that is told. All
-    /// such attempts of the process share a listener and its thread. See [`Self::notify`].
+    /// Waits for the peer that connects over shared memory with the token of `parameters`. Returns the port at which it
+    /// must connect. All such attempts of the process share a listener and its thread. See [`Self::notify`].
     ///
     /// Err: the listener cannot be opened.
     pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, u16), FabricError> {
@@ -105,8 +105,7 @@ impl Attempt {
         Ok((Attempt { slot }, port))
     }
 
-    /// Gives an attempt a notifier in place of the one that it has. False: the outcome is there, and the notifier is not
-    /// called.
+    /// Replaces the attempt's notifier. False: the outcome is there, and the notifier is not called.
     #[must_use]
     pub fn notify(&self, notify: Notify) -> bool {
         match &mut *self.slot.state.lock() {
@@ -118,7 +117,7 @@ impl Attempt {
         }
     }
 
-    /// The outcome, once. None: not there yet, the notifier tells.
+    /// Takes the outcome, once. None: it is not there yet, and the notifier tells when it is.
     pub fn take(&self) -> Option<Outcome> {
         let mut state = self.slot.state.lock();
         match std::mem::replace(&mut *state, State::Taken) {
@@ -191,8 +190,8 @@ impl Slot {
 pub(crate) struct Promise(Arc<Slot>);
 
 impl Promise {
-    /// Does the work, unless the attempt is cancelled. The notifier is called after the outcome is there; what is
-    /// not wanted is closed here.
+    /// Does the work, unless the attempt is cancelled. Calls the notifier after the outcome is there. Closes the queue
+    /// pair if the attempt was cancelled meanwhile.
     pub(crate) fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
         if self.0.is_cancelled() {
             return;

@@ -47,7 +47,7 @@ impl Engine {
     }
 }
 
-/// A connection or listener stays with its polling thread as long as this lives.
+/// A connection stays with its polling thread as long as this lives.
 pub struct Attachment {
     engine: Arc<Engine>,
     index: usize,

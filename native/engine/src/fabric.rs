@@ -100,8 +100,8 @@ pub trait QueuePair: Send + Sync {
     /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
     ///
     /// `target` is the peer's word: one that is not inside the ring or the landing area as a whole is
-    /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed, for
-    /// nobody: liveness is [`Self::check_alive`]'s to say. After this side's own end it is [`FabricError::PeerGone`].
+    /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed without
+    /// an effect: ask [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
     /// for it, which it looks for when this side posts, polls (also nothing) or arms.
@@ -112,7 +112,7 @@ pub trait QueuePair: Send + Sync {
     /// engine holds the connection's lock).
     /// Err once all that came before the fault has been taken; it stays so.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
-    /// Whether a poll would surely find nothing. Asked without the connection's lock; false: perhaps it would.
+    /// True only if the receive queue is empty. Called without the connection's lock; may return false spuriously.
     fn is_quiet(&self) -> bool {
         false
     }
@@ -124,8 +124,9 @@ pub trait QueuePair: Send + Sync {
     fn disarm(&self);
     /// Readable after an armed queue got a completion.
     fn event_fd(&self) -> BorrowedFd<'_>;
-    /// Takes what made `event_fd` readable. After an event: drain, then poll, then arm; draining later could take the
-    /// event of a completion that nobody has seen. It may take one event of several and leave `event_fd` readable.
+    /// Takes the event that made `event_fd` readable. After an event: drain, then poll, then arm; draining after the
+    /// poll could take the event of a completion that was not polled. It may take one event of several and leave
+    /// `event_fd` readable.
     ///
     /// False: `event_fd` is [`Self::liveness_fd`] as well, and it is the connection's end that made it readable; ask with
     /// [`Self::check_alive`].

@@ -6,9 +6,9 @@
 //! processes talk at the same time it is the other way round: the scheduler spends its turns on looks that find one packet
 //! each, and an armed port finds twenty per wake-up.
 //!
-//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request no rule on what has arrived tells which
-//! way is better: the port tries both by turns, and goes on in the way that more packets came through. With the same result
-//! again and again it tries less and less often. A port with little traffic always sleeps.
+//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request no rule on arrivals tells the
+//! better way: the port tries both in turn, and continues in the way that brought more packets. As long as the results
+//! agree it tries less and less often. A port with little traffic always sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -48,8 +48,8 @@ const TURNS: u32 = 4;
 const RUN_MIN: Duration = Duration::from_millis(10);
 /// The longest time between two trials.
 const RUN_MAX: Duration = Duration::from_millis(640);
-/// With less than this there is little traffic. A lone request and its answer, both woken for, take up to 200 microseconds on
-/// virtual machines, whose idle processors wake slowly.
+/// Less than this is little traffic. A lone request and its answer, with a wake-up each, take up to 200 microseconds on
+/// virtual machines: their idle processors wake slowly.
 const PACKETS_PER_MS: u64 = 2;
 /// Looking costs this node processor time, so it must bring this many times the packets, in percent.
 const GAIN_PERCENT: u64 = 150;
@@ -57,7 +57,7 @@ const GAIN_PERCENT: u64 = 150;
 /// and looks take turns from the receivers.
 const MANY_PER_WAKE: u64 = 8;
 
-/// What came while one way was used.
+/// The arrivals while one way was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Tally {
     packets: u64,

@@ -1,5 +1,5 @@
-//! Polling threads: a small fixed number for all connections and listeners. Each waits for events of its fabrics, polls
-//! connections that were busy lately for a bounded time, and tells the users of connections that they can go on.
+//! Polling threads: a small fixed number for all connections of streams. Each waits for events of its connections,
+//! polls those that were busy lately for a bounded time, and tells the users of connections that they can go on.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ pub enum Polling {
     Busy,
 }
 
-/// A connection or listener in a polling thread's hands.
+/// What a polling thread serves: a connection.
 pub trait Polled: Send + Sync {
     /// Its event fds; the thread waits until one is readable.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
@@ -78,7 +78,7 @@ pub struct Poller {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Calls a polling thread back to something; does nothing once the thread has let go of it.
+/// Makes a polling thread look at a [`Polled`]; does nothing once it is removed from the thread.
 pub struct Kicker {
     shared: Weak<Shared>,
     id: PolledId,
@@ -93,7 +93,7 @@ impl Kicker {
     }
 }
 
-/// Low bits of an event's data: which fd; the rest: whose.
+/// An event's data: in the low bits the index of the fd, in the rest the id of the [`Polled`].
 const FD_BITS: u32 = 2;
 const BELL: u64 = u64::MAX;
 /// Polls of each hot entry between two looks at the event fds.
@@ -153,7 +153,7 @@ impl Poller {
         self.shared.kick(id);
     }
 
-    /// Calls the thread back to it later.
+    /// For calls of [`Self::kick`] by other owners than this.
     pub fn kicker(&self, id: PolledId) -> Kicker {
         Kicker {
             shared: Arc::downgrade(&self.shared),
@@ -161,7 +161,7 @@ impl Poller {
         }
     }
 
-    /// The thread lets go of it.
+    /// Takes it from the thread.
     pub fn remove(&self, id: PolledId) {
         if self.shared.forget(id.0) {
             // The thread may be polling it.
@@ -215,7 +215,7 @@ impl Shared {
     }
 }
 
-/// Starts the thread with all signals blocked: they are the business of the process's own threads.
+/// Starts the thread with all signals blocked: the process's other threads handle them.
 fn spawn(shared: Arc<Shared>, name: String) -> std::io::Result<JoinHandle<()>> {
     let _blocked = crate::signals::block_all();
     std::thread::Builder::new().name(name).spawn(move || {

@@ -32,7 +32,7 @@ impl Framing {
         }
     }
 
-    /// What goes before a packet of so many bytes; None: a length of this size cannot say so many.
+    /// The header of a packet of `packet_bytes` bytes; None: the framing's length field cannot hold that number.
     pub fn header(self, packet_bytes: usize) -> Option<Header> {
         if self.header_bytes() == 0 {
             return Some(Header::default());

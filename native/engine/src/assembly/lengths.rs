@@ -111,7 +111,7 @@ impl<B: Buffer> Assembly<B> {
         Ok((at, count))
     }
 
-    /// Where the packet is whose header is at `at`, if all of it is here.
+    /// The place of the packet with its header at `at`, if all of it is here.
     #[inline]
     fn complete_packet<const HEADER: usize>(
         &mut self,

@@ -25,7 +25,7 @@ impl From<std::io::Error> for Errno {
     }
 }
 
-/// What can go wrong below the stream, sorted by who can mend it.
+/// Errors below the stream.
 ///
 /// native/nif encodes each variant as a term, and `inet_rdma_error` has its text for Erlang; the texts here are those of the
 /// command line tools.
@@ -51,7 +51,7 @@ pub enum FabricError {
     /// The peer's hello has another token than this side.
     #[error("the peer does not know the token of this settlement")]
     WrongToken,
-    /// Nobody listens there.
+    /// No process listens on the port.
     #[error("nobody listens on port {0}")]
     Refused(u16),
     /// All ports of the range are taken.

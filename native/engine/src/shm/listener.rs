@@ -86,7 +86,7 @@ pub(super) struct ShmListener {
     ready: VecDeque<Met>,
     /// Set while the listening socket is out of the epoll set.
     paused_until: Option<Instant>,
-    /// A one-off listener has met the peer with its token: nobody else gets in.
+    /// A one-off listener has met the peer with its token: every other peer is refused.
     is_taken: bool,
 }
 
@@ -182,7 +182,7 @@ impl ShmListener {
     }
 
     /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
-    /// pause whoever waits on the epoll set would spin.
+    /// pause the thread that waits on the epoll set would spin.
     fn pause(&mut self, errno: Errno) {
         self.fail(system("accepting a connection", errno));
         if epoll::delete(&self.epoll, &self.socket).is_ok() {

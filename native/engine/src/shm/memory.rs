@@ -73,9 +73,8 @@ impl ExposedMemory {
             return false;
         };
         // SAFETY: `locate_in_ring` says that these bytes are inside the ring, and that is inside the mapping, which lives as
-        // long as `self`. The source is memory of this process's own. Nobody holds a reference into a ring: it is copied
-        // out of through raw pointers only, by code that stands the peer's writing there at any moment, of which this is
-        // a part.
+        // long as `self`. The source is memory of this process. No reference into a ring exists: it is read through raw
+        // pointers only, by code that stays correct when the ring changes at any moment, be it by the peer or here.
         unsafe {
             let to = self.0.mapping.base().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -150,7 +149,7 @@ impl PeerMemory {
         for piece in source {
             // SAFETY: `locate` says that `offset .. offset + sum of all pieces` is inside the ring or the landing area,
             // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this
-            // process and cannot overlap: nobody holds a reference into a region's ring or landing area.
+            // process and cannot overlap: no reference into a region's ring or landing area exists.
             unsafe {
                 let to = self.0.mapping.base().add(offset);
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());

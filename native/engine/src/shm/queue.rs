@@ -55,7 +55,8 @@ pub(crate) struct Entry {
 const WORDS: usize = 6;
 const KIND_NOTICE: u64 = 1;
 const KIND_CONTROL: u64 = 2;
-/// A notice whose transfer the consumer puts into its memory itself: a line less that goes from one processor to the other.
+/// A notice with the bytes of its transfer, which the consumer copies to their place. This saves one cache line that
+/// would move between processors.
 const KIND_INLINE: u64 = 3;
 
 /// Bytes of a transfer that an entry carries, at most.
@@ -97,7 +98,7 @@ pub(crate) enum PushError {
 /// An entry that no honest producer writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum EntryFault {
-    /// Neither the stamp due next nor the one that an untouched entry has.
+    /// Neither the stamp that is due next nor that of an untouched entry.
     Stamp {
         /// What it says.
         said: u64,

@@ -129,7 +129,7 @@ impl ShmQueuePair {
         }
     }
 
-    /// A post after this side's own end would write for nobody.
+    /// Err after this side's own end: a post would write into memory that the peer reads no more.
     fn check_open(&self) -> Result<(), FabricError> {
         if self.is_closed.load(Ordering::Relaxed) {
             Err(FabricError::PeerGone)

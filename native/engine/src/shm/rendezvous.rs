@@ -83,7 +83,7 @@ pub(super) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: Borro
     }
 }
 
-/// Says why a peer is refused, as far as it listens; there is nobody to tell if it does not.
+/// Tells a peer why it is refused. A failure is ignored: a peer that has gone needs no answer.
 pub(super) fn refuse(socket: BorrowedFd<'_>, why: u8) {
     let _ = rustix::net::send(socket, &[why], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
@@ -160,7 +160,7 @@ pub(super) fn take_wakeup(socket: BorrowedFd<'_>) -> bool {
     !matches!(taken, Ok((_, 0)) | Err(Errno::CONNRESET))
 }
 
-/// Fails once the peer has closed its end, also while wake-ups are there that nobody has taken.
+/// Fails once the peer has closed its end, also while wake-ups wait in the socket.
 pub(super) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)], Some(&now)) {

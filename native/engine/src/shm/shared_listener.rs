@@ -31,7 +31,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 static SHARED: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
-/// What the thread and those who expect a peer share.
+/// The state shared by the listener's thread and the attempts that expect peers.
 struct Shared {
     port: u16,
     expected: Mutex<Expected>,
@@ -56,7 +56,8 @@ struct Expectation {
     is_met: bool,
 }
 
-/// Expects the one peer whose hello has the token of `parameters`, until `deadline`. The port that it must connect to.
+/// Expects the peer whose hello has the token of `parameters`, until `deadline`. Returns the port that it must connect
+/// to.
 ///
 /// Err: the listener cannot be opened.
 pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
@@ -76,7 +77,7 @@ pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promis
     );
     let is_earlier = expected.looks_at.is_none_or(|at| deadline < at);
     drop(expected);
-    // A token is 64 random bits: two that are the same are one settlement that was given up.
+    // A token is 64 random bits: an earlier expectation with the same token is of a settlement that was given up.
     drop(before);
     if is_earlier {
         // The counter cannot overflow: the thread takes it down.
@@ -85,7 +86,7 @@ pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promis
     Ok(shared.port)
 }
 
-/// Nobody waits for this peer any more.
+/// Cancels the expectation of the peer with this token: it is refused from now on.
 pub(crate) fn forget(token: u64) {
     let Some(shared) = SHARED.lock().clone() else { return };
     let gone = shared.expected.lock().peers.remove(&token);
@@ -147,7 +148,7 @@ impl Admission for Door {
 fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
     loop {
         while let Some(met) = listener.next() {
-            // A stranger has no expectation, so nothing of it is kept.
+            // A peer without the token has no expectation: its outcome is dropped.
             let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
             if let Some(peer) = peer {
                 peer.promise.keep(|_| {
@@ -156,7 +157,8 @@ fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
                     Ok((qp, why))
                 });
             }
-            // The peer says that it was refused, and its settlement asks why: the outcome is there by then.
+            // Tell the peer of the refusal only now: it then asks why over its settlement, and the outcome must be
+            // there.
             if let Some(refusal) = met.refusal {
                 refusal.tell();
             }

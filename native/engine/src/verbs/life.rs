@@ -67,8 +67,8 @@ impl Life {
                     Kind::Disconnected => self.fate.tell(End::Peer),
                     Kind::DeviceRemoval => self.fate.tell(End::Failed(FabricError::DeviceRemoved)),
                     Kind::ConnectError | Kind::Unreachable | Kind::Rejected => self.fate.tell(End::Peer),
-                    // Told twice, or of interest to nobody. An address that has moved to another device, as with bonding: this
-                    // queue pair stays where it is, and goes with its device.
+                    // Events that repeat another one or have no meaning for a connection. After an address change
+                    // (bonding) the queue pair stays on its device, and ends with it.
                     Kind::AddressChange
                     | Kind::Established
                     | Kind::TimewaitExit

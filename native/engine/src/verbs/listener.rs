@@ -31,7 +31,7 @@ pub(super) struct VerbsListener {
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
     /// The connection manager does not answer any more: said once.
     is_broken: bool,
-    /// A one-off listener has met the peer with its token: nobody else gets in.
+    /// A one-off listener has met the peer with its token: every other peer is refused.
     is_taken: bool,
 }
 
@@ -90,7 +90,7 @@ impl VerbsListener {
                 }
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
-            // Told of ids that connect, or of interest to nobody.
+            // Events of ids that connect, or without a meaning for a listener.
             Kind::AddressChange
             | Kind::TimewaitExit
             | Kind::AddressResolved

@@ -54,7 +54,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Takes the greeting, a message of no bytes, whose receive is not posted again. False: it has not come, an event tells.
+    /// Takes the greeting, a message of no bytes. Its receive is not posted again. False: it has not come, and the
+    /// queue is armed.
     pub(super) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
         let unreadable = |failed| Fault::Unreadable(FabricError::from(failed));
         let mut greeting = [cq::Completion::default()];

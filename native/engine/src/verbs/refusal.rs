@@ -13,7 +13,7 @@ pub(super) const REFUSED_BUSY: u8 = 1;
 /// The listener did not like the hello, or could not make its own side; its log says why.
 pub(super) const REFUSED_HELLO: u8 = 2;
 
-/// What the connection manager says when nobody listens on a port: "Invalid Service ID" among the rejection reasons of the
+/// The connection manager's reason when a port has no listener: "Invalid Service ID" among the rejection reasons of the
 /// InfiniBand specification.
 const REJECTED_NO_LISTENER: i32 = 8;
 
@@ -61,7 +61,7 @@ pub(super) fn check_machine() -> Result<(), FabricError> {
 /// Looking for the way to the peer failed.
 pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
     let why = match errno.abs() {
-        // How iWARP says that nobody listens.
+        // Over iWARP this means that the port has no listener.
         libc::ECONNREFUSED => return FabricError::Refused(to.port()),
         libc::ENODEV | libc::EADDRNOTAVAIL => {
             "no RDMA device has an address in its network (`rdma link` shows which interface a device belongs to)"

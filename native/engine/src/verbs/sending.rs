@@ -235,7 +235,7 @@ impl Sending {
     }
 }
 
-/// The key as devices have it. It is the one of the peer's hello: [`super::refusal::parse_hello`] takes none that is longer.
+/// The key as devices have it. It is that of the peer's hello: [`super::refusal::parse_hello`] refuses longer ones.
 fn key_of(target: RemoteAddress) -> u32 {
     target.key as u32
 }

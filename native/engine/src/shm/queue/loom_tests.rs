@@ -222,12 +222,12 @@ fn loom_a_transfers_bytes_are_visible_with_its_notice() {
         let shared = Arc::new((Line::new(1, None), loom::cell::UnsafeCell::new(0u64)));
         let producing = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            // SAFETY: nobody reads before the notice; loom reports it if that is wrong.
+            // SAFETY: the consumer does not read before the notice; loom reports it if that is wrong.
             producing.1.with_mut(|bytes| unsafe { *bytes = 42 });
             producing.0.push(&notice(8));
         });
         assert_eq!(shared.0.take(1), [notice(8)]);
-        // SAFETY: the notice has come, so nobody writes any more; loom reports it if that is wrong.
+        // SAFETY: the notice has come, so the producer writes no more; loom reports it if that is wrong.
         assert_eq!(shared.1.with(|bytes| unsafe { *bytes }), 42);
         thread.join().unwrap();
     });
