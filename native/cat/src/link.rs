@@ -42,7 +42,7 @@ impl Notifier for Bell {
 
 impl Bell {
     fn ring(&self) {
-        // Full: rung already. Disconnected: nobody is left to hear it.
+        // Full: it was rung before and not heard yet. Disconnected: the link is dropped.
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
         }

@@ -68,7 +68,7 @@ fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
     atoms::ok()
 }
 
-/// `drop_attempt(Attempt) -> ok`: cancels it. A queue pair that nobody has taken is closed.
+/// `drop_attempt(Attempt) -> ok`: cancels it. A queue pair that was not taken is closed.
 #[rustler::nif]
 fn drop_attempt(attempt: ResourceArc<AttemptResource>) -> Atom {
     *attempt.attempt.lock() = None;
@@ -116,7 +116,7 @@ fn connect<'a>(
     })
 }
 
-/// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: waits for the one peer whose hello
+/// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: waits for the peer whose hello
 /// has this token, at the listener that all such attempts of the node share. No message tells of the outcome unless
 /// [`notify`] asks for it.
 ///
@@ -131,7 +131,7 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
 }
 
 /// `expect_verbs(Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a listener
-/// on one address of this machine, as text, or on all, for the one peer whose hello has this token, and waits for it. The
+/// on one address of this machine, as text, or on all, for the peer whose hello has this token, and waits for it. The
 /// caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`] tells. Then the
 /// port is closed, as it is when `Attempt` is collected.
 ///

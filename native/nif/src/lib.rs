@@ -2,7 +2,7 @@
 //!
 //! No function here blocks or runs longer than its byte cap allows. What opens listeners or asks for devices takes a few
 //! system calls and runs on a dirty I/O scheduler; what waits for a peer runs on a thread of its own (`attempt`).
-//! A panic becomes an exception of the caller (rustler's boundary), or ends the one connection (polling threads).
+//! A panic becomes an exception of the caller (rustler's boundary), or ends its connection (polling threads).
 
 mod attempt;
 mod config;

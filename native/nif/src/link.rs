@@ -23,7 +23,7 @@ impl Resource for LinkResource {}
 
 impl Drop for LinkResource {
     fn drop(&mut self) {
-        // A port that never came for it.
+        // The connection, if no port has taken it.
         links::take(self.0.id());
     }
 }

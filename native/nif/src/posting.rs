@@ -108,7 +108,8 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     }
 }
 
-/// Somebody's posted send waits for the end of this process's: if that never comes the connection is broken.
+/// Monitors the process with an unfinished send before which a posted send waits. If the process dies the send is never
+/// finished, and the connection ends.
 fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
     let mut watched = conn.watched.lock();
     if *watched == Some(holder) {

@@ -34,7 +34,7 @@ struct Binaries {
 }
 
 impl Receipt {
-    /// For an operation whose end no process is told of.
+    /// For an operation without a message at its end.
     pub fn silent() -> Self {
         Self {
             env: OwnedEnv::new(),

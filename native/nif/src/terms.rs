@@ -1,4 +1,4 @@
-//! Errors as Erlang terms: the one place where they are encoded. `inet_rdma_error` has the texts.
+//! Errors as Erlang terms; no other module encodes them. `inet_rdma_error` has the texts.
 
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};

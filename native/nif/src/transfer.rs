@@ -38,7 +38,7 @@ fn send_some<'a>(env: Env<'a>, connection: &Connection<User>, packets: Term<'a>,
     let outgoing = match Outgoing::decode(packets, framing, max.saturating_add(offset)) {
         Ok(outgoing) => outgoing,
         Err(error) => {
-            // What was never begun keeps nobody waiting.
+            // No byte of this send has gone: other writers need not wait for it.
             if offset == 0 {
                 lock.release();
             }

@@ -1,7 +1,8 @@
 //! The processes of a connection, and the messages that they get.
 //!
 //! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call; `{inet_rdma_sent | inet_rdma_received, Socket,
-//! Reference, Result}` to whoever posted; in active mode `{inet_rdma, Socket, Data}` and its kin to the socket's owner.
+//! Reference, Result}` to the process that posted; in active mode `{inet_rdma, Socket, Data}` and the other messages of
+//! active mode to the socket's owner.
 
 use inet_rdma_engine::assembly::Received;
 use inet_rdma_engine::connection::{Closed, Notifier};
@@ -23,7 +24,7 @@ pub struct User {
 }
 
 impl User {
-    /// Nobody waits yet.
+    /// Without waiting processes.
     pub fn new(id: u64) -> Self {
         Self {
             id,

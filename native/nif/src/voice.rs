@@ -1,4 +1,5 @@
-//! In whose name messages are sent: the VM wants to know.
+//! Messages to processes. `enif_send` needs the environment of the native function that sends: it is kept here, per
+//! thread.
 
 use std::cell::Cell;
 
@@ -6,11 +7,11 @@ use rustler::sys::ErlNifEnv;
 use rustler::{Env, LocalPid, OwnedEnv, Term};
 
 thread_local! {
-    /// The call that this thread of the VM is in; None: a thread of our own.
+    /// The environment of the native function or callback that this thread runs; None: a thread of the library.
     static CALLER: Cell<Option<*mut ErlNifEnv>> = const { Cell::new(None) };
 }
 
-/// Messages that follow from `call` are sent in the name of the caller of a native function, or of a callback of the VM.
+/// Runs `call`; messages that it sends use `env`, that of a native function or of a callback of the VM.
 pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
     /// Also when `call` panics: the environment does not outlive it.
     struct Restore(Option<*mut ErlNifEnv>);
@@ -23,7 +24,7 @@ pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Sends a message. Nobody misses one to a process that has died.
+/// Sends a message. One to a process that has died is dropped.
 pub fn tell(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
     let _dead_or_told = match CALLER.get() {
         Some(env) => {

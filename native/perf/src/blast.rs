@@ -75,7 +75,7 @@ fn pattern(order: &Order) -> Pattern {
 struct Sender<'a> {
     order: &'a Order,
     pattern: Pattern,
-    /// Memory of the messages; number n lies in the one with index n mod their number.
+    /// Memory of the messages; message n lies in the buffer with index n mod their number.
     slots: Vec<Vec<u8>>,
     /// Number of the oldest message on offer.
     first: u64,

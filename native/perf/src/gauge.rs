@@ -53,7 +53,7 @@ pub struct Seen {
 }
 
 impl Gauge {
-    /// Now, after so many messages.
+    /// Now, after `messages` messages.
     pub fn read(link: &Link, messages: u64) -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         Self {

@@ -177,7 +177,7 @@ impl Link {
         }
         let armed = match what {
             For::Reading => self.connection.arm(),
-            // A writer that reads nothing must not promise to look, or nobody would ask for an event.
+            // A writer that reads nothing must not promise to poll: with that promise the connection is never armed.
             For::Writing => self.connection.arm_writer() && self.rest_from_reading(),
         };
         if armed {

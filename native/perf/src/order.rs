@@ -70,7 +70,7 @@ pub struct Order {
     /// Depth of each side's receive queue
     #[arg(long, default_value_t = 256)]
     pub receive_slots: u16,
-    /// How somebody waits
+    /// How a side waits: whether it polls or sleeps
     #[arg(long, value_enum, default_value_t = Polling::Adaptive)]
     pub polling: Polling,
     /// How long adaptive polling looks on after an arrival, in microseconds
@@ -111,7 +111,7 @@ pub enum Mode {
     IndirectOnly,
 }
 
-/// How somebody waits.
+/// How a side waits: whether it polls or sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Polling {

@@ -13,7 +13,7 @@ use crate::sys;
 /// The library's file name without its ending: `erl_ddll` finds the driver by it.
 const NAME: &CStr = c"inet_rdma_nif";
 
-/// The exit reason of a port whose connection has ended: the one that inet_tcp's supervisor has.
+/// The exit reason of a port whose connection has ended: that of inet_tcp's supervisor.
 const CONNECTION_CLOSED: &CStr = c"connection_closed";
 /// The exit reason of a port that was left by a panic.
 const FAILED: &CStr = c"inet_rdma_failed";

@@ -1,8 +1,8 @@
-//! A distribution link: what a port does with its connection.
+//! A distribution link: a port and its connection.
 //!
-//! Packets leave in the VM's callback `outputv`, each as one transfer, without a process in between. What the peer has no room
-//! for waits in the port's own queue, which keeps the VM's binaries and copies nothing; from [`QUEUE_HIGH_BYTES`] on the port
-//! is busy, and the VM keeps its packets. Where a post is costly
+//! Packets leave in the VM's callback `outputv`, each as one transfer, without a process in between. Bytes for which
+//! the peer has no room wait in the port's own queue, which keeps the VM's binaries and copies nothing; from
+//! [`QUEUE_HIGH_BYTES`] on the port is busy, and the VM keeps its packets. Where a post is costly
 //! ([`inet_rdma_engine::fabric::Capabilities::post_is_costly`]) the packets of one turn of the port share a transfer: they wait in
 //! the queue for a timeout of 0 ms, which the VM calls after the port task that is under way.
 //!
@@ -27,11 +27,10 @@ const QUEUE_HIGH_BYTES: usize = 64 * 1024;
 /// Below this size it gives packets again.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
 
-/// From this size on packets do not wait for others to share a transfer with. The post of one so large costs less than its
-/// bytes do.
+/// Above this size packets do not wait for others to share a transfer with: their post costs less than their bytes do.
 const GATHERED_BYTES: usize = 16 * 1024;
 
-/// How much one callback gives to the VM at most; then others have their turn.
+/// How much one callback gives to the VM at most; then other ports and processes have their turn.
 const TURN: ReadLimit = ReadLimit {
     bytes: 128 * 1024,
     packets: 256,
@@ -41,13 +40,13 @@ const TURN: ReadLimit = ReadLimit {
 /// How long a port that is closed waits for a peer that does not read what is queued.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// How long what the peer has sent may take to arrive once the peer's TCP socket has ended.
+/// How long the port waits for bytes that the peer has sent, once the link's TCP connection has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Bytes of the length that goes before each packet.
 const HEADER_BYTES: usize = 4;
 
-/// The connection has ended; why is the connection's to say.
+/// The connection has ended; [`inet_rdma_engine::connection::Connection::closed`] gives the reason.
 struct Closed;
 
 /// What becomes of the port after a callback.
@@ -80,8 +79,9 @@ enum Output {
     Empty,
     /// The timer: others may share a transfer with them.
     Gathers,
-    /// Room at the peer: the connection tells. To try for each packet would cost as much as to write it; with so many bytes
-    /// in the queue the port tries all the same, as one port task of the VM may send many packets.
+    /// Room at the peer, of which the connection tells. To try for each packet would cost as much as to write it. From
+    /// `tries_from_bytes` in the queue on the port tries all the same, as one port task of the VM may send many
+    /// packets.
     Blocked { tries_from_bytes: usize },
 }
 
@@ -93,7 +93,7 @@ pub struct Link {
     looking: Looking,
     input: Input,
     output: Output,
-    /// Whether small packets wait for others.
+    /// Whether small packets wait for others ([`Output::Gathers`]).
     post_is_costly: bool,
     is_busy: bool,
     /// The end of the connection has shown, or the port is closed with bytes queued: past this the port ends, whatever is
@@ -158,7 +158,7 @@ impl Link {
             },
             _ => 0,
         };
-        // What is left of it goes out of the queue, where packets have no borders: counted here.
+        // The rest of it goes out of the queue, where packets have no borders: counted here.
         self.carried.connection.count_packet_sent();
         if sent < HEADER_BYTES {
             port.enqueue(&header[sent..]);
@@ -293,7 +293,7 @@ impl Link {
         Fate::Lives
     }
 
-    /// Looks in the next turn, for whatever reason.
+    /// Looks in the next turn, also without an arrival.
     fn look_soon(&mut self, port: Port) {
         if self.input != Input::Held {
             self.input = Input::Due;

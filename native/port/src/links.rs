@@ -28,7 +28,7 @@ pub fn offer(id: u64, carried: Carried) {
     OFFERED.lock().insert(id, carried);
 }
 
-/// Takes it back, or takes it.
+/// Takes the connection with this number, for the port or to give it up.
 pub fn take(id: u64) -> Option<Carried> {
     OFFERED.lock().remove(&id)
 }

@@ -1,4 +1,4 @@
-//! What a link's connection tells its port: it is noted, and the port looks behind its calls.
+//! Notifications of a link's connection: they are noted here, and the port takes them after each of its calls.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
