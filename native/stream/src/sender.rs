@@ -166,9 +166,10 @@ impl Sender {
         }
     }
 
-    /// The byte is at least what the one before it leaves over, and at most what was sent and what the advertisements
-    /// still at hand will take at the least. The latter counts only while the phase is not over here: what was dropped
-    /// as stale is missing from the sum, but a stale advertisement ended its phase.
+    /// The advertisement's byte must not be below the least byte that the advertisement before it leaves. It must not
+    /// be above the next byte to send plus the least that the held advertisements take. The upper bound holds only
+    /// while the phase is not over at the sender: advertisements dropped as stale are missing from the sum, but a stale
+    /// one ended its phase.
     fn check_seq(&self, advert: &Advert) -> Result<(), Violation> {
         let least = if advert.phase == self.last_phase {
             self.last_least
@@ -191,7 +192,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The peer says that it has nothing to advertise for now. True: that was what a transfer may wait for.
+    /// The peer has nothing to advertise for now. True: a transfer may have waited for that answer.
     pub fn handle_pass(&mut self) -> bool {
         let awaited = self.awaits_advert();
         self.late = false;

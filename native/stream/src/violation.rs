@@ -107,7 +107,7 @@ pub enum Violation {
     AdvertPhase {
         /// The phase it names.
         phase: Phase,
-        /// The phase of the one before.
+        /// The phase of the advertisement before it.
         before: Phase,
     },
     /// An advertisement for a byte that it cannot be for.

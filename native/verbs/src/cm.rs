@@ -454,8 +454,8 @@ unsafe fn socket_address(address: &libc::sockaddr) -> Option<SocketAddr> {
         _ => return None,
     };
     let address: *const libc::sockaddr = address;
-    // SAFETY: so many bytes are there by the caller's word, and the storage has room for an address of any family. They are a
-    // valid address of their family, and their length is set.
+    // SAFETY: the caller guarantees that `bytes` bytes are there, and the storage has room for an address of any
+    // family. They are a valid address of their family, and their length is set.
     let copied = unsafe {
         SockAddr::try_init(|storage, length| {
             std::ptr::copy_nonoverlapping(address.cast::<u8>(), storage.cast::<u8>(), bytes);

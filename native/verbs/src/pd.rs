@@ -18,8 +18,8 @@ pub struct ProtectionDomain {
     _id: Arc<CmId>,
 }
 
-// SAFETY: libibverbs may be called from any thread (ibv_fork_init(3) names the one exception, forking); the pointer is only
-// passed to it.
+// SAFETY: libibverbs may be called from any thread (ibv_fork_init(3) names the only exception, forking); the pointer is
+// only passed to it.
 unsafe impl Send for ProtectionDomain {}
 // SAFETY: as above.
 unsafe impl Sync for ProtectionDomain {}

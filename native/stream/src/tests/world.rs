@@ -78,7 +78,7 @@ pub enum Broken {
     Accusation(Violation),
     /// Credit messages follow each other without end.
     CreditsForEver,
-    /// The stream names a receive that is not posted, or not the one due.
+    /// The stream names a receive that is not posted, or not due.
     WrongReceive,
     /// A side went without a word.
     FinishLost,
