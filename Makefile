@@ -100,7 +100,7 @@ test-bench: build rdma-perf ## run the tests of the benchmark harness
 
 check: deps check-native check-beam check-scripts dialyzer docs ## run all lints: the same as CI
 
-# Whoever builds without the verbs fabric has neither cmake nor libclang: no crate that takes them may be left.
+# A build without the verbs fabric needs neither cmake nor libclang: no crate that needs them may be left.
 without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_port -p inet_rdma_nif -p inet_rdma_cat \
                  -p inet_rdma_perf
 

@@ -13,9 +13,9 @@ defmodule InetRdma do
   every error reason is documented. To run Erlang distribution over RDMA nothing here is needed: start the node
   with `-proto_dist inet_rdma`, then look at its links with `info/0`.
 
-  A connection within one host goes through shared memory, one to another host over an RDMA device. On a machine that
-  has one, `listen/2` can be reached from other hosts, by whoever gets at the port; `fabric: :shm` keeps it to this host
-  and this user (docs/SECURITY.md).
+  A connection within one host goes through shared memory, one to another host over an RDMA device. On a machine with a
+  device, every host that reaches the port can connect to `listen/2`; `fabric: :shm` keeps it to this host and this user
+  (docs/SECURITY.md).
 
   ## Active mode
 

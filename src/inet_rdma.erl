@@ -279,9 +279,9 @@ disarm(Conn, Id, What) ->
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
 
-%% Length 0: whatever is there ({packet, raw}), or the next packet or line; else exactly so many bytes, and with packets
-%% or lines {error, einval}.
-%% After a timeout nothing is lost. What came before the end is handed over first, then {error, Reason}.
+%% Length 0: the bytes that are there ({packet, raw}), or the next packet or line. Another Length: exactly that many
+%% bytes; {error, einval} with packets or lines. After a timeout nothing is lost. Data that came before the end is
+%% handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
 recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
     case inet_rdma_nif:active_left(Conn) of
@@ -512,7 +512,7 @@ info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 doctor() ->
     inet_rdma_doctor:doctor().
 
-%% Splits what is the socket's from what is the connection's, and checks both.
+%% Splits the options of the socket from those of the connection, and checks both.
 config(Options) ->
     case inet_rdma_socket_options:split(Options) of
         {ok, SocketOptions, Others} -> config(SocketOptions, Others, loaded_options(Others));
@@ -521,7 +521,7 @@ config(Options) ->
 
 config(SocketOptions, Others, {ok, Node}) ->
     case inet_rdma_options:merge(Others, Node) of
-        %% A node whose links stay on TCP may have sockets over whichever fabric leads there.
+        %% The option fabric tcp is for links: sockets of such a node use the fabric that leads to the peer.
         {ok, #{fabric := tcp} = Config} -> {ok, Config#{fabric := auto}, SocketOptions};
         {ok, Config} -> {ok, Config, SocketOptions};
         Error -> Error

@@ -51,8 +51,8 @@ node() ->
     end.
 
 %% While the kernel boots the application is not loaded yet; without its .app file there is no environment either.
-%% The application controller does not answer while it stops an application, whose stop/1 may be what waits for a link: so
-%% another process asks it, and is not waited for longer than that.
+%% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
+%% a link. So another process asks it, and the wait for that process is bounded.
 load_application() ->
     case application:get_key(inet_rdma, vsn) of
         {ok, _} ->

@@ -5,7 +5,7 @@
 %%
 %%     both        {hello, Facts}                       at once; the acceptor's may say where it listens over shm
 %%     initiator   {try, Fabric}                        the next way that both could go; not shm if the hello says where
-%%     acceptor    {listens, Port, Token, Addresses}    its listener takes the one peer that has the token
+%%     acceptor    {listens, Port, Token, Addresses}    its listener takes only the peer with the token
 %%     initiator   {failed, Fabric, Why}                it could not connect
 %%     acceptor    {ready}                              its queue pair is up
 %%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator could not connect
@@ -14,14 +14,14 @@
 %%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
 %%
 %% The initiator decides. To each `try` the acceptor gives one verdict, `ready` or `failed`; to `failed` the initiator tries the
-%% next way. Whatever fails before `go` costs the link nothing, as long as both sides know which message comes
-%% next. A side that hears nothing in time, or something that it does not understand, cannot know that: what the peer still
-%% says would be read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without a
-%% settlement, for the time of the option fallback_retry_ms. An initiator tries to stay before that: if the acceptor
-%% acknowledges, both are in step again.
+%% next way. A failure before `go` costs the link nothing, as long as both sides know which message comes next. A side
+%% that gets no message in time, or one of the wrong kind, does not know that: further messages of the peer would be
+%% read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without a settlement,
+%% for the time of the option fallback_retry_ms. An initiator sends `stay` before that: if the acceptor acknowledges,
+%% both sides know the next message again.
 %%
-%% The smaller connect_timeout_ms of both bounds the whole. The socket is passive whenever a message may be the last one of the
-%% settlement: what lies behind it is the VM's.
+%% The smaller connect_timeout_ms of both bounds the whole. The socket is passive whenever a message may be the last one
+%% of the settlement: the bytes behind it belong to the VM.
 -module(inet_rdma_settlement).
 
 -export([settle/6, broken_off/1]).
@@ -341,7 +341,8 @@ discard({offered, LinkPort, Attempt, _Id}) ->
 discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
 discard(_) -> ok.
 
-%% Whoever connects over shm needs no `try` then. What fails here is said when the initiator asks for shm.
+%% The acceptor offers a place over shm in its hello: an initiator that connects there needs no `try`. A failure here is
+%% reported when the initiator asks for shm.
 offer_shm(Settling, Own) ->
     case inet_rdma_link:reserve() of
         {ok, LinkPort} ->

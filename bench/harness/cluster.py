@@ -29,7 +29,7 @@ class Cluster:
         self._erl_flags = erl_flags
         self._places = (places or [Place(ThisHost())] * size)[:size]
         self.hosts = list({id(place.host): place.host for place in self._places}.values())
-        # The hosts given belong to others, who use them again.
+        # Hosts that the caller gives belong to the caller, which uses them again: they are not closed here.
         self._own_hosts = [] if places else self.hosts
         self.nodes: list[Node] = []
 

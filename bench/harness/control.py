@@ -48,7 +48,7 @@ class Channel:
             raise MeasurementError(f"the node is gone ({error})") from error
 
     def line(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """The next line. A timeout is of each read: it only keeps out those who connect and say nothing."""
+        """The next line. A timeout is of each read: it only ends connections of peers that send nothing."""
         while b"\n" not in self._input:
             try:
                 self._connection.settimeout(timeout_s)

@@ -242,7 +242,7 @@ class Node:
         self._last_id = 0
 
     def last_words(self) -> str:
-        """What the node wrote; nothing where nobody can say it any more."""
+        """The node's output; empty if its host does not answer any more."""
         try:
             return str(self.host.ask("last_words", name=self.name)["text"])
         except MeasurementError:

@@ -25,7 +25,7 @@ Values = dict[str, float]
 class Timing:
     warmup_s: float
     seconds: float
-    # Of the idle case, whose CPU use is too small to be seen in less.
+    # Of the idle case: its CPU use is too small to be measured in less.
     idle_seconds: float
 
 
@@ -103,7 +103,7 @@ def measure(
 
 
 def info_text(cluster: Cluster, node: Node) -> str:
-    """inet_rdma:info() of that node: a line per key of each connection, who and how first."""
+    """inet_rdma:info() of that node: a line per key of each connection; node, fabric and state first."""
     lines = []
     for connection in cluster.ask(node, Atom("info"))["connections"]:
         lead = [key for key in ("node", "fabric", "state") if key in connection]

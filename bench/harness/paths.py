@@ -34,7 +34,7 @@ def tool(name: str) -> str:
 
 @functools.cache
 def erl_program() -> str:
-    """The `erl` inside the OTP that PATH leads to: the one in PATH may be a script that needs the user's HOME."""
+    """The `erl` inside the OTP that PATH leads to: that in PATH may be a script that needs the user's HOME."""
     query = 'io:format("~ts", [code:root_dir()]), halt().'
     command = [tool("erl"), "-noinput", "-boot", "start_clean", "-eval", query]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)

@@ -27,7 +27,7 @@ UCX_ITERATIONS = range(50, 1_000_000)
 
 Cores = tuple[int | None, int | None]
 
-# Subject -> (program, Debian package, what of a message of so many bytes over cores and seconds).
+# Subject -> (program, Debian package, its figures for a message size in bytes, over seconds, on these cores).
 Peer = Callable[[int, float, Cores], Values | None]
 
 

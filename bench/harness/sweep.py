@@ -34,7 +34,7 @@ class Point:
 
 @dataclass
 class Series:
-    """Points along one axis, and what of them is shown: the first figure is the one that is compared."""
+    """Points along one axis, and their figures: the first figure is compared."""
 
     name: str
     title: str

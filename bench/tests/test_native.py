@@ -28,7 +28,7 @@ def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
 
 
 def refused(*arguments: str) -> str:
-    """What a user hears who asks for something that cannot be."""
+    """The message to a user that asks for something impossible."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         status = cli.main([*arguments, *SHORT_FLAGS])

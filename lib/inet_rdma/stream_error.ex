@@ -1,6 +1,6 @@
 defmodule InetRdma.StreamError do
   @moduledoc """
-  A stream over a socket could not go on; `reason` is the one that `:inet_rdma` gave.
+  A stream over a socket could not go on; `reason` is the reason that `:inet_rdma` gave.
   """
 
   defexception [:doing, :reason]

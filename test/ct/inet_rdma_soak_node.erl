@@ -143,7 +143,7 @@ measure() ->
         connections => length(inet_rdma:info())
     }.
 
-%% What each process of the soak is doing, and the connections: for people who look for the cause of a violation.
+%% Stack traces of all processes, and the connections: to find the cause of a violation.
 -spec diagnosis() -> term().
 diagnosis() ->
     Infos = [{Pid, process_info(Pid, [current_stacktrace, message_queue_len])} || Pid <- processes()],

@@ -1,4 +1,4 @@
-%% Binaries whose every part differs, sent between nodes and compared by hash. Runs in the nodes under test.
+%% Binaries that differ in every part, sent between nodes and compared by hash. Runs in the nodes under test.
 -module(inet_rdma_test_data).
 
 -export([make/1, send_and_compare/2, echo_and_compare/2, echo_terms/1, reflector/1, sink/1, exit_with/1]).

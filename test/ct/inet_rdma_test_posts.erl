@@ -28,7 +28,7 @@ cancel(Socket, Ref) ->
 done(_Socket, 0) -> [];
 done(Socket, Count) -> [next(Socket, ?TIMEOUT_MS) | done(Socket, Count - 1)].
 
-%% Those whose messages are here.
+%% The finished posts with their messages in the mailbox.
 there(Socket) ->
     case next(Socket, 0) of
         nothing -> [];

@@ -110,7 +110,8 @@ flags_that_make_prints_work(_Config) ->
     ?assertEqual(0, Status),
     ?assertMatch([_, _], string:lexemes(Output, "@")).
 
-%% A node whose links may use verbs only keeps them on TCP, and both nodes know what this machine lacks.
+%% Without a device, a node with the option fabric verbs keeps its links on TCP, and both nodes know what the machine
+%% lacks.
 fabric_that_is_not_there(_Config) ->
     without_verbs([], fun(A, B) ->
         ?assertEqual(pong, call(A, net_adm, ping, [name(B)])),

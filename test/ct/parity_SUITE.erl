@@ -239,8 +239,8 @@ deviation_of_packets(_Config) ->
      end || Bytes <- [96, 296, 96, 296]],
     ?assertEqual({ok, [{recv_avg, 200}, {recv_dvi, 100}]}, inet_rdma:getstat(Y, [recv_avg, recv_dvi])).
 
-%% The peer does not read: a send times out at last. When the peer reads again it gets whole packets, in order: the one
-%% that timed out had begun, and goes on by itself.
+%% The peer does not read: a send times out at last. When the peer reads again it gets whole packets, in order: the
+%% packet that timed out had begun, and the rest of it is sent all the same.
 send_times_out(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, 4}]),

@@ -1,6 +1,5 @@
-%% What goes over a connection arrives: every size whole, each pair's messages in order, whatever the buffers,
-%% the mode and the polling. Over links of the distribution, whose packets all go through the ring, and over streams, whose
-%% bulk lands.
+%% Data of every size arrives whole, each pair's messages in order, with all buffers, modes and ways of polling. Over
+%% links of the distribution (all packets go through the ring) and over streams (bulk lands).
 -module(transfer_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
