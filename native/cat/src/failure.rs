@@ -12,7 +12,7 @@ pub enum Failure {
     /// Input or output on this side.
     #[error("{doing}: {error}")]
     Local {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: String,
         /// The system's error.
         error: io::Error,
@@ -23,9 +23,9 @@ pub enum Failure {
     /// There is no connection.
     #[error("{doing}: {error}")]
     Connect {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: String,
-        /// What came of it.
+        /// The error.
         error: FabricError,
     },
     /// The connection ended before the transfer was complete.
@@ -37,7 +37,7 @@ pub enum Failure {
     /// The other side failed and said why.
     #[error("the far side failed: {0}")]
     FarSide(String),
-    /// What arrived is not what was sent.
+    /// The data that arrived differs from the data sent.
     #[error("{0}")]
     Differs(String),
 }

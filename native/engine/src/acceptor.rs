@@ -28,7 +28,7 @@ pub struct Acceptor {
     port: u16,
 }
 
-/// What the acceptor and its thread share.
+/// The state shared by the acceptor and its thread.
 struct Shared {
     /// None: closed. The thread holds the lock while it accepts, so nothing that must not wait may wait for it.
     listener: Mutex<Option<Box<dyn Listener>>>,

@@ -148,13 +148,13 @@ impl Drop for Attempt {
     }
 }
 
-/// What the user's handle and the thread share.
+/// The state shared by the user's handle and the thread.
 pub(crate) struct Slot {
     state: Mutex<State>,
     awaited: Awaited,
 }
 
-/// What the outcome depends on.
+/// The event that the outcome depends on.
 enum Awaited {
     /// A connect, which ends at its deadline.
     Connect,

@@ -1,4 +1,4 @@
-//! What the user wants to send, as slices with packet boundaries.
+//! Bytes to send, as slices with packet boundaries.
 
 use std::ops::Range;
 

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What to do after a look.
+/// The next step after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Look again in the next turn.

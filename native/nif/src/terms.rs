@@ -46,7 +46,7 @@ pub fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
         .to_term(env)
 }
 
-/// What was being done, as an atom: its words, joined by underscores.
+/// The operation that failed, as an atom: its words, joined by underscores.
 fn doing<'a>(env: Env<'a>, words: &'static str) -> Term<'a> {
     atom(env, &words.replace(' ', "_"))
 }
@@ -71,7 +71,7 @@ shapes! {
 }
 
 shapes! {
-    /// What went wrong below the stream, as a reason.
+    /// An error below the stream, as a reason.
     pub fn fabric_error(env, FabricError), FABRIC_ERRORS {
         FabricError::PeerGone => peer_gone,
         FabricError::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
@@ -173,7 +173,7 @@ shapes! {
 }
 
 shapes! {
-    /// What keeps verbs from working here.
+    /// The reason why verbs cannot be used here.
     fn lack(env, Lack), LACKS {
         Lack::LeftOut => left_out,
         Lack::Libraries => no_libraries,

@@ -14,23 +14,23 @@ pub enum Failure {
     /// The TCP connection by which both sides agree.
     #[error("{doing}: {error}")]
     Control {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: &'static str,
-        /// What came of it.
+        /// The error.
         error: io::Error,
     },
     /// There is no connection over the fabric.
     #[error("{doing}: {error}")]
     Fabric {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: &'static str,
-        /// What came of it.
+        /// The error.
         error: FabricError,
     },
     /// The connection ended before the measurement did.
     #[error("the connection was lost: {0}")]
     Lost(Closed),
-    /// What arrived is not what was sent.
+    /// The data that arrived differs from the data sent.
     #[error("what arrived is not what was sent: {0}")]
     Differs(String),
     /// Nothing moves any more.

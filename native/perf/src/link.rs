@@ -27,10 +27,10 @@ const LOOKS_PER_READ: u32 = 64;
 /// A writer's looks between two offers of the processor to other threads.
 const LOOKS_PER_YIELD: u32 = 8;
 
-/// What one read takes at most, about: the default of the option `call_bytes`.
+/// Approximate bound of one read in bytes: the default of the option `call_bytes`.
 const READ_BYTES: usize = 131_072;
 
-/// Wakes the thread that made it: also when that thread's look for one direction finds what it waits for in the other.
+/// Unparks the thread that made it, also when a look of that thread finds room or packets for its other direction.
 pub struct Unpark(Thread);
 
 impl Notifier for Unpark {

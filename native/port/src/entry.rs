@@ -32,7 +32,7 @@ mod command {
     pub const PEER_GONE: u32 = 5;
 }
 
-/// What the driver keeps for a port. The VM runs one callback of a port at a time.
+/// The state of a port. The VM runs one callback of a port at a time.
 struct Data {
     port: sys::ErlDrvPort,
     /// None: no connection yet.

@@ -49,7 +49,7 @@ const HEADER_BYTES: usize = 4;
 /// The connection has ended; [`inet_rdma_engine::connection::Connection::closed`] gives the reason.
 struct Closed;
 
-/// What becomes of the port after a callback.
+/// Whether the port lives on after a callback.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -136,7 +136,7 @@ impl Link {
                 return false;
             }
         }
-        // What came before the descriptors were watched.
+        // Packets may have come before the descriptors were watched.
         self.input = Input::Due;
         port.set_timer(0);
         true
@@ -151,7 +151,7 @@ impl Link {
                 Ok(None) => return,
                 Ok(Some(sent)) => sent,
                 Err(Closed) => {
-                    // What has arrived before the end is given to the VM first.
+                    // The packets that arrived before the end are given to the VM first.
                     self.look_soon(port);
                     return;
                 }
@@ -274,11 +274,11 @@ impl Link {
         }
     }
 
-    /// Gives what has arrived to the VM, and decides when to look again.
+    /// Gives arrived packets to the VM, and decides when to look again.
     fn look(&mut self, port: Port) -> Fate {
         let connection = &self.carried.connection;
         let end = connection.read(TURN, &mut self.received);
-        // What was noted before is what was read now.
+        // `read` has taken the packets of which the connection told before.
         connection.notifier().take_readable();
         let is_writable = connection.notifier().take_writable();
         let packets = self.deliver(port);
@@ -365,7 +365,7 @@ impl Link {
         self.carried.connection.packets()
     }
 
-    /// The peer's TCP socket has ended. What the peer has sent before may still be under way.
+    /// The link's TCP connection has ended. Packets that the peer has sent before may still be under way.
     pub fn handle_peer_gone(&mut self, port: Port) {
         self.end_within(port, LAST_WORDS);
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::noted::Noted;
 
-/// What a port is given.
+/// A connection on its way to its port.
 pub struct Carried {
     /// The stream.
     pub connection: Arc<Connection<Noted>>,

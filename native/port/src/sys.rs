@@ -1,4 +1,4 @@
-//! What erl_driver.h declares, as far as the driver uses it (extended driver interface 3.3, OTP 17 and later).
+//! Declarations of erl_driver.h, as far as the driver uses them (extended driver interface 3.3, OTP 17 and later).
 //!
 //! The functions are the VM's own: the library resolves them when a VM loads it.
 

@@ -1,4 +1,4 @@
-//! What happened so far, for people and for measurement; the protocol never looks at it.
+//! Counts of transfers and messages, for people and measurements; the protocol never reads them.
 
 /// Totals since the start of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,8 +1,8 @@
-//! What the two sides agree on before the first byte.
+//! The limits that each side sets for the other before the first byte.
 
 use crate::wire::TRANSFER_BYTES_MAX;
 
-/// What one side allows the other.
+/// The limits that one side sets for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Size of the ring: a power of two is not required. 1 to 2^31 - 1.

@@ -1,4 +1,4 @@
-//! A posted receive: what the caller offers, and what becomes of it.
+//! A posted receive: the buffer that the caller offers, and its state.
 
 use crate::wire::RemoteAddress;
 

@@ -1,4 +1,4 @@
-//! The receiving half: what arrived, what is in the ring, and which posted receives are advertised.
+//! The receiving half: arrived bytes, the ring, and which posted receives are advertised.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub(crate) struct Receiver {
     phase: Phase,
     /// This side's ring; what is used of it is b_r.
     ring: Ring,
-    /// What the peer was told to be free.
+    /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
     receives: VecDeque<Posted>,
     advertised: usize,

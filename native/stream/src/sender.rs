@@ -9,7 +9,7 @@ use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
 use crate::wire::{Advert, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
-/// What the caller would write now.
+/// The bytes that the caller would write now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Bytes, if the transfer goes into the ring. 0: nothing is meant for the ring, wait for an advertisement.
@@ -30,7 +30,7 @@ pub enum Transfer {
         target: RemoteAddress,
         /// How many bytes.
         bytes: u32,
-        /// What to tell the peer.
+        /// The notice for the peer.
         notice: Notice,
     },
     /// Into the peer's ring.
@@ -39,7 +39,7 @@ pub enum Transfer {
         offset: u32,
         /// How many bytes.
         bytes: u32,
-        /// What to tell the peer.
+        /// The notice for the peer.
         notice: Notice,
     },
 }
@@ -106,7 +106,7 @@ impl Sender {
         self.next
     }
 
-    /// After this nothing is sent, and what the peer advertises is dropped.
+    /// After this nothing is sent, and advertisements of the peer are dropped.
     pub fn finish(&mut self) {
         self.finished = true;
         self.adverts.clear();
@@ -263,7 +263,7 @@ impl Sender {
         }
     }
 
-    /// What the algorithm picks for `offer`, as (direct, bytes); None: wait. Changes nothing but stale advertisements.
+    /// The transfer that the algorithm picks for `offer`, as (direct, bytes); None: wait. Only drops stale advertisements.
     pub fn pick(&mut self, offer: Offer, counters: &mut Counters) -> Option<(bool, u32)> {
         if self.finished {
             return None;

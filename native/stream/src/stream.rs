@@ -11,11 +11,11 @@ use crate::seq::Seq;
 use crate::violation::Violation;
 use crate::wire::{Control, ControlBody, Notice, TRANSFER_BYTES_MAX};
 
-/// What a control message means for the caller. After each of them but [`ControlEvent::Nothing`] look again whether
+/// The effect of a control message for the caller. After each of them but [`ControlEvent::Nothing`] look again whether
 /// something can be sent: any message may also have brought credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlEvent {
-    /// An advertisement, room in the ring or credits: what had to wait may go now.
+    /// An advertisement, room in the ring or credits: a transfer that had to wait may go now.
     Writable,
     /// The peer is alive.
     Ticked,
@@ -280,7 +280,7 @@ impl Stream {
         })
     }
 
-    /// What goes out but the end of the stream.
+    /// The next control message other than the end of the stream.
     fn next_body(&mut self) -> Option<ControlBody> {
         if std::mem::take(&mut self.tick) {
             self.counters.ticks_sent += 1;
@@ -332,7 +332,7 @@ impl Stream {
         (&mut self.sender, &mut self.receiver, &mut self.counters)
     }
 
-    /// For the tests: spend credits to the last one, whatever for.
+    /// For the tests: spends credits to the last one.
     #[cfg(test)]
     pub(crate) fn break_reserve(&mut self, without_reserve: bool) {
         self.credit.without_reserve = without_reserve;

@@ -1,4 +1,4 @@
-//! What a peer can do wrong. Each ends the connection; none is ever the fault of this side's caller.
+//! Violations of the protocol by the peer. Each ends the connection; none is ever the fault of this side's caller.
 
 use crate::seq::{Phase, Seq};
 use crate::wire::WireError;
@@ -18,9 +18,9 @@ pub enum Violation {
     /// It gave back more credits than its receive queue is deep.
     #[error("{credits} credits given back with {known} known free, of {slots} in all")]
     CreditExcess {
-        /// What it gave back.
+        /// Credits that it gave back.
         credits: u16,
-        /// What was known to be free.
+        /// Credits known to be free.
         known: u16,
         /// Depth of its receive queue.
         slots: u16,
@@ -31,15 +31,15 @@ pub enum Violation {
     /// More bytes into the ring than were free in it.
     #[error("{bytes} bytes written into a ring with {free} free")]
     RingOverflow {
-        /// What it wrote.
+        /// Bytes that it wrote.
         bytes: u32,
-        /// What was free.
+        /// Bytes that were free.
         free: u32,
     },
     /// A write over the ring's end: each must be contiguous.
     #[error("{bytes} bytes written where the ring ends after {contiguous}")]
     RingWrap {
-        /// What it wrote.
+        /// Bytes that it wrote.
         bytes: u32,
         /// Bytes up to the ring's end.
         contiguous: u32,
@@ -50,15 +50,15 @@ pub enum Violation {
     /// A direct transfer longer than the buffer.
     #[error("a direct transfer of {bytes} bytes into a buffer for {room}")]
     DirectTooLong {
-        /// What it wrote.
+        /// Bytes that it wrote.
         bytes: u32,
-        /// What the buffer still took.
+        /// Bytes that the buffer still took.
         room: u32,
     },
     /// Bytes after the end that it had announced.
     #[error("a transfer of {bytes} bytes over the stream's end at {}", end.0)]
     DataAfterFinish {
-        /// What it wrote.
+        /// Bytes that it wrote.
         bytes: u32,
         /// The end that it announced.
         end: Seq,
@@ -68,7 +68,7 @@ pub enum Violation {
     FinishShort {
         /// The end that it announced.
         end: Seq,
-        /// What had arrived.
+        /// Bytes that had arrived.
         arrived: Seq,
     },
     /// It announced the end twice.
@@ -77,23 +77,23 @@ pub enum Violation {
     /// It acknowledged bytes that were never written into its ring.
     #[error("{} ring bytes acknowledged of {} written", freed.0, written.0)]
     AckUnsent {
-        /// What it says it freed.
+        /// Bytes freed, as the peer says.
         freed: Seq,
-        /// What was written.
+        /// Bytes that were written.
         written: Seq,
     },
     /// It took back an acknowledgement.
     #[error("{} ring bytes acknowledged after {}", freed.0, before.0)]
     AckBack {
-        /// What it says now.
+        /// Bytes freed, as the peer says now.
         freed: Seq,
-        /// What it said before.
+        /// Bytes freed, as it said before.
         before: Seq,
     },
     /// More advertisements than this side holds.
     #[error("more than {max} advertisements at a time")]
     AdvertExcess {
-        /// What this side announced.
+        /// Advertisements that this side announced.
         max: u16,
     },
     /// An advertisement for a phase of indirect transfers.

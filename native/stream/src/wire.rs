@@ -1,4 +1,4 @@
-//! What the peers say to each other: the hello, the control messages and the notice of a transfer.
+//! The messages between the peers: the hello, the control messages and the notice of a transfer.
 //! Each has named field ranges and one parse/emit pair. All numbers are little-endian; bytes that a message does not
 //! use are zero, so that every message has one form only.
 
@@ -41,9 +41,9 @@ pub enum WireError {
     /// Shorter or longer than the message it should be.
     #[error("message of {got} bytes where {want} were due")]
     Length {
-        /// What came.
+        /// The length that came.
         got: usize,
-        /// What was due.
+        /// The length that was due.
         want: usize,
     },
     /// Not this protocol at all.

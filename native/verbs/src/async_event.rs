@@ -1,4 +1,4 @@
-//! What a device has to tell that belongs to no work request.
+//! Asynchronous events: those of a device that belong to no work request.
 
 use std::ffi::CStr;
 
@@ -6,7 +6,7 @@ use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_event_t
 
 use crate::device::Device;
 
-/// What an asynchronous event is about. See `ibv_get_async_event(3)`.
+/// The object of an asynchronous event. See `ibv_get_async_event(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concerns {
     /// The queue pair of this address has come to its end.
@@ -22,7 +22,7 @@ pub enum Concerns {
 /// An asynchronous event, taken and acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What it is about.
+    /// The object that it concerns.
     pub concerns: Concerns,
     /// The event in words.
     pub what: String,
@@ -55,7 +55,7 @@ pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
     Some(AsyncEvent { concerns, what })
 }
 
-/// The event's kind as a number, and what it is about.
+/// The event's kind as a number, and the object that it concerns.
 fn concerns(event: &ibv_async_event) -> (u32, Concerns) {
     // A kernel newer than the binding may tell of events that its enum does not know: never read as the enum.
     // SAFETY: the field is initialised, and of the size and alignment of a C enum.

@@ -18,7 +18,7 @@ use crate::VerbsError;
 use crate::device::Device;
 use crate::error::check;
 
-/// Where ids tell what happens to them. Never blocks.
+/// The channel of the events of ids. Never blocks.
 ///
 /// # Invariants
 ///
@@ -106,7 +106,7 @@ impl Drop for EventChannel {
     }
 }
 
-/// What happened to an id. See `rdma_get_cm_event(3)`.
+/// An event of an id. See `rdma_get_cm_event(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// [`CmId::resolve_address`] is done.
@@ -173,7 +173,7 @@ impl std::fmt::Display for Kind {
 /// Something that happened to an id, taken and acknowledged.
 #[derive(Debug)]
 pub struct Event {
-    /// What.
+    /// The kind of event.
     pub kind: Kind,
     /// Why: an error's number, negative, or the reason of a rejection; 0 for good news.
     pub status: i32,
@@ -181,7 +181,7 @@ pub struct Event {
     pub id: usize,
     /// With [`Kind::ConnectRequest`]: the new id.
     pub request: Option<CmId>,
-    /// What the peer said. May be longer than what it sent: padded with zeros.
+    /// The peer's private data. Padded with zeros, so it may be longer than sent.
     pub private_data: Vec<u8>,
 }
 
@@ -387,7 +387,7 @@ impl CmId {
         check("rejecting", result)
     }
 
-    /// Ends the connection; what was posted and is not done yet is thrown out.
+    /// Ends the connection; work requests that are not done yet are flushed.
     pub fn disconnect(&self) -> Result<(), VerbsError> {
         // SAFETY: an id that lives.
         let result = unsafe { rdma_disconnect(self.raw.as_ptr()) };

@@ -81,7 +81,7 @@ pub struct CompletionQueue {
     _channel: Arc<CompletionChannel>,
 }
 
-// SAFETY: libibverbs may be called from any thread: providers lock what they share.
+// SAFETY: libibverbs may be called from any thread: providers lock their shared state.
 unsafe impl Send for CompletionQueue {}
 // SAFETY: as above.
 unsafe impl Sync for CompletionQueue {}
@@ -117,7 +117,8 @@ impl CompletionQueue {
         self.raw
     }
 
-    /// Asks for one event at the next completion. What came before may or may not count: poll again afterwards.
+    /// Asks for one event at the next completion. Completions that arrive before this call may raise no event: poll
+    /// again after it.
     pub fn request_event(&self) -> Result<(), VerbsError> {
         // SAFETY: a queue that lives.
         let result = unsafe { ibv_req_notify_cq(self.raw.as_ptr(), 0) };
@@ -141,7 +142,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// What became of a work request.
+/// The result of a work request.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Completion(ibv_wc);
@@ -221,7 +222,7 @@ impl Failure {
         }
     }
 
-    /// What the device's driver adds to the status.
+    /// The number that the device's driver adds to the status.
     pub fn vendor(self) -> u32 {
         self.vendor
     }

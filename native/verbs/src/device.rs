@@ -1,4 +1,4 @@
-//! Devices: what they are and what they can.
+//! Devices: their names, ports and limits.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use rdma_sys::{
 use crate::error::check_errno;
 use crate::{Transport, VerbsError};
 
-/// An open device, borrowed from what holds it open.
+/// An open device, borrowed from its owner.
 ///
 /// # Invariants
 ///
@@ -24,7 +24,7 @@ pub struct Device<'a> {
     _open: PhantomData<&'a ibv_context>,
 }
 
-/// What a device can hold, as far as it matters here.
+/// Limits of a device, as far as the engine needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Version of the firmware, as the device says it.
@@ -39,7 +39,7 @@ pub struct DeviceLimits {
     pub ports: u8,
 }
 
-/// What a port says of itself.
+/// Attributes of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortState {
     /// Whether it carries traffic.
@@ -83,7 +83,7 @@ impl<'a> Device<'a> {
         self.context.as_ptr() as usize
     }
 
-    /// What it speaks.
+    /// Its transport.
     pub fn transport(self) -> Transport {
         // SAFETY: the device lives as long as its context.
         match unsafe { self.device().as_ref().transport_type } {
@@ -92,7 +92,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// What it can hold. See `ibv_query_device(3)`.
+    /// Its limits. See `ibv_query_device(3)`.
     pub fn limits(self) -> Result<DeviceLimits, VerbsError> {
         // SAFETY: all zeros are a value of this C struct of numbers.
         let mut attributes: ibv_device_attr = unsafe { std::mem::zeroed() };

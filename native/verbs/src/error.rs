@@ -1,4 +1,4 @@
-//! What the libraries refuse.
+//! Errors of the libraries.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}: {error}")]
 pub struct VerbsError {
-    /// What was being done, in words.
+    /// The operation that failed, in words.
     pub doing: &'static str,
     /// The system's error; [`io::ErrorKind::Unsupported`]: the libraries are not installed, or too old.
     pub error: io::Error,

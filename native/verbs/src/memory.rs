@@ -38,7 +38,7 @@ pub struct HostMemory(Pages);
 pub enum Access {
     /// The device reads it to send.
     Read,
-    /// The device also writes what it receives.
+    /// The device also writes received messages.
     Receive,
     /// The peer may write into it by RDMA, too.
     RemoteWrite,

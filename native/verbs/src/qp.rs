@@ -75,7 +75,7 @@ pub struct QueuePair {
     _receive_queue: Arc<CompletionQueue>,
 }
 
-// SAFETY: libibverbs may be called from any thread: providers lock what they share.
+// SAFETY: libibverbs may be called from any thread: providers lock their shared state.
 unsafe impl Send for QueuePair {}
 // SAFETY: as above.
 unsafe impl Sync for QueuePair {}

@@ -1,9 +1,9 @@
-//! What a read has taken in and not handed over.
+//! Bytes that a read has taken in and not handed over.
 
 use super::framing::HEADER_MAX_BYTES;
 use super::{AssemblyError, Buffer};
 
-/// What of the next packet has been taken in.
+/// The part of the next packet that has been taken in.
 pub(super) enum Begun<B> {
     /// Nothing: the next byte begins a packet.
     Nothing,

@@ -6,7 +6,7 @@ pub(super) const HEADER_MAX_BYTES: usize = 4;
 /// How the stream is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Not at all: what arrives together is handed over together.
+    /// No framing: bytes that arrive together are handed over together.
     Raw,
     /// Each packet has a length of one byte before it.
     Length1,
@@ -14,7 +14,7 @@ pub enum Framing {
     Length2,
     /// Each packet has a length of four bytes, big-endian, before it.
     Length4,
-    /// Each packet is a line, with the newline that ends it. Nothing is added to what is sent.
+    /// Each packet is a line, with the newline that ends it. Sent bytes are not changed.
     Line {
         /// A line of more bytes comes in pieces of this size.
         bytes_max: usize,

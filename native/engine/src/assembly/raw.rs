@@ -1,4 +1,4 @@
-//! Raw reads: whatever is there, or exactly as many bytes as are asked for.
+//! Raw reads: all bytes that are there, or exactly as many as are asked for.
 
 use super::begun::{Begun, Partial};
 use super::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};

@@ -1,4 +1,4 @@
-//! What a read gives, and how much it may take.
+//! The result of a read, and its limits.
 
 use std::ops::Range;
 

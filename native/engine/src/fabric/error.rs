@@ -1,4 +1,4 @@
-//! What can go wrong below the stream.
+//! Errors below the stream.
 
 use crate::misbehaviour::Misbehaviour;
 
@@ -92,7 +92,7 @@ pub enum FabricError {
         limit.map_or("not set, so the machine's memory is".to_owned(), |limit| format!("{limit} bytes"))
     )]
     LockedMemory {
-        /// What was to be registered.
+        /// Bytes that were to be registered.
         bytes: usize,
         /// RLIMIT_MEMLOCK; None: not set.
         limit: Option<u64>,
@@ -103,7 +103,7 @@ pub enum FabricError {
          vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)"
     )]
     SharedMemory {
-        /// What was to be reserved.
+        /// Bytes that were to be reserved.
         bytes: u64,
     },
     /// The device holds less than the options ask for.
@@ -151,7 +151,7 @@ pub enum FabricError {
     Completion {
         /// The status of the completion, as the verbs manual names it, in small letters without `IBV_WC_`.
         status: &'static str,
-        /// What the device's driver adds.
+        /// The number that the device's driver adds.
         vendor: u32,
         /// The retries are used up: the peer's host or the network is gone.
         peer_is_silent: bool,
@@ -168,7 +168,7 @@ pub enum FabricError {
     /// A call of libibverbs or librdmacm failed.
     #[error("{doing}: {error}")]
     Verbs {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: &'static str,
         /// The error's number.
         error: Errno,
@@ -176,14 +176,14 @@ pub enum FabricError {
     /// The system refused something.
     #[error("{doing}: {error}")]
     System {
-        /// What was being done, in words.
+        /// The operation that failed, in words.
         doing: &'static str,
         /// The error's number.
         error: Errno,
     },
 }
 
-/// What this machine, or this build, lacks for the verbs fabric.
+/// The reason why this machine, or this build, cannot use the verbs fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// The library was built without it.

@@ -82,7 +82,7 @@ pub(super) struct ShmListener {
     /// Peers that have connected and not greeted yet, by their number in the epoll set.
     pending: HashMap<u64, Pending>,
     next_number: u64,
-    /// What [`Listener::poll_accept`] gives next.
+    /// The peers that [`Listener::poll_accept`] gives next.
     ready: VecDeque<Met>,
     /// Set while the listening socket is out of the epoll set.
     paused_until: Option<Instant>,
@@ -131,7 +131,7 @@ impl ShmListener {
             .map_err(|errno| system("watching a socket", errno))
     }
 
-    /// Takes in what the epoll set has to say.
+    /// Handles the events of the epoll set.
     fn look(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         if let Err(errno) = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&ZERO)) {

@@ -90,7 +90,7 @@ pub(crate) enum PushError {
     Full,
     /// The peer's head is not between what it said before and what was pushed.
     Head {
-        /// What it says.
+        /// The value that the peer wrote.
         said: u64,
     },
 }
@@ -100,12 +100,12 @@ pub(crate) enum PushError {
 pub(crate) enum EntryFault {
     /// Neither the stamp that is due next nor that of an untouched entry.
     Stamp {
-        /// What it says.
+        /// The value that the peer wrote.
         said: u64,
     },
     /// Neither a notice (of at least one byte) nor a control message.
     Kind {
-        /// What it says.
+        /// The value that the peer wrote.
         said: u64,
     },
     /// More bytes than an entry carries, or for a place where they must not go.
@@ -122,7 +122,7 @@ pub(crate) enum EntryFault {
 pub(crate) struct Producer {
     /// Position of the next entry.
     tail: u64,
-    /// What the consumer's head was when last looked at; never more than `tail`.
+    /// The consumer's head when last read; never more than `tail`.
     head: u64,
     /// How many entries may be under way; at most the number of entries.
     slots: u64,
@@ -298,7 +298,7 @@ impl Consumer {
         queue.header.armed.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is surely nothing to take. While another thread takes something it may say false wrongly.
+    /// True only if the queue is empty. May return false spuriously while another thread takes an entry.
     pub(crate) fn is_quiet(&self, queue: Queue<'_>) -> bool {
         is_ready(queue, self.next.load(Ordering::Relaxed)) == Ok(false)
     }

@@ -16,7 +16,7 @@ use crate::fabric::{
 };
 use crate::primitive::{Mutex, lock};
 
-/// What this side brings: made before the peer's greeting is known or answered.
+/// This side's memory: made before the peer's greeting is known or answered.
 pub(super) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
@@ -75,7 +75,7 @@ pub(super) fn hello_of(parameters: &Parameters) -> Result<Hello, FabricError> {
     })
 }
 
-/// What the peer brought, checked and mapped.
+/// The peer's memory, checked and mapped.
 pub(super) struct PeerSide {
     hello: Hello,
     memory: PeerMemory,
@@ -192,7 +192,7 @@ impl QueuePair for ShmQueuePair {
             {
                 Ok(Some(completion)) => *place = completion,
                 Ok(None) => break,
-                // What came before it counts; the fault is still there at the next poll.
+                // Completions before the fault are still valid; the fault is there at the next poll.
                 Err(_) if taken > 0 => break,
                 Err(fault) => return Err(misbehaved_entry(fault)),
             }

@@ -25,7 +25,7 @@ pub(super) const REFUSED_BUSY: u8 = 1;
 /// The refusing answer of a listener: the greeting was not one.
 pub(super) const REFUSED_GREETING: u8 = 2;
 
-/// What a peer says and sends of itself.
+/// A peer's greeting: its hello and its memory file.
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) hello: Hello,
@@ -137,8 +137,8 @@ pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     }
 }
 
-/// Wakes the peer. Never blocks, whatever the peer does: the kernel takes MSG_DONTWAIT from this call, where it would take
-/// O_NONBLOCK of an event from a description that both processes share, and either may clear that flag at any time.
+/// Wakes the peer. Never blocks, even if the peer takes no messages: MSG_DONTWAIT is a flag of this call. O_NONBLOCK of an
+/// event fd is a flag of the open file description, which both processes share, and either may clear it at any time.
 pub(super) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     loop {
         return match rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -155,7 +155,7 @@ pub(super) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
 /// Takes one wake-up, if one is there; further ones keep the socket readable. False: the peer's end has come, or an
 /// empty message, which no honest peer sends.
 pub(super) fn take_wakeup(socket: BorrowedFd<'_>) -> bool {
-    // What a longer message says is cut off, and descriptors that it brings are never installed.
+    // The rest of a longer message is cut off, and descriptors that it brings are never installed.
     let taken = rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT);
     !matches!(taken, Ok((_, 0)) | Err(Errno::CONNRESET))
 }

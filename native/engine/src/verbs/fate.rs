@@ -19,7 +19,7 @@ pub(super) enum End {
     Failed(FabricError),
 }
 
-/// The end of one connection, and what wakes its owner.
+/// The end of one connection, and the descriptor that wakes its owner.
 pub(super) struct Fate {
     end: Mutex<Option<End>>,
     /// An epoll set: readable when something of it is, or when an end was told that the owner has not heard of.

@@ -1,4 +1,4 @@
-//! What the connection manager and the device say about a connection's life.
+//! Events of the connection manager and of the device about a connection's life.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, LazyLock};

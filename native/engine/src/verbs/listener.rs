@@ -42,7 +42,7 @@ struct Answered {
     stage: Stage,
 }
 
-/// What is awaited from a peer that was answered.
+/// The event that is awaited from a peer that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// That it confirms the answer.

@@ -20,7 +20,7 @@ pub(super) struct ExposedMemory {
 }
 
 impl ExposedMemory {
-    /// Allocates and registers what the parameters ask for.
+    /// Allocates and registers ring and landing area of the sizes in the parameters.
     pub(super) fn register(
         pd: &Arc<ProtectionDomain>,
         parameters: &Parameters,

@@ -1,4 +1,4 @@
-//! What the user wants of the network, and what a queue pair has got of it.
+//! The options for the network, and the values that a queue pair has got.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const ACK_UNIT: Duration = Duration::from_nanos(4_096);
 /// The largest code: it has five bits. About 2.4 hours.
 const ACK_CODE_MAX: u8 = 31;
 
-/// Sets what is asked for. For an id that is about to resolve its address, or to be accepted.
+/// Sets the options. For an id that is about to resolve its address, or to be accepted.
 pub(super) fn set(id: &CmId, network: &Network) -> Result<(), FabricError> {
     if let Some(type_of_service) = network.type_of_service {
         let set = id.set_type_of_service(type_of_service);

@@ -86,7 +86,8 @@ impl Parts {
                 completions: limits.completion_entries,
             });
         }
-        // What is under way, and as much again that is done and not known to be; iWARP has two for each transfer.
+        // The send queue holds twice the receive slots: unsignaled requests stay until the next signaled completion.
+        // Over iWARP each transfer takes two requests.
         let wanted = slots * if transport == Transport::Iwarp { 4 } else { 2 };
         let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
 
@@ -172,7 +173,7 @@ impl Parts {
         (self.qp.inline_bytes(), self.qp.pieces())
     }
 
-    /// What this side says to begin with.
+    /// This side's hello.
     pub(super) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
         Conduct {
             private_data,
@@ -273,7 +274,7 @@ impl Parts {
         }
     }
 
-    /// What a fault of the receiving half means.
+    /// The error for a fault of the receiving half.
     pub(super) fn explain(&self, fault: Fault) -> FabricError {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),

@@ -11,18 +11,18 @@ use inet_rdma_stream::RemoteAddress;
 
 use super::parts::Parts;
 
-/// How long to wait until all is sent, and again until the peer has answered the goodbye.
+/// How long to wait until all is sent, and again until the peer has disconnected, too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
 enum Order {
-    /// Say goodbye when all is sent.
+    /// Disconnect when all is sent.
     Disconnect(Arc<Parts>),
-    /// Take it apart after the goodbye.
+    /// Destroy it after the peer's disconnect.
     Bury(Arc<Parts>),
-    /// Take apart what was never connected, now.
+    /// Destroy parts that were never connected, now.
     Abandon(Box<Parts>),
 }
 
@@ -33,7 +33,7 @@ static REAPER: LazyLock<Option<Sender<Order>>> = LazyLock::new(|| {
     thread.spawn(move || run(&receiver)).ok().map(|_| sender)
 });
 
-/// Says goodbye to the peer as soon as all that was posted is sent. `target` is somewhere in the peer's memory.
+/// Disconnects as soon as all that was posted is sent. `target` is somewhere in the peer's memory.
 pub(super) fn disconnect(parts: &Arc<Parts>, target: RemoteAddress) {
     parts.with_sending(|sending, outlet| sending.ask_for_the_end(outlet, target));
     match &*REAPER {

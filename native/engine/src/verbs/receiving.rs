@@ -12,7 +12,7 @@ use crate::fabric::{Completion, Counts, FabricError, Misbehaviour};
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
 
-/// What was taken from the completion queue and not handed on, and what went wrong.
+/// Completions that are taken and not handed on, and the fault, if any.
 #[derive(Default)]
 pub(super) struct Receiving {
     taken: VecDeque<Completion>,
@@ -25,13 +25,13 @@ pub(super) struct Receiving {
 pub(super) enum Fault {
     /// The queue pair has come to its end; [`super::parts::Parts`] knows why.
     Ended(cq::Failure),
-    /// The peer sent what it must not send.
+    /// The peer broke the protocol.
     Misbehaved(Misbehaviour),
     /// The completion queue cannot be read.
     Unreadable(FabricError),
 }
 
-/// What receiving needs beside its own state.
+/// The resources that receiving uses beside its own state.
 pub(super) struct Inlet<'a> {
     pub(super) qp: &'a QueuePair,
     pub(super) queue: &'a CompletionQueue,
@@ -72,7 +72,7 @@ impl Receiving {
         }
     }
 
-    /// Hands on what has come; its receives are posted again.
+    /// Hands on completions; their receives are posted again.
     pub(super) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
         let mut count = 0;
         loop {

@@ -1,4 +1,4 @@
-//! What a device, the kernel or the peer refuses, in words that say what to do; and how this side refuses.
+//! Refusals by a device, the kernel or the peer as errors that say how to mend them; and how this side refuses.
 
 use std::net::SocketAddr;
 
@@ -113,7 +113,7 @@ pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
     }
 }
 
-/// What an event that ends the making of a connection means.
+/// The error for an event that ends the making of a connection.
 pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
     match event.kind {
         Kind::AddressError | Kind::RouteError => no_route(to, event.status),

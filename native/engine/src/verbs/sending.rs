@@ -12,7 +12,7 @@ use super::backlog::Backlog;
 use super::staging::Ledger;
 use crate::fabric::{Counts, FabricError};
 
-/// What is under way, what waits for a place, and what went wrong.
+/// The ledger, controls that wait for a place, and the fault, if any.
 pub(super) struct Sending {
     ledger: Ledger,
     /// Controls for which the send queue had no place. They go before later controls, and before room is offered again.
@@ -23,7 +23,7 @@ pub(super) struct Sending {
     pub(super) counts: Counts,
 }
 
-/// What sending needs beside its own state. All of it is shared, none of it changes.
+/// The resources that sending uses beside its own state. All are shared and none changes.
 pub(super) struct Outlet<'a> {
     pub(super) qp: &'a QueuePair,
     pub(super) queue: &'a CompletionQueue,
@@ -72,7 +72,7 @@ impl Sending {
 
     /// Fails if send queue or staging memory have no place for a transfer of which `bytes` are to be staged. Takes
     /// completions first where they are short of it, so that a caller may post without having asked for [`Self::room`].
-    /// Never fails for what [`Self::room`] has offered, whatever controls were posted since.
+    /// Never fails for a size that [`Self::room`] has offered, even if controls were posted since.
     pub(super) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
             self.reap(outlet);
@@ -135,7 +135,7 @@ impl Sending {
         self.waiting.push(message)
     }
 
-    /// Sends what waits for a place, as far as there are places.
+    /// Sends the controls that wait, as far as there are places.
     pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
         while self.ledger.takes_control()
             && let Some(message) = self.waiting.pop()

@@ -1,4 +1,4 @@
-//! The bookkeeping of what is posted and not known to be sent: work requests, and the staging memory they read from.
+//! The ledger of work requests without a completion yet, and of the staging memory that they read from.
 //!
 //! Only one work request in some is signalled; its completion says that all before it are done, too (section "Completion
 //! ordering" of the InfiniBand specification: work requests of one send queue complete in order).
@@ -56,7 +56,7 @@ impl Ledger {
     /// Bytes of a transfer that can be staged and posted from now on, whatever controls are posted before it; 0: none.
     pub(super) fn room(&self) -> usize {
         let has_entries = self.entries_free() > self.entries / CONTROL_PARTS + ENTRIES_PER_TRANSFER;
-        // Less than a part of the staging memory would cut what is to be sent into crumbs; more is free soon.
+        // Less than a part of the staging memory would make many small transfers; more is free soon.
         let free = self.staging_free();
         let is_enough = free as u64 * STAGING_PARTS >= self.staging_bytes;
         if has_entries && is_enough { free } else { 0 }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(ledger.staging_free(), 40);
     }
 
-    /// Posts what one transfer takes: on iWARP the notice is a work request of its own.
+    /// Posts the work requests of one transfer: on iWARP the notice is a work request of its own.
     fn post_transfer(ledger: &mut Ledger, is_iwarp: bool) {
         let _write = ledger.post(true, !is_iwarp);
         if is_iwarp {

@@ -57,11 +57,11 @@ pub struct Advert {
 pub struct Control {
     /// Receive slots that the sender of this message has made free again.
     pub credits: u16,
-    /// What else it says.
+    /// The rest of the message.
     pub body: ControlBody,
 }
 
-/// What a control message says.
+/// The content of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ControlBody {
     /// Nothing but the credits.

@@ -1,4 +1,4 @@
-//! The hello: what each side says of itself before the first byte.
+//! The hello: each side's limits and addresses, sent before the first byte.
 
 use super::{RemoteAddress, WireError, check_length, check_zero, read_u16, read_u32, read_u64};
 use crate::limits::Limits;
@@ -29,7 +29,7 @@ mod field {
 
 const MAGIC: [u8; 8] = *b"inetrdma";
 
-/// What each side says of itself before the first byte.
+/// Each side's limits and addresses, sent before the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// Where this side's ring is.
@@ -51,7 +51,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What the side that said this allows the other.
+    /// The limits that the sender of this hello sets for the other side.
     pub fn limits(&self) -> Limits {
         Limits {
             ring_bytes: self.ring_bytes,
