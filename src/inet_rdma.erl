@@ -25,7 +25,7 @@
     socket_options :: inet_rdma_socket_options:options()
 }).
 
-%% What the native side keeps of a socket.
+%% The term that the native side keeps for a socket.
 -record(details, {
     %% The listener's port, of either side.
     port :: inet:port_number(),
@@ -79,8 +79,8 @@ own_address(Ip) ->
         _ -> {error, eaddrnotavail}
     end.
 
-%% The process that logs what the runtime system and its native code have to say. It is undefined only for moments in which that
-%% process is overloaded and drops events.
+%% The process that logs events of the runtime system and its native code. It is undefined only for moments in which
+%% that process is overloaded and drops events.
 logger_process() ->
     case erlang:system_info(system_logger) of
         Pid when is_pid(Pid) -> Pid;
@@ -148,8 +148,8 @@ connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
     Address = list_to_binary(inet:ntoa(Ip)),
     case inet_rdma_nif:connect(maps:get(fabric, Config), From, {Address, Port}, 0, Bound, Config) of
         {ok, Attempt, Id} ->
-            %% The message comes once, whatever the outcome, and what waits for the peer keeps to Bound: no `after` here, so no
-            %% message is left behind.
+            %% The message comes once, with any outcome, and the attempt ends within Bound: no `after` here, so no
+            %% message stays in the mailbox.
             receive {'$inet_rdma', Id, connected} -> ok end,
             case inet_rdma_nif:stream(Attempt) of
                 {ok, Conn} ->
@@ -168,7 +168,7 @@ connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
 -spec format_error(reason()) -> string().
 format_error(Reason) -> inet_rdma_error:format(Reason).
 
-%% Whether a host is this one: the only one that the shm fabric reaches. What a stream's fabric is chosen by.
+%% Whether a host is this host: shm reaches no other. The choice of a stream's fabric depends on it.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
     case resolve(Host, any) of
@@ -184,7 +184,7 @@ resolve(Host, any) ->
 resolve(Host, Family) ->
     inet:getaddr(Host, Family).
 
-%% What is not said is that of the own address.
+%% Without an option the family is that of the own address.
 family(any, any) -> any;
 family(any, Own) when tuple_size(Own) =:= 4 -> inet;
 family(any, _Own) -> inet6;
@@ -202,7 +202,7 @@ controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pi
         _ -> give(Socket, Pid)
     end.
 
-%% Passive meanwhile, so that what arrives stays behind what is forwarded.
+%% Passive meanwhile, so that messages that arrive stay behind those that are forwarded.
 give(#inet_rdma_socket{conn = Conn} = Socket, Pid) ->
     Active = inet_rdma_nif:active_left(Conn),
     _ = inet_rdma_nif:active(Conn, Socket, passive),
@@ -315,7 +315,7 @@ await_readable(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Length, Deadlin
 %%   {inet_rdma_sent, Socket, Ref, {ok, Bytes} | {error, Reason}}
 %% Sends go in the order in which they were posted, and so do these messages, one for each. The data is not copied: its
 %% binaries are kept until then. {error, enobufs}: sends_max are posted already; this one is not. send/2 goes behind all
-%% that is posted. shutdown/2 and close/1 do not wait: what has not gone ends with {error, closed}.
+%% that is posted. shutdown/2 and close/1 do not wait: sends with bytes left end with {error, closed}.
 -spec post_send(socket(), iodata()) -> {ok, reference()} | {error, reason()}.
 post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
     Ref = make_ref(),
@@ -327,11 +327,11 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 %% Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
 %% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
-%% written straight into a landing buffer, and Data is that buffer, without a copy, whatever its size; it is free
+%% written straight into a landing buffer, and Data is that buffer, without a copy at any size; the buffer is free
 %% again when the binary is collected. Longer ones are put together from several landing buffers by a copy.
 %% {error, enobufs}: receives_max are posted already. While receives are posted, recv/2,3, {active, true | once | N} and
 %% {packet, _} give {error, einval}; so does this in active mode. At the end of the stream all end with {error, Reason};
-%% what had come for one that is not full is left for recv(Socket, 0).
+%% recv(Socket, 0) gives the bytes that had come for a receive that is not full.
 -spec post_recv(socket(), non_neg_integer()) -> {ok, reference()} | {error, reason()}.
 post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
     Ref = make_ref(),
@@ -340,9 +340,9 @@ post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Lengt
         Error -> Error
     end.
 
-%% Takes back what was posted: ok, and there will be no message. {error, too_late}: bytes of the send have gone, or it is
-%% done and its message is there or has been. A receive can be taken back at any time before: what has come for it is
-%% for the next read.
+%% Takes back a posted send or receive: ok, and there will be no message. {error, too_late}: bytes of the send have
+%% gone, or the operation is done and its message has been sent. A receive can be taken back at any time before: the
+%% bytes that have come for it go to the next read.
 -spec cancel(socket(), reference()) -> ok | {error, too_late | closed}.
 cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
     inet_rdma_nif:cancel(Conn, Ref).
@@ -409,13 +409,14 @@ verbs_address(Address, Port) ->
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp that have no effect are taken
-%% with a value that holds; the others are set for good when the socket is made. Of two processes that set options at the same time the later one may undo the other's.
+%% active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp without effect are
+%% taken with the value that a stream has; the others cannot change after the socket is made. Of two processes that set
+%% options at the same time the later one may undo the other's.
 %%
-%% {active, N} adds N to what is left, and the owner gets {inet_rdma_passive, Socket} if that makes 0 or less;
-%% {error, einval} if it makes more than 32767. {error, einval}: packet cannot change while a part of a packet, or of
-%% what a recv with a length timed out on, has been taken in; nor can either while receives are posted. From line to raw
-%% it can: the part of the line comes first.
+%% {active, N} adds N to the count that is left, and the owner gets {inet_rdma_passive, Socket} if the sum is 0 or less;
+%% {error, einval} if it is more than 32767. packet gives {error, einval} while a part of a packet, or of the data of a
+%% recv with a length that timed out, has been taken in; both options do while receives are posted. From line to raw it
+%% can change: the part of the line comes first.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     case inet_rdma_nif:options(Conn) of
@@ -506,8 +507,8 @@ info() ->
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% What this machine offers, what carries the links of a node here, and what keeps them on TCP. Opens each RDMA device, and
-%% a connection of this node to itself; inet_rdma_doctor prints it.
+%% A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP. Opens
+%% each RDMA device, and a connection of this node to itself; inet_rdma_doctor prints it.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().
@@ -536,8 +537,8 @@ loaded_options(Options) ->
         {Error, _} -> Error
     end.
 
-%% Framing first: in active mode what has arrived already is cut at once. A new socket is passive: a count of 0 or less
-%% leaves it so, and says so.
+%% Framing first: in active mode bytes that have arrived are cut at once. A new socket is passive: a count of 0 or less
+%% leaves it passive, and its owner is told.
 opened(#inet_rdma_socket{conn = Conn} = Socket, Unset, SocketOptions) ->
     #{packet := Packet, packet_size := Size, buffer := Buffer, active := Active, send_timeout := Timeout,
       send_timeout_close := Close} = SocketOptions,

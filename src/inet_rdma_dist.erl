@@ -29,7 +29,7 @@
 -include_lib("kernel/include/net_address.hrl").
 -include_lib("kernel/include/logger.hrl").
 
-%% What the supervisor keeps in its dictionary: the functions of #hs_data{} are given nothing but the socket.
+%% State of the supervisor, in its process dictionary: the functions of #hs_data{} get no argument but the socket.
 -record(supervised, {
     driver :: inet_tcp | inet6_tcp,
     role :: initiator | acceptor,

@@ -1,4 +1,4 @@
-%% What this machine offers, what carries the links of a node here, and what keeps them on TCP.
+%% A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
 %%
 %% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
 %%

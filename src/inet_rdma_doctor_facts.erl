@@ -1,5 +1,5 @@
-%% What this machine offers, without judging it: the files of the kernel, below a root directory, with what
-%% inet_rdma_doctor_live says.
+%% Facts about this machine, without judging them: from the files of the kernel, below a root directory, and from
+%% inet_rdma_doctor_live.
 %%
 %% Internal: use inet_rdma:doctor/0. Texts and names are binaries; undefined: not known.
 -module(inet_rdma_doctor_facts).
@@ -149,7 +149,7 @@ usable(#{}) -> no_provider.
 transport(<<"4:", _/binary>>) -> iwarp;
 transport(_) -> infiniband.
 
-%% What is emulated has no hardware below it. rxe says which interface it is on; siw has a description, which rdma-ndd
+%% An emulated device has no hardware below it. rxe says which interface it is on; siw has a description, which rdma-ndd
 %% may change.
 driver(Root, Dir) ->
     case file:read_link(join(Root, [Dir, "/device/driver"])) of
@@ -247,7 +247,7 @@ hardware_address(undefined) -> <<>>;
 hardware_address(Text) ->
     << <<(binary_to_integer(Byte, 16))>> || Byte <- binary:split(Text, <<":">>, [global, trim]) >>.
 
-%% Those that count errors, and have.
+%% The counters of errors that are not 0.
 counters(Root, Dir) ->
     [#{name => Name, value => Value}
      || Name <- list(Root, Dir), re:run(Name, ?ERROR_LIKE) =/= nomatch, re:run(Name, ?NO_ERROR) =:= nomatch,
@@ -276,7 +276,7 @@ line(Root, Path) ->
 non_empty(<<>>) -> undefined;
 non_empty(Text) -> Text.
 
-%% What a device says of itself may be anything.
+%% Texts from a device may be any bytes.
 utf8(Bytes) ->
     case unicode:characters_to_binary(Bytes) of
         Text when is_binary(Text) -> Text;

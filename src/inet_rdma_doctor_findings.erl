@@ -1,4 +1,4 @@
-%% Judges what inet_rdma_doctor_facts has found.
+%% Judges the facts of inet_rdma_doctor_facts.
 %%
 %% Internal: use inet_rdma:doctor/0.
 -module(inet_rdma_doctor_findings).

@@ -1,4 +1,4 @@
-%% What no file tells of this machine: only the running node can.
+%% Facts about this machine that only the running node can tell, not the kernel's files.
 %%
 %% Internal: use inet_rdma:doctor/0. Texts and names are binaries.
 -module(inet_rdma_doctor_live).

@@ -6,10 +6,10 @@
 -export([table/1, json/1]).
 
 -define(WIDTH, 120).
-%% Of what a finding says: behind its severity and what it is about.
+%% Of the text of a finding: behind its severity and subject.
 -define(INDENT, 24).
 
-%% UTF-8. Devices, then findings with what is in the way first, then the verdict.
+%% UTF-8. Devices, then findings with problems first, then the verdict.
 -spec table(inet_rdma_doctor:report()) -> iodata().
 table(#{machine := Machine, devices := Devices, findings := Findings} = Report) ->
     unicode:characters_to_binary([

@@ -29,8 +29,8 @@
       | {device_limit, Device :: binary(), Receives :: non_neg_integer(), Completions :: non_neg_integer()}
       | {option_unknown, Option :: atom()}
       | device_removed | {device_event, Device :: binary(), Event :: binary()}
-        %% What was being done, in words that are joined by underscores. For a completion: its status as ibv_poll_cq(3) names it
-        %% (without IBV_WC_), and what the device's driver adds.
+        %% Doing: the operation that failed, in words joined by underscores. For a completion: its status as
+        %% ibv_poll_cq(3) names it (without IBV_WC_), and the number that the device's driver adds.
       | {verbs, Doing :: atom(), posix()} | {verbs, completion, {Status :: atom(), VendorError :: non_neg_integer()}}
       | {system, Doing :: atom(), posix()}
         %% The native library, and defects.
@@ -66,7 +66,7 @@
 %% Limits that no stream can run within.
 -type limits() :: {ring_bytes, number()} | {receive_slots, number()} | no_adverts.
 
-%% What this machine, or this build, lacks for verbs.
+%% The reason why this machine, or this build, cannot use verbs.
 -type lack() :: left_out | no_libraries | no_connection_manager | no_permission | no_device
               | {no_descriptors, posix()} | {connection_manager, posix()}.
 

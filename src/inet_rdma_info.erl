@@ -1,4 +1,4 @@
-%% What is known of connections: of links, of streams, and of the links that stayed on TCP.
+%% Facts and counts of connections: links, streams, and links that stayed on TCP.
 %%
 %% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).

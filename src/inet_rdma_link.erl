@@ -1,8 +1,8 @@
 %% A link that has moved: its port, and its guard.
 %%
-%% The guard owns the TCP socket on which the link began. When the socket ends it tells the port, which gives the VM what the
-%% peer has sent before, and then ends. When the port ends the guard says why in the log, and the socket ends with it. It
-%% hibernates in between: it takes little memory, and keeps no reference to the code of this module.
+%% The guard owns the TCP socket on which the link began. When the socket ends it tells the port, which gives the VM the
+%% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
+%% it the socket. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
 -module(inet_rdma_link).
 
 -export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).

@@ -1,6 +1,6 @@
-%% What this node remembers of links: how each is carried and why, and which ways to which peers have failed.
+%% The table of links: how each is carried and why, and which ways to which peers have failed.
 %%
-%% A table of net_kernel's: it lives as long as the distribution does.
+%% net_kernel owns it: it lives as long as the distribution does.
 -module(inet_rdma_links).
 
 -export([start/0, insert/4, stayed/0, failed/3, failure/1]).

@@ -30,7 +30,7 @@
 -type token() :: 0..16#ffffffffffffffff.
 -type link() :: reference().
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
-%% Any term: what inet_rdma knows of a socket.
+%% Any term: inet_rdma's details of a socket.
 -type options() :: term().
 %% A line longer than BytesMax comes in pieces of that size.
 -type framing() :: raw | length1 | length2 | length4 | {line, BytesMax :: pos_integer()}.
@@ -38,10 +38,10 @@
 
 -define(LIBRARY, "inet_rdma_nif").
 
-%% Loads the library, unless it is there: called by whatever needs it first. Runs while the kernel boots, in an embedded release
-%% even before there is a code server: neither `file` nor `application` nor `code` may be needed. The directories that modules
-%% are loaded from are known to the primitive loader at any time; those added later (by Mix, rebar3 or -pa in a script) only
-%% to the code server.
+%% Loads the library, unless it is there. Each user of the library calls this first. Runs while the kernel boots, in an
+%% embedded release even before there is a code server: `file`, `application` and `code` must not be needed. The
+%% primitive loader knows the directories of modules at any time; those added later (by Mix, rebar3 or -pa in a script)
+%% only the code server knows.
 -spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
     case is_loaded() of

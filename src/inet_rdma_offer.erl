@@ -1,4 +1,4 @@
-%% The offer: what a node that runs this carrier says behind its name in the handshake.
+%% The offer: bytes that a node with this carrier appends to its name in the handshake.
 %%
 %% The handshake's two `N` messages (name from the initiator, challenge from the acceptor) end with the sender's name, and
 %% OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to

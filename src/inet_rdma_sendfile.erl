@@ -78,7 +78,7 @@ wait(Data, State) ->
         {Error, Next} -> finish(Next, Error)
     end.
 
-%% Whatever has happened, all that was posted is done when this returns: no message is left behind.
+%% Returns when all posted chunks are done, also after an error: no message stays in the mailbox.
 finish(#state{posted = Posted, sent = Sent} = State, Result) ->
     case queue:is_empty(Posted) of
         true when Result =:= ok ->

@@ -119,7 +119,7 @@ greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Fac
     SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
     Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
 
-%% The initiator's decision. What the acceptor said before it heard of it is no answer.
+%% The initiator's decision. Messages that the acceptor sent before it received the decision are dropped.
 stay_together(#settling{config = Config, peer = Peer, deadline = Deadline} = Settling, Why) ->
     ok = tell(Settling, {stay, cut(Why)}),
     ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
@@ -139,7 +139,7 @@ stay(Why, #{required := Own}, Peer) ->
         false -> {stay, Why}
     end.
 
-%% What the peer must know to see which ways there are. Only a peer that has proved the cookie hears it.
+%% The facts from which the peer sees the possible ways. Only a peer that has proved the cookie gets them.
 facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
     Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
     case inet_rdma_nif:load() of
@@ -147,7 +147,7 @@ facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) 
         {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
-%% What keeps a fabric from being tried, or none.
+%% The reason not to try a fabric, or none.
 obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
     case obstacle(Fabric, Own, Peer) of
         none -> recent_failure(inet_rdma_links:failure(way(Settling, Fabric)));
@@ -257,7 +257,7 @@ connect(_Settling, _Fabric, _Port, _Token, [], []) ->
 connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
     {failed, joined(Whys)};
 connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
-    %% A silent address must leave time for the others, and for what is said afterwards.
+    %% A silent address must leave time for the others, and for the messages that follow.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
     Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
     case connected(TimeoutMs, Settling, Attempt) of
@@ -322,7 +322,7 @@ met(#settling{node = Node, config = Config} = Settling, {offered, LinkPort, Atte
             broken(text("the peer decides, and this node has no queue pair: ~ts", [reason(Reason)]))
     end.
 
-%% What the initiator must hear when it could not connect.
+%% The reasons to tell the initiator when it could not connect.
 failure(#settling{node = Node, config = Config}, {offered, LinkPort, Attempt, _Id}, shm, Why) ->
     %% The acceptor knows better why a queue pair was refused.
     case inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config)) of

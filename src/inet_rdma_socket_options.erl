@@ -13,7 +13,7 @@
 -type options() :: #{active := active(), packet := packet(), packet_size := non_neg_integer(),
                      buffer := pos_integer(), ip := any | inet:ip_address(), family := any | inet | inet6,
                      send_timeout := timeout(), send_timeout_close := boolean()}.
-%% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to what is left.
+%% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to the count that is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type packet() :: raw | 1 | 2 | 4 | line.
 -type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
@@ -21,7 +21,8 @@
                    {send_timeout_close, boolean()} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
-%% The socket's options of a list, checked, of which later ones win, and what is left of the list.
+%% Takes the socket's options out of a list and checks them; of equal keys the last counts. Others: the rest of the
+%% list.
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
     Unset = #{active => passive, packet => raw, packet_size => 0, buffer => ?BUFFER_BYTES, ip => any, family => any,

@@ -1,7 +1,7 @@
-%% Options of gen_tcp and inet that set what a stream does not have, or has in one way only.
+%% Options of gen_tcp and inet for features that a stream does not have, or has with one value only.
 %%
-%% A value that says what holds for a stream anyway is accepted, without effect. Any other is refused, and the error says
-%% what holds instead. docs/OPTIONS.md has the same list for users; parity_SUITE compares both.
+%% The value that a stream has anyway is accepted, without effect. Any other is refused, and the error names the value
+%% that the stream has. docs/OPTIONS.md has the same list for users; parity_SUITE compares both.
 -module(inet_rdma_tcp_options).
 
 -export([list/0, check/1, value/1]).
@@ -71,7 +71,7 @@ check({Key, Value}) ->
 check(_Other) ->
     unknown.
 
-%% What getopts gives.
+%% The value that getopts gives.
 -spec value(atom()) -> {ok, term()} | unknown.
 value(Key) ->
     case lists:keyfind(Key, 1, list()) of
