@@ -156,7 +156,9 @@ class Machines(unittest.TestCase):
             with self.subTest(number.name):
                 words = self.words("--hosts", HOSTS, "--carriers", "inet_tcp", "--seconds", "300", "--no-chart")
                 command = [sys.executable, "-B", str(paths.BENCH / "run.py"), *words]
-                with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+                # A shell starts what it puts into the background with SIGINT ignored.
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as bench:
                     deadline = time.monotonic() + 120
                     # The two agents, then the nodes, whose directories are in theirs.
                     while len(list(self.remote.glob("*/bench_*"))) < 2 and time.monotonic() < deadline:
