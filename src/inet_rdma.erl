@@ -501,7 +501,8 @@ info() ->
 %%   percent_direct_* (of bytes), phase_switches, credit_stalls (transfers that waited for a free receive slot of the
 %%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
 %%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),
-%%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user).
+%%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user); of a link also
+%%   bytes_pending (in the queue of its port).
 %% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not sent yet).
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);

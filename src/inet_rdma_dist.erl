@@ -260,7 +260,8 @@ pre_nodeup(Socket) ->
         {move, Link, Why} ->
             keep(Supervised#supervised{over = Link}),
             settled(info, Node, Socket, Link, Why);
-        {stay, Why} ->
+        {stay, Why, Tried} ->
+            inet_rdma_links:count({stayed, Tried}),
             %% Between two nodes that run this carrier the operator may expect shared memory or a device.
             Level = case Offer of
                         none -> info;
@@ -269,9 +270,11 @@ pre_nodeup(Socket) ->
             settled(Level, Node, Socket, tcp, Why),
             inet:setopts(Socket, [{active, false}, {packet, 4}, nodelay()]);
         {refuse, Why} ->
+            inet_rdma_links:count(refused),
             ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids TCP, and ~ts", [Node, Why]),
             {error, required};
         {error, Why} ->
+            inet_rdma_links:count(settlement_failed),
             ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why]),
             {error, not_settled}
     end.

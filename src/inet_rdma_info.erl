@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
--export([all/0, of_node/1, of_connection/1, keys/0, counts/2]).
+-export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1]).
 
 %% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec all() -> [inet_rdma:info()].
@@ -12,7 +12,8 @@ all() ->
                  ok -> inet_rdma_nif:all_statistics();
                  {error, _} -> []
              end,
-    [complete(Statistics) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
+    Controllers = erlang:system_info(dist_ctrl),
+    [queued(complete(Statistics), Controllers) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
 
 -spec of_node(node()) -> inet_rdma:info() | undefined.
 of_node(Node) ->
@@ -44,6 +45,11 @@ counts(Conn, Keys) ->
             {error, einval}
     end.
 
+%% The same of a link that has moved, from what all/0 says of it.
+-spec link_counts(inet_rdma:info()) -> [{atom(), non_neg_integer()}].
+link_counts(#{bytes_pending := Pending} = Statistics) ->
+    [{Key, statistic(Key, Statistics, Pending)} || Key <- keys()].
+
 statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
 statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
 statistic(recv_max, #{largest_packet_received := Bytes}, _Pending) -> Bytes;
@@ -57,6 +63,18 @@ statistic(send_pend, _Statistics, Pending) -> Pending.
 
 average(_Bytes, 0) -> 0;
 average(Bytes, Packets) -> Bytes div Packets.
+
+%% A link that has moved: what waits in the queue of its port. The VM's controller of a node is the port of its newest link.
+queued(#{node := Node, state := up} = Info, Controllers) when Node =/= undefined ->
+    case [Port || {Name, Port} <- Controllers, Name =:= Node, is_port(Port)] of
+        [Port] -> queued(Info, erlang:port_info(Port, name), erlang:port_info(Port, queue_size));
+        [] -> Info
+    end;
+queued(Info, _Controllers) ->
+    Info.
+
+queued(Info, {name, Driver}, {queue_size, Bytes}) when Driver =/= "tcp_inet" -> Info#{bytes_pending => Bytes};
+queued(Info, _Name, _Queued) -> Info.
 
 %% A link that stayed on TCP: its socket's counts.
 stayed({Node, Socket, Why}) ->

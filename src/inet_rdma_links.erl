@@ -3,7 +3,8 @@
 %% net_kernel owns it: it lives as long as the distribution does.
 -module(inet_rdma_links).
 
--export([start/0, insert/4, stayed/0, failed/3, failure/1]).
+-export([start/0, insert/4, stayed/0, failed/3, failure/1, count/1, counts/0]).
+-export_type([counted/0]).
 
 -define(TABLE, ?MODULE).
 
@@ -11,6 +12,10 @@
 -define(FAILURES_MAX, 4096).
 %% Rows of ended links are looked for whenever the table has a multiple of that many rows.
 -define(SWEEP, 256).
+
+%% What is counted for as long as the distribution lives, whatever becomes of the links: a link that stayed on TCP, with the
+%% fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer left.
+-type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed.
 
 %% Makes the table, if there is none; the caller owns it.
 -spec start() -> ok.
@@ -70,6 +75,15 @@ failure(Way) ->
         [{_, Until, Reason}] when Until > Now -> {Reason, Until - Now};
         _ -> none
     end.
+
+-spec count(counted()) -> ok.
+count(Counted) ->
+    quietly(fun() -> ets:update_counter(?TABLE, {count, Counted}, 1, {{count, Counted}, 0}) > 0 end).
+
+%% Only what has happened is in the list.
+-spec counts() -> [{counted(), pos_integer()}].
+counts() ->
+    rows(quietly(fun() -> ets:select(?TABLE, [{{{count, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}]) end)).
 
 %% The table goes with net_kernel: without it there is nothing to remember.
 quietly(Do) ->

@@ -27,7 +27,8 @@
 -export([settle/6, broken_off/1]).
 
 -type outcome() :: {move, inet_rdma_link:link(), Why :: binary()}
-                 | {stay, Why :: binary()}
+                 %% Tried: the fabrics that both nodes could go, and that failed.
+                 | {stay, Why :: binary(), Tried :: [shm | verbs]}
                  | {refuse, Why :: binary()}
                  | {error, Why :: binary()}.
 
@@ -37,6 +38,8 @@
     config :: inet_rdma_options:config(),
     own :: map(),
     peer = #{} :: map(),
+    %% The fabrics that have been tried, an ordset.
+    tried = [] :: [shm | verbs],
     deadline :: integer()
 }).
 
@@ -55,13 +58,13 @@
 -spec settle(initiator | acceptor, inet:socket(), Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
              Peer :: inet_rdma_offer:offer()) -> outcome().
 settle(_Role, _Socket, _Node, Config, _Own, none) ->
-    stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{});
+    stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{}, []);
 settle(_Role, _Socket, _Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
-    stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer);
+    stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer, []);
 settle(_Role, _Socket, Node, Config, #{settles := false}, Peer) ->
-    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer);
+    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer, []);
 settle(_Role, _Socket, _Node, Config, _Own, #{settles := false} = Peer) ->
-    stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer);
+    stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer, []);
 settle(Role, Socket, Node, Config, _Own, Peer) ->
     settle(Role, Socket, Node, Config, Peer).
 
@@ -87,11 +90,15 @@ settle(Role, Socket, Node, #{connect_timeout_ms := BoundMs} = Config, Offer) ->
         throw:closed ->
             {error, <<"the peer closed the connection in the middle of the settlement">>};
         throw:{broken, Why} when Role =:= initiator ->
-            try stay_together(Settling, Why)
-            catch throw:_ -> break_off(Settling, Why)
-            end;
+            stay_or_break_off(Settling, Why);
         throw:{broken, Why} ->
             break_off(Settling, Why)
+    end.
+
+%% The acceptor does not say what it must: if it acknowledges to stay, both are in step again.
+stay_or_break_off(Settling, Why) ->
+    try stay_together(Settling, Why)
+    catch throw:_ -> break_off(Settling, Why)
     end.
 
 grace_ms(initiator) -> 0;
@@ -123,7 +130,7 @@ greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Fac
 stay_together(#settling{config = Config, peer = Peer, deadline = Deadline} = Settling, Why) ->
     ok = tell(Settling, {stay, cut(Why)}),
     ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
-    stay(Why, Config, Peer).
+    stay(Why, Config, Peer, Tried).
 
 await_stayed(Settling) ->
     Bytes = next(Settling),
@@ -133,10 +140,10 @@ await_stayed(Settling) ->
         throw:{broken, _} -> await_stayed(Settling)
     end.
 
-stay(Why, #{required := Own}, Peer) ->
+stay(Why, #{required := Own}, Peer, Tried) ->
     case Own orelse maps:get(required, Peer, false) of
         true -> {refuse, Why};
-        false -> {stay, Why}
+        false -> {stay, Why, Tried}
     end.
 
 %% The facts from which the peer sees the possible ways. Only a peer that has proved the cookie gets them.
@@ -195,8 +202,11 @@ initiate(Settling, [Fabric | Fabrics], Whys) ->
 initiate(Settling, [], Whys) ->
     stay_together(Settling, joined(Whys)).
 
-try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Fabrics, Whys) ->
-    case attempt(Settling, Fabric) of
+try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Before, Fabric, Fabrics, Whys) ->
+    Settling = tried(Before, Fabric),
+    case unbroken(Settling, Fabric) of
+        {broken, Why} ->
+            stay_or_break_off(Settling, Why);
         {ok, Link, Why} ->
             %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
             _ = inet_rdma_link:tick(Link),
@@ -206,6 +216,14 @@ try_way(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, 
             ok = inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs),
             initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
     end.
+
+unbroken(Settling, Fabric) ->
+    try attempt(Settling, Fabric)
+    catch throw:{broken, Why} -> {broken, Why}
+    end.
+
+tried(#settling{tried = Tried} = Settling, Fabric) ->
+    Settling#settling{tried = ordsets:add_element(Fabric, Tried)}.
 
 joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
@@ -283,15 +301,15 @@ connected(_TimeoutMs, _Settling, {error, Reason}) ->
 
 %% State: none; the port of a link, reserved, and the attempt to meet the peer at the place that the hello has named; the
 %% fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for the decision.
-accept(#settling{config = Config, peer = Peer} = Settling, State) ->
+accept(#settling{config = Config, peer = Peer, tried = Tried} = Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
         {'try', Fabric} ->
             discard(State),
-            accept(Settling, listen(Settling, Fabric));
+            accept(tried(Settling, Fabric), listen(Settling, Fabric));
         {failed, Fabric, Why} ->
             _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
             discard(State),
-            accept(Settling, none);
+            accept(offer_failed(Settling, State), none);
         {go} when element(1, State) =:= link ->
             {link, Link, Why} = State,
             {move, Link, Why};
@@ -301,7 +319,7 @@ accept(#settling{config = Config, peer = Peer} = Settling, State) ->
             discard(State),
             ok = tell(Settling, {stayed}),
             %% The initiator's words: "this node" is the initiator in them.
-            stay(text("the peer says: ~ts", [Why]), Config, Peer);
+            stay(text("the peer says: ~ts", [Why]), Config, Peer, Tried);
         {go} ->
             broken(<<"the peer decides before there is anything to decide">>)
     catch
@@ -334,6 +352,10 @@ failure(_Settling, {listens, Fabric}, Fabric, Why) ->
     [Why];
 failure(_Settling, _State, _Fabric, _Why) ->
     [].
+
+%% The initiator has tried the place that the hello named, without a `try`.
+offer_failed(Settling, {offered, _LinkPort, _Attempt, _Id}) -> tried(Settling, shm);
+offer_failed(Settling, _State) -> Settling.
 
 discard({offered, LinkPort, Attempt, _Id}) ->
     inet_rdma_link:close(LinkPort),

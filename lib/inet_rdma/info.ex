@@ -20,7 +20,7 @@ defmodule InetRdma.Info do
     that posted receives, completions taken, events asked for; 0 over shm
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
     landing buffers there are, and how many are advertised or hold data; links have none
-  * `bytes_pending` - of a link over TCP: what its socket has not sent yet
+  * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
 
   A link over TCP has `node`, `fabric`, `why`, `state`, the user bytes and packets of its socket, and `bytes_pending`; the
   other fields are `nil`.

@@ -88,7 +88,7 @@ values({one_of, Atoms}) -> Atoms.
 
 config() -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
 
-%% bytes_pending is of links over TCP.
+%% bytes_pending is of links.
 each_counter_is_in_the_elixir_struct(_Config) ->
     {ok, Listener} = inet_rdma:listen(0, [{fabric, shm}]),
     {ok, Port} = inet_rdma:port(Listener),

@@ -1,0 +1,153 @@
+%% A collector for prometheus.erl: what the links of this node carry, those over RDMA and those over TCP.
+%%
+%%     prometheus_registry:deregister_collector(prometheus_vm_dist_collector),
+%%     prometheus_registry:register_collector(inet_rdma_prometheus_collector)
+%%
+%% It stands in for prometheus_vm_dist_collector, which takes the TCP port with the peer's address for the link, and so
+%% shows the counts of a silent socket once a link has moved. Names, types and labels are the same, and so is the
+%% environment vm_dist_collector_metrics of the application prometheus. Behind them come series of this carrier.
+%% docs/MONITORING.md lists all.
+%%
+%% A series has no value for a link of which the fact is unknown. inet_rdma does not depend on prometheus.erl. The
+%% module does not declare the behaviour prometheus_collector: that library registers each module that does by itself,
+%% beside its own collector, and the series would be there twice.
+-module(inet_rdma_prometheus_collector).
+
+-export([collect_mf/2, deregister_cleanup/1]).
+
+-type type() :: gauge | counter.
+-type metric() :: {Labels :: [{atom(), term()}], number()}.
+%% Where values come from: a count of inet:getstat/1, an item of port_info/2 or process_info/2, or a function of a link.
+-type source() :: {count, atom()} | {port, atom()} | {process, atom()}
+                | fun((inet_rdma_link_facts:link()) -> [metric()]).
+
+-spec deregister_cleanup(Registry :: atom()) -> ok.
+deregister_cleanup(_Registry) ->
+    ok.
+
+%% Callback gets a metric family for each series, in no order that is promised.
+-spec collect_mf(Registry :: atom(), Callback :: fun((term()) -> term())) -> ok.
+collect_mf(_Registry, Callback) ->
+    Links = inet_rdma_link_facts:all(),
+    Counted = [{Link, inet_rdma_link_facts:counts(Link)} || Link <- Links],
+    Enabled = application:get_env(prometheus, vm_dist_collector_metrics, all),
+    _ = [family(Callback, ["erlang_vm_dist_", atom_to_list(Name)], Type, Help, values(Source, Counted))
+         || {Name, Type, Help, Source} <- distribution(), Enabled =:= all orelse lists:member(Name, Enabled)],
+    _ = [family(Callback, ["inet_rdma_", atom_to_list(Name)], Type, Help, values(Source, Counted))
+         || {Name, Type, Help, Source} <- carrier()],
+    Counts = inet_rdma_links:counts(),
+    _ = [family(Callback, ["inet_rdma_", atom_to_list(Name)], counter, Help, Values(Counts))
+         || {Name, Help, Values} <- lasting()],
+    ok.
+
+family(Callback, Name, Type, Help, Metrics) ->
+    Callback(apply(helpers(), create_mf, [iolist_to_binary(Name), Help, Type, Metrics])).
+
+%% Dialyzer and xref see no call of a module that they do not know: it is another application's, which may be absent.
+-spec helpers() -> module().
+helpers() ->
+    list_to_atom("prometheus_model_helpers").
+
+%% What fails for one link leaves the others as they are.
+values(Source, Counted) ->
+    lists:append([try values(Source, Link, Counts) catch _:_ -> [] end || {Link, Counts} <- Counted]).
+
+values({count, Key}, Link, Counts) -> [{peer(Link), Value} || {Name, Value} <- Counts, Name =:= Key];
+values({port, Item}, Link, _Counts) -> metric(peer(Link), inet_rdma_link_facts:port(Link, Item));
+values({process, Item}, Link, _Counts) -> metric(supervisor(Link), inet_rdma_link_facts:process(Link, Item));
+values(Source, Link, _Counts) -> Source(Link).
+
+peer(#{node := Node}) -> [{peer, Node}].
+
+%% The label by which prometheus_vm_dist_collector tells the processes of a link apart.
+supervisor(#{node := Node}) -> [{peer, Node}, {type, dist}].
+
+metric(Labels, {ok, Value}) when is_number(Value) -> [{Labels, Value}];
+metric(_Labels, absent) -> [].
+
+%% The series of prometheus_vm_dist_collector.
+-spec distribution() -> [{atom(), type(), Help :: string(), source()}].
+distribution() ->
+    [{recv_bytes, gauge, "Bytes received over the link.", {count, recv_oct}},
+     {recv_cnt, gauge, "Packets received over the link.", {count, recv_cnt}},
+     {recv_max_bytes, gauge, "Size of the largest packet received.", {count, recv_max}},
+     {recv_avg_bytes, gauge, "Average size of the packets received.", {count, recv_avg}},
+     {recv_dvi_bytes, gauge, "Deviation of the sizes of the packets received.", {count, recv_dvi}},
+     {send_bytes, gauge, "Bytes sent over the link.", {count, send_oct}},
+     {send_cnt, gauge, "Packets sent over the link.", {count, send_cnt}},
+     {send_max_bytes, gauge, "Size of the largest packet sent.", {count, send_max}},
+     {send_avg_bytes, gauge, "Average size of the packets sent.", {count, send_avg}},
+     {send_pend_bytes, gauge, "Bytes that wait in the link's port.", {count, send_pend}},
+     {port_input_bytes, gauge, "Bytes read from the link's port.", {port, input}},
+     {port_output_bytes, gauge, "Bytes written to the link's port.", {port, output}},
+     {port_memory_bytes, gauge, "Memory that the runtime system has allocated for the link's port.", {port, memory}},
+     {port_queue_size_bytes, gauge, "Bytes in the driver queue of the link's port.", {port, queue_size}},
+     {proc_memory_bytes, gauge, "Memory of the process, in bytes.", {process, memory}},
+     {proc_heap_size_words, gauge, "The youngest heap generation of the process, in words.", {process, heap_size}},
+     {proc_min_heap_size_words, gauge, "The minimum heap size of the process.", {process, min_heap_size}},
+     {proc_min_bin_vheap_size_words, gauge, "The minimum binary virtual heap size of the process.",
+      {process, min_bin_vheap_size}},
+     {proc_stack_size_words, gauge, "The stack of the process, in words.", {process, stack_size}},
+     {proc_total_heap_size_words, gauge, "All heap fragments of the process, in words.", {process, total_heap_size}},
+     {proc_message_queue_len, gauge, "Messages in the message queue of the process.", {process, message_queue_len}},
+     {proc_reductions, gauge, "Reductions that the process has executed.", {process, reductions}},
+     {proc_status, gauge, "Status of the process: exiting=1, suspended=2, runnable=3, garbage_collecting=4, running=5, "
+                          "waiting=6.", fun process_status/1},
+     {node_state, gauge, "State of the link: pending=1, up_pending=2, up=3.", fun node_state/1},
+     {node_queue_size_bytes, gauge, "Bytes in the runtime system's output queue of the link, ahead of its port; -1: some.",
+      fun node_queue/1}].
+
+process_status(Link) ->
+    {ok, Status} = inet_rdma_link_facts:process(Link, status),
+    place(supervisor(Link), Status, [exiting, suspended, runnable, garbage_collecting, running, waiting]).
+
+node_state(#{state := State} = Link) ->
+    place(peer(Link), State, [pending, up_pending, up]).
+
+%% The place in the list is the number by which the series tells a state.
+place(Labels, State, States) ->
+    [{Labels, Number} || {Number, Name} <- lists:zip(lists:seq(1, length(States)), States), Name =:= State].
+
+node_queue(Link) ->
+    case inet_rdma_link_facts:queued(Link) of
+        {ok, false} -> [{peer(Link), 0}];
+        {ok, true} -> [{peer(Link), -1}];
+        Bytes -> metric(peer(Link), Bytes)
+    end.
+
+%% Of each link, while it is there.
+-spec carrier() -> [{atom(), type(), Help :: string(), source()}].
+carrier() ->
+    [{link_info, gauge, "1 for each link: what carries it, and why.", fun link_info/1},
+     {link_direct_ratio, gauge, "Share of the link's bytes that were written straight into landing buffers, 0 to 1.",
+      each_way(percent_direct_received, percent_direct_sent, fun(Percent) -> Percent / 100 end)},
+     {link_credit_stalls_total, counter, "Transfers that waited for a free receive slot of the peer.",
+      fun credit_stalls/1},
+     {link_wakeups_total, counter, "Wake-ups that cost a system call, of this node (recv) and of the peer (send).",
+      each_way(wakeups_received, wakeups_sent, fun(Wakeups) -> Wakeups end)}].
+
+link_info(Link) ->
+    {ok, #{fabric := Fabric, why := Why}} = inet_rdma_link_facts:info(Link),
+    [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
+
+credit_stalls(Link) ->
+    {ok, #{credit_stalls := Stalls}} = inet_rdma_link_facts:info(Link),
+    [{peer(Link), Stalls}].
+
+each_way(Received, Sent, Value) ->
+    fun(Link) ->
+            {ok, #{Received := In, Sent := Out}} = inet_rdma_link_facts:info(Link),
+            [{peer(Link) ++ [{direction, recv}], Value(In)}, {peer(Link) ++ [{direction, send}], Value(Out)}]
+    end.
+
+%% Since the distribution was started, whatever has become of the links.
+lasting() ->
+    [{settlements_failed_total, "Settlements that broke off or whose peer left: the link did not come up.",
+      fun(Counts) -> [{[], proplists:get_value(settlement_failed, Counts, 0)}] end},
+     {links_refused_total, "Links that the option required refused, as they could only have stayed on TCP.",
+      fun(Counts) -> [{[], proplists:get_value(refused, Counts, 0)}] end},
+     {links_stayed_on_tcp_total, "Links that stayed on TCP, by the fabrics that were tried and failed before.",
+      fun(Counts) -> [{[{tried, tried(Fabrics)}], Count} || {{stayed, Fabrics}, Count} <- Counts] end}].
+
+tried([]) -> <<"none">>;
+tried(Fabrics) -> iolist_to_binary(lists:join(",", [atom_to_list(Fabric) || Fabric <- Fabrics])).
