@@ -8,7 +8,7 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, doctor/0]).
+-export([is_local/1, format_error/1, doctor/0, i/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% Every message of the socket copies this term: all else that is known of it is kept by the native side.

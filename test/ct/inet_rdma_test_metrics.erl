@@ -2,7 +2,7 @@
 %% inet_rdma_prometheus_collector calls. Runs in the node under test.
 -module(inet_rdma_test_metrics).
 
--export([use_library/1, use_stand_in/0, collect/1, text/1]).
+-export([use_library/1, use_stand_in/0, collect/1, text/1, printed/3]).
 -export_type([family/0]).
 
 -type family() :: {Name :: binary(), gauge | counter, [{#{binary() => binary()}, number()}]}.
@@ -53,6 +53,25 @@ metric(Metric) ->
 
 text_of(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 text_of(Text) -> iolist_to_binary(Text).
+
+%% What a call prints, by a group leader that keeps it.
+-spec printed(module(), atom(), [term()]) -> string().
+printed(Module, Function, Arguments) ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        receive {group_leader, Leader} -> group_leader(Leader, self()) end,
+        ok = apply(Module, Function, Arguments)
+    end),
+    Pid ! {group_leader, self()},
+    keep(Pid, Monitor, []).
+
+keep(Pid, Monitor, Kept) ->
+    receive
+        {io_request, From, Ref, {put_chars, unicode, Text}} ->
+            From ! {io_reply, Ref, ok},
+            keep(Pid, Monitor, [Kept, unicode:characters_to_list(Text)]);
+        {'DOWN', Monitor, process, Pid, normal} ->
+            lists:flatten(Kept)
+    end.
 
 %% What the library shows to Prometheus.
 -spec text(module()) -> binary().

@@ -1,4 +1,4 @@
-%% What monitoring sees of links: the series of inet_rdma_prometheus_collector.
+%% What monitoring sees of links: the series of inet_rdma_prometheus_collector, the table of inet_rdma:i/0.
 -module(monitoring_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,6 +6,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, each_link_has_its_series/1]).
 -export([link_without_facts_leaves_the_others/1, counts_outlive_links/1]).
+-export([table_of_links/1, table_without_links/1]).
 
 -define(COLLECTOR, inet_rdma_prometheus_collector).
 %% The collector of prometheus.erl whose series must go on.
@@ -19,7 +20,7 @@ suite() ->
 
 all() ->
     [series_are_those_of_the_library, series_are_those_of_the_list, each_link_has_its_series,
-     link_without_facts_leaves_the_others, counts_outlive_links].
+     link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -147,6 +148,39 @@ counts_outlive_links(_Config) ->
     ok = call(Strict, inet_rdma_test_metrics, use_stand_in, []),
     pang = call(Strict, net_adm, ping, [name(Tcp)]),
     ?assertEqual([{#{}, 1}], all_of(<<"inet_rdma_links_refused_total">>, collected(Strict))).
+
+%% Columns stand below their names, and the numbers are those of inet_rdma:info/0.
+table_of_links(_Config) ->
+    {A, Moved, Tcp} = three_nodes(),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(Moved), [300000]]),
+    [Header | Lines] = table(A),
+    ?assertEqual(2, length(Lines)),
+    Columns = ["Node", "Fabric", "State", "Recv ", "Recv Packets", "Sent ", "Sent Packets", "Direct", "Queued", "Why"],
+    Starts = [string:str(Header, Column) || Column <- Columns],
+    ?assertEqual(Starts, lists:usort(Starts)),
+    [begin
+         [Line] = [Line || Line <- Lines, string:prefix(Line, atom_to_list(name(Peer))) =/= nomatch],
+         [Name, Fabric, "up", Received, ReceivedPackets, Sent, SentPackets, Direct, Queued | _] = Fields = string:lexemes(Line, " "),
+         ?assertEqual(atom_to_list(name(Peer)), Name),
+         ?assertEqual(ExpectedFabric, Fabric),
+         ?assertEqual(ExpectedDirect, Direct),
+         %% Ticks may come between the two: counts only grow.
+         #{bytes_received := R, packets_received := Rp, bytes_sent := S, packets_sent := Sp, why := Why} =
+             call(A, inet_rdma, info, [name(Peer)]),
+         [?assert(0 < list_to_integer(Shown) andalso list_to_integer(Shown) =< Now)
+          || {Shown, Now} <- [{Received, R}, {ReceivedPackets, Rp}, {Sent, S}, {SentPackets, Sp}]],
+         ?assertEqual(Sent, hd(string:lexemes(lists:nthtail(lists:nth(6, Starts) - 1, Line), " "))),
+         ?assert(list_to_integer(Queued) >= 0),
+         ?assert(lists:suffix(Why, Line)),
+         ?assert(length(Fields) > 9)
+     end || {Peer, ExpectedFabric, ExpectedDirect} <- [{Moved, "shm", "0%"}, {Tcp, "tcp", "-"}]].
+
+table_without_links(_Config) ->
+    ?assertEqual([], table(inet_rdma_test_node:start("alone"))).
+
+%% The lines that inet_rdma:i/0 prints.
+table(Node) ->
+    string:lexemes(call(Node, inet_rdma_test_metrics, printed, [inet_rdma, i, []]), "\n").
 
 %% A node with a link that has moved, the peer of that, and the peer of a link that stayed on TCP.
 three_nodes() ->
