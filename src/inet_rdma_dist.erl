@@ -41,7 +41,9 @@
     %% This node's, and the peer's.
     own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
-    over = tcp :: tcp | inet_rdma_link:link()
+    over = tcp :: tcp | inet_rdma_link:link(),
+    %% Why it is over that.
+    why = <<>> :: binary()
 }).
 
 -define(DRIVER, inet_tcp).
@@ -258,8 +260,8 @@ pre_nodeup(Socket) ->
     #supervised{role = Role, node = Node, config = Config, own_offer = Own, offer = Offer} = Supervised = kept(),
     case inet_rdma_settlement:settle(Role, Socket, Node, Config, Own, Offer) of
         {move, Link, Why} ->
-            keep(Supervised#supervised{over = Link}),
-            settled(info, Node, Socket, Link, Why);
+            keep(Supervised#supervised{over = Link, why = Why}),
+            settled(info, up, Node, Socket, Link, Why);
         {stay, Why, Tried} ->
             inet_rdma_links:count({stayed, Tried}),
             %% Between two nodes that run this carrier the operator may expect shared memory or a device.
@@ -267,31 +269,43 @@ pre_nodeup(Socket) ->
                         none -> info;
                         _ -> notice
                     end,
-            settled(Level, Node, Socket, tcp, Why),
+            keep(Supervised#supervised{why = Why}),
+            settled(Level, fallback, Node, Socket, tcp, Why),
             inet:setopts(Socket, [{active, false}, {packet, 4}, nodelay()]);
         {refuse, Why} ->
             inet_rdma_links:count(refused),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids TCP, and ~ts", [Node, Why]),
+            ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids TCP, and ~ts", [Node, Why],
+                         not_up(refused, Node, Why)),
             {error, required};
         {error, Why} ->
             inet_rdma_links:count(settlement_failed),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why]),
+            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why], not_up(failed, Node, Why)),
             {error, not_settled}
     end.
 
-settled(Level, Node, Socket, Over, Why) ->
+not_up(Kind, Node, Why) ->
+    inet_rdma_link_event:metadata(inet_rdma_link_event:new(Kind, Node, undefined, Why)).
+
+settled(Level, Kind, Node, Socket, Over, Why) ->
     Fabric = inet_rdma_link:fabric(Over),
     inet_rdma_links:insert(Node, Socket, Fabric, Why),
-    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]),
+    Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
+    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why], inet_rdma_link_event:metadata(Event)),
     ok.
 
 post_nodeup(Socket) ->
     case kept() of
-        #supervised{over = tcp} ->
-            inet:setopts(Socket, [{active, true}, {deliver, port}, {packet, 4}, binary, nodelay()]);
-        #supervised{over = Link, driver = Driver, node = Node} ->
-            inet_rdma_link:start(Link, Driver, Socket, Node)
+        #supervised{over = tcp} = Supervised ->
+            told(fallback, Supervised,
+                 inet:setopts(Socket, [{active, true}, {deliver, port}, {packet, 4}, binary, nodelay()]));
+        #supervised{over = Link, driver = Driver, node = Node} = Supervised ->
+            told(up, Supervised, inet_rdma_link:start(Link, Driver, Socket, Node))
     end.
+
+told(Kind, #supervised{node = Node, over = Over, why = Why}, ok) ->
+    inet_rdma_link_event:tell(inet_rdma_link_event:new(Kind, Node, inet_rdma_link:fabric(Over), Why), #{count => 1});
+told(_Kind, _Supervised, Error) ->
+    Error.
 
 nodelay() ->
     case application:get_env(kernel, dist_nodelay) of

@@ -6,7 +6,7 @@
 -module(inet_rdma_link).
 
 -export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).
--export([guard/4, guarding/4]).
+-export([guard/3, guarding/3]).
 -export_type([link/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -16,6 +16,9 @@
     native :: inet_rdma_nif:link(),
     fabric :: binary()
 }).
+
+%% What the guard keeps of a link. since: as of erlang:monotonic_time/0.
+-type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer()}.
 
 -opaque link() :: #link{}.
 
@@ -82,8 +85,9 @@ port(#link{port = Port}) -> Port.
 
 %% The VM knows the link: packets may come. The caller owns the socket.
 -spec start(link(), inet_tcp | inet6_tcp, inet:socket(), binary()) -> ok | {error, term()}.
-start(#link{port = Port, native = Native}, Driver, Socket, Node) ->
-    Guard = spawn(?MODULE, guard, [Port, Socket, Native, Node]),
+start(#link{port = Port, native = Native, fabric = Fabric}, Driver, Socket, Node) ->
+    Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time()},
+    Guard = spawn(?MODULE, guard, [Port, Socket, Guarded]),
     case Driver:controlling_process(Socket, Guard) of
         ok ->
             Guard ! {self(), start},
@@ -112,42 +116,52 @@ control(Port, Command) ->
         error:badarg -> {error, closed}
     end.
 
--spec guard(port(), inet:socket(), inet_rdma_nif:link(), binary()) -> no_return().
-guard(Port, Socket, Native, Node) ->
+-spec guard(port(), inet:socket(), guarded()) -> no_return().
+guard(Port, Socket, Guarded) ->
     _ = monitor(port, Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet:setopts(Socket, [binary, {packet, raw}, {active, once}]),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
         {'DOWN', _, port, Port, _} ->
-            ended(Native, Node)
+            ended(Guarded)
     end.
 
-guarding(Port, Socket, Native, Node) ->
+guarding(Port, Socket, #{node := Node, fabric := Fabric} = Guarded) ->
     receive
         {'DOWN', _, port, Port, _} ->
-            ended(Native, Node);
+            ended(Guarded);
         {tcp_closed, Socket} ->
             _ = control(Port, ?PEER_GONE),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
         {tcp, Socket, _} ->
-            ?LOG_WARNING("inet_rdma: the link to ~ts ends: the peer wrote to the TCP socket, which must be silent", [Node]),
+            ?LOG_WARNING("inet_rdma: the link to ~ts ends: the peer wrote to the TCP socket, which must be silent", [Node],
+                         inet_rdma_link_event:metadata(
+                           inet_rdma_link_event:new(down, Node, Fabric, <<"the peer wrote to the TCP socket">>))),
             exit(Port, connection_closed),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node]);
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
         _ ->
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Native, Node])
+            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded])
     end.
 
-ended(Native, Node) ->
-    case link_end(Native) of
-        Usual when Usual =:= closed; Usual =:= peer_gone; Usual =:= up -> ok;
-        Reason ->
-            ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, inet_rdma:format_error(Reason)],
-                         #{inet_rdma_reason => Reason})
-    end.
+ended(#{native := Native, node := Node, fabric := Fabric, since := Since}) ->
+    Reason = link_end(Native),
+    Why = unicode:characters_to_binary(why(Reason)),
+    Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
+    is_usual(Reason) orelse
+        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
+    inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}).
+
+is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
+
+why(unknown) -> "its port was closed";
+why(Reason) -> inet_rdma:format_error(Reason).
 
 %% The term is of no use any more once inet_rdma_nif was loaded anew.
 link_end(Native) ->
-    try inet_rdma_nif:link_end(Native)
-    catch error:badarg -> up
+    try inet_rdma_nif:link_end(Native) of
+        up -> unknown;
+        Reason -> Reason
+    catch
+        error:badarg -> unknown
     end.

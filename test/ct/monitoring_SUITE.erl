@@ -1,4 +1,5 @@
-%% What monitoring sees of links: the series of inet_rdma_prometheus_collector, the table of inet_rdma:i/0.
+%% What monitoring sees of links: the series of inet_rdma_prometheus_collector, the table of inet_rdma:i/0, the metadata
+%% of log events, and events of telemetry.
 -module(monitoring_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,6 +8,7 @@
 -export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, each_link_has_its_series/1]).
 -export([link_without_facts_leaves_the_others/1, counts_outlive_links/1]).
 -export([table_of_links/1, table_without_links/1]).
+-export([log_events_name_the_link/1, telemetry_is_told_of_links/1, telemetry_that_hangs_keeps_no_link/1]).
 
 -define(COLLECTOR, inet_rdma_prometheus_collector).
 %% The collector of prometheus.erl whose series must go on.
@@ -20,7 +22,8 @@ suite() ->
 
 all() ->
     [series_are_those_of_the_library, series_are_those_of_the_list, each_link_has_its_series,
-     link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links].
+     link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
+     log_events_name_the_link, telemetry_is_told_of_links, telemetry_that_hangs_keeps_no_link].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -182,12 +185,72 @@ table_without_links(_Config) ->
 table(Node) ->
     string:lexemes(call(Node, inet_rdma_test_metrics, printed, [inet_rdma, i, []]), "\n").
 
+%% Up, fallback to TCP, a settlement that fails, and the end of a link whose peer breaks the rules.
+log_events_name_the_link(_Config) ->
+    [A, Moved, Tcp] = three(),
+    ok = call(A, inet_rdma_test_events, install, []),
+    [ok = inet_rdma_test_link:connect(A, Peer) || Peer <- [Moved, Tcp]],
+    [Why, TcpWhy] = [unicode:characters_to_binary(inet_rdma_test_link:why(A, Peer)) || Peer <- [Moved, Tcp]],
+    ?assertEqual([{info, #{inet_rdma => #{event => up, node => name(Moved), fabric => shm, why => Why}}},
+                  {info, #{inet_rdma => #{event => fallback, node => name(Tcp), fabric => tcp, why => TcpWhy}}}],
+                 call(A, inet_rdma_test_events, logged, [])),
+    Fake = fake("gone"),
+    Gone = inet_rdma_test_peer:connect(name(A), Fake, offered()),
+    {hello, _} = inet_rdma_test_peer:hear(Gone),
+    ok = inet_rdma_test_peer:hang_up(Gone),
+    %% The socket on which the link began.
+    [{_, _, Socket, <<"shm">>, _}] = call(Moved, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(A))}]),
+    ok = call(Moved, gen_tcp, send, [Socket, <<"not silent">>]),
+    inet_rdma_test_wait:until(logged, 10000, fun() ->
+        Logged = call(A, inet_rdma_test_events, logged, []),
+        [down, failed] =:= lists:sort([Kind || {warning, #{inet_rdma := #{event := Kind}}} <- Logged])
+    end),
+    Warnings = [Event || {warning, #{inet_rdma := Event}} <- call(A, inet_rdma_test_events, logged, [])],
+    ?assertMatch([#{fabric := undefined, node := Fake}], [Event || #{event := failed} = Event <- Warnings]),
+    Name = name(Moved),
+    ?assertMatch([#{fabric := shm, node := Name}], [Event || #{event := down} = Event <- Warnings]).
+
+telemetry_is_told_of_links(_Config) ->
+    [A, Moved, Tcp] = three(),
+    ok = call(A, inet_rdma_test_events, install, []),
+    ok = call(A, inet_rdma_test_events, use_stand_in, [returns]),
+    [ok = inet_rdma_test_link:connect(A, Peer) || Peer <- [Moved, Tcp]],
+    ok = inet_rdma_test_link:disconnect(A, Moved),
+    inet_rdma_test_wait:until(told, 10000, fun() -> length(call(A, inet_rdma_test_events, executed, [])) =:= 3 end),
+    Executed = call(A, inet_rdma_test_events, executed, []),
+    {value, {_, Up, UpMetadata}} = lists:keysearch([inet_rdma, link, up], 1, Executed),
+    {value, {_, Fallback, FallbackMetadata}} = lists:keysearch([inet_rdma, link, fallback], 1, Executed),
+    {value, {_, Down, DownMetadata}} = lists:keysearch([inet_rdma, link, down], 1, Executed),
+    [?assertMatch(#{count := 1, system_time := _}, Measurements) || Measurements <- [Up, Fallback, Down]],
+    ?assert(maps:get(duration, Down) > 0),
+    [MovedName, TcpName] = [name(Moved), name(Tcp)],
+    ?assertMatch(#{event := up, node := MovedName, fabric := shm, why := <<_, _/binary>>}, UpMetadata),
+    ?assertMatch(#{event := fallback, node := TcpName, fabric := tcp, why := <<"the peer makes no offer", _/binary>>},
+                 FallbackMetadata),
+    ?assertMatch(#{event := down, node := MovedName, fabric := shm, why := <<_, _/binary>>, reason := _}, DownMetadata).
+
+%% Handlers run in the process that executes; none of a link's may be that process.
+telemetry_that_hangs_keeps_no_link(_Config) ->
+    [A, Moved, Tcp] = three(),
+    ok = call(A, inet_rdma_test_events, install, []),
+    ok = call(A, inet_rdma_test_events, use_stand_in, [hangs]),
+    [ok = inet_rdma_test_link:connect(A, Peer) || Peer <- [Moved, Tcp]],
+    [ok = call(A, inet_rdma_test_data, send_and_compare, [name(Peer), [1000]]) || Peer <- [Moved, Tcp]],
+    %% The connection supervisors answer.
+    [?assertMatch({ok, [_ | _]}, call(A, net_kernel, node_info, [name(Peer)])) || Peer <- [Moved, Tcp]],
+    ok = inet_rdma_test_link:disconnect(A, Moved),
+    inet_rdma_test_wait:until(told, 10000, fun() -> length(call(A, inet_rdma_test_events, executed, [])) =:= 3 end).
+
 %% A node with a link that has moved, the peer of that, and the peer of a link that stayed on TCP.
 three_nodes() ->
-    [A, Moved, Tcp] = inet_rdma_test_node:start_all([{"a", #{}}, {"moved", #{}}, {"plain", #{carrier => "inet_tcp"}}]),
+    [A, Moved, Tcp] = three(),
     [ok = inet_rdma_test_link:connect(A, Peer) || Peer <- [Moved, Tcp]],
     ok = inet_rdma_test_link:await(A, Moved, shm),
     {A, Moved, Tcp}.
+
+%% The same without links.
+three() ->
+    inet_rdma_test_node:start_all([{"a", #{}}, {"moved", #{}}, {"plain", #{carrier => "inet_tcp"}}]).
 
 collected(Node) ->
     case call(Node, code, is_loaded, [prometheus_model_helpers]) of
