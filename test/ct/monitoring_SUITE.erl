@@ -5,7 +5,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, each_link_has_its_series/1]).
+-export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, series_are_those_of_the_docs/1]).
+-export([each_link_has_its_series/1]).
 -export([link_without_facts_leaves_the_others/1, counts_outlive_links/1]).
 -export([table_of_links/1, table_without_links/1]).
 -export([log_events_name_the_link/1, telemetry_is_told_of_links/1, telemetry_that_hangs_keeps_no_link/1]).
@@ -21,8 +22,8 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [series_are_those_of_the_library, series_are_those_of_the_list, each_link_has_its_series,
-     link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
+    [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs,
+     each_link_has_its_series, link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
      log_events_name_the_link, telemetry_is_told_of_links, telemetry_that_hangs_keeps_no_link].
 
 init_per_suite(Config) ->
@@ -81,6 +82,14 @@ series_are_those_of_the_list(Config) ->
     ?assertEqual(listed(Config), [Shape || {<<"erlang_vm_dist_", _/binary>>, _, _} = Shape <- shapes(Families)]),
     Carrier = [Name || {<<"inet_rdma_", _/binary>> = Name, _, _} <- Families],
     ?assertEqual(length(Families), length(listed(Config)) + length(Carrier)).
+
+%% docs/MONITORING.md: rows of tables that begin with a series.
+series_are_those_of_the_docs(Config) ->
+    Root = filename:join([proplists:get_value(data_dir, Config), "..", "..", ".."]),
+    {ok, Text} = file:read_file(filename:join([Root, "docs", "MONITORING.md"])),
+    {match, Rows} = re:run(Text, "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|", [multiline, global, {capture, [1], binary}]),
+    Names = [Name || {Name, _, _} <- collected(inet_rdma_test_node:start("alone"))],
+    ?assertEqual(lists:sort(Names), lists:sort(lists:append(Rows))).
 
 each_link_has_its_series(_Config) ->
     {A, Moved, Tcp} = three_nodes(),
