@@ -6,6 +6,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, series_are_those_of_the_docs/1]).
+-export([dashboard_has_known_series/1]).
 -export([each_link_has_its_series/1]).
 -export([link_without_facts_leaves_the_others/1, counts_outlive_links/1]).
 -export([table_of_links/1, table_without_links/1]).
@@ -22,7 +23,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs,
+    [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs, dashboard_has_known_series,
      each_link_has_its_series, link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
      log_events_name_the_link, telemetry_is_told_of_links, telemetry_that_hangs_keeps_no_link].
 
@@ -85,11 +86,23 @@ series_are_those_of_the_list(Config) ->
 
 %% docs/MONITORING.md: rows of tables that begin with a series.
 series_are_those_of_the_docs(Config) ->
-    Root = filename:join([proplists:get_value(data_dir, Config), "..", "..", ".."]),
-    {ok, Text} = file:read_file(filename:join([Root, "docs", "MONITORING.md"])),
-    {match, Rows} = re:run(Text, "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|", [multiline, global, {capture, [1], binary}]),
-    Names = [Name || {Name, _, _} <- collected(inet_rdma_test_node:start("alone"))],
-    ?assertEqual(lists:sort(Names), lists:sort(lists:append(Rows))).
+    Listed = documented(Config, "MONITORING.md", "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|"),
+    ?assertEqual(lists:sort(names()), lists:sort(Listed)).
+
+%% docs/grafana-links.json: what its expressions select.
+dashboard_has_known_series(Config) ->
+    Selected = documented(Config, "grafana-links.json", "\\b([a-z_]+)(?=\\{instance|, instance\\))"),
+    ?assertMatch([_, _ | _], Selected),
+    ?assertEqual([], lists:usort(Selected) -- names()).
+
+documented(Config, File, Pattern) ->
+    {ok, Text} = file:read_file(filename:join([proplists:get_value(data_dir, Config), "..", "..", "..", "docs", File])),
+    {match, Found} = re:run(Text, Pattern, [multiline, global, {capture, [1], binary}]),
+    lists:append(Found).
+
+%% Of all series.
+names() ->
+    [Name || {Name, _, _} <- collected(inet_rdma_test_node:start("alone"))].
 
 each_link_has_its_series(_Config) ->
     {A, Moved, Tcp} = three_nodes(),
