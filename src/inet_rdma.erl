@@ -493,6 +493,12 @@ getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
 info() ->
     inet_rdma_info:all().
 
+%% Prints a table of info/0, as inet:i/0 does: node, fabric, state, user bytes and packets each way, share of direct bytes, bytes
+%% that wait, why. "-" where a number is unknown. Prints nothing where there is no connection.
+-spec i() -> ok.
+i() ->
+    io:put_chars(inet_rdma_table:format(info())).
+
 %% One connection, or that of a node; undefined: closed here, or there is none:
 %%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
 %%   closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks),

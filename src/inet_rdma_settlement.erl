@@ -127,7 +127,7 @@ greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Fac
     Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
 
 %% The initiator's decision. Messages that the acceptor sent before it received the decision are dropped.
-stay_together(#settling{config = Config, peer = Peer, deadline = Deadline} = Settling, Why) ->
+stay_together(#settling{config = Config, peer = Peer, tried = Tried, deadline = Deadline} = Settling, Why) ->
     ok = tell(Settling, {stay, cut(Why)}),
     ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
     stay(Why, Config, Peer, Tried).
