@@ -180,7 +180,7 @@ end_part(socket) ->
     ok = inet:close(Socket).
 
 guard() ->
-    [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 4}}],
+    [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 3}}],
     Guard.
 
 %% A transaction that is over when it is done on all nodes that have a copy.
