@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 
+use crate::event::Event;
 use crate::fabric::{FabricError, Listener, QueuePair};
 use crate::{threads, waiting};
 
@@ -38,8 +38,8 @@ struct Shared {
     waker: Box<dyn AcceptWaker>,
     /// A copy of the listener's descriptor: waited on without the lock.
     event: OwnedFd,
-    /// Readable once the acceptor is dropped.
-    stop: OwnedFd,
+    /// Set once the acceptor is dropped.
+    stop: Event,
     is_stopped: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -58,11 +58,7 @@ impl Acceptor {
             doing: "copying the event of a listener",
             error: error.into(),
         })?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let stop = stop.map_err(|errno| FabricError::System {
-            doing: "creating an event",
-            error: errno.into(),
-        })?;
+        let stop = Event::new()?;
         let shared = Arc::new(Shared {
             listener: Mutex::new(Some(listener)),
             accepted: Mutex::default(),
@@ -97,8 +93,7 @@ impl Drop for Acceptor {
     /// Never waits: where the thread is accepting a connection at the moment, it closes the port when it is done.
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
-        // The counter is 0 until now, so there is room.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        self.shared.stop.set();
         if let Some(mut listener) = self.shared.listener.try_lock() {
             *listener = None;
         }

@@ -11,14 +11,14 @@ mod accept;
 mod connects;
 
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
 
+use crate::event::Event;
 use crate::fabric::{FabricError, Listener, Parameters, QueuePair};
 use crate::shm::shared_listener;
 use crate::threads;
@@ -74,8 +74,7 @@ impl Attempt {
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
-        let cancelled = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| system("creating an event", errno))?;
+        let cancelled = Event::new()?;
         let slot = Arc::new(Slot {
             state: Mutex::new(State::Pending(Some(notify))),
             awaited: Awaited::Peer(cancelled),
@@ -139,10 +138,7 @@ impl Drop for Attempt {
         }
         match &self.slot.awaited {
             Awaited::Connect => {}
-            Awaited::Peer(cancelled) => {
-                // The counter is 0 until now, so there is room.
-                let _ = rustix::io::write(cancelled, &1u64.to_ne_bytes());
-            }
+            Awaited::Peer(cancelled) => cancelled.set(),
             Awaited::Expected(token) => shared_listener::forget(*token),
         }
     }
@@ -159,7 +155,7 @@ enum Awaited {
     /// A connect, which ends at its deadline.
     Connect,
     /// The peer of a listener. The event is readable once the attempt is cancelled.
-    Peer(OwnedFd),
+    Peer(Event),
     /// The peer with this token, at the shared listener.
     Expected(u64),
 }
@@ -233,11 +229,4 @@ pub fn token() -> u64 {
 /// The point in time; so far away that it never comes where the timeout is longer than that.
 fn deadline(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(Duration::from_secs(1 << 30))
-}
-
-fn system(doing: &'static str, errno: rustix::io::Errno) -> FabricError {
-    FabricError::System {
-        doing,
-        error: errno.into(),
-    }
 }

@@ -29,6 +29,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
+use crate::event::Event;
 use crate::fabric::{
     Capabilities, Completion, Counts, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Parameters,
     QueuePair,
@@ -161,7 +162,7 @@ struct FaultQueuePair {
     /// Holds the inner event, the timer and the stall's event.
     event: OwnedFd,
     timer: OwnedFd,
-    resumed: Arc<OwnedFd>,
+    resumed: Arc<Event>,
 }
 
 impl FaultQueuePair {

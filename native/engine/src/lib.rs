@@ -7,6 +7,7 @@ pub mod attempt;
 pub mod auto;
 pub mod connection;
 pub mod endpoint;
+mod event;
 pub mod fabric;
 pub mod fault;
 pub mod gather;

@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 
+use crate::event::Event;
 use crate::fabric::FabricError;
 
 /// When a polling thread looks and when it sleeps.
@@ -64,7 +65,7 @@ pub struct PolledId(u64);
 struct Shared {
     epoll: OwnedFd,
     /// Makes the thread look at `kicked`.
-    bell: OwnedFd,
+    bell: Event,
     polled: Mutex<HashMap<u64, Arc<dyn Polled>>>,
     kicked: Mutex<Vec<u64>>,
     stop: AtomicBool,
@@ -110,7 +111,7 @@ impl Poller {
     /// Starts the thread.
     pub fn start(polling: Polling, name: String) -> Result<Self, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("creating an event"))?;
+        let bell = Event::new()?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
             .map_err(system("watching an event"))?;
         let shared = Arc::new(Shared {
@@ -190,8 +191,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // The counter can only be full if the bell rings already.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.bell.set();
     }
 
     /// False: it was removed before.
@@ -270,8 +270,7 @@ impl Loop {
     fn handle(&mut self, data: u64) {
         let spin = self.shared.polling != Polling::Event;
         if data == BELL {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&self.shared.bell, &mut count);
+            self.shared.bell.clear();
             let kicked = std::mem::take(&mut *self.shared.kicked.lock());
             for id in kicked {
                 self.attend(id, |polled| polled.handle_kick(spin));

@@ -1,11 +1,9 @@
 //! The switch that stops all deliveries.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rustix::event::EventfdFlags;
-
+use crate::event::Event;
 use crate::fabric::FabricError;
 
 /// Stops and resumes all deliveries of the queue pairs that share it: as if the network, or the peer's process, stood
@@ -17,7 +15,7 @@ pub struct Stall(Arc<Shared>);
 struct Shared {
     is_on: AtomicBool,
     /// One event per queue pair, to wake those that slept through the stall.
-    resumed: Mutex<Vec<Weak<OwnedFd>>>,
+    resumed: Mutex<Vec<Weak<Event>>>,
 }
 
 impl Stall {
@@ -35,8 +33,7 @@ impl Stall {
         resumed.retain(|event| {
             let event = event.upgrade();
             if let Some(event) = &event {
-                // EAGAIN: it is readable already.
-                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+                event.set();
             }
             event.is_some()
         });
@@ -47,14 +44,8 @@ impl Stall {
     }
 
     /// The event by which a new queue pair learns that a stall has ended.
-    pub(super) fn enrol(&self) -> Result<Arc<OwnedFd>, FabricError> {
-        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
-            FabricError::System {
-                doing: "creating an event",
-                error: errno.into(),
-            }
-        })?;
-        let event = Arc::new(event);
+    pub(super) fn enrol(&self) -> Result<Arc<Event>, FabricError> {
+        let event = Arc::new(Event::new()?);
         let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
         resumed.retain(|event| event.strong_count() > 0);
         resumed.push(Arc::downgrade(&event));

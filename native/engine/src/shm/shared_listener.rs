@@ -6,19 +6,18 @@
 //! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
 
 use super::listener::{Admission, ShmListener};
-use super::mapping::system;
 use crate::attempt::Promise;
 use crate::auto::SETTLED;
+use crate::event::Event;
 use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
 use crate::{threads, waiting};
 
@@ -35,8 +34,8 @@ static SHARED: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 struct Shared {
     port: u16,
     expected: Mutex<Expected>,
-    /// Readable when the thread has to look at the deadlines again.
-    changed: OwnedFd,
+    /// Set when the thread has to look at the deadlines again.
+    changed: Event,
 }
 
 #[derive(Default)]
@@ -80,8 +79,7 @@ pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promis
     // A token is 64 random bits: an earlier expectation with the same token is of a settlement that was given up.
     drop(before);
     if is_earlier {
-        // The counter cannot overflow: the thread takes it down.
-        let _ = rustix::io::write(&shared.changed, &1u64.to_ne_bytes());
+        shared.changed.set();
     }
     Ok(shared.port)
 }
@@ -106,8 +104,7 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
         parameters: *parameters,
     };
     let listener = ShmListener::listen(&options)?;
-    let changed = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|errno| system("creating an event", errno))?;
+    let changed = Event::new()?;
     let shared = Arc::new(Shared {
         port: listener.port(),
         expected: Mutex::default(),
@@ -171,7 +168,7 @@ fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
         if let Err(error) = waiting::until_readable(&fds, next, "waiting for peers") {
             return error;
         }
-        let _ = rustix::io::read(&shared.changed, &mut [0u8; 8]);
+        shared.changed.clear();
     }
 }
 

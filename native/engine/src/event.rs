@@ -1,0 +1,40 @@
+//! A descriptor by which one thread wakes another: an event fd of this process alone.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::fabric::FabricError;
+
+/// Readable while it is set. No call blocks.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    /// An event that is not set.
+    pub(crate) fn new() -> Result<Event, FabricError> {
+        match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+            Ok(fd) => Ok(Event(fd)),
+            Err(errno) => Err(FabricError::System {
+                doing: "creating an event",
+                error: errno.into(),
+            }),
+        }
+    }
+
+    pub(crate) fn set(&self) {
+        // EAGAIN: the counter is full, so the event is set already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        // EAGAIN: it was not set.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
