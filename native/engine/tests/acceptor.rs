@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use attached::Attached;
@@ -149,6 +149,20 @@ struct Slow {
     is_accepting: Arc<AtomicUsize>,
 }
 
+impl Slow {
+    /// The listener, how to allow an accept, and how many accepts have begun.
+    fn new(side: &Side) -> (Box<Slow>, Sender<()>, Arc<AtomicUsize>) {
+        let is_accepting = Arc::new(AtomicUsize::new(0));
+        let (allow, may_accept) = channel();
+        let slow = Slow {
+            listener: pair::listen(&ShmFabric, side),
+            may_accept,
+            is_accepting: Arc::clone(&is_accepting),
+        };
+        (Box::new(slow), allow, is_accepting)
+    }
+}
+
 impl Listener for Slow {
     fn event_fd(&self) -> BorrowedFd<'_> {
         self.listener.event_fd()
@@ -185,13 +199,7 @@ fn connections_are_woken_while_a_listener_accepts() {
     let (left, right) = pair::connect(&ShmFabric, &side, &side);
     let ends = [left, right].map(|end| Attached::new(&engine, end));
     let counts = Counts::default();
-    let is_accepting = Arc::new(AtomicUsize::new(0));
-    let (allow, may_accept) = channel();
-    let slow = Box::new(Slow {
-        listener: pair::listen(&ShmFabric, &side),
-        may_accept,
-        is_accepting: Arc::clone(&is_accepting),
-    });
+    let (slow, allow, is_accepting) = Slow::new(&side);
     let acceptor = Acceptor::start(slow, 2, Box::new(counts.clone())).expect("a listener");
     let _peer = ShmFabric
         .connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND)
@@ -211,13 +219,7 @@ fn connections_are_woken_while_a_listener_accepts() {
 #[test]
 fn closing_a_port_does_not_wait_for_an_accept() {
     let side = Side::default();
-    let is_accepting = Arc::new(AtomicUsize::new(0));
-    let (allow, may_accept) = channel();
-    let slow = Box::new(Slow {
-        listener: pair::listen(&ShmFabric, &side),
-        may_accept,
-        is_accepting: Arc::clone(&is_accepting),
-    });
+    let (slow, allow, is_accepting) = Slow::new(&side);
     let acceptor = Acceptor::start(slow, 2, Box::new(Counts::default())).expect("a listener");
     let to = (Ipv4Addr::LOCALHOST, acceptor.port()).into();
     let peer = ShmFabric.connect(to, &side.parameters(), BOUND).expect("a connection");

@@ -4,12 +4,15 @@
 mod contents;
 #[path = "support_connection/heap_memory.rs"]
 mod heap_memory;
+#[path = "support_connection/push.rs"]
+mod push;
 
 use std::cell::Cell;
 
 use inet_rdma_engine::assembly::{Arrived, Assembly, AssemblyError, Framing, ReadLimit, Received};
 use inet_rdma_engine::gather::Gather;
 use proptest::prelude::*;
+use push::push;
 
 const PACKET_MAX: usize = 200_000;
 const LANDING_BYTES: usize = 70_000;
@@ -82,19 +85,6 @@ fn framed_with(framing: Framing, packets: &[Vec<u8>]) -> Vec<u8> {
         stream.extend(packet);
     }
     stream
-}
-
-fn push(
-    assembly: &mut Assembly<Vec<u8>>,
-    bytes: &[u8],
-    wrap: usize,
-    limit: ReadLimit,
-    out: &mut Vec<Received<Vec<u8>>>,
-) -> Result<usize, AssemblyError> {
-    let (before, after) = bytes.split_at(wrap);
-    // SAFETY: both runs are slices that outlive the value.
-    let arrived = unsafe { Arrived::new([(before.as_ptr(), before.len()), (after.as_ptr(), after.len())]) };
-    assembly.push(&arrived, limit, out)
 }
 
 /// Feeds a stream to an assembly in the given chunks, over and over until it is all in, as a connection would.

@@ -4,27 +4,17 @@
 mod contents;
 #[path = "support_connection/heap_memory.rs"]
 mod heap_memory;
+#[path = "support_connection/push.rs"]
+mod push;
 
-use inet_rdma_engine::assembly::{Arrived, Assembly, AssemblyError, Framing, ReadLimit, Received};
+use inet_rdma_engine::assembly::{Assembly, AssemblyError, Framing, ReadLimit, Received};
 use proptest::prelude::*;
+use push::push;
 
 const PACKET_MAX: usize = 200_000;
 
 fn lines(bytes_max: usize) -> Assembly<Vec<u8>> {
     Assembly::new(Framing::Line { bytes_max }, PACKET_MAX)
-}
-
-fn push(
-    assembly: &mut Assembly<Vec<u8>>,
-    bytes: &[u8],
-    wrap: usize,
-    limit: ReadLimit,
-    out: &mut Vec<Received<Vec<u8>>>,
-) -> Result<usize, AssemblyError> {
-    let (before, after) = bytes.split_at(wrap);
-    // SAFETY: both runs are slices that outlive the value.
-    let arrived = unsafe { Arrived::new([(before.as_ptr(), before.len()), (after.as_ptr(), after.len())]) };
-    assembly.push(&arrived, limit, out)
 }
 
 /// What the packets of a stream must be: a piece ends behind a newline, or where it is full.
