@@ -116,7 +116,7 @@ def by_bursts(options: argparse.Namespace) -> list[Series]:
     small, size = 4096, 1 << 20
     return [
         Series(
-            "bursts", f"By turns {small} messages of 512 B, and so many of {bytes_text(size)}", "large messages",
+            "bursts", f"By turns {small} messages of 512 B, and large ones of {bytes_text(size)}", "large messages",
             FIGURES,
             [Point(n, str(n), {"size": size, "small": small, "large": n, "sends": 32, "receives": 16}) for n in counts],
             MODES,

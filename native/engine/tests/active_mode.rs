@@ -193,7 +193,7 @@ fn a_read_says_how_many_bytes_were_copied() {
     assert_eq!(read, Some((ReadEnd::Empty, 3 * 104)));
 }
 
-/// A polling thread, no hand: the engine calls it back by itself, whoever finds out.
+/// Here a real polling thread looks, not the test: the engine calls it back by itself.
 #[test]
 fn a_polling_thread_delivers_all_and_the_end_of_a_lost_connection() {
     let plan = FaultPlan {

@@ -225,7 +225,7 @@ proptest! {
         for (index, step) in steps {
             parties[index].act(step);
         }
-        // Whoever is in the middle of a send ends it, and what is sent is received.
+        // A writer in the middle of a send ends it; then the other side receives all that was sent.
         for _ in 0..10_000 {
             let over = parties[0].is_over(&parties[1]) && parties[1].is_over(&parties[0]);
             if over {

@@ -1,4 +1,4 @@
-//! Posted sends, and the order of those who write: what one has begun is whole before another's begins.
+//! Posted sends, and the order of writers: the bytes of one send go as a whole before those of the next.
 
 #[path = "support_connection/pair.rs"]
 mod pair;

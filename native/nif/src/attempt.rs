@@ -1,4 +1,5 @@
-//! A queue pair in the making, as a resource: when the last term that names it is collected, it is cancelled.
+//! A queue pair in the making, as a resource. [`drop_attempt`] cancels it, as does the collection of the last term that
+//! names it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -111,11 +111,11 @@ impl<B> Received<B> {
 /// How much one read may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimit {
-    /// About so many bytes; with [`Framing::Raw`](super::Framing::Raw) not one more.
+    /// Approximate bound in bytes; with [`Framing::Raw`](super::Framing::Raw) an exact one.
     pub bytes: usize,
     /// Maximum number of packets.
     pub packets: usize,
-    /// With [`Framing::Raw`](super::Framing::Raw): hand over exactly so many bytes as one packet, however they arrive; 0:
+    /// With [`Framing::Raw`](super::Framing::Raw): the size of the packet to hand over, in bytes, however they arrive; 0:
     /// whatever is there.
     pub exact: usize,
 }

@@ -85,7 +85,7 @@ pub enum FabricError {
     /// This fabric does not lead to the peer; in words.
     #[error("{0}")]
     NoRoute(String),
-    /// The system does not let so much memory be locked.
+    /// The limit on locked memory is too low for these bytes.
     #[error(
         "cannot register {bytes} bytes of memory: the limit on locked memory is {} (raise it with `ulimit -l unlimited`, \
          LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",
@@ -97,7 +97,7 @@ pub enum FabricError {
         /// RLIMIT_MEMLOCK; None: not set.
         limit: Option<u64>,
     },
-    /// The system does not commit so much memory.
+    /// The system refuses to commit these bytes of memory.
     #[error(
         "cannot reserve {bytes} bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise \
          vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)"

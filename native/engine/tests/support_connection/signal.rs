@@ -85,7 +85,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Who was told since the last call.
+    /// The notifications since the last call.
     pub fn take(&self) -> Wakes {
         std::mem::take(&mut self.wakes.lock())
     }
