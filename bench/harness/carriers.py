@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import paths
+from . import certificates, paths
 from .errors import BenchError
 
 
@@ -82,6 +82,25 @@ def gen_tcp() -> Carrier:
     return Carrier("gen_tcp", ("-pa", str(target), "-proto_dist", "gen_tcp"))
 
 
+def inet_tls() -> Carrier:
+    """OTP's carrier over TLS; both sides verify each other."""
+    return Carrier("inet_tls", ("-proto_dist", "inet_tls", "-ssl_dist_optfile", str(certificates.optfile())))
+
+
+def inet_ktls() -> Carrier:
+    """The same with the kernel's TLS, which takes the link from the process to a port. OTP has it from 26 on."""
+    if "tls" not in Path("/proc/sys/net/ipv4/tcp_available_ulp").read_text(encoding="ascii").split():
+        raise Missing("the kernel has no TLS of its own (tcp_available_ulp does not list tls: modprobe tls)")
+    if int(paths.otp_release()) < 26:
+        raise Missing(f"OTP {paths.otp_release()} cannot use the kernel's TLS, OTP 26 can")
+    optfile = certificates.optfile(ktls=True)
+    return Carrier("inet_ktls", ("-proto_dist", "inet_tls", "-ssl_dist_optfile", str(optfile)), link=PORT)
+
+
+# Carriers to compare with that may be missing.
+OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
+
+
 def on_hosts(
     names: list[str], rdma_flags: list[str], variants: dict[str, list[str]], networks: list[str], rdma: list[str],
 ) -> list[Carrier]:
@@ -102,7 +121,7 @@ def on_hosts(
 def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str]]) -> tuple[list[Carrier], list[str]]:
     """The carriers in the order given, then the variants of inet_rdma; and why the others are left out.
 
-    Only OTP's example may be left out: a missing carrier of our own, or a wrong name, is an error.
+    Only those of `OTHERS` may be left out: a missing carrier of our own, or a wrong name, is an error.
     """
     chosen: list[Carrier] = []
     skipped: list[str] = []
@@ -111,13 +130,13 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
             chosen.append(inet_tcp())
         elif name == "inet_rdma":
             chosen.append(inet_rdma(rdma_flags))
-        elif name == "gen_tcp":
+        elif name in OTHERS:
             try:
-                chosen.append(gen_tcp())
+                chosen.append(OTHERS[name]())
             except Missing as reason:
-                skipped.append(f"gen_tcp skipped: {reason}")
+                skipped.append(f"{name} skipped: {reason}")
         else:
-            raise BenchError(f"unknown carrier {name!r}: known are inet_tcp, inet_rdma, gen_tcp")
+            raise BenchError(f"unknown carrier {name!r}: known are inet_tcp, inet_rdma, {', '.join(OTHERS)}")
     chosen += [inet_rdma(rdma_flags + flags, name) for name, flags in variants.items()]
     taken = [carrier.name for carrier in chosen]
     if len(set(taken)) != len(taken):

@@ -42,6 +42,13 @@ def erl_program() -> str:
     return str(real) if done.returncode == 0 and real.exists() else tool("erl")
 
 
+@functools.cache
+def otp_release() -> str:
+    query = 'io:format("~ts", [erlang:system_info(otp_release)]), halt().'
+    command = [tool("erl"), "-noinput", "-boot", "start_clean", "-eval", query]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
 def compile_erlang(sources: list[Path], target: Path, *options: str) -> None:
     """Compiles `sources` into `target`. Raises BenchError with the compiler's own words."""
     target.mkdir(parents=True, exist_ok=True)

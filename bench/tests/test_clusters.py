@@ -133,6 +133,15 @@ class Clusters(unittest.TestCase):
                     with Cluster(wrong, 2, []):
                         pass
 
+    def test_a_cluster_over_tls_verifies_its_certificates(self) -> None:
+        [tls], _ = carriers.select(["inet_tls"], [], {})
+        with Cluster(tls, 2, []) as cluster:
+            links = cluster.ask(cluster.nodes[0], Atom("links"))["links"]
+            self.assertEqual([link["controller"] for link in links.values()], ["process"])
+        with self.assertRaisesRegex(MeasurementError, "cannot connect"):
+            with Cluster(tls, 2, [], [Place(ThisHost(), "127.0.0.1")] * 2):
+                pass
+
     def test_links_of_inet_rdma_may_have_a_port_as_controller(self) -> None:
         # A carrier of that name whose links are those of inet_tcp, and what it says of them.
         with tempfile.TemporaryDirectory() as directory:
