@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group};
+use criterion::{Criterion, Throughput};
 use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Limits};
@@ -247,12 +247,13 @@ fn timed(times: u64, work: &dyn Fn(u64)) -> Duration {
     start.elapsed()
 }
 
-criterion_group!(benches, messages, rate, latency, bulk);
-
 fn main() {
     if let Ok(port) = std::env::var(PORT) {
         return echo_to_parent(&port);
     }
-    benches();
-    Criterion::default().configure_from_args().final_summary();
+    let mut bench = Criterion::default().configure_from_args();
+    for measure in [messages, rate, latency, bulk] {
+        measure(&mut bench);
+    }
+    bench.final_summary();
 }
