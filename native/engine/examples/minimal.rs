@@ -77,10 +77,10 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
     while received.is_empty() {
         // A program with more to do lets a polling thread wake it: see `Engine::attach`.
         let end = connection.read(ReadLimit::bytes(1_024), &mut received);
-        if let ReadEnd::Closed(why) = end
-            && received.is_empty()
-        {
-            return Err(why.into());
+        if let ReadEnd::Closed(why) = end {
+            if received.is_empty() {
+                return Err(why.into());
+            }
         }
     }
     // So few bytes come at once, and through the ring: nothing is advertised.

@@ -123,13 +123,12 @@ impl<B: Buffer> Assembly<B> {
         let bytes = range.len();
         // SAFETY: the stream checked the bytes against the buffer's size, and `buffer` outlives `arrived`.
         let arrived = unsafe { Arrived::new([(buffer.as_ptr().add(range.start), bytes), (std::ptr::null(), 0)]) };
-        if bytes >= bulk
-            && self.is_at_boundary()
-            && let Some(header) = self.only_packet(&arrived, limit)?
-        {
-            self.largest = self.largest.max(bytes);
-            out.push(Received::Landed(buffer, range.start + header..range.end));
-            return Ok(None);
+        if bytes >= bulk && self.is_at_boundary() {
+            if let Some(header) = self.only_packet(&arrived, limit)? {
+                self.largest = self.largest.max(bytes);
+                out.push(Received::Landed(buffer, range.start + header..range.end));
+                return Ok(None);
+            }
         }
         let taken = self.push(&arrived, limit, out)?;
         Ok((taken < bytes).then(|| (buffer, range.start + taken..range.end)))
@@ -164,10 +163,10 @@ impl<B: Buffer> Assembly<B> {
         let part = (partial.bytes - partial.filled).min(arrived.len() - at);
         arrived.copy_out(at, &mut partial.missing()[..part]);
         partial.filled += part;
-        if partial.filled == partial.bytes
-            && let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing)
-        {
-            out.push(Received::Whole(whole.buffer));
+        if partial.filled == partial.bytes {
+            if let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing) {
+                out.push(Received::Whole(whole.buffer));
+            }
         }
         at + part
     }

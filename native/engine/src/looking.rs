@@ -204,7 +204,7 @@ impl Looking {
             Some(looks) if now < looks.until && now - looks.last < PROMPT => {
                 looks.last = now;
                 looks.count += 1;
-                match looks.count.is_multiple_of(LOOKS_PER_YIELD) {
+                match looks.count % LOOKS_PER_YIELD == 0 {
                     true => Next::YieldAndLook,
                     false => Next::Look,
                 }

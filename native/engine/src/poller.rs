@@ -175,11 +175,11 @@ impl Drop for Poller {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.ring();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic of the thread was reported when it happened.
+                let _ = thread.join();
+            }
         }
     }
 }

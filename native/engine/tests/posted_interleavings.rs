@@ -168,11 +168,11 @@ impl Party {
 
     /// A receive that wants more than will ever come is taken back.
     fn give_way(&mut self, peer_sent: usize) {
-        if let Some(&(number, wanted)) = self.receives.front()
-            && wanted > peer_sent - self.received
-        {
-            assert!(self.connection.cancel(|ticket| ticket.number == number));
-            self.receives.pop_front();
+        if let Some(&(number, wanted)) = self.receives.front() {
+            if wanted > peer_sent - self.received {
+                assert!(self.connection.cancel(|ticket| ticket.number == number));
+                self.receives.pop_front();
+            }
         }
         self.check();
     }

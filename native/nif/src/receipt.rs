@@ -106,9 +106,10 @@ impl Parcel for Receipt {
         let mut skip = from - binaries.rest_at;
         self.env.run(|env: Env<'a>| {
             let mut rest = binaries.rest.load(env);
-            while gather.total() < max
-                && let Some((slice, tail)) = first(rest)
-            {
+            while gather.total() < max {
+                let Some((slice, tail)) = first(rest) else {
+                    break;
+                };
                 gather.push(&slice[skip..]);
                 skip = 0;
                 rest = tail;
@@ -121,9 +122,10 @@ impl Parcel for Receipt {
         let mut at = binaries.rest_at;
         binaries.rest = self.env.run(|env| {
             let mut rest = binaries.rest.load(env);
-            while let Some((slice, tail)) = first(rest)
-                && at + slice.len() <= to
-            {
+            while let Some((slice, tail)) = first(rest) {
+                if at + slice.len() > to {
+                    break;
+                }
                 at += slice.len();
                 rest = tail;
             }

@@ -159,7 +159,7 @@ impl Link {
                 }
                 // A read or write that finds nothing is a look, too.
                 self.looks += 1;
-                if self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+                if self.looks % LOOKS_PER_CLOCK == 0 {
                     self.check_late()?;
                 }
                 return Ok(());
@@ -191,7 +191,7 @@ impl Link {
     fn writer_looks_on(&mut self, duration: Duration) -> bool {
         std::hint::spin_loop();
         self.looks += 1;
-        if !self.looks.is_multiple_of(LOOKS_PER_YIELD) {
+        if self.looks % LOOKS_PER_YIELD != 0 {
             return true;
         }
         std::thread::yield_now();

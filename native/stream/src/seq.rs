@@ -24,7 +24,7 @@ pub struct Phase(pub u64);
 impl Phase {
     /// True in a phase of direct transfers.
     pub fn is_direct(self) -> bool {
-        self.0.is_multiple_of(2)
+        self.0 % 2 == 0
     }
 
     /// The phase after this one. The last number is odd and has none after it: only even phases come from a peer,

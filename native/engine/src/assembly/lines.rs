@@ -29,10 +29,10 @@ impl<B: Buffer> Assembly<B> {
         let wanted = limit.packets - (out.len() - had);
         let mut lines = Vec::new();
         let mut at = from;
-        while lines.len() < wanted
-            && at < arrived.len()
-            && let Some(end) = self.line_end(bytes_max, arrived, at, 0)?
-        {
+        while lines.len() < wanted && at < arrived.len() {
+            let Some(end) = self.line_end(bytes_max, arrived, at, 0)? else {
+                break;
+            };
             self.largest = self.largest.max(end - at);
             lines.push(at - from..end - from);
             at = end;

@@ -118,12 +118,12 @@ impl Landings {
             return;
         };
         // What of it was read already is not in the list.
-        if let Some(Landed::Part(of, range)) = self.landed.back()
-            && *of == index
-        {
-            let range = range.clone();
-            self.landed.pop_back();
-            self.landed.push_back(Landed::Whole(advertised.buffer, range));
+        if let Some(Landed::Part(of, range)) = self.landed.back() {
+            if *of == index {
+                let range = range.clone();
+                self.landed.pop_back();
+                self.landed.push_back(Landed::Whole(advertised.buffer, range));
+            }
         }
     }
 

@@ -34,10 +34,10 @@ impl<N: Notifier> Connection<N> {
     pub(super) fn progress(&self, core: &mut Core<N::Token>) {
         if core.is_up() {
             self.tally.polls.add(core, 1);
-            if !self.qp.is_quiet()
-                && let Err(closed) = self.take_completions(core)
-            {
-                self.fail(core, closed);
+            if !self.qp.is_quiet() {
+                if let Err(closed) = self.take_completions(core) {
+                    self.fail(core, closed);
+                }
             }
             self.flush_controls(core);
         }
@@ -142,10 +142,10 @@ impl<N: Notifier> Connection<N> {
             // deadlocks.
             core.stream.pass();
         }
-        while core.is_up()
-            && core.stream.has_control()
-            && let Some(control) = core.stream.poll_control()
-        {
+        while core.is_up() && core.stream.has_control() {
+            let Some(control) = core.stream.poll_control() else {
+                break;
+            };
             if let Err(error) = self.qp.post_control(&control.emit()) {
                 self.fail(core, error.into());
             }

@@ -52,7 +52,7 @@ impl Layout {
         let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.into()))?;
         let landing_bytes = file_bytes.checked_sub(front.landing_start);
         match landing_bytes {
-            Some(bytes) if bytes <= LANDING_MAX && bytes.is_multiple_of(page_bytes()) => {
+            Some(bytes) if bytes <= LANDING_MAX && bytes % page_bytes() == 0 => {
                 let layout = front.with_landing(bytes);
                 if layout.hello_landing() == (hello.landing_offset, hello.landing_bytes) {
                     Ok(layout)

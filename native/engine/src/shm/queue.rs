@@ -64,7 +64,7 @@ pub(crate) const INLINE_BYTES: usize = 8 * (WORDS - 1);
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(CONTROL_BYTES.is_multiple_of(8) && CONTROL_BYTES <= 8 * WORDS);
+    assert!(CONTROL_BYTES % 8 == 0 && CONTROL_BYTES <= 8 * WORDS);
     assert!(size_of::<Entry>() == 64 && align_of::<Entry>() == 64);
     assert!(size_of::<QueueHeader>() == 256 && align_of::<QueueHeader>() == 128);
 };
@@ -147,9 +147,7 @@ impl Producer {
             }
             Completion::Control(bytes) => {
                 entry.kind.store(KIND_CONTROL << 32, Ordering::Relaxed);
-                for (word, bytes) in entry.words.iter().zip(bytes.as_chunks::<8>().0) {
-                    word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-                }
+                store(&entry.words, bytes);
             }
         }
         Ok(self.publish(queue, entry))
@@ -173,9 +171,7 @@ impl Producer {
         let word = u64::from(notice.emit());
         entry.kind.store(KIND_INLINE << 32 | word, Ordering::Relaxed);
         entry.words[0].store(address, Ordering::Relaxed);
-        for (word, bytes) in entry.words[1..].iter().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
+        store(&entry.words[1..], &bytes);
         Ok(self.publish(queue, entry))
     }
 
@@ -251,9 +247,7 @@ impl Consumer {
                 let notice = notice_of(kind)?;
                 let address = entry.words[0].load(Ordering::Relaxed);
                 let mut bytes = [0; INLINE_BYTES];
-                for (word, bytes) in entry.words[1..].iter().zip(bytes.as_chunks_mut::<8>().0) {
-                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-                }
+                load(&entry.words[1..], &mut bytes);
                 let carried = bytes.get(..notice.bytes as usize);
                 if !carried.is_some_and(|carried| place(address, carried)) {
                     let bytes = notice.bytes;
@@ -263,9 +257,7 @@ impl Consumer {
             }
             KIND_CONTROL => {
                 let mut bytes = [0; CONTROL_BYTES];
-                for (word, bytes) in entry.words.iter().zip(bytes.as_chunks_mut::<8>().0) {
-                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-                }
+                load(&entry.words, &mut bytes);
                 Completion::Control(bytes)
             }
             _ => return Err(EntryFault::Kind { said: kind }),
@@ -301,6 +293,22 @@ impl Consumer {
     /// True only if the queue is empty. May return false spuriously while another thread takes an entry.
     pub(crate) fn is_quiet(&self, queue: Queue<'_>) -> bool {
         is_ready(queue, self.next.load(Ordering::Relaxed)) == Ok(false)
+    }
+}
+
+/// Stores `bytes`, a multiple of 8, in the first of `words`.
+fn store(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+/// The reverse of [`store`].
+fn load(words: &[AtomicU64], bytes: &mut [u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
     }
 }
 

@@ -67,11 +67,11 @@ impl Fate {
 
     /// The owner looks now: an end that was told wakes it no more.
     pub(super) fn hear(&self) {
-        if self.end.lock().is_some()
-            && let Some(readable) = &*READABLE
-        {
-            // Fails if it was heard before.
-            let _ = epoll::delete(&self.watch, readable);
+        if self.end.lock().is_some() {
+            if let Some(readable) = &*READABLE {
+                // Fails if it was heard before.
+                let _ = epoll::delete(&self.watch, readable);
+            }
         }
     }
 }

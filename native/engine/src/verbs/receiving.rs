@@ -76,9 +76,10 @@ impl Receiving {
     pub(super) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
         let mut count = 0;
         loop {
-            while count < out.len()
-                && let Some(next) = self.taken.pop_front()
-            {
+            while count < out.len() {
+                let Some(next) = self.taken.pop_front() else {
+                    break;
+                };
                 out[count] = next;
                 count += 1;
             }
@@ -136,10 +137,9 @@ impl Receiving {
         if good > 0 {
             self.counts.receives_posted += 1;
         }
-        if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again)
-            && self.fault.is_none()
-        {
-            self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
+        if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again) {
+            self.fault
+                .get_or_insert_with(|| Fault::Unreadable(FabricError::from(failed)));
         }
         taken
     }

@@ -137,9 +137,10 @@ impl Sending {
 
     /// Sends the controls that wait, as far as there are places.
     pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
-        while self.ledger.takes_control()
-            && let Some(message) = self.waiting.pop()
-        {
+        while self.ledger.takes_control() {
+            let Some(message) = self.waiting.pop() else {
+                break;
+            };
             // A queue pair that takes nothing any more says why in its completions.
             let _ = self.post_message(outlet, &message);
         }

@@ -148,7 +148,7 @@ fn surplus_descriptors_are_closed() {
         (5, &hello().emit()[..]),
         (2, b"garbage".as_slice()),
     ] {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         greet(bytes, &vec![writer.as_fd(); count]);
         drop(writer);
         // The end of the pipe shows only when no copy of the writing end is left anywhere.

@@ -113,7 +113,7 @@ impl Words {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
+        assert!(offset % 8 == 0 && offset + 8 <= self.1);
         // SAFETY: aligned and inside the mapping by the assertion; the mapping is never taken away.
         unsafe { AtomicU64::from_ptr(self.0.add(offset).cast()) }
     }

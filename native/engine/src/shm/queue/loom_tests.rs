@@ -127,7 +127,7 @@ impl Line {
 
 fn notice(bytes: u32) -> Completion {
     Completion::Notice(Notice {
-        direct: bytes.is_multiple_of(2),
+        direct: bytes % 2 == 0,
         bytes,
     })
 }
