@@ -102,7 +102,7 @@ defmodule InetRdma.NativeBuildTest do
     [package]
     name = "inet_rdma_nif"
     edition = "2024"
-    rust-version = "1.91"
+    rust-version = "1.85"
     [lib]
     crate-type = ["cdylib"]
     """)
