@@ -20,8 +20,8 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
-        bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak check check-native \
-        check-beam check-scripts deny dialyzer docs clean
+        scale-programs bench-scale bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak \
+        check check-native check-beam check-scripts deny dialyzer docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -66,6 +66,12 @@ bench-fabric: deps rdma-perf ## latency and bandwidth by message size, beside TC
 	-scripts/deps bench
 	$(PYTHON) bench/run.py fabric $(ARGS)
 
+scale-programs: ## build what measures many connections: native/target/release/examples
+	cd native && cargo build --release -p inet_rdma_engine --example idle_connections --example light_connections
+
+bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and meshes of 10 to 100 nodes (ARGS="--quick")
+	$(PYTHON) bench/run.py scale $(ARGS)
+
 bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
@@ -95,7 +101,7 @@ test-elixir: build ## run the ExUnit tests
 	epmd -daemon
 	MIX_ENV=test mix test
 
-test-bench: build rdma-perf ## run the tests of the benchmark harness
+test-bench: build rdma-perf scale-programs ## run the tests of the benchmark harness
 	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
 
 check: deps check-native check-beam check-scripts dialyzer docs ## run all lints: the same as CI

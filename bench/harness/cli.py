@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, fabric, mesh, paths, report, sheet, site, stream
+from . import carriers, demo, fabric, mesh, paths, report, scale, sheet, site, stream
 from .arguments import (
     choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
 )
@@ -179,6 +179,7 @@ def parser() -> argparse.ArgumentParser:
 
     add_cluster(tests)
     add_mesh(tests)
+    add_scale(tests)
     add_stream(tests)
     add_fabric(tests)
 
@@ -232,17 +233,29 @@ def add_mesh(tests: Any) -> None:
     title = "meshes of nodes on this machine: time until all see each other, memory, descriptors, idle CPU"
     own = tests.add_parser("mesh", help=title, description=title, formatter_class=Help)
     own.set_defaults(run=mesh.run)
+    meshes(own, "mesh", mesh.ROUNDS)
+
+
+def add_scale(tests: Any) -> None:
+    title = "growth: connections of the native side, idle and lightly busy, then meshes of nodes on this machine"
+    own = tests.add_parser("scale", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=scale.run)
+    own.add_argument("--connections", type=whole_numbers, metavar="N,...",
+                     help="connections of the native side [10,100,1000; quick: 10,100]")
+    meshes(own, "scale", scale.ROUNDS)
+
+
+def meshes(own: argparse.ArgumentParser, name: str, rounds: int) -> None:
     own.add_argument("--nodes", type=whole_numbers, metavar="N,...", help="sizes of the meshes [10,40,100; quick: 10]")
-    own.add_argument("--quick", action="store_true", help="one small mesh, once")
-    own.add_argument("--rounds", type=count,
-                     help=f"times that every mesh comes up over every carrier [{mesh.ROUNDS}; quick: 1]")
+    own.add_argument("--quick", action="store_true", help="the small sizes, once")
+    own.add_argument("--rounds", type=count, help=f"times that everything is measured [{rounds}; quick: 1]")
     own.add_argument("--idle-seconds", type=positive, default=mesh.IDLE_S, help="measured seconds of the idle mesh")
     own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma", help="comma-separated")
     own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for inet_rdma nodes")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
                      help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
-    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-mesh]")
+    own.add_argument("--out", type=Path, metavar="DIR", help=f"where the results go [bench/out/DATE-{name}]")
     own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
 
 

@@ -21,11 +21,12 @@ from .errors import MeasurementError
 from .measure import Values
 from .sweep import Figure, Point, Series, Subject
 
+NAME = "mesh"
 FIGURES = [
-    Figure("time", "from the first erl to the full mesh", "s", higher_is_better=False),
-    Figure("cpu", "CPU until then", "s", higher_is_better=False),
-    Figure("memory", "memory of a node (Pss)", "MB", higher_is_better=False),
-    Figure("descriptors", "descriptors of a node", "", higher_is_better=False),
+    Figure("time", "from the first erl to the full mesh", "s", higher_is_better=False, logarithmic=True),
+    Figure("cpu", "CPU of all nodes until then", "s", higher_is_better=False, logarithmic=True),
+    Figure("memory", "memory of a node (Pss)", "MB", higher_is_better=False, logarithmic=True),
+    Figure("descriptors", "descriptors of a node", "", higher_is_better=False, logarithmic=True),
     Figure("idle", "CPU of an idle node", "% of a core", higher_is_better=False),
 ]
 ROUNDS, QUICK_ROUNDS, IDLE_S = 3, 1, 10.0
@@ -40,18 +41,24 @@ def run(options: argparse.Namespace) -> int:
     chosen, notes = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     sizes = options.nodes or (QUICK_NODES if options.quick else NODES)
+    paths.compile_workers()
+    shown = {"carriers": options.carriers, "idle_seconds": options.idle_seconds}
+    subjects = {carrier.name: subject(carrier, options.idle_seconds) for carrier in chosen}
+    return sheet.measure_and_report(
+        NAME, [series(sizes, chosen)], subjects, rounds, shown, notes, options.out, options.chart)
+
+
+def series(sizes: list[int], chosen: list[Carrier]) -> Series:
+    """The sizes of meshes, and that the first carrier over RDMA is compared with the others."""
     points = [Point(nodes, str(nodes), {"nodes": nodes}) for nodes in sizes]
     rdma = [carrier.name for carrier in chosen if carrier.is_rdma]
     others = [carrier.name for carrier in chosen if not carrier.is_rdma]
-    series = Series("mesh", "Meshes of nodes on one host", "nodes", FIGURES, points, [*rdma[:1], *others])
-    paths.compile_workers()
+    return Series(NAME, "Meshes of nodes on one host", "nodes", FIGURES, points, [*rdma[:1], *others], growth=True)
 
-    def subject(carrier: Carrier) -> Subject:
-        return lambda _series, point: measure(carrier, point.order["nodes"], options.idle_seconds)
 
-    shown = {"carriers": options.carriers, "idle_seconds": options.idle_seconds}
-    subjects = {carrier.name: subject(carrier) for carrier in chosen}
-    return sheet.measure_and_report("mesh", [series], subjects, rounds, shown, notes, options.out, options.chart)
+def subject(carrier: Carrier, idle_s: float) -> Subject:
+    """Measures meshes, and nothing of other series."""
+    return lambda each, point: measure(carrier, point.order["nodes"], idle_s) if each.name == NAME else None
 
 
 def measure(carrier: Carrier, size: int, idle_s: float) -> Values:

@@ -62,11 +62,13 @@ def show(document: dict[str, Any], target: Path, chart: bool) -> None:
 
 def draw(document: dict[str, Any], target: Path) -> list[Path]:
     try:
-        from .lines import lines
+        from .lines import growth, lines
     except ImportError as error:
         raise BenchError(f"no chart: {error} (on Debian: apt install python3-matplotlib; or --no-chart)") from error
-    return [path for each in series_of(document)
-            for path in lines(each, document["subjects"], summary(document), target)]
+    subjects, caption, series = document["subjects"], summary(document), series_of(document)
+    growing = [each for each in series if each.growth]
+    written = growth(growing, subjects, caption, target) if growing else []
+    return written + [path for each in series if not each.growth for path in lines(each, subjects, caption, target)]
 
 
 def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
             figures[figure.name] = {name: value.as_dict() for name, value in spreads.items() if value}
         points.append({**asdict(point), "figures": figures, "rounds": rounds})
     return {
-        "name": each.name, "title": each.title, "axis": each.axis, "compared": each.compared,
+        "name": each.name, "title": each.title, "axis": each.axis, "compared": each.compared, "growth": each.growth,
         "figures": [asdict(figure) for figure in each.figures], "points": points,
     }
 
@@ -89,7 +91,7 @@ def series_of(document: dict[str, Any]) -> list[Series]:
         Series(
             each["name"], each["title"], each["axis"], [Figure(**figure) for figure in each["figures"]],
             [Point(point["x"], point["label"], point["order"]) for point in each["points"]], each["compared"],
-            {point["label"]: point["rounds"] for point in each["points"]},
+            {point["label"]: point["rounds"] for point in each["points"]}, each.get("growth", False),
         )
         for each in document["series"]
     ]
@@ -117,7 +119,7 @@ def text_of(document: dict[str, Any]) -> str:
 def table(each: Series, figure: Figure, subjects: list[str]) -> str:
     """Points downwards, subjects side by side; behind the first figure the comparison."""
     measured = [name for name in subjects if any(name in values for r in each.rounds.values() for values in r)]
-    compares = figure == each.figures[0] and set(each.compared) <= set(measured)
+    compares = figure == each.figures[0] and len(each.compared) > 1 and set(each.compared) <= set(measured)
     head = [each.axis, *measured]
     if compares:
         first, *others = each.compared
@@ -131,7 +133,8 @@ def table(each: Series, figure: Figure, subjects: list[str]) -> str:
         rows.append(row)
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([f"{each.title}: {figure.title}, {figure.unit}", *lines])
+    title = f"{figure.title}, {figure.unit}" if figure.unit else figure.title
+    return "\n".join([f"{each.title}: {title}", *lines])
 
 
 def cell(value: Spread | None, text: Any) -> str:

@@ -44,6 +44,8 @@ class Series:
     # The first of them against the better of the others, within each round.
     compared: list[str]
     rounds: dict[str, list[Round]] = field(default_factory=dict)
+    # The chart shows how all figures grow along the axis, in place of two figures of the subjects side by side.
+    growth: bool = False
 
 
 # What measures a subject at a point; None: it has nothing to say there.

@@ -2,8 +2,9 @@
 //!
 //! One connection with an engine of its own for either end carries packets of 64 bytes and answers to them: alone, and
 //! beside idle connections (default 1,000) in the same two engines, in each of some rounds (default 7). Which of both
-//! comes first changes from round to round. Prints the rates, their ratios within the rounds and the memory that an
-//! idle connection touched; the same as a line of JSON on standard output, where three numbers are median, least, most.
+//! comes first changes from round to round. Prints the rates, their ratios within the rounds, the memory that an idle
+//! connection touched, the descriptors that either end of it has, and the share of a core that the process takes while
+//! nothing is sent; the same as a line of JSON on standard output, where three numbers are median, least, most.
 
 #[path = "../tests/support_connection/attached.rs"]
 mod attached;
@@ -50,11 +51,15 @@ fn main() {
     let busy = connected();
     round_trips_per_second(&busy);
     let (mut all_alone, mut all_beside, mut ratios, mut touched) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
+    let (mut descriptors, mut cpu) = (0.0, f64::INFINITY);
     for round in 0..rounds {
         let before = (round % 2 == 0).then(|| round_trips_per_second(&busy));
-        let bytes = process::proportional_bytes();
+        let (bytes, open) = (process::proportional_bytes(), process::descriptors());
         let others: Vec<_> = (0..idle).map(|_| once_used(connected())).collect();
         let bytes = process::proportional_bytes().saturating_sub(bytes);
+        descriptors = (process::descriptors() - open) as f64 / (2 * idle.max(1)) as f64;
+        // Other work of the machine can only add to it.
+        cpu = f64::min(cpu, idle_cpu());
         let beside = round_trips_per_second(&busy);
         close(&others);
         drop(others);
@@ -68,14 +73,24 @@ fn main() {
     }
     let [alone, beside, ratio] = [all_alone, all_beside, ratios].map(spread);
     eprintln!(
-        "ratio {:.3} ({:.3} .. {:.3}), median of {rounds} rounds; an idle connection touched {:.1} KiB, both ends",
+        "ratio {:.3} ({:.3} .. {:.3}), median of {rounds} rounds; an idle connection touched {:.1} KiB, both ends, and has \
+         {descriptors:.2} descriptors at either; with all of them idle {:.2} % of a core",
         ratio[0],
         ratio[1],
         ratio[2],
-        touched / 1024.0
+        touched / 1024.0,
+        100.0 * cpu
     );
-    print!(r#"{{"idle":{idle},"rounds":{rounds},"touched_bytes":{touched:.0},"ratio":{ratio:.3?},"#);
+    print!(r#"{{"idle":{idle},"rounds":{rounds},"touched_bytes":{touched:.0},"descriptors":{descriptors:.2},"#);
+    print!(r#""idle_cpu":{cpu:.5},"ratio":{ratio:.3?},"#);
     println!(r#""per_second":{{"alone":{alone:.0?},"beside":{beside:.0?}}}}}"#);
+}
+
+/// Share of a core that this process takes while nothing is sent.
+fn idle_cpu() -> f64 {
+    let (start, before) = (Instant::now(), process::cpu_time());
+    std::thread::sleep(MEASURED);
+    (process::cpu_time() - before).div_duration_f64(start.elapsed())
 }
 
 /// Median, least, most.

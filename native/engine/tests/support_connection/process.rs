@@ -1,5 +1,7 @@
 //! What this process has and may have.
 
+#![allow(dead_code, reason = "no program uses all of it")]
+
 /// Memory of this process in bytes, shared pages counted once however often they are mapped.
 pub fn proportional_bytes() -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("procfs");
@@ -24,4 +26,16 @@ pub fn allow_descriptors(wanted: u64) {
         };
         setrlimit(Resource::Nofile, raised).expect("a hard limit of open files that allows it");
     }
+}
+
+/// Open descriptors of this process.
+pub fn descriptors() -> usize {
+    // The listing itself has one open.
+    std::fs::read_dir("/proc/self/fd").expect("procfs").count() - 1
+}
+
+/// CPU time of all threads of this process so far.
+pub fn cpu_time() -> std::time::Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    spent.try_into().expect("a time that has passed")
 }

@@ -1,0 +1,175 @@
+//! What connections cost that all do a little: `cargo run --release --example light_connections [connections [seconds]]`.
+//!
+//! Each connection (default 1,000, over shm, an engine of its own for either end) makes a round trip of 64 bytes every
+//! 100 ms, at moments that are evenly spread, for some seconds (default 3). One thread asks on all connections, another
+//! answers on all; both sleep until a polling thread tells them which connection has something to read. Prints a line of
+//! JSON: the round trip from the moment at which it was due (median, 99th percentile, most) and the CPU time of the process
+//! per round trip, in microseconds.
+
+#[path = "../tests/support_connection/message.rs"]
+mod message;
+#[path = "../tests/support_connection/pair.rs"]
+mod pair;
+#[path = "../tests/support_connection/process.rs"]
+mod process;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use inet_rdma_engine::assembly::{Framing, ReadLimit};
+use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
+use inet_rdma_engine::endpoint::{Attachment, Engine};
+use inet_rdma_engine::fabric::QueuePair;
+use inet_rdma_engine::poller::Polling;
+use inet_rdma_engine::shm::ShmFabric;
+use message::Messages;
+use pair::signal::Ticket;
+use pair::{BOUND, Side};
+
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Tells the thread that serves all connections which of them can be read.
+struct Readable {
+    index: usize,
+    thread: Sender<usize>,
+}
+
+impl Notifier for Readable {
+    type Buffer = Vec<u8>;
+    type Token = Ticket;
+    type Writer = u32;
+
+    fn readable(&self) {
+        // Fails at the end only, when the thread has gone.
+        let _ = self.thread.send(self.index);
+    }
+
+    fn writable(&self) {}
+}
+
+/// One end of a connection.
+struct End {
+    connection: Arc<Connection<Readable>>,
+    _attachment: Attachment,
+}
+
+impl End {
+    fn new(engine: &Arc<Engine>, side: &Side, qp: Box<dyn QueuePair>, index: usize, thread: &Sender<usize>) -> Self {
+        let thread = thread.clone();
+        let connection = side.connection_of(qp, Readable { index, thread });
+        let attachment = engine.attach(Arc::clone(&connection)).expect("an attachment");
+        let end = Self {
+            connection,
+            _attachment: attachment,
+        };
+        end.read();
+        end
+    }
+
+    /// Reads what there is and asks to be told of more; the number of packets.
+    fn read(&self) -> usize {
+        let mut packets = Vec::new();
+        loop {
+            match self.connection.read(ReadLimit::bytes(4_096), &mut packets) {
+                ReadEnd::More => {}
+                ReadEnd::Empty if self.connection.arm() => return packets.len(),
+                ReadEnd::Empty => {}
+                ReadEnd::Closed(closed) => panic!("the connection ended: {closed}"),
+            }
+        }
+    }
+
+    fn send(&self, messages: &Messages) {
+        let gather = messages.gather(self.connection.framing() == Framing::Length4);
+        let written = self.connection.write(&gather, 0, usize::MAX).expect("it is up");
+        assert_eq!(written.at, gather.total(), "a packet has room in an empty ring");
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args()
+        .skip(1)
+        .map(|argument| argument.parse().expect("a number"));
+    let connections: usize = arguments.next().unwrap_or(1_000);
+    let seconds: usize = arguments.next().unwrap_or(3);
+    assert!(connections > 0 && seconds > 0, "at least one connection and one second");
+    // Three of either end, and the engines' own.
+    process::allow_descriptors(6 * connections as u64 + 200);
+    let spin = Duration::from_micros(50);
+    let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
+    let ((to_asker, asker), (to_answerer, answerer)) = (channel(), channel());
+    let side = Side::default();
+    let mut listener = pair::listen(&ShmFabric, &side);
+    let (askers, answerers): (Vec<_>, Vec<_>) = (0..connections)
+        .map(|index| {
+            let (left, right) = pair::join(&ShmFabric, &mut *listener, &side);
+            (
+                End::new(&engines[0], &side, left, index, &to_asker),
+                End::new(&engines[1], &side, right, index, &to_answerer),
+            )
+        })
+        .unzip();
+    // One period to warm up.
+    let trips = seconds * connections * 10;
+    let (mut times, cpu) = std::thread::scope(|scope| {
+        let answers = trips + connections;
+        let answerers = &answerers;
+        scope.spawn(move || answer(answerers, &answerer, answers));
+        ask(&askers, &asker, connections);
+        let before = process::cpu_time();
+        let times = ask(&askers, &asker, trips);
+        (times, process::cpu_time() - before)
+    });
+    times.sort();
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    println!(
+        r#"{{"connections":{connections},"seconds":{seconds},"round_trips":{trips},"p50_us":{:.1},"p99_us":{:.1},"max_us":{:.1},"cpu_us":{:.2}}}"#,
+        us(times[trips / 2]),
+        us(times[trips * 99 / 100]),
+        us(times[trips - 1]),
+        us(cpu) / trips as f64,
+    );
+}
+
+/// Answers each packet, until `trips` have come.
+fn answer(ends: &[End], readable: &Receiver<usize>, trips: usize) {
+    let packet = Messages::new(1, &[64]);
+    let mut answered = 0;
+    while answered < trips {
+        let end = &ends[readable.recv_timeout(BOUND).expect("a packet in time")];
+        for _ in 0..end.read() {
+            end.send(&packet);
+            answered += 1;
+        }
+    }
+}
+
+/// Makes `trips` round trips, on the connections in turn; the time of each from the moment at which it was due.
+fn ask(ends: &[End], readable: &Receiver<usize>, trips: usize) -> Vec<Duration> {
+    let packet = Messages::new(1, &[64]);
+    let gap = PERIOD.div_f64(ends.len() as f64);
+    let start = Instant::now();
+    let mut due = vec![VecDeque::new(); ends.len()];
+    let (mut asked, mut times) = (0, Vec::with_capacity(trips));
+    while times.len() < trips {
+        let next = start + gap.mul_f64(asked as f64);
+        let now = Instant::now();
+        if asked < trips && next <= now {
+            due[asked % ends.len()].push_back(next);
+            ends[asked % ends.len()].send(&packet);
+            asked += 1;
+            continue;
+        }
+        let patience = if asked < trips { next - now } else { BOUND };
+        if let Ok(index) = readable.recv_timeout(patience) {
+            for _ in 0..ends[index].read() {
+                times.push(due[index].pop_front().expect("an answer to a question").elapsed());
+            }
+        } else {
+            assert!(asked < trips, "an answer in time");
+        }
+    }
+    times
+}
