@@ -1,0 +1,93 @@
+defmodule InetRdma.Top do
+  @moduledoc false
+  # The links of a node with their rates between two samples, for `mix inet_rdma.top`.
+
+  # Milliseconds of this node's monotonic clock, and the maps of `:inet_rdma.info/0`.
+  @type sample :: {integer(), [map()]}
+
+  @timeout_ms 5_000
+  @header ~w(Node Fabric State Recv/s Sent/s) ++ ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued Why)
+
+  @doc "The links of `node` now, without the one to this node."
+  @spec sample(node()) :: {:ok, sample()} | {:error, String.t()}
+  def sample(node) do
+    infos = :erpc.call(node, :inet_rdma, :info, [], @timeout_ms)
+    {:ok, {System.monotonic_time(:millisecond), Enum.reject(infos, &(&1.node in [:undefined, node()]))}}
+  rescue
+    error in ErlangError -> {:error, reason(node, error.original)}
+    error -> {:error, reason(node, error)}
+  end
+
+  defp reason(node, {:erpc, :noconnection}), do: "#{node} cannot be reached any more"
+  defp reason(node, {:erpc, :timeout}), do: "#{node} does not answer within #{@timeout_ms} ms"
+
+  defp reason(node, {:exception, :undef, _}),
+    do: "#{node} has no inet_rdma in its code path: all its links are over TCP or another carrier"
+
+  defp reason(node, reason), do: "#{node}: #{inspect(reason)}"
+
+  @doc """
+  The links of the second sample, busiest first, a line above them with their sums, and a header.
+
+  Rates are those between the samples; a link that was not in the first one, or began anew, has none yet.
+  """
+  @spec table(node(), sample(), sample()) :: iodata()
+  def table(node, {since, before}, {now, infos}) do
+    old = Map.new(before, &{key(&1), &1})
+    links = Enum.map(infos, &measure(&1, old[key(&1)], (now - since) / 1000))
+    links = Enum.sort_by(links, &{-traffic(&1), &1.node})
+    [title(node, links), "\n\n", if(links == [], do: [], else: columns([@header | Enum.map(links, &row/1)]))]
+  end
+
+  # A link over TCP has no id.
+  defp key(info), do: {info.node, info[:id]}
+
+  defp measure(info, old, seconds) do
+    rate = fn name -> if old && seconds > 0 && info[name] >= old[name], do: (info[name] - old[name]) / seconds end
+    names = [received: :bytes_received, sent: :bytes_sent, in: :packets_received, out: :packets_sent]
+    Map.put(info, :rates, Map.new(names, fn {short, name} -> {short, rate.(name)} end))
+  end
+
+  defp traffic(%{rates: rates}), do: (rates.received || 0) + (rates.sent || 0)
+
+  defp title(node, links) do
+    fabrics = for {fabric, count} <- Enum.sort(Enum.frequencies_by(links, & &1.fabric)), do: "#{count} #{fabric}"
+    known = for %{rates: %{received: received, sent: sent}} when received != nil <- links, do: {received, sent}
+    {received, sent} = Enum.reduce(known, {0, 0}, fn {in_rate, out_rate}, {i, o} -> {i + in_rate, o + out_rate} end)
+    rates = if known == [], do: "", else: "  received #{bytes(received)}/s, sent #{bytes(sent)}/s"
+    "#{node}  #{if links == [], do: "no links", else: "links: " <> Enum.join(fabrics, ", ")}#{rates}"
+  end
+
+  defp row(%{rates: rates} = info) do
+    [to_string(info.node), to_string(info.fabric), to_string(info.state), bytes(rates.received), bytes(rates.sent)] ++
+      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), to_string(info.why)]
+  end
+
+  # Of the bytes both ways, as in `:inet_rdma.i/0`. TCP knows no direct transfers.
+  defp direct(%{direct_bytes_sent: sent, direct_bytes_received: received} = info) do
+    "#{div(100 * (sent + received), max(1, info.bytes_sent + info.bytes_received))}%"
+  end
+
+  defp direct(_info), do: "-"
+
+  defp count(nil), do: "-"
+  defp count(number), do: to_string(round(number))
+
+  defp bytes(nil), do: "-"
+  defp bytes(number) when number >= 1_000_000_000, do: decimal(number / 1_000_000_000, "GB")
+  defp bytes(number) when number >= 1_000_000, do: decimal(number / 1_000_000, "MB")
+  defp bytes(number) when number >= 1_000, do: decimal(number / 1_000, "KB")
+  defp bytes(number), do: "#{round(number)} B"
+
+  defp decimal(number, unit), do: :erlang.float_to_binary(number, decimals: 1) <> " " <> unit
+
+  # As wide as the widest field; the last column is not padded.
+  defp columns(rows) do
+    widths = rows |> Enum.zip_with(fn column -> column |> Enum.map(&String.length/1) |> Enum.max() end)
+
+    for row <- rows do
+      {padded, [last]} = row |> Enum.zip(widths) |> Enum.split(-1)
+      [Enum.map(padded, fn {field, width} -> [String.pad_trailing(field, width), " "] end), elem(last, 0), "\n"]
+    end
+  end
+end

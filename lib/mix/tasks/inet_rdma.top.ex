@@ -1,0 +1,123 @@
+defmodule Mix.Tasks.InetRdma.Top do
+  @shortdoc "Shows the links of a node and their rates, live"
+  @moduledoc """
+  Shows the links of a node: what carries each, its rates, the share of its bytes that went direct, what is queued, why
+  it is carried as it is. Busiest first.
+
+      mix inet_rdma.top [NODE] [--cookie COOKIE] [--interval SECONDS] [--count TABLES]
+
+  `NODE` is a running node, with inet_rdma in its code path; without a host, one of this host. The task connects to it
+  over TCP as a hidden node without a name of its own, as a remote shell does, and leaves it as it is. Without `NODE` it
+  shows the node that it runs in:
+
+      elixir --erl "-pa EBIN -proto_dist inet_rdma" --sname a -S mix do app.start + inet_rdma.top
+
+  In a terminal the table is drawn anew until q and Enter are typed. Elsewhere one table is printed.
+
+  ## Options
+
+    * `--cookie` - the node's cookie; default: that of this user's `~/.erlang.cookie`
+    * `--interval` - seconds between two looks at the links, and so the time that rates are of; default 2
+    * `--count` - end after so many tables; default: none in a terminal, elsewhere 1
+  """
+  use Mix.Task
+
+  alias InetRdma.Top
+
+  # Builds the library.
+  @requirements ["app.config"]
+  @switches [cookie: :string, interval: :float, count: :integer]
+
+  @impl Mix.Task
+  def run(args) do
+    {options, names} = OptionParser.parse!(args, strict: @switches)
+    interval_ms = round(1000 * Keyword.get(options, :interval, 2.0))
+    live = IO.ANSI.enabled?()
+    count = Keyword.get(options, :count, if(live, do: :infinity, else: 1))
+
+    if interval_ms < 1 or (count != :infinity and count < 1),
+      do: Mix.raise("--interval and --count must be more than 0")
+
+    node = connect(names, options[:cookie])
+    first = sample(node)
+    if live, do: start_live(node, first)
+    watch(node, first, interval_ms, live, count)
+  end
+
+  defp connect([], nil) do
+    unless Node.alive?(), do: Mix.raise("this node is not distributed, so it has no links: mix inet_rdma.top NODE")
+    node()
+  end
+
+  defp connect([], _cookie), do: Mix.raise("--cookie goes with the name of a node")
+
+  defp connect([name], cookie) do
+    node = full_name(name)
+    domain = if name |> String.split("@") |> List.last() |> String.contains?("."), do: :longnames, else: :shortnames
+    unless Node.alive?(), do: start_distribution(domain)
+    if cookie, do: Node.set_cookie(node, String.to_atom(cookie))
+
+    unless Node.connect(node) do
+      Mix.raise("#{node} cannot be reached: is it running, and is its cookie that of --cookie or ~/.erlang.cookie?")
+    end
+
+    node
+  end
+
+  defp connect(_names, _cookie), do: Mix.raise("one node, please: mix inet_rdma.top [NODE]")
+
+  defp full_name(name) do
+    {:ok, host} = :inet.gethostname()
+    String.to_atom(if String.contains?(name, "@"), do: name, else: "#{name}@#{host}")
+  end
+
+  # Without a name the node needs no EPMD, listens nowhere, is hidden, and is named by the node that it connects to.
+  defp start_distribution(domain) do
+    case :net_kernel.start(:undefined, %{name_domain: domain}) do
+      {:ok, _pid} -> :ok
+      {:error, reason} -> Mix.raise("the Erlang distribution does not start: #{inspect(reason)}")
+    end
+  end
+
+  defp sample(node) do
+    case Top.sample(node) do
+      {:ok, sample} -> sample
+      {:error, reason} -> Mix.raise(reason)
+    end
+  end
+
+  # The links at once, without rates; then a reader of the terminal, so that the task can be ended.
+  defp start_live(node, first) do
+    draw(node, first, first)
+    task = self()
+    spawn_link(fn -> read_until_q(task) end)
+  end
+
+  defp read_until_q(task) do
+    case IO.gets("") do
+      line when is_binary(line) -> if String.trim(line) == "q", do: send(task, :quit), else: read_until_q(task)
+      _end_of_input -> :ok
+    end
+  end
+
+  defp watch(_node, _before, _interval_ms, _live, 0), do: :ok
+
+  defp watch(node, before, interval_ms, live, count) do
+    receive do
+      :quit -> :ok
+    after
+      interval_ms ->
+        now = sample(node)
+        if live, do: draw(node, before, now), else: IO.puts(Top.table(node, before, now))
+        watch(node, now, interval_ms, live, if(count == :infinity, do: count, else: count - 1))
+    end
+  end
+
+  # Lines are cut, as one that the terminal wraps moves those below it.
+  defp draw(node, before, now) do
+    width = with {:error, _} <- :io.columns(), do: {:ok, 160}
+    lines = Top.table(node, before, now) |> IO.iodata_to_binary() |> String.split("\n")
+    cut = Enum.map(lines, &String.slice(&1, 0, elem(width, 1)))
+    IO.write([IO.ANSI.clear(), IO.ANSI.home(), Enum.intersperse(cut, "\n"), "\nq and Enter: end\n"])
+  end
+end

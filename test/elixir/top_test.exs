@@ -1,0 +1,91 @@
+defmodule InetRdma.TopTest do
+  use ExUnit.Case, async: true
+
+  alias InetRdma.Test.Os
+
+  @ebin Path.dirname(to_string(:code.which(:inet_rdma)))
+  @cookie "top_cookie"
+
+  # A node, and a peer over shared memory that sends it 100 KB at a time without end, and one over TCP that is silent.
+  setup_all do
+    [watched, busy, plain] = for word <- ~w(top_watched top_busy top_plain), do: Os.node_name(word)
+    ready = "io:format(\"ready~n\")."
+    connect = "pong = net_adm:ping('#{watched}'), #{ready}"
+
+    send_on =
+      "F = fun F() -> 100000 = erpc:call('#{watched}', erlang, byte_size, [<<0:800000>>]), F() end, " <>
+        "spawn(fun() -> F() end), #{ready}"
+
+    start(watched, "inet_rdma", ready)
+    start(busy, "inet_rdma", "pong = net_adm:ping('#{watched}'), #{send_on}")
+    start(plain, "inet_tcp", connect)
+    %{watched: watched, busy: busy, plain: plain}
+  end
+
+  defp start(name, carrier, expression) do
+    args = ["-noinput", "-pa", @ebin, "-proto_dist", carrier, "-sname", name, "-setcookie", @cookie]
+    Os.start!("erl", args ++ ["-connect_all", "false", "-eval", expression]) |> Os.await_line!(~r/^ready$/)
+  end
+
+  defp top(args, options \\ []), do: Os.run!("mix", ["inet_rdma.top" | args], [env: [{"MIX_ENV", "test"}]] ++ options)
+
+  @tag timeout: 120_000
+  test "the links of a node are printed with their rates, busiest first", nodes do
+    output = top([nodes.watched, "--cookie", @cookie, "--interval", "0.5", "--count", "2"])
+    lines = String.split(output, "\n", trim: true)
+    titles = Enum.filter(lines, &(&1 =~ "#{nodes.watched}  links: 1 shm, 1 tcp  received "))
+    assert length(titles) == 2
+    [busy, plain] = lines |> Enum.drop_while(&(not (&1 =~ ~r/^Node +Fabric/))) |> Enum.slice(1, 2)
+    assert busy =~ ~r"^#{nodes.busy} +shm +up +[\d.]+ (K|M|G)B +\d.* 0% .*both nodes settled on it"
+    assert plain =~ ~r"^#{nodes.plain} +tcp +up .* - .*the peer makes no offer"
+    # Nothing of the task's own connection, and nothing for a terminal.
+    refute output =~ "\e["
+    assert length(lines) - length(titles) == 2 * 3 + Enum.count(lines, &(&1 =~ ~r/Finished|Compil|Generated/))
+  end
+
+  @tag timeout: 120_000
+  test "in a terminal the table is drawn anew until q is typed", nodes do
+    command = "mix inet_rdma.top #{nodes.watched} --cookie #{@cookie} --interval 0.2"
+    port = Os.start!("script", ["-qec", command, "/dev/null"], env: [{"MIX_ENV", "test"}, {"TERM", "xterm"}])
+    first = Os.await_line!(port, ~r/q and Enter: end/)
+    assert Enum.any?(first, &(&1 =~ "\e[2J\e[H#{nodes.watched}  links: 1 shm, 1 tcp"))
+    # Without a sample before it the first table has no rates.
+    refute Enum.any?(first, &(&1 =~ "B/s, sent"))
+    assert Os.await_line!(port, ~r"\e\[2J\e\[H#{nodes.watched} .*received .*B/s, sent")
+    Port.command(port, "q\n")
+    assert {0, _} = Os.await_exit!(port)
+  end
+
+  @tag timeout: 120_000
+  test "without a name the task shows the node that it runs in", nodes do
+    carrier = "-pa #{@ebin} -proto_dist inet_rdma -setcookie #{@cookie}"
+    expression = "true = Node.connect(:\"#{nodes.watched}\")"
+    args = ["--erl", carrier, "--sname", name = Os.node_name("top_own"), "-S", "mix", "do", "run", "-e", expression]
+    output = Os.run!("elixir", args ++ ["+", "inet_rdma.top", "--interval", "0.2"], env: [{"MIX_ENV", "test"}])
+    assert output =~ "#{name}  links: "
+    assert output =~ ~r"#{nodes.watched} +shm +up "
+  end
+
+  @tag timeout: 120_000
+  test "what cannot be shown is said in words, with status 1", nodes do
+    refused = fn args ->
+      {output, 1} = System.cmd("mix", ["inet_rdma.top" | args], stderr_to_stdout: true, env: [{"MIX_ENV", "test"}])
+      output
+    end
+
+    assert refused.([]) =~ "this node is not distributed"
+    assert refused.([nodes.watched, "--cookie", "another"]) =~ "cannot be reached: is it running, and is its cookie"
+    assert refused.(["#{Os.node_name("top_nobody")}"]) =~ "cannot be reached"
+    assert refused.([nodes.watched, nodes.plain]) =~ "one node, please"
+    assert refused.([nodes.watched, "--interval", "0.0"]) =~ "must be more than 0"
+  end
+
+  @tag timeout: 120_000
+  test "a node without the library has no links to show" do
+    without = Os.node_name("top_without")
+    args = ["-noinput", "-sname", without, "-setcookie", @cookie, "-eval", "io:format(\"ready~n\")."]
+    Os.start!("erl", args) |> Os.await_line!(~r/^ready$/)
+    {output, 1} = System.cmd("mix", ["inet_rdma.top", without, "--cookie", @cookie], stderr_to_stdout: true)
+    assert output =~ "#{without} has no inet_rdma in its code path"
+  end
+end
