@@ -2,7 +2,7 @@
 -module(inet6_rdma_dist).
 
 -export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
--export([setopts/2, getopts/2]).
+-export([setopts/2, getopts/2, childspecs/0]).
 
 -define(DRIVER, inet6_tcp).
 
@@ -22,3 +22,4 @@ close(Listen) -> inet_rdma_dist:close(Listen).
 is_node_name(Node) -> inet_rdma_dist:is_node_name(Node).
 setopts(Socket, Options) -> inet_rdma_dist:setopts(Socket, Options).
 getopts(Socket, Keys) -> inet_rdma_dist:getopts(Socket, Keys).
+childspecs() -> inet_rdma_dist:childspecs().

@@ -1,11 +1,11 @@
-%% Facts and counts of connections: links, streams, and links that stayed on TCP.
+%% Facts and counts of connections: links, streams, and links that stayed on TCP or TLS.
 %%
 %% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
 -export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1]).
 
-%% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
+%% Every connection of this node, oldest first, and behind them the links that stayed on TCP or TLS.
 -spec all() -> [inet_rdma:info()].
 all() ->
     Native = case inet_rdma_nif:load() of
@@ -76,11 +76,11 @@ queued(Info, _Controllers) ->
 queued(Info, {name, Driver}, {queue_size, Bytes}) when Driver =/= "tcp_inet" -> Info#{bytes_pending => Bytes};
 queued(Info, _Name, _Queued) -> Info.
 
-%% A link that stayed on TCP: its socket's counts.
-stayed({Node, Socket, Why}) ->
-    case inet:getstat(Socket, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]) of
-        {ok, [{_, ReceivedCount}, {_, Received}, {_, SentCount}, {_, Sent}, {_, Pending}]} ->
-            [#{node => binary_to_atom(Node), fabric => tcp, why => unicode:characters_to_list(Why), state => up,
+%% A link that stayed on TCP or TLS: its socket's counts.
+stayed({Node, Connection, Fabric, Why}) ->
+    case inet_rdma_bootstrap:counts(Connection) of
+        {ok, [ReceivedCount, Received, SentCount, Sent, Pending]} ->
+            [#{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), why => unicode:characters_to_list(Why), state => up,
                packets_received => ReceivedCount, bytes_received => Received,
                packets_sent => SentCount, bytes_sent => Sent, bytes_pending => Pending}];
         {error, _} ->

@@ -1,11 +1,11 @@
 %% A link that has moved: its port, and its guard.
 %%
-%% The guard owns the TCP socket on which the link began. When the socket ends it tells the port, which gives the VM the
+%% The guard owns the connection on which the link began. When that ends it tells the port, which gives the VM the
 %% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
-%% it the socket. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
+%% it the connection. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
 -module(inet_rdma_link).
 
--export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/4, tick/1, getstat/1]).
+-export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 -export([guard/3, guarding/3]).
 -export_type([link/0]).
 
@@ -76,19 +76,18 @@ close(Port) ->
     end,
     ok.
 
--spec fabric(tcp | link()) -> binary().
-fabric(tcp) -> <<"tcp">>;
+-spec fabric(link()) -> binary().
 fabric(#link{fabric = Fabric}) -> Fabric.
 
 -spec port(link()) -> port().
 port(#link{port = Port}) -> Port.
 
-%% The VM knows the link: packets may come. The caller owns the socket.
--spec start(link(), inet_tcp | inet6_tcp, inet:socket(), binary()) -> ok | {error, term()}.
-start(#link{port = Port, native = Native, fabric = Fabric}, Driver, Socket, Node) ->
+%% The VM knows the link: packets may come. The caller owns the connection.
+-spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
+start(#link{port = Port, native = Native, fabric = Fabric}, Connection, Node) ->
     Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time()},
-    Guard = spawn(?MODULE, guard, [Port, Socket, Guarded]),
-    case Driver:controlling_process(Socket, Guard) of
+    Guard = spawn(?MODULE, guard, [Port, Connection, Guarded]),
+    case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
             Guard ! {self(), start},
             control(Port, ?START);
@@ -116,33 +115,41 @@ control(Port, Command) ->
         error:badarg -> {error, closed}
     end.
 
--spec guard(port(), inet:socket(), guarded()) -> no_return().
-guard(Port, Socket, Guarded) ->
+-spec guard(port(), inet_rdma_bootstrap:t(), guarded()) -> no_return().
+guard(Port, Connection, Guarded) ->
     _ = monitor(port, Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
-            _ = inet:setopts(Socket, [binary, {packet, raw}, {active, once}]),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
+            _ = inet_rdma_bootstrap:watch(Connection),
+            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
         {'DOWN', _, port, Port, _} ->
             ended(Guarded)
     end.
 
-guarding(Port, Socket, #{node := Node, fabric := Fabric} = Guarded) ->
+guarding(Port, Connection, #{node := Node, fabric := Fabric} = Guarded) ->
     receive
         {'DOWN', _, port, Port, _} ->
             ended(Guarded);
-        {tcp_closed, Socket} ->
-            _ = control(Port, ?PEER_GONE),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
-        {tcp, Socket, _} ->
-            ?LOG_WARNING("inet_rdma: the link to ~ts ends: the peer wrote to the TCP socket, which must be silent", [Node],
-                         inet_rdma_link_event:metadata(
-                           inet_rdma_link_event:new(down, Node, Fabric, <<"the peer wrote to the TCP socket">>))),
+        {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
+            peer_gone(Port, Connection, Guarded);
+        {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->
+            peer_gone(Port, Connection, Guarded);
+        {'DOWN', _, process, _Sender, _} ->
+            peer_gone(Port, Connection, Guarded);
+        {Tag, _Socket, _Bytes} when Tag =:= tcp; Tag =:= ssl ->
+            Where = string:uppercase(atom_to_list(inet_rdma_bootstrap:protocol(Connection))),
+            Why = unicode:characters_to_binary(["the peer wrote to the ", Where, " socket"]),
+            ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts, which must be silent", [Node, Why],
+                         inet_rdma_link_event:metadata(inet_rdma_link_event:new(down, Node, Fabric, Why))),
             exit(Port, connection_closed),
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded]);
+            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
         _ ->
-            erlang:hibernate(?MODULE, guarding, [Port, Socket, Guarded])
+            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded])
     end.
+
+peer_gone(Port, Connection, Guarded) ->
+    _ = control(Port, ?PEER_GONE),
+    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]).
 
 ended(#{native := Native, node := Node, fabric := Fabric, since := Since}) ->
     Reason = link_end(Native),

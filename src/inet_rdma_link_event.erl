@@ -6,12 +6,12 @@
 -export([new/4, new/5, metadata/1, tell/2]).
 -export_type([t/0, kind/0]).
 
-%% up: over RDMA. fallback: over TCP. down: a link over RDMA has ended. refused: the option required forbids TCP. failed: the
+%% up: over RDMA. fallback: over TCP or TLS. down: a link over RDMA has ended. refused: the option required forbids TCP. failed: the
 %% settlement failed. The last two never came up.
 -type kind() :: up | fallback | down | refused | failed.
 
 %% why: in words. reason: of an end, as a term.
--type t() :: #{event := kind(), node := node(), fabric := shm | verbs | tcp | undefined, why := binary(),
+-type t() :: #{event := kind(), node := node(), fabric := shm | verbs | tcp | tls | undefined, why := binary(),
                reason => inet_rdma:reason() | unknown}.
 
 %% No fabric where there is no link.

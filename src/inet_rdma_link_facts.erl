@@ -35,7 +35,7 @@ find(Node, Infos) ->
 
 %% The counts of inet:getstat/1, of a port of TCP or of inet_rdma. None of TLS's process.
 -spec counts(link()) -> [{atom(), number()}].
-counts(#{info := #{fabric := Fabric} = Info}) when Fabric =/= tcp ->
+counts(#{info := #{fabric := Fabric} = Info}) when Fabric =/= tcp, Fabric =/= tls ->
     value(fun() -> inet_rdma_info:link_counts(Info) end, []);
 counts(#{controller := Port}) when is_port(Port) ->
     case fact(fun() -> inet:getstat(Port) end) of

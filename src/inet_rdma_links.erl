@@ -26,11 +26,11 @@ start() ->
     end.
 
 %% The caller supervises the link.
--spec insert(binary(), inet:socket(), Fabric :: binary(), Why :: binary()) -> ok.
-insert(Node, Socket, Fabric, Why) ->
+-spec insert(binary(), inet_rdma_bootstrap:t(), Fabric :: binary(), Why :: binary()) -> ok.
+insert(Node, Connection, Fabric, Why) ->
     quietly(fun() ->
                     ets:info(?TABLE, size) rem ?SWEEP =:= 0 andalso sweep(),
-                    ets:insert(?TABLE, {{link, Node}, self(), Socket, Fabric, Why})
+                    ets:insert(?TABLE, {{link, Node}, self(), Connection, Fabric, Why})
             end).
 
 %% Nodes of names that never come back (erl_call, remote shells) leave a row each.
@@ -39,8 +39,8 @@ sweep() ->
     _ = [ets:delete_object(?TABLE, Row) || Row <- Rows, not is_process_alive(element(2, Row))],
     ok.
 
-%% The links that stayed on TCP: node, socket, why.
--spec stayed() -> [{Node :: binary(), inet:socket(), Why :: binary()}].
+%% The links that stayed on the connection on which they began: node, connection, <<"tcp">> or <<"tls">>, why.
+-spec stayed() -> [{Node :: binary(), inet_rdma_bootstrap:t(), Fabric :: binary(), Why :: binary()}].
 stayed() ->
     Rows = quietly(fun() -> ets:select(?TABLE, [{{{link, '_'}, '_', '_', '_', '_'}, [], ['$_']}]) end),
     lists:append([living(Row) || Row <- rows(Rows)]).
@@ -48,9 +48,9 @@ stayed() ->
 rows(ok) -> [];
 rows(Rows) -> Rows.
 
-living({{link, Node}, Supervisor, Socket, Fabric, Why} = Row) ->
+living({{link, Node}, Supervisor, Connection, Fabric, Why} = Row) ->
     case is_process_alive(Supervisor) of
-        true when Fabric =:= <<"tcp">> -> [{Node, Socket, Why}];
+        true when Fabric =:= <<"tcp">>; Fabric =:= <<"tls">> -> [{Node, Connection, Fabric, Why}];
         true -> [];
         false -> ets:delete_object(?TABLE, Row), []
     end.

@@ -7,7 +7,7 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        fabric, required, security, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service
     ].
@@ -36,6 +36,8 @@ smallest(type_of_service) -> 0.
 %% verbs: only on a machine with a device, see options_SUITE.
 good(fabric) -> [auto, shm, tcp];
 good(required) -> [true, false];
+%% tls needs certificates, which tls_SUITE has.
+good(security) -> [none];
 good(fallback_retry_ms) -> [0, 60000, 86400000];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
@@ -61,6 +63,7 @@ good(type_of_service) -> [0, 255].
 -spec bad(atom()) -> [string(), ...].
 bad(fabric) -> ["sctp", "7"];
 bad(required) -> ["perhaps", "1"];
+bad(security) -> ["ssl", "true"];
 bad(mode) -> ["sometimes"];
 bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];

@@ -164,8 +164,8 @@ ask(To, Term) ->
     receive Answer -> Answer after ?TIMEOUT_MS -> error({no_answer_from, To}) end.
 
 %% Ends a part of this node's only link, which is over RDMA: the process that guards its TCP socket, its connection
-%% supervisor, or the socket.
--spec end_part(guard | supervisor | socket) -> ok.
+%% supervisor, the socket, or the process of TLS that the guard watches.
+-spec end_part(guard | supervisor | socket | tls_sender) -> ok.
 end_part(guard) ->
     true = exit(guard(), kill),
     ok;
@@ -177,7 +177,12 @@ end_part(supervisor) ->
 end_part(socket) ->
     {links, Links} = process_info(guard(), links),
     [Socket] = [Port || Port <- Links, is_port(Port)],
-    ok = inet:close(Socket).
+    ok = inet:close(Socket);
+end_part(tls_sender) ->
+    {monitors, Monitors} = process_info(guard(), monitors),
+    [Sender] = [Pid || {process, Pid} <- Monitors],
+    true = exit(Sender, kill),
+    ok.
 
 guard() ->
     [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 3}}],

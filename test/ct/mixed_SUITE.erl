@@ -417,7 +417,8 @@ another_otp_with_inet_rdma(Config) -> with_another_otp(Config, #{}, shm).
 with_another_otp(Config, Options, Fabric) ->
     [A, Plain] = pair(),
     Other = inet_rdma_test_node:start("other", Options#{
-        under => proplists:get_value(other_otp, Config), code => [compiled_by_the_other(Config)]
+        under => proplists:get_value(other_otp, Config), code => [inet_rdma_test_otp:compiled(
+            proplists:get_value(other_otp, Config), filename:join(proplists:get_value(priv_dir, Config), "other"))]
     }),
     Release = fun(Node) -> call(Node, erlang, system_info, [otp_release]) end,
     ct:pal("OTP ~s and OTP ~s", [Release(A), Release(Other)]),
@@ -434,28 +435,6 @@ with_another_otp(Config, Options, Fabric) ->
     ok = inet_rdma_test_link:exercise(Plain, Other),
     [ok = inet_rdma_test_link:collide(A, Other) || _ <- lists:seq(1, 50)],
     ok = inet_rdma_test_link:await(A, Other, Fabric).
-
-%% The modules of the carrier and of the tests, compiled by the other OTP: it may not load what this one's compiler makes. The
-%% native library is the same.
-compiled_by_the_other(Config) ->
-    [Program | Arguments] = proplists:get_value(other_otp, Config),
-    Root = filename:join(proplists:get_value(priv_dir, Config), "other"),
-    Ebin = filename:join(Root, "ebin"),
-    case filelib:is_dir(Ebin) of
-        true ->
-            Ebin;
-        false ->
-            ok = filelib:ensure_dir(filename:join(Ebin, "module")),
-            Own = inet_rdma_test_node:ebin(),
-            ok = file:make_symlink(filename:join(filename:dirname(Own), "priv"), filename:join(Root, "priv")),
-            {ok, _} = file:copy(filename:join(Own, "inet_rdma.app"), filename:join(Ebin, "inet_rdma.app")),
-            Tests = filename:dirname(code:which(?MODULE)),
-            Sources = filelib:wildcard(filename:join([Tests, "..", "..", "src", "*.erl"])) ++
-                filelib:wildcard(filename:join(Tests, "inet_rdma_test_*.erl")),
-            Erlc = filename:join(filename:dirname(inet_rdma_test_node:erl()), "erlc"),
-            ?assertMatch({0, _}, program(os:find_executable(Program), Arguments ++ [Erlc, "-o", Ebin | Sources], "")),
-            Ebin
-    end.
 
 %% Runs a program with this input; its status and all that it wrote.
 program(Program, Arguments, Input) ->

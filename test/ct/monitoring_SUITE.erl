@@ -220,9 +220,9 @@ log_events_name_the_link(_Config) ->
     Gone = inet_rdma_test_peer:connect(name(A), Fake, offered()),
     {hello, _} = inet_rdma_test_peer:hear(Gone),
     ok = inet_rdma_test_peer:hang_up(Gone),
-    %% The socket on which the link began.
-    [{_, _, Socket, <<"shm">>, _}] = call(Moved, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(A))}]),
-    ok = call(Moved, gen_tcp, send, [Socket, <<"not silent">>]),
+    %% The connection on which the link began.
+    [{_, _, Connection, <<"shm">>, _}] = call(Moved, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(A))}]),
+    ok = call(Moved, inet_rdma_bootstrap, send, [Connection, <<"not silent">>]),
     inet_rdma_test_wait:until(logged, 10000, fun() ->
         Logged = call(A, inet_rdma_test_events, logged, []),
         [down, failed] =:= lists:sort([Kind || {warning, #{inet_rdma := #{event := Kind}}} <- Logged])

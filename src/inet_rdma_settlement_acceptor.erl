@@ -1,0 +1,174 @@
+%% The acceptor's part of the settlement: it makes its side of each way that the initiator tries.
+-module(inet_rdma_settlement_acceptor).
+
+-export([run/3]).
+
+-include("inet_rdma_settling.hrl").
+
+-import(inet_rdma_settlement_message, [tell/2, hear/2, cut/1, left/1, reason/1, text/2, broken/1]).
+-import(inet_rdma_settlement_way, [tried/2, config/2]).
+
+%% Greet says hello with these facts, hears the initiator's, and returns the settlement as it is then. It throws as
+%% inet_rdma_settlement_message does.
+-spec run(#settling{}, Own :: map(), Greet :: fun((Facts :: map()) -> #settling{})) -> inet_rdma_settlement_outcome:t().
+run(Settling, #{fabric := Fabric} = Own, Greet) when Fabric =:= auto; Fabric =:= shm ->
+    {Facts, State} = offer_shm(Settling, Own),
+    try Greet(Facts) of
+        Greeted -> accept(Greeted, State)
+    catch
+        throw:Reason -> discard(State), throw(Reason)
+    end;
+run(_Settling, Own, Greet) ->
+    accept(Greet(Own), none).
+
+%% State: none; the port of a link, reserved, and the attempt to meet the peer at the place that the hello has named; the
+%% fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for the decision.
+accept(Settling, State) ->
+    try hear(Settling, ['try', failed, go, stay]) of
+        {'try', Fabric} ->
+            discard(State),
+            accept(tried(Settling, Fabric), listen(Settling, Fabric));
+        {failed, Fabric, Why} ->
+            _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
+            discard(State),
+            accept(offer_failed(Settling, State), none);
+        {go} when element(1, State) =:= link ->
+            {link, Link, Why} = State,
+            {move, Link, Why};
+        {go} when element(1, State) =:= offered ->
+            met(Settling, State);
+        {stay, Why} ->
+            discard(State),
+            ok = tell(Settling, {stayed}),
+            %% The initiator's words: "this node" is the initiator in them.
+            inet_rdma_settlement_outcome:stay(Settling, text("the peer says: ~ts", [Why]));
+        {go} ->
+            broken(<<"the peer decides before there is anything to decide">>)
+    catch
+        throw:Reason -> discard(State), throw(Reason)
+    end.
+
+%% The initiator has connected: this side's queue pair is there, or will be in a moment.
+met(Settling, {offered, LinkPort, Attempt, Id} = State) ->
+    case inet_rdma_settlement_way:open(Settling, LinkPort, Attempt) of
+        {ok, Link, Why} ->
+            {move, Link, Why};
+        waiting ->
+            ok = inet_rdma_nif:notify(Attempt),
+            receive {'$inet_rdma', Id, connected} -> met(Settling, State)
+            after left(Settling) -> broken(<<"the peer decides before it has connected">>)
+            end;
+        {error, Reason} ->
+            broken(text("the peer decides, and this node has no queue pair: ~ts", [reason(Reason)]))
+    end.
+
+%% The reasons to tell the initiator when it could not connect.
+failure(Settling, {offered, LinkPort, Attempt, _Id}, shm, Why) ->
+    %% The acceptor knows better why a queue pair was refused.
+    case inet_rdma_settlement_way:open(Settling, LinkPort, Attempt) of
+        {ok, Link, _} -> inet_rdma_link:close(Link), [Why];
+        waiting -> [Why];
+        {error, Reason} -> [reason(Reason)]
+    end;
+failure(_Settling, {listens, Fabric}, Fabric, Why) ->
+    [Why];
+failure(_Settling, _State, _Fabric, _Why) ->
+    [].
+
+%% The initiator has tried the place that the hello named, without a `try`.
+offer_failed(Settling, {offered, _LinkPort, _Attempt, _Id}) -> tried(Settling, shm);
+offer_failed(Settling, _State) -> Settling.
+
+discard({offered, LinkPort, Attempt, _Id}) ->
+    inet_rdma_link:close(LinkPort),
+    inet_rdma_nif:drop_attempt(Attempt);
+discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
+discard(_) -> ok.
+
+%% The acceptor offers a place over shm in its hello: an initiator that connects there needs no `try`. A failure here is
+%% reported when the initiator asks for shm.
+offer_shm(Settling, Own) ->
+    case inet_rdma_link:reserve() of
+        {ok, LinkPort} ->
+            Token = inet_rdma_nif:token(),
+            case inet_rdma_nif:expect_shm(Token, left(Settling), config(Settling, shm)) of
+                {ok, Attempt, Id, Port} -> {Own#{shm => {Port, Token}}, {offered, LinkPort, Attempt, Id}};
+                {error, _} -> inet_rdma_link:close(LinkPort), {Own, none}
+            end;
+        {error, _} ->
+            {Own, none}
+    end.
+
+listen(Settling, Fabric) ->
+    case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
+        {ok, Addresses} -> listen(Settling, Fabric, Addresses);
+        {error, Why} -> cannot(Settling, Fabric, Why);
+        false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)
+    end.
+
+listen(Settling, Fabric, Addresses) ->
+    case expect(Settling, Fabric) of
+        {ok, Attempt, Id, Port, Token} ->
+            ok = tell(Settling, {listens, Port, Token, Addresses}),
+            await(Settling, Fabric, Attempt, Id);
+        {error, Reason} ->
+            cannot(Settling, Fabric, reason(Reason))
+    end.
+
+expect(Settling, Fabric) ->
+    Token = inet_rdma_nif:token(),
+    Config = config(Settling, Fabric),
+    Expecting = case Fabric of
+                    shm -> inet_rdma_nif:expect_shm(Token, left(Settling), Config);
+                    verbs -> inet_rdma_nif:expect_verbs(<<>>, Token, left(Settling), Config)
+                end,
+    case Expecting of
+        {ok, Attempt, Id, Port} -> {ok, Attempt, Id, Port, Token};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% The peer connects, or says why it does not: then accept/2 hears that next.
+await(Settling, Fabric, Attempt, Id) ->
+    ok = inet_rdma_nif:notify(Attempt),
+    ok = inet_rdma_settlement_message:active_once(Settling),
+    receive
+        {'$inet_rdma', Id, connected} ->
+            ok = inet_rdma_settlement_message:passive(Settling),
+            case inet_rdma_settlement_way:open(Settling, Attempt) of
+                {ok, Link, Why} -> ok = tell(Settling, {ready}), {link, Link, Why};
+                {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
+            end;
+        %% The connection is passive by that. There is no other message of it in the queue.
+        {Tag, _Socket, _} = Message when Tag =:= tcp; Tag =:= ssl ->
+            self() ! Message,
+            {listens, Fabric};
+        {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
+            throw(closed);
+        {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->
+            throw(closed)
+    after left(Settling) ->
+            broken(<<"the peer did not connect in time">>)
+    end.
+
+cannot(Settling, Fabric, Why) ->
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
+    none.
+
+allowed(#settling{own = #{fabric := auto}}, _Fabric) -> true;
+allowed(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
+
+own_addresses(shm) ->
+    {ok, [inet_rdma_settlement_way:shm_address()]};
+own_addresses(verbs) ->
+    {ok, Interfaces} = inet:getifaddrs(),
+    Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
+    case inet_rdma_nif:check_verbs() of
+        ok ->
+            case inet_rdma_nif:verbs_addresses(Own) of
+                {ok, []} -> {error, <<"no address of this host belongs to an RDMA device">>};
+                {ok, Addresses} -> {ok, Addresses};
+                {error, Reason} -> {error, reason(Reason)}
+            end;
+        {error, Reason} ->
+            {error, reason(Reason)}
+    end.

@@ -1,0 +1,141 @@
+%% The initiator's part of the settlement: it goes through the ways, and decides.
+-module(inet_rdma_settlement_initiator).
+
+-export([run/1, give_up/2]).
+
+-include("inet_rdma_settling.hrl").
+
+-import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/2, cut/1, left/1, now_ms/0, reason/1, text/2]).
+-import(inet_rdma_settlement_way, [obstacle/2, tried/2, config/2]).
+
+%% An initiator that has given up waits at least that long for the acceptor's acknowledgement.
+-define(GRACE_MS, 1000).
+%% Addresses of the peer's devices that are tried at most.
+-define(ADDRESSES_MAX, 4).
+
+%% Both have said hello. It throws as inet_rdma_settlement_message does.
+-spec run(#settling{}) -> inet_rdma_settlement_outcome:t().
+run(Settling) ->
+    initiate(Settling, [shm, verbs], []).
+
+%% Whys: why each way before could not be gone, last first.
+initiate(Settling, [Fabric | Fabrics], Whys) ->
+    case obstacle(Fabric, Settling) of
+        none -> try_way(Settling, Fabric, Fabrics, Whys);
+        Why -> initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
+    end;
+initiate(Settling, [], Whys) ->
+    stay(Settling, joined(Whys)).
+
+try_way(Before, Fabric, Fabrics, Whys) ->
+    Settling = tried(Before, Fabric),
+    case unbroken(Settling, Fabric) of
+        {broken, Why} ->
+            give_up(Settling, Why);
+        {ok, Link, Why} ->
+            %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
+            _ = inet_rdma_link:tick(Link),
+            ok = tell(Settling, {go}),
+            {move, Link, joined([Why | Whys])};
+        {failed, Why} ->
+            ok = inet_rdma_settlement_way:failed(Settling, Fabric, Why),
+            initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
+    end.
+
+unbroken(Settling, Fabric) ->
+    try attempt(Settling, Fabric)
+    catch throw:{broken, Why} -> {broken, Why}
+    end.
+
+joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
+
+attempt(#settling{peer = #{shm := {Port, Token}}} = Settling, shm) ->
+    %% The acceptor's queue pair and port are there already.
+    case connect(Settling, shm, Port, Token, [inet_rdma_settlement_way:shm_address()], []) of
+        {ok, Link, Why} -> {ok, Link, Why};
+        {failed, Why} -> verdict(Settling, shm, {failed, Why})
+    end;
+attempt(Settling, Fabric) ->
+    ok = tell(Settling, {'try', Fabric}),
+    case hear(Settling, [listens, failed]) of
+        {listens, Port, Token, Addresses} ->
+            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses), []),
+            verdict(Settling, Fabric, Connected);
+        {failed, _, Why} ->
+            {failed, Why}
+    end.
+
+%% The acceptor knows better why a queue pair was refused.
+verdict(Settling, _Fabric, {ok, Link, Why}) ->
+    try hear(Settling, [ready, failed]) of
+        {ready} -> {ok, Link, Why};
+        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
+    catch
+        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+    end;
+verdict(Settling, Fabric, {failed, Why}) ->
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
+    case hear(Settling, [ready, failed]) of
+        {ready} -> {failed, Why};
+        {failed, _, Theirs} -> {failed, Theirs}
+    end.
+
+%% The address that the connection leads to comes first: the peer is known to be there.
+addresses(#settling{connection = Connection}, Addresses) ->
+    case inet_rdma_bootstrap:peername(Connection) of
+        {ok, {Ip, _}} ->
+            Same = list_to_binary(inet:ntoa(Ip)),
+            {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, Addresses),
+            lists:sublist(First ++ Others, ?ADDRESSES_MAX);
+        {error, _} ->
+            throw(closed)
+    end.
+
+%% Whys: why the addresses before did not do, last first.
+connect(_Settling, _Fabric, _Port, _Token, [], []) ->
+    {failed, <<"the peer names no address">>};
+connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
+    {failed, joined(Whys)};
+connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
+    %% A silent address must leave time for the others, and for the messages that follow.
+    TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
+    Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
+    case connected(TimeoutMs, Settling, Attempt) of
+        {ok, Link, Why} -> {ok, Link, Why};
+        {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
+    end.
+
+%% The result of an attempt, which its message announces.
+connected(TimeoutMs, Settling, {ok, Attempt, Id}) ->
+    receive
+        {'$inet_rdma', Id, connected} ->
+            case inet_rdma_settlement_way:open(Settling, Attempt) of
+                {ok, Link, Why} -> {ok, Link, Why};
+                {error, Reason} -> {failed, reason(Reason)}
+            end
+    after TimeoutMs ->
+            {failed, <<"timed out">>}
+    end;
+connected(_TimeoutMs, _Settling, {error, Reason}) ->
+    {failed, reason(Reason)}.
+
+%% The acceptor does not say what it must: if it acknowledges to stay, both are in step again.
+-spec give_up(#settling{}, Why :: binary()) -> inet_rdma_settlement_outcome:t().
+give_up(Settling, Why) ->
+    try stay(Settling, Why)
+    catch throw:_ -> inet_rdma_settlement_outcome:break_off(Settling, Why)
+    end.
+
+%% The initiator's decision. Messages that the acceptor sent before it received the decision are dropped.
+stay(#settling{deadline = Deadline} = Settling, Why) ->
+    ok = tell(Settling, {stay, cut(Why)}),
+    ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
+    inet_rdma_settlement_outcome:stay(Settling, Why).
+
+await_stayed(Settling) ->
+    Bytes = next(Settling),
+    try parse(Bytes, [stayed]) of
+        {stayed} -> ok
+    catch
+        throw:{broken, _} -> await_stayed(Settling)
+    end.

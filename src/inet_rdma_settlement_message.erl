@@ -1,0 +1,121 @@
+%% The messages of the settlement: sent, awaited, and checked field by field.
+%%
+%% They throw `closed` when the connection has ended, and {broken, Why} when a message does not come in time or is not one that
+%% can come: docs/PROTOCOL.md has them all.
+-module(inet_rdma_settlement_message).
+
+-export([tell/2, hear/2, next/1, parse/2, passive/1, active_once/1, cut/1, left/1, now_ms/0, reason/1, text/2, broken/1]).
+
+-include("inet_rdma_settling.hrl").
+
+%% Texts and lists of the peer are refused above these sizes.
+-define(TEXT_BYTES_MAX, 4096).
+-define(LIST_MAX, 256).
+
+-type settling() :: #settling{}.
+
+-spec tell(settling(), tuple()) -> ok.
+tell(#settling{connection = Connection}, Message) ->
+    case inet_rdma_bootstrap:send(Connection, term_to_binary(Message)) of
+        ok -> ok;
+        {error, _} -> throw(closed)
+    end.
+
+%% The next message, which must be one of these.
+-spec hear(settling(), [Name :: atom()]) -> tuple().
+hear(Settling, Expected) ->
+    parse(next(Settling), Expected).
+
+-spec next(settling()) -> binary().
+next(#settling{connection = Connection} = Settling) ->
+    receive
+        %% It came while the acceptor waited for the queue pair, too.
+        {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> Bytes
+    after 0 ->
+            case left(Settling) of
+                0 -> broken(<<"the peer did not answer in time">>);
+                LeftMs -> receive_packet(Connection, LeftMs)
+            end
+    end.
+
+receive_packet(Connection, TimeoutMs) ->
+    case inet_rdma_bootstrap:recv(Connection, 0, TimeoutMs) of
+        {ok, Bytes} -> Bytes;
+        {error, timeout} -> broken(<<"the peer did not answer in time">>);
+        {error, _} -> throw(closed)
+    end.
+
+-spec passive(settling()) -> ok.
+passive(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_bootstrap:passive(Connection)).
+
+-spec active_once(settling()) -> ok.
+active_once(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_bootstrap:active_once(Connection)).
+
+ok_or_closed(ok) -> ok;
+ok_or_closed({error, _}) -> throw(closed).
+
+-spec broken(binary()) -> no_return().
+broken(Why) -> throw({broken, Why}).
+
+%% Without making an atom that this node does not know.
+-spec parse(binary(), [Name :: atom()]) -> tuple().
+parse(Bytes, Expected) ->
+    Message = try binary_to_term(Bytes, [safe])
+              catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
+              end,
+    case is_message(Message) andalso lists:member(element(1, Message), Expected) of
+        true -> Message;
+        false -> broken(<<"the peer's answer is not one that can come here">>)
+    end.
+
+is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
+                     instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->
+    is_place(maps:get(shm, Facts, none)) andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
+        andalso is_atom(Fabric) andalso is_boolean(Required)
+        andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
+is_message({'try', Fabric}) -> Fabric =:= shm orelse Fabric =:= verbs;
+is_message({listens, Port, Token, Addresses}) ->
+    is_place({Port, Token}) andalso is_short_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
+is_message({ready}) -> true;
+is_message({go}) -> true;
+is_message({stayed}) -> true;
+is_message({stay, Why}) -> is_text(Why);
+is_message({failed, Fabric, Why}) -> is_atom(Fabric) andalso is_text(Why);
+is_message(_) -> false.
+
+is_place(none) ->
+    true;
+is_place({Port, Token}) ->
+    is_integer(Port) andalso Port > 0 andalso Port < 65536 andalso is_integer(Token) andalso Token >= 0
+        andalso Token < 1 bsl 64;
+is_place(_) ->
+    false.
+
+is_address(Address) ->
+    is_binary(Address) andalso element(1, inet:parse_address(binary_to_list(Address))) =:= ok.
+
+%% A proper one; length/1 fails for others.
+is_short_list(List) when length(List) =< ?LIST_MAX -> true;
+is_short_list(_) -> false.
+
+is_text(Text) ->
+    is_binary(Text) andalso byte_size(Text) =< ?TEXT_BYTES_MAX andalso is_list(unicode:characters_to_list(Text)).
+
+%% A reason has parts of the peer's.
+-spec cut(binary()) -> binary().
+cut(Why) when byte_size(Why) =< ?TEXT_BYTES_MAX -> Why;
+cut(Why) -> unicode:characters_to_binary(string:slice(Why, 0, ?TEXT_BYTES_MAX div 4)).
+
+-spec now_ms() -> integer().
+now_ms() -> erlang:monotonic_time(millisecond).
+
+%% Milliseconds until the deadline.
+-spec left(settling()) -> non_neg_integer().
+left(#settling{deadline = Deadline}) ->
+    max(0, Deadline - now_ms()).
+
+-spec reason(inet_rdma:reason()) -> binary().
+reason(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
+
+-spec text(io:format(), [term()]) -> binary().
+text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).

@@ -1,0 +1,142 @@
+%% OTP's distribution over TLS under this carrier: the option `security tls`.
+%%
+%% inet_tls_dist listens, accepts, checks addresses and does the server's part of TLS: its options, certificates, revocation
+%% and verify functions are in force as with `-proto_dist inet_tls`. Its set-up has no place for a settlement, so the client's
+%% part of TLS and the #hs_data{} of both sides are this carrier's. For that it uses, undocumented in every release:
+%%
+%%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
+%%     tls_sender                       dist_handshake_complete/3; the message `tick`
+%%     ssl                              the option erl_dist; which process of a socket is its sender
+%%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender, not the socket
+%%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0; before, inet_rdma_tls_options reads the flags
+%%
+%% A release that lacks one of them is refused when the node starts, by words.
+-module(inet_rdma_tls).
+
+-export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
+-export([accepted/1, allowed/2, connect/4]).
+
+-include_lib("kernel/include/dist_util.hrl").
+-include_lib("kernel/include/logger.hrl").
+
+%% What the accepting side of inet_tls_dist hands over: the socket, or its sender.
+-type accepted() :: ssl:sslsocket() | pid().
+
+-define(USED, [
+    {inet_tls_dist, [{childspecs, 0}, {listen, 2}, {accept, 1}, {select, 1}, {address, 0}]},
+    {inet6_tls_dist, [{listen, 2}, {accept, 1}, {select, 1}, {address, 0}]},
+    {tls_sender, [{dist_handshake_complete, 3}]}
+]).
+
+%% Whether OTP has what this module uses, and the options are ones that it can follow.
+-spec check() -> ok | {error, Why :: string()}.
+check() ->
+    case lists:append([missing(Module, Functions) || {Module, Functions} <- ?USED]) of
+        [] -> check_options();
+        [{Module, module} | _] ->
+            {error, io("the module ~s of the application ssl is not found; start erl with `-pa` and the ebin directory of ssl, "
+                       "or with a boot file that has ssl", [Module])};
+        [{Module, {Function, Arity}} | _] ->
+            {error, io("OTP ~s has no function ~s:~s/~b, by which a link can begin inside TLS; releases 25 to 29 have it",
+                       [erlang:system_info(otp_release), Module, Function, Arity])}
+    end.
+
+missing(Module, Functions) ->
+    try Module:module_info(exports) of
+        Exports -> [{Module, Function} || Function <- Functions, not lists:member(Function, Exports)]
+    catch
+        error:undef -> [{Module, module}]
+    end.
+
+%% Kernel TLS takes the socket away from ssl, and with it the place of the settlement.
+check_options() ->
+    try [Side || Side <- [client, server], proplists:get_value(ktls, inet_rdma_tls_options:all(Side), false) =:= true] of
+        [] -> ok;
+        [Side | _] -> {error, io("the option ktls of the TLS ~s cannot be combined with inet_rdma", [Side])}
+    catch
+        error:Reason -> {error, io("the options of TLS cannot be read: ~0tp", [Reason])}
+    end.
+
+io(Format, Arguments) -> lists:flatten(io_lib:format(Format, Arguments)).
+
+%% The supervisors of ssl's processes, to be started with the distribution.
+-spec childspecs() -> {ok, [supervisor:child_spec()]}.
+childspecs() -> inet_tls_dist:childspecs().
+
+listen(Driver, Name, Host) -> (carrier(Driver)):listen(Name, Host).
+accept(Driver, Listen) -> (carrier(Driver)):accept(Listen).
+select(Driver, Node) -> (carrier(Driver)):select(Node).
+address(Driver) -> (carrier(Driver)):address().
+
+carrier(inet_tcp) -> inet_tls_dist;
+carrier(inet6_tcp) -> inet6_tls_dist.
+
+%% The connection that inet_tls_dist has accepted. The caller, its owner, is linked to it.
+-spec accepted(accepted()) -> inet_rdma_bootstrap:t().
+accepted(Sender) when is_pid(Sender) ->
+    {ok, Socket} = tls_sender:dist_tls_socket(Sender),
+    connection(Socket, Sender);
+accepted(Socket) ->
+    connection(Socket, sender(Socket)).
+
+connection(Socket, Sender) ->
+    link(Sender),
+    inet_rdma_bootstrap:tls(Socket, Sender).
+
+%% #sslsocket{} is ssl's own, and has another shape in each release. It names the two processes of its connection.
+sender(Socket) ->
+    Pids = [Pid || Pid <- lists:flatten([Field || Field <- tuple_to_list(Socket), is_pid(Field) orelse is_list(Field)]), is_pid(Pid)],
+    case [Pid || Pid <- Pids, is_sender(proc_lib:initial_call(Pid))] of
+        [Sender | _] ->
+            Sender;
+        [] ->
+            ?LOG_ERROR("inet_rdma: no link: the TLS socket of OTP ~s names no process tls_sender",
+                       [erlang:system_info(otp_release)]),
+            ?shutdown2(no_node, no_tls_sender)
+    end.
+
+is_sender({tls_sender, _Function, _Arguments}) -> true;
+is_sender(_) -> false.
+
+%% Of the hosts of the nodes that net_kernel:allow/1 lets in, those that the peer's certificate names, as inet_tls_dist has it.
+%% No node: it does not return. Without a certificate of the peer the nodes are as allowed.
+-spec allowed(inet_rdma_bootstrap:t(), [atom() | string()]) -> [atom() | string()].
+allowed(_Connection, []) ->
+    [];
+allowed(Connection, Allowed) ->
+    case {inet_rdma_bootstrap:peer_certificate(Connection), inet_rdma_bootstrap:peername(Connection)} of
+        {{ok, Der}, {ok, {Ip, _Port}}} ->
+            Certificate = public_key:pkix_decode_cert(Der, otp),
+            Hosts = [Host || Host <- lists:usort(lists:append([hosts(Node) || Node <- Allowed])),
+                             public_key:pkix_verify_hostname(Certificate, [{dns_id, Host}])],
+            case Hosts ++ [inet:ntoa(Ip) || public_key:pkix_verify_hostname(Certificate, [{ip, Ip}])] of
+                [] ->
+                    ?LOG_ERROR("** Connection attempt from disallowed node(s) ~p ** ~n", [Ip]),
+                    ?shutdown2(Ip, {is_allowed, not_allowed});
+                Named ->
+                    Named
+            end;
+        {{error, no_peercert}, _} ->
+            Allowed;
+        {_, Error} ->
+            ?shutdown2(no_peer_cert, Error)
+    end.
+
+hosts(Node) ->
+    case dist_util:split_node(Node) of
+        {node, _Name, Host} -> [Host];
+        {host, Host} -> [Host];
+        _ -> []
+    end.
+
+%% The client's part of TLS. The caller owns the connection and is linked to it. Options: of the TCP socket.
+-spec connect(inet_rdma_bootstrap:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()]) ->
+          {ok, inet_rdma_bootstrap:t()} | {error, term()}.
+connect(Driver, {Ip, Port}, Host, Options) ->
+    Tls = inet_rdma_tls_options:all(client),
+    Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
+    Forced = [binary, Driver:family(), {active, false}, {packet, 4}, {nodelay, true}],
+    case ssl:connect(Ip, Port, Forced ++ Name ++ lists:ukeysort(1, proplists:unfold(Options) ++ Tls), net_kernel:connecttime()) of
+        {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
+        Error -> Error
+    end.

@@ -1,0 +1,101 @@
+%% The options of TLS for the distribution: the flags -ssl_dist_optfile and -ssl_dist_opt, as OTP's guide "Using TLS for Erlang
+%% Distribution" describes them.
+%%
+%% OTP 28 and later answer by a function. Earlier releases keep theirs to themselves: there the flags are read here.
+-module(inet_rdma_tls_options).
+
+-export([all/1]).
+
+-type side() :: client | server.
+
+%% Fails where a flag cannot be read.
+-spec all(side()) -> [term()].
+all(client) ->
+    case lists:member({get_ssl_client_options, 0}, inet_tls_dist:module_info(exports)) of
+        true -> inet_tls_dist:get_ssl_client_options();
+        false -> [{erl_dist, true} | read(client)]
+    end;
+all(server) ->
+    read(server).
+
+%% Both where there are both, as from OTP 26 on. In OTP 25 the file has all, if there is one.
+read(Side) ->
+    case {flags(Side), file(Side), is_otp_25()} of
+        {_, [_ | _] = Options, true} -> default_version(Options);
+        {[], [], _} -> [];
+        {Flags, Options, _} -> default_version(Flags ++ Options)
+    end.
+
+is_otp_25() -> not lists:member({fam_setup, 6}, inet_tls_dist:module_info(exports)).
+
+%% ssl_dist_sup has read the file when it started.
+file(Side) ->
+    try ets:lookup_element(ssl_dist_opts, Side, 2)
+    catch error:badarg -> []
+    end.
+
+%% inet_tls_dist's.
+default_version(Options) ->
+    case proplists:is_defined(versions, Options) of
+        true -> Options;
+        false -> [{versions, ['tlsv1.2']} | Options]
+    end.
+
+flags(Side) ->
+    case init:get_argument(ssl_dist_opt) of
+        {ok, Groups} -> pairs(atom_to_list(Side) ++ "_", lists:append(Groups));
+        error -> []
+    end.
+
+pairs(Prefix, [Key, Value | Rest]) ->
+    case lists:prefix(Prefix, Key) of
+        true -> [option(lists:nthtail(length(Prefix), Key), Value) | pairs(Prefix, Rest)];
+        false -> pairs(Prefix, Rest)
+    end;
+pairs(_Prefix, []) ->
+    [];
+pairs(_Prefix, [Key]) ->
+    error({malformed_ssl_dist_opt, Key}).
+
+option(Key, Value) ->
+    case type(Key) of
+        string -> {list_to_atom(Key), Value};
+        ciphers -> {ciphers, ciphers(Value, is_otp_25())};
+        atom -> {list_to_atom(Key), list_to_atom(Value)};
+        integer -> {list_to_atom(Key), list_to_integer(Value)};
+        atoms -> {list_to_atom(Key), [list_to_atom(Value)]};
+        term -> {list_to_atom(Key), term(Value)};
+        function -> {verify_fun, function(term(Value))};
+        unknown -> error({malformed_ssl_dist_opt, Key})
+    end.
+
+type("certfile") -> string;
+type("cacertfile") -> string;
+type("keyfile") -> string;
+type("dhfile") -> string;
+type("password") -> string;
+type("ciphers") -> ciphers;
+type("verify") -> atom;
+type("crl_check") -> atom;
+type("reuse_sessions") -> atom;
+type("secure_renegotiate") -> atom;
+type("fail_if_no_peer_cert") -> atom;
+type("ktls") -> atom;
+type("depth") -> integer;
+type("hibernate_after") -> integer;
+type("versions") -> atoms;
+type("crl_cache") -> term;
+type("verify_fun") -> function;
+type(_) -> unknown.
+
+%% OTP 25 takes names with colons between them, later releases one name.
+ciphers(Value, true) -> Value;
+ciphers(Value, false) -> [Value].
+
+term(Text) ->
+    {ok, Tokens, _} = erl_scan:string(Text ++ "."),
+    {ok, Term} = erl_parse:parse_term(Tokens),
+    Term.
+
+function({Module, Function, State}) when is_atom(Module), is_atom(Function) -> {fun Module:Function/3, State};
+function(Other) -> error({malformed_ssl_dist_opt, Other}).

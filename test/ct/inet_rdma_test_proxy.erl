@@ -1,0 +1,143 @@
+%% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does to them what a case wants.
+%% Runs in the node that runs the tests.
+-module(inet_rdma_test_proxy).
+
+-export([start/1, port/1, tamper/2, inject/3, seen/1, stop/1]).
+-export_type([t/0, direction/0, act/0]).
+
+-opaque t() :: pid().
+
+%% to: from the process that connects to the one that it connects to. back: the other way.
+-type direction() :: to | back.
+
+%% What becomes of a record, by its number in its direction, from 1: sent so, or the connections are closed.
+-type act() :: [binary()] | cut.
+
+-spec start(inet:port_number()) -> t().
+start(Target) ->
+    Parent = self(),
+    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false}, {nodelay, true}, {backlog, 64}]),
+    Proxy = spawn(fun() -> receive go -> loop(#{listener => Listener, target => Target, tamper => fun forward/3,
+                                                   pairs => [], records => []}) end end),
+    ok = gen_tcp:controlling_process(Listener, Proxy),
+    _ = spawn(fun() -> end_with(Parent, Proxy) end),
+    Proxy ! go,
+    _ = spawn(fun() -> accept(Proxy, Listener) end),
+    Proxy.
+
+end_with(Parent, Proxy) ->
+    Ref = monitor(process, Parent),
+    receive {'DOWN', Ref, process, Parent, _} -> exit(Proxy, kill) end.
+
+forward(_Direction, _Number, Record) -> [Record].
+
+-spec port(t()) -> inet:port_number().
+port(Proxy) -> call(Proxy, port).
+
+%% For connections made from now on; it starts to count.
+-spec tamper(t(), fun((direction(), pos_integer(), binary()) -> act())) -> ok.
+tamper(Proxy, Fun) -> call(Proxy, {tamper, Fun}).
+
+%% Into the newest connection, behind what was forwarded.
+-spec inject(t(), direction(), binary()) -> ok.
+inject(Proxy, Direction, Bytes) -> call(Proxy, {inject, Direction, Bytes}).
+
+%% The records of all connections since tamper/2, in the order in which they came.
+-spec seen(t()) -> [{direction(), binary()}].
+seen(Proxy) -> call(Proxy, seen).
+
+-spec stop(t()) -> ok.
+stop(Proxy) -> exit(Proxy, kill), ok.
+
+call(Proxy, Request) ->
+    Ref = monitor(process, Proxy),
+    Proxy ! {Request, self(), Ref},
+    receive
+        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
+        {'DOWN', Ref, process, Proxy, Reason} -> error({proxy, Reason})
+    end.
+
+accept(Proxy, Listener) ->
+    case gen_tcp:accept(Listener) of
+        {ok, Socket} ->
+            ok = gen_tcp:controlling_process(Socket, Proxy),
+            Proxy ! {accepted, Socket},
+            accept(Proxy, Listener);
+        {error, _} ->
+            ok
+    end.
+
+loop(#{listener := Listener, target := Target, tamper := Tamper, pairs := Pairs, records := Records} = State) ->
+    receive
+        {accepted, Near} ->
+            case gen_tcp:connect({127, 0, 0, 1}, Target, [binary, {active, true}, {nodelay, true}]) of
+                {ok, Far} ->
+                    _ = inet:setopts(Near, [{active, true}]),
+                    loop(State#{pairs := [{{Near, 0, <<>>}, {Far, 0, <<>>}} | Pairs]});
+                {error, _} ->
+                    gen_tcp:close(Near),
+                    loop(State)
+            end;
+        {tcp, Socket, Bytes} ->
+            {Pair, Others} = take(Socket, Pairs),
+            {Left, Seen} = pass(Socket, Bytes, Pair, Tamper),
+            loop(State#{pairs := Left ++ Others, records := lists:reverse(Seen) ++ Records});
+        {tcp_closed, Socket} ->
+            {Pair, Others} = take(Socket, Pairs),
+            close(Pair),
+            loop(State#{pairs := Others});
+        {tcp_error, _Socket, _} ->
+            loop(State);
+        {port, From, Ref} ->
+            {ok, Port} = inet:port(Listener),
+            From ! {Ref, Port},
+            loop(State);
+        {{tamper, Fun}, From, Ref} ->
+            From ! {Ref, ok},
+            loop(State#{tamper := Fun, records := []});
+        {{inject, Direction, Bytes}, From, Ref} ->
+            [{{Near, _, _}, {Far, _, _}} | _] = Pairs,
+            From ! {Ref, gen_tcp:send(case Direction of to -> Far; back -> Near end, Bytes)},
+            loop(State);
+        {seen, From, Ref} ->
+            From ! {Ref, lists:reverse(Records)},
+            loop(State)
+    end.
+
+take(Socket, Pairs) ->
+    lists:partition(fun({{Near, _, _}, {Far, _, _}}) -> Socket =:= Near orelse Socket =:= Far end, Pairs).
+
+close(Pairs) ->
+    [gen_tcp:close(Socket) || {{Near, _, _}, {Far, _, _}} <- Pairs, Socket <- [Near, Far]].
+
+pass(_Socket, _Bytes, [], _Tamper) ->
+    {[], []};
+pass(Socket, Bytes, [{{Socket, Number, Before}, Far}], Tamper) ->
+    {Records, Rest} = records(<<Before/binary, Bytes/binary>>, []),
+    Seen = [{to, Record} || Record <- Records],
+    case send_all(to, element(1, Far), Number, Records, Tamper) of
+        {ok, Sent} -> {[{{Socket, Sent, Rest}, Far}], Seen};
+        cut -> close([{{Socket, 0, <<>>}, Far}]), {[], Seen}
+    end;
+pass(Socket, Bytes, [{Near, {Socket, Number, Before}}], Tamper) ->
+    {Records, Rest} = records(<<Before/binary, Bytes/binary>>, []),
+    Seen = [{back, Record} || Record <- Records],
+    case send_all(back, element(1, Near), Number, Records, Tamper) of
+        {ok, Sent} -> {[{Near, {Socket, Sent, Rest}}], Seen};
+        cut -> close([{Near, {Socket, 0, <<>>}}]), {[], Seen}
+    end.
+
+send_all(_Direction, _To, Number, [], _Tamper) ->
+    {ok, Number};
+send_all(Direction, To, Number, [Record | Records], Tamper) ->
+    case Tamper(Direction, Number + 1, Record) of
+        cut -> cut;
+        Sent -> _ = gen_tcp:send(To, Sent), send_all(Direction, To, Number + 1, Records, Tamper)
+    end.
+
+%% Whole records: type, version, length.
+records(<<_Type, _Version:16, Length:16, _:Length/binary, _/binary>> = Bytes, Records) ->
+    <<Record:(5 + Length)/binary, Rest/binary>> = Bytes,
+    records(Rest, [Record | Records]);
+records(Rest, Records) ->
+    {lists:reverse(Records), Rest}.

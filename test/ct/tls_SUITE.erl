@@ -1,0 +1,517 @@
+%% Links that begin inside TLS (`security tls`): beside plain inet_tls, with every kind of certificate, with somebody in the
+%% middle.
+-module(tls_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, certificates_as_inet_tls_has_them/1]).
+-export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
+-export([flags_instead_of_a_file/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
+-export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
+-export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
+
+-define(NO_OFFER, "the peer makes no offer").
+-define(RDMA, "inet_rdma").
+-define(PLAIN, "inet_tls").
+
+suite() ->
+    [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
+        allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
+        flags_instead_of_a_file, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
+        somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
+        nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
+    ].
+
+init_per_suite(Config) ->
+    case {inet_rdma_test_node:only_rdma(Config), os:find_executable("openssl"), code:lib_dir(ssl)} of
+        {{skip, _} = Skip, _, _} ->
+            Skip;
+        {_, Openssl, Ssl} when Openssl =:= false; not is_list(Ssl) ->
+            inet_rdma_test_link:skip("to make certificates needs openssl, TLS the application ssl");
+        _ ->
+            Directory = filename:join(proplists:get_value(priv_dir, Config), "certificates"),
+            ok = filelib:ensure_dir(filename:join(Directory, "x")),
+            ok = inet_rdma_test_certificates:make(Directory),
+            [{certificates, Directory} | Config]
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
+    case os:getenv("INET_RDMA_OTHER_OTP", "") of
+        "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
+        Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
+    end;
+init_per_testcase(_Case, Config) ->
+    Config.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% The whole of distribution over shared memory, whichever connects; the link is one of TLS to net_kernel.
+moves_to_shared_memory(Config) ->
+    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    [
+        begin
+            connect(X, Y),
+            [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{A, B}, {B, A}]],
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ?assertMatch({ok, [{address, Address}]} when element(4, Address) =:= tls, node_info(X, Y)),
+            %% Options of the link, and of the socket below TLS.
+            ?assertEqual({ok, [{security, tls}]}, call(X, net_kernel, getopts, [name(Y), [security]])),
+            ?assertEqual(ok, call(X, net_kernel, setopts, [name(Y), [{nodelay, false}]])),
+            ?assertEqual({ok, [{nodelay, false}]}, call(X, net_kernel, getopts, [name(Y), [nodelay]])),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, B}, {B, A}, {A, B}]
+    ].
+
+node_info(A, B) ->
+    {ok, Information} = call(A, net_kernel, node_info, [name(B)]),
+    {ok, [lists:keyfind(address, 1, Information)]}.
+
+%% A plain inet_tls node sees an ordinary peer. The link is carried by OTP, its counts are those of the socket.
+stays_on_tls_with_plain_inet_tls(Config) ->
+    [A, Plain] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"p", node_of(Config, ?PLAIN, good)}]),
+    [
+        begin
+            connect(X, Y),
+            stayed(A, Plain, ?NO_OFFER),
+            ok = inet_rdma_test_link:exercise(X, Y),
+            #{bytes_sent := Bytes} = call(A, inet_rdma, info, [name(Plain)]),
+            ok = call(A, inet_rdma_test_data, send_and_compare, [name(Plain), [100000]]),
+            #{bytes_sent := More} = call(A, inet_rdma, info, [name(Plain)]),
+            ?assert(More >= Bytes + 100000),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, Plain}, {Plain, A}, {A, Plain}]
+    ].
+
+stayed(A, B, Why) ->
+    ok = inet_rdma_test_link:await(A, B, tls),
+    ?assertMatch({match, _}, re:run(inet_rdma_test_link:why(A, B), Why)).
+
+%% With each kind of certificate on either side the link is up or not as between two nodes of inet_tls, and both nodes log the
+%% same of TLS.
+certificates_as_inet_tls_has_them(Config) ->
+    Good = [{Carrier, start("good", node_of(Config, Carrier, good))} || Carrier <- [?PLAIN, ?RDMA]],
+    [with_certificate(Config, Kind, Good) || Kind <- inet_rdma_test_certificates:kinds()].
+
+with_certificate(Config, Kind, Good) ->
+    Tested = [{Carrier, start("tested", node_of(Config, Carrier, Kind))} || Carrier <- [?PLAIN, ?RDMA]],
+    [
+        begin
+            [ok = call(Node, inet_rdma_test_log, install, []) || {_, Node} <- Good ++ Tested],
+            Seen = [
+                {{CarrierX, CarrierY}, attempt(X, Y)}
+             || {CarrierX, X} <- From, {CarrierY, Y} <- To
+            ],
+            {value, {_, {Connected, _} = Plain}, Others} = lists:keytake({?PLAIN, ?PLAIN}, 1, Seen),
+            ct:log("~p: ~p", [Kind, Plain]),
+            %% The server does not ask which host the client's certificate names, unless it has a verify function for that.
+            ?assertEqual(Kind =:= good orelse (Kind =:= wrong_host andalso From =:= Tested), Connected),
+            [?assertEqual({Kind, Plain}, {Kind, Same}) || {_, Same} <- Others]
+        end
+     || {From, To} <- [{Tested, Good}, {Good, Tested}]
+    ],
+    [inet_rdma_test_node:stop(Node) || {_, Node} <- Tested].
+
+%% Whether it connects, and what both nodes then have in their logs of TLS. A node that refuses has said why.
+attempt(X, Y) ->
+    [ok = call(Node, inet_rdma_test_log, forget, []) || Node <- [X, Y]],
+    case call(X, net_kernel, connect_node, [name(Y)]) of
+        true ->
+            ok = inet_rdma_test_link:disconnect(X, Y),
+            {true, []};
+        false ->
+            [gone(P, Q) || {P, Q} <- [{X, Y}, {Y, X}]],
+            Said = inet_rdma_test_wait:until({both_logged, name(X), name(Y)}, 10000, fun() ->
+                case [alerts(Node) || Node <- [X, Y]] of
+                    [[_ | _], [_ | _]] = Both -> {ok, Both};
+                    Other -> Other
+                end
+            end),
+            {false, Said}
+    end.
+
+%% Without the places in OTP's sources.
+alerts(Node) ->
+    lists:usort([
+        re:replace(Line, "at [a-z0-9_]+\\.erl:[0-9]+ ", "", [{return, list}])
+     || Line <- call(Node, inet_rdma_test_log, lines, []), string:find(Line, "ALERT") =/= nomatch
+    ]).
+
+%% net_kernel:allow/1: the name must be allowed, and its host be one that the certificate names.
+allowed_nodes_as_inet_tls_has_them(Config) ->
+    Nodes = [{Carrier, start("a", node_of(Config, Carrier, good)), start("b", node_of(Config, Carrier, good))}
+             || Carrier <- [?PLAIN, ?RDMA]],
+    Cases = [
+        {fun(_) -> ['nobody@elsewhere.invalid'] end, false}, {fun(A) -> [name(A)] end, true}
+    ],
+    [
+        [
+            begin
+                ok = call(B, inet_rdma_test_log, install, []),
+                ok = call(B, net_kernel, allow, [Allowed(A)]),
+                ?assertEqual({Carrier, Expected}, {Carrier, call(A, net_kernel, connect_node, [name(B)])}),
+                _ = [inet_rdma_test_wait:until({logged, Carrier}, 10000, fun() ->
+                         call(B, inet_rdma_test_log, contains, ["** Connection attempt from disallowed node(s)"])
+                     end) || not Expected],
+                _ = [ok = inet_rdma_test_link:disconnect(A, B) || Expected]
+            end
+         || {Allowed, Expected} <- Cases
+        ]
+     || {Carrier, A, B} <- Nodes
+    ].
+
+%% Neither connects to the other, nobody stays pending, and nothing harms the nodes.
+tcp_only_is_refused(Config) ->
+    [A, C] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"c", node_of(Config, ?RDMA, good)}]),
+    Others = start_all([{"t", #{carrier => "inet_tcp"}}, {"r", #{}}]),
+    [
+        begin
+            [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, Other}, {Other, A}]],
+            [gone(X, Y) || {X, Y} <- [{A, Other}, {Other, A}]]
+        end
+     || Other <- Others
+    ],
+    connect(A, C),
+    ok = inet_rdma_test_link:exercise(A, C).
+
+%% A way that has no encryption is none: the link stays on TLS, or is refused where it must leave it.
+no_weaker_way(Config) ->
+    Fabric = fun(Name, Options) -> start(Name, node_of(Config, ?RDMA, good, Options)) end,
+    [Tcp, Auto, Required] = [Fabric("t", [{fabric, tcp}]), Fabric("a", []), Fabric("r", [{required, true}])],
+    ok = call(Required, inet_rdma_test_log, install, []),
+    [
+        begin
+            connect(X, Y),
+            [stayed(P, Q, "option fabric of .* is tcp") || {P, Q} <- [{X, Y}, {Y, X}]],
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{Tcp, Auto}, {Auto, Tcp}]
+    ],
+    [
+        begin
+            ?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])),
+            [gone(P, Q) || {P, Q} <- [{X, Y}, {Y, X}]]
+        end
+     || {X, Y} <- [{Required, Tcp}, {Tcp, Required}]
+    ],
+    true = call(Required, inet_rdma_test_log, contains, ["the option required forbids TLS"]),
+    connect(Required, Auto),
+    ok = inet_rdma_test_link:await(Required, Auto, shm).
+
+%% The application environment does not take TLS from links that are made later.
+security_holds_until_the_end(Config) ->
+    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?PLAIN, good)}]),
+    ok = call(A, application, set_env, [inet_rdma, security, none]),
+    connect(A, B),
+    stayed(A, B, ?NO_OFFER),
+    ok = inet_rdma_test_link:disconnect(A, B),
+    connect(B, A),
+    stayed(A, B, ?NO_OFFER).
+
+%% -ssl_dist_opt, as inet_tls has it.
+flags_instead_of_a_file(Config) ->
+    Directory = proplists:get_value(certificates, Config),
+    File = fun(Name) -> filename:join(Directory, Name) end,
+    Flags = lists:append([
+        ["-ssl_dist_opt", Side ++ Key, Value]
+     || Side <- ["server_", "client_"],
+        {Key, Value} <- [{"certfile", File("good.pem")}, {"keyfile", File("good.key")}, {"cacertfile", File("ca.pem")},
+                         {"verify", "verify_peer"}, {"depth", "2"}]
+    ]) ++ ["-ssl_dist_opt", "server_fail_if_no_peer_cert", "true"],
+    Options = fun(Carrier) ->
+        #{carrier => Carrier, rdma => security(Carrier), args => ssl_path() ++ Flags}
+    end,
+    [A, B, C, Bad] = start_all([{"a", Options(?RDMA)}, {"b", Options(?RDMA)}, {"c", Options(?PLAIN)},
+                                {"d", node_of(Config, ?RDMA, unknown_ca)}]),
+    connect(A, B),
+    ok = inet_rdma_test_link:await(A, B, shm),
+    connect(A, C),
+    stayed(A, C, ?NO_OFFER),
+    [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, Bad}, {Bad, A}]].
+
+later_version_of_tls(Config) ->
+    Options = fun(Carrier) ->
+        #{carrier => Carrier, rdma => security(Carrier), args => ssl_arguments(Config, good, [{versions, ['tlsv1.3']}])}
+    end,
+    [A, B, C] = start_all([{"a", Options(?RDMA)}, {"b", Options(?RDMA)}, {"c", Options(?PLAIN)}]),
+    connect(A, B),
+    ok = inet_rdma_test_link:await(A, B, shm),
+    ok = inet_rdma_test_link:exercise(A, B),
+    connect(C, A),
+    stayed(A, C, ?NO_OFFER),
+    ok = inet_rdma_test_link:exercise(A, C).
+
+%% A node that cannot keep its links as it should does not start, and says why.
+wrong_starts(Config) ->
+    Ktls = ssl_arguments(Config, good, [{ktls, true}]),
+    [
+        begin
+            {Status, Output} = inet_rdma_test_node:run("w", #{rdma => [{security, Value}], args => Args}, "ok"),
+            ct:log("~ts", [Output]),
+            ?assertNotEqual(0, Status),
+            ?assertMatch({match, _}, re:run(Output, Words))
+        end
+     || {Value, Args, Words} <- [
+            {tls, Ktls, "option ktls of the TLS client"},
+            {tls, ssl_path() ++ ["-ssl_dist_opt", "client_nonsense", "1"], "nonsense"},
+            {ssl, [], "bad_option,security,ssl"}
+        ]
+    ].
+
+over_ipv6(Config) ->
+    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            %% The certificates name no address.
+            Args = ssl_arguments(Config, good, [{verify, verify_none}]),
+            Options = fun(Prefix, Carrier) ->
+                #{carrier => Carrier, name => unique(Prefix) ++ "@::1", long => true, rdma => security(Carrier), args => Args}
+            end,
+            [A, B, C] = start_all([{Prefix, Options(Prefix, Carrier)}
+                                   || {Prefix, Carrier} <- [{"a", "inet6_rdma"}, {"b", "inet6_rdma"}, {"c", "inet6_tls"}]]),
+            [
+                begin
+                    connect(X, Y),
+                    ok = inet_rdma_test_link:await(A, Y, Fabric),
+                    ok = inet_rdma_test_link:exercise(X, Y)
+                end
+             || {X, Y, Fabric} <- [{A, B, shm}, {A, C, tls}]
+            ];
+        {error, Reason} ->
+            inet_rdma_test_link:skip(lists:flatten(io_lib:format("no IPv6 loopback: ~p", [Reason])))
+    end.
+
+%% A cluster on its way from inet_tls to inet_rdma.
+mesh_of_both(Config) ->
+    [A, B, C, D] = Nodes = start_all([
+        {[Letter], node_of(Config, Carrier, good)} || {Letter, Carrier} <- [{$a, ?RDMA}, {$b, ?RDMA}, {$c, ?PLAIN}, {$d, ?PLAIN}]
+    ]),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [ok = inet_rdma_test_link:await(X, Y, Fabric)
+     || {X, Y, Fabric} <- [{A, B, shm}, {B, A, shm}, {A, C, tls}, {B, D, tls}]],
+    [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {A, C}, {B, D}, {C, D}]].
+
+simultaneous_connects(Config) ->
+    [
+        begin
+            [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, Carrier, good)}]),
+            connect(A, B),
+            [ok = inet_rdma_test_link:collide(A, B) || _ <- lists:seq(1, 50)],
+            ok = inet_rdma_test_link:await(A, B, Fabric)
+        end
+     || {Carrier, Fabric} <- [{?RDMA, shm}, {?PLAIN, tls}]
+    ].
+
+%% Each record of the connection, in each direction, changed, repeated or cut off: no link is left, and the next one is up.
+somebody_in_the_middle(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    Whole = whole_connection(A, B, Proxy),
+    Counts = [{Direction, length([x || {D, _} <- Whole, D =:= Direction])} || Direction <- [to, back]],
+    ct:pal("records of a connection: ~p", [Counts]),
+    Acts = [
+        {changed, fun(Record) -> [flipped(Record)] end},
+        {repeated, fun(Record) -> [Record, Record] end},
+        {cut, fun(_) -> cut end}
+    ],
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, N, Record) when D =:= Direction, N =:= Number -> Act(Record);
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(A, net_kernel, connect_node, [name(B)]),
+            ct:log("~p ~p of ~p", [What, Number, Direction]),
+            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || {Direction, Count} <- Counts, Number <- lists:seq(1, Count), {What, Act} <- Acts
+    ],
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+%% The last byte, which is a part of the record's authentication, once there is one.
+flipped(Record) ->
+    Bytes = byte_size(Record) - 1,
+    <<Before:Bytes/binary, Last>> = Record,
+    <<Before/binary, (Last bxor 1)>>.
+
+%% A link through the proxy from its beginning to its end by a disconnect; the records until it was up.
+whole_connection(A, B, Proxy) ->
+    ok = inet_rdma_test_proxy:tamper(Proxy, fun(_, _, Record) -> [Record] end),
+    connect(A, B),
+    [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+    Records = inet_rdma_test_proxy:seen(Proxy),
+    ok = inet_rdma_test_link:exercise(A, B),
+    %% Nothing of it has gone over TLS.
+    ?assertEqual(length(Records), length(inet_rdma_test_proxy:seen(Proxy))),
+    ok = inet_rdma_test_link:disconnect(A, B),
+    Records.
+
+%% B is found at the proxy's port, by A alone.
+with_proxy(Config) ->
+    Names = fun(Name) ->
+        Directory = filename:join(proplists:get_value(priv_dir, Config), unique(Name)),
+        ok = filelib:ensure_dir(filename:join(Directory, "x")),
+        Directory
+    end,
+    [OfA, OfB] = [Names("names_a"), Names("names_b")],
+    Options = fun(Directory) ->
+        Own = node_of(Config, ?RDMA, good, [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
+        Own#{args := maps:get(args, Own) ++ ["-kernel", "net_setuptime", "3", "-start_epmd", "false",
+                                             "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory]}
+    end,
+    [A, B] = start_all([{"a", Options(OfA)}, {"b", Options(OfB)}]),
+    [Short, _] = string:lexemes(atom_to_list(name(B)), "@"),
+    {ok, Port} = file:read_file(filename:join(OfB, Short)),
+    Proxy = inet_rdma_test_proxy:start(binary_to_integer(Port)),
+    ok = file:write_file(filename:join(OfA, Short), integer_to_list(inet_rdma_test_proxy:port(Proxy))),
+    {A, B, Proxy}.
+
+%% A link that has moved ends when somebody writes into its connection, whichever way.
+bytes_into_the_silent_connection(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun(_, _, Record) -> [Record] end),
+            connect(A, B),
+            [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+            %% What the peer itself has said last, or no record of TLS at all.
+            Bytes = case What of
+                        garbage -> <<"garbage, garbage">>;
+                        repeated -> lists:last([Record || {D, Record} <- inet_rdma_test_proxy:seen(Proxy), D =:= Direction])
+                    end,
+            ok = inet_rdma_test_proxy:inject(Proxy, Direction, Bytes),
+            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || Direction <- [to, back], What <- [garbage, repeated]
+    ],
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+%% All that the connecting node has said, to the other one again: the settlement in it is for nobody.
+replayed_connection(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    Said = [Record || {to, Record} <- whole_connection(A, B, Proxy)],
+    ok = call(B, inet_rdma_test_log, install, []),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, inet_rdma_test_proxy:port(Proxy), [binary, {active, false}]),
+    ok = gen_tcp:send(Socket, Said),
+    ok = read_to_the_end(Socket),
+    inet_rdma_test_wait:until(refused_in_the_log, 10000, fun() -> alerts(B) =/= [] end),
+    gone(B, A),
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+read_to_the_end(Socket) ->
+    case gen_tcp:recv(Socket, 0, inet_rdma_test_wait:patience(20000)) of
+        {ok, _} -> read_to_the_end(Socket);
+        {error, Reason} when Reason =/= timeout -> ok
+    end.
+
+%% The guard, the supervisor, TLS's process that sends, the whole node: the other node sees the end, and the next link is up.
+end_of_each_part(Config) ->
+    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    [
+        begin
+            connect(A, B),
+            [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+            ok = call(A, inet_rdma_test_remote, end_part, [Part]),
+            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || Part <- [guard, supervisor, tls_sender]
+    ],
+    connect(A, B),
+    inet_rdma_test_node:kill(B),
+    gone(A, B).
+
+%% Processes of TLS among them.
+nothing_is_left_behind(Config) ->
+    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    #{os_pid := OsPid} = A,
+    Cycle = fun() -> connect(A, B), ok = inet_rdma_test_link:disconnect(A, B) end,
+    [Cycle() || _ <- lists:seq(1, 5)],
+    Processes = call(A, erlang, system_info, [process_count]),
+    Before = inet_rdma_test_os:footprint(OsPid),
+    [Cycle() || _ <- lists:seq(1, 60)],
+    ok = inet_rdma_test_os:await_footprint(OsPid, Before),
+    inet_rdma_test_wait:until(processes, 10000, fun() ->
+        call(A, erlang, system_info, [process_count]) - Processes =< 2
+    end).
+
+another_otp_with_inet_tls(Config) -> with_another_otp(Config, ?PLAIN, tls).
+
+another_otp_with_inet_rdma(Config) -> with_another_otp(Config, ?RDMA, shm).
+
+with_another_otp(Config, Carrier, Fabric) ->
+    Under = proplists:get_value(other_otp, Config),
+    Directory = filename:join(proplists:get_value(priv_dir, Config), "other"),
+    Own = node_of(Config, Carrier, good),
+    Args = ssl_path(Under) ++ lists:nthtail(length(ssl_path()), maps:get(args, Own)),
+    Other = Own#{under => Under, code => [inet_rdma_test_otp:compiled(Under, Directory)], args := Args},
+    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"other", Other}]),
+    ct:pal("OTP ~s and OTP ~s", [call(Node, erlang, system_info, [otp_release]) || Node <- [A, B]]),
+    [
+        begin
+            connect(X, Y),
+            ok = inet_rdma_test_link:await(A, B, Fabric),
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
+    [ok = inet_rdma_test_link:collide(A, B) || _ <- lists:seq(1, 20)],
+    %% A certificate that is refused here is refused there.
+    Bad = start("bad", node_of(Config, ?RDMA, unknown_ca)),
+    [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{Bad, B}, {B, Bad}]].
+
+%% Nodes.
+
+node_of(Config, Carrier, Kind) -> node_of(Config, Carrier, Kind, []).
+
+node_of(Config, Carrier, Kind, Options) ->
+    #{carrier => Carrier, rdma => security(Carrier) ++ Options, args => ssl_arguments(Config, Kind, [])}.
+
+security("inet" ++ _) -> [{security, tls}].
+
+ssl_arguments(Config, Kind, More) ->
+    ssl_path() ++
+        ["-ssl_dist_optfile", inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
+
+%% The kernel's start needs it, before there is a code server.
+ssl_path() -> ["-pa", filename:join(code:lib_dir(ssl), "ebin")].
+
+%% Of the OTP that a command leads to.
+ssl_path(Command) ->
+    Ask = ["-noinput", "-eval", "io:put_chars([\"in:\", code:lib_dir(ssl)]), halt()."],
+    [_, Directory] = string:split(inet_rdma_test_otp:output(Command, "erl", Ask), "in:"),
+    ["-pa", filename:join(Directory, "ebin")].
+
+%% Neither up nor pending.
+gone(A, B) ->
+    inet_rdma_test_wait:until({gone, name(A), name(B)}, 10000, fun() ->
+        case inet_rdma_test_link:states(A, name(B)) of
+            [] -> true;
+            Other -> Other
+        end
+    end).
+
+start(Prefix, Options) -> inet_rdma_test_node:start(Prefix, Options).
+
+start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
+
+connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
+
+unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
