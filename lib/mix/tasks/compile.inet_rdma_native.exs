@@ -1,9 +1,13 @@
 # A script, not a module of the application: mix.exs requires it, because Mix needs this task before
 # anything of the project is compiled, and a release has no use for it.
 defmodule Mix.Tasks.Compile.InetRdmaNative do
-  @shortdoc "Builds the native library of inet_rdma with cargo"
+  @shortdoc "Builds the native library of inet_rdma with cargo, or takes it from an archive"
   @moduledoc """
-  Builds `priv/inet_rdma_nif.so` by running `scripts/build-native`.
+  Makes `priv/inet_rdma_nif.so` by running `scripts/build-native`.
+
+  With the environment variable `INET_RDMA_ARCHIVE`, a file or a URL, the library comes out of that archive, and no Rust
+  toolchain is needed. `INET_RDMA_ARCHIVE_SHA256` says which checksum the archive must have. A wrong checksum is an
+  error. An archive that cannot be had, or is for another machine, is left, and cargo builds.
 
   Cargo's output is shown as it comes. A failure becomes a diagnostic that ends with what to install.
   Cargo itself knows what is up to date, so there is no manifest.
