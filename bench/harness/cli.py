@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, fabric, mesh, paths, report, scale, sheet, site, stream
+from . import carriers, demo, fabric, mesh, otp, paths, report, scale, sheet, site, stream
 from .arguments import (
     choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
 )
@@ -182,6 +182,7 @@ def parser() -> argparse.ArgumentParser:
     add_scale(tests)
     add_stream(tests)
     add_fabric(tests)
+    add_otp(tests)
 
     own = tests.add_parser("show", help="table and chart of an earlier run again, from its results.json")
     own.add_argument("file", type=Path)
@@ -288,6 +289,17 @@ def add_fabric(tests: Any) -> None:
     own.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                      help="TCP and UCX in the same rounds, where they are installed")
     native(own, fabric.ROUNDS, fabric.SECONDS, fabric.WARMUP)
+
+
+def add_otp(tests: Any) -> None:
+    title = "OTP's own benchmark of the distribution (ssl_dist_bench_SUITE) over TCP, TLS and inet_rdma"
+    own = tests.add_parser("otp", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=otp.run)
+    own.add_argument("--sources", type=Path, metavar="DIR",
+                     help="lib/ssl/test of OTP's sources [from the source package of Debian's erlang-base]")
+    own.add_argument("--quick", action="store_true", help="two sizes, once")
+    own.add_argument("--rounds", type=count, help=f"times that every case is run [{otp.ROUNDS}; quick: 1]")
+    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-otp]")
 
 
 def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: float) -> None:
