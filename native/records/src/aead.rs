@@ -1,0 +1,126 @@
+//! The ciphers, their keys and nonces: the only module that calls the library.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use zeroize::Zeroizing;
+
+use crate::wire::TAG_BYTES;
+
+/// Size of a key.
+pub const KEY_BYTES: usize = 32;
+
+/// How records are sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES with keys of 256 bits in Galois/Counter Mode (NIST SP 800-38D).
+    Aes256Gcm,
+    /// RFC 8439.
+    ChaCha20Poly1305,
+}
+
+impl Cipher {
+    /// All of them.
+    pub const ALL: [Cipher; 2] = [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
+
+    /// What this processor does faster: AES where it has instructions for it and for GCM's multiplication. Without
+    /// these AES is slower, and not safe from an observer of its timing.
+    pub fn of_this_processor() -> Cipher {
+        #[cfg(target_arch = "x86_64")]
+        let has_aes = std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+        #[cfg(target_arch = "aarch64")]
+        let has_aes =
+            std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull");
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let has_aes = false;
+        if has_aes {
+            Cipher::Aes256Gcm
+        } else {
+            Cipher::ChaCha20Poly1305
+        }
+    }
+
+    fn algorithm(self) -> &'static Algorithm {
+        match self {
+            Cipher::Aes256Gcm => &AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
+    }
+}
+
+/// A key as it comes from the user. Its memory is cleared when it is dropped.
+pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
+
+impl Key {
+    /// A key of these bytes. None: of another size.
+    pub fn new(bytes: &[u8]) -> Option<Key> {
+        bytes.try_into().ok().map(|bytes| Key(Zeroizing::new(bytes)))
+    }
+
+    /// Whether the two are equal. Not in constant time: for a check of what one user gives.
+    pub fn is_same(&self, other: &Key) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Key")
+    }
+}
+
+/// The tag does not fit the bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Forged;
+
+/// What a nonce is for: the two kinds count for themselves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Record = 0,
+    Control = 1,
+}
+
+/// A key, expanded. The library clears its memory when it is dropped.
+#[derive(Debug)]
+pub(crate) struct AeadKey(LessSafeKey);
+
+impl AeadKey {
+    pub fn new(cipher: Cipher, key: &Key) -> AeadKey {
+        let unbound = UnboundKey::new(cipher.algorithm(), &key.0[..]);
+        AeadKey(LessSafeKey::new(unbound.expect("a key of 32 bytes")))
+    }
+
+    /// 32 bits of the kind, 64 of the number, big-endian: unique for a key, as each kind's numbers are.
+    fn nonce(kind: Kind, number: u64) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..4].copy_from_slice(&(kind as u32).to_be_bytes());
+        nonce[4..].copy_from_slice(&number.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Encrypts `plain` into `sealed`, of the same size, and gives the tag.
+    #[inline]
+    pub fn seal(&self, kind: Kind, number: u64, aad: &[u8], in_out: &mut [u8]) -> [u8; TAG_BYTES] {
+        let sealed = self
+            .0
+            .seal_in_place_separate_tag(Self::nonce(kind, number), Aad::from(aad), in_out);
+        let tag = sealed.expect("less than 2^36 bytes");
+        let mut bytes = [0; TAG_BYTES];
+        bytes.copy_from_slice(tag.as_ref());
+        bytes
+    }
+
+    /// Checks `in_out` against the tag and decrypts it. What is in it behind a failure means nothing.
+    #[inline]
+    pub fn open(
+        &self,
+        kind: Kind,
+        number: u64,
+        aad: &[u8],
+        tag: &[u8; TAG_BYTES],
+        in_out: &mut [u8],
+    ) -> Result<(), Forged> {
+        self.0
+            .open_in_place_separate_tag(Self::nonce(kind, number), Aad::from(aad), tag, in_out)
+            .map_err(|_| Forged)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Control messages: their content stays readable, and a tag stands in bytes that their kinds leave unused.
+//!
+//! A sealed stream has no advertisements, the only kind that uses all bytes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::aead::{AeadKey, Kind};
+use crate::keyring::Keyring;
+use crate::seal::{MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
+use crate::violation::{KeyRefused, Violation};
+use crate::wire::TAG_BYTES;
+
+/// Size of a control message.
+pub const CONTROL_BYTES: usize = 40;
+
+/// Names the key, little-endian.
+const GENERATION: Range<usize> = 4..8;
+/// What the tag covers.
+const COVERED: Range<usize> = 0..24;
+const TAG: Range<usize> = 24..40;
+const _: () = assert!(TAG.end - TAG.start == TAG_BYTES && TAG.end == CONTROL_BYTES);
+
+/// Seals the control messages of one direction.
+#[derive(Debug)]
+pub struct ControlSealer {
+    key: Arc<AeadKey>,
+    generation: u32,
+    sequence: u64,
+    /// Messages under the present key.
+    messages: u64,
+    /// The user was asked for the next key.
+    asked: bool,
+}
+
+impl ControlSealer {
+    pub(crate) fn new(key: Arc<AeadKey>) -> ControlSealer {
+        ControlSealer {
+            key,
+            generation: 0,
+            sequence: 0,
+            messages: 0,
+            asked: false,
+        }
+    }
+
+    pub(crate) fn renew(&mut self, generation: u32, key: Arc<AeadKey>) {
+        self.key = key;
+        self.generation = generation;
+        self.messages = 0;
+        self.asked = false;
+    }
+
+    /// Adds generation and tag. Err: the present key may seal no more.
+    pub fn seal(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), UsedUp> {
+        if self.messages >= MESSAGES_MAX {
+            return Err(UsedUp {
+                generation: self.generation,
+            });
+        }
+        message[GENERATION].copy_from_slice(&self.generation.to_le_bytes());
+        let tag = self.key.seal(Kind::Control, self.sequence, &message[COVERED], &mut []);
+        message[TAG].copy_from_slice(&tag);
+        self.sequence += 1;
+        self.messages += 1;
+        Ok(())
+    }
+
+    /// As [`crate::Sealer::take_due`].
+    #[must_use]
+    pub fn take_due(&mut self) -> bool {
+        self.messages >= RENEW_MESSAGES && !std::mem::replace(&mut self.asked, true)
+    }
+}
+
+/// Checks the control messages of one direction. A violation is final: close the connection.
+#[derive(Debug)]
+pub struct ControlOpener {
+    keys: Keyring,
+    sequence: u64,
+}
+
+impl ControlOpener {
+    pub(crate) fn new(key: Arc<AeadKey>) -> ControlOpener {
+        ControlOpener {
+            keys: Keyring::new(key),
+            sequence: 0,
+        }
+    }
+
+    pub(crate) fn check(&self, generation: u32) -> Result<(), KeyRefused> {
+        self.keys.check(generation)
+    }
+
+    pub(crate) fn add(&mut self, key: Arc<AeadKey>) {
+        self.keys.add(key);
+    }
+
+    /// Checks a message, and takes generation and tag out of it: it is then as its kind has it.
+    pub fn open(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), Violation> {
+        let mut generation = [0; 4];
+        generation.copy_from_slice(&message[GENERATION]);
+        let mut tag = [0; TAG_BYTES];
+        tag.copy_from_slice(&message[TAG]);
+        let sequence = self.sequence;
+        self.keys
+            .key(u32::from_le_bytes(generation))?
+            .open(Kind::Control, sequence, &message[COVERED], &tag, &mut [])
+            .map_err(|_| Violation::ControlForged { sequence })?;
+        self.sequence += 1;
+        message[GENERATION].fill(0);
+        message[TAG].fill(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! The keys of the receiving side: the present one, and those that the peer will use.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::aead::AeadKey;
+use crate::violation::{KeyRefused, Violation};
+
+/// Keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits for the peer
+/// between two changes. More are for records that lie unread in the ring meanwhile.
+pub const KEYS_MAX: usize = 8;
+
+/// Keys of ascending generations, the present one first.
+#[derive(Debug)]
+pub(crate) struct Keyring {
+    present: u32,
+    keys: VecDeque<Arc<AeadKey>>,
+}
+
+impl Keyring {
+    /// With the first key, of generation 0.
+    pub fn new(key: Arc<AeadKey>) -> Keyring {
+        Keyring {
+            present: 0,
+            keys: VecDeque::from([key]),
+        }
+    }
+
+    /// Generation of the present key.
+    pub fn present(&self) -> u32 {
+        self.present
+    }
+
+    fn next(&self) -> u32 {
+        self.present.wrapping_add(self.keys.len() as u32)
+    }
+
+    /// Whether a key of this generation may be added.
+    pub fn check(&self, generation: u32) -> Result<(), KeyRefused> {
+        if generation != self.next() {
+            return Err(KeyRefused::Generation {
+                said: generation,
+                next: self.next(),
+            });
+        }
+        if self.keys.len() >= KEYS_MAX {
+            return Err(KeyRefused::TooMany(self.keys.len() - 1));
+        }
+        Ok(())
+    }
+
+    /// Adds the next key. Call [`Self::check`] before.
+    pub fn add(&mut self, key: Arc<AeadKey>) {
+        self.keys.push_back(key);
+    }
+
+    /// The key of this generation; those before it are dropped, as the peer goes forward only.
+    #[inline]
+    pub fn key(&mut self, generation: u32) -> Result<&AeadKey, Violation> {
+        let ahead = generation.wrapping_sub(self.present) as usize;
+        if ahead >= self.keys.len() {
+            return Err(Violation::KeyGeneration {
+                said: generation,
+                present: self.present,
+            });
+        }
+        if ahead > 0 {
+            self.keys.drain(..ahead);
+            self.present = generation;
+        }
+        Ok(&self.keys[0])
+    }
+}

@@ -1,0 +1,164 @@
+//! The sending side of records.
+
+use std::sync::Arc;
+
+use crate::aead::{AeadKey, Cipher, Key, Kind};
+use crate::control::ControlSealer;
+use crate::violation::{KeyRefused, Violation};
+use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RECORD_BYTES_MIN, RING_BYTES_MIN};
+
+/// Messages under one key, at most: NIST SP 800-38D, section 8.3. It asks this of random nonces; counted ones are held
+/// to it all the same.
+pub const MESSAGES_MAX: u64 = 1 << 32;
+
+/// From this many on the user is asked for a new key.
+pub const RENEW_MESSAGES: u64 = MESSAGES_MAX / 2;
+
+/// Bytes of records under one key, at most: RFC 8446, section 5.5, allows AES-GCM 2^24.5 records of 2^14 bytes, that is
+/// 2^38.5 bytes, to keep an attacker's advantage below 2^-57.
+pub const BYTES_MAX: u64 = 1 << 38;
+
+/// The present key has sealed all that it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the key of generation {generation} has sealed all that it may")]
+pub struct UsedUp {
+    /// Names the key.
+    pub generation: u32,
+}
+
+/// What was sealed under the present key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Names the key.
+    pub generation: u32,
+    /// Records.
+    pub records: u64,
+    /// Their bytes, with headers and tags.
+    pub bytes: u64,
+}
+
+/// Makes records of one direction.
+#[derive(Debug)]
+pub struct Sealer {
+    cipher: Cipher,
+    key: Arc<AeadKey>,
+    place: Place,
+    usage: Usage,
+    renew_bytes: u64,
+    /// The user was asked for the next key.
+    asked: bool,
+    /// The last record; private memory.
+    record: Vec<u8>,
+}
+
+impl Sealer {
+    /// For a stream through a ring of `ring_bytes` on the peer's side, and its control messages. The first key is of
+    /// generation 0.
+    pub fn new(
+        cipher: Cipher,
+        key: &Key,
+        ring_bytes: u32,
+        renew_bytes: u64,
+    ) -> Result<(Sealer, ControlSealer), Violation> {
+        if ring_bytes < RING_BYTES_MIN {
+            return Err(Violation::RecordRing(ring_bytes));
+        }
+        let key = Arc::new(AeadKey::new(cipher, key));
+        let control = ControlSealer::new(Arc::clone(&key));
+        let sealer = Sealer {
+            cipher,
+            key,
+            place: Place::new(ring_bytes),
+            usage: Usage::default(),
+            renew_bytes: renew_bytes.min(BYTES_MAX / 2),
+            asked: false,
+            record: Vec::new(),
+        };
+        Ok((sealer, control))
+    }
+
+    /// Bytes to the ring's end that are too few for a record: a transfer of as many zeros comes next. None: a record.
+    #[inline]
+    #[must_use]
+    pub fn filling(&self) -> Option<usize> {
+        self.place.filling()
+    }
+
+    /// The least size of the next transfer.
+    #[inline]
+    #[must_use]
+    pub fn transfer_min(&self) -> usize {
+        self.filling().unwrap_or(RECORD_BYTES_MIN)
+    }
+
+    /// The ring is filled up to its end; `bytes` is what [`Self::filling`] said.
+    pub fn fill(&mut self, bytes: usize) {
+        self.place.fill(bytes);
+    }
+
+    /// Err: the present key may seal no more.
+    #[inline]
+    pub fn check(&self) -> Result<(), UsedUp> {
+        if self.usage.records >= MESSAGES_MAX || self.usage.bytes >= BYTES_MAX {
+            return Err(UsedUp {
+                generation: self.usage.generation,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. Call [`Self::check`] before.
+    #[inline]
+    pub fn seal<'a>(&mut self, bytes: usize, plain: impl IntoIterator<Item = &'a [u8]>) -> &[u8] {
+        let header = Header {
+            plain_bytes: bytes,
+            generation: self.usage.generation,
+        };
+        let header = header.emit();
+        self.record.clear();
+        self.record.reserve(bytes + OVERHEAD_BYTES);
+        self.record.extend_from_slice(&header);
+        plain.into_iter().for_each(|slice| self.record.extend_from_slice(slice));
+        debug_assert_eq!(self.record.len(), HEADER_BYTES + bytes);
+        let Place { sequence, position, .. } = self.place;
+        let aad = wire::aad(header, position);
+        let tag = self
+            .key
+            .seal(Kind::Record, sequence, &aad, &mut self.record[HEADER_BYTES..]);
+        self.record.extend_from_slice(&tag);
+        self.place.pass_record(self.record.len());
+        self.usage.records += 1;
+        self.usage.bytes += self.record.len() as u64;
+        &self.record
+    }
+
+    /// True once for each key: it has sealed so much that the user should bring the next one.
+    #[inline]
+    #[must_use]
+    pub fn take_due(&mut self) -> bool {
+        let is_due = self.usage.bytes >= self.renew_bytes || self.usage.records >= RENEW_MESSAGES;
+        is_due && !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// What was sealed under the present key.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Records and control messages are sealed under `key` from here on. The peer must have it already.
+    pub fn renew(&mut self, generation: u32, key: &Key, control: &mut ControlSealer) -> Result<(), KeyRefused> {
+        let next = self.usage.generation.wrapping_add(1);
+        if generation != next {
+            return Err(KeyRefused::Generation { said: generation, next });
+        }
+        self.key = Arc::new(AeadKey::new(self.cipher, key));
+        control.renew(generation, Arc::clone(&self.key));
+        self.usage = Usage {
+            generation,
+            ..Usage::default()
+        };
+        self.asked = false;
+        Ok(())
+    }
+}

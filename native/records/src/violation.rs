@@ -1,0 +1,64 @@
+//! What is wrong with a record, or with a key.
+
+/// How the peer, or a stranger in its place, broke the rules of records. Each ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A ring that takes no records.
+    #[error("a ring of {0} bytes takes no records")]
+    RecordRing(u32),
+    /// A record of an impossible size.
+    #[error("a record of {bytes} bytes; 1 to {max} are possible")]
+    RecordBytes {
+        /// What its header says.
+        bytes: usize,
+        /// The most.
+        max: usize,
+    },
+    /// A part of a record.
+    #[error("a record of {bytes} bytes of which {arrived} came")]
+    RecordCut {
+        /// Size of the whole record.
+        bytes: usize,
+        /// What is here of it.
+        arrived: usize,
+    },
+    /// A record or control message under a key that is not known, or not any more.
+    #[error("a record under the key of generation {said}; the present one is {present}")]
+    KeyGeneration {
+        /// What it says.
+        said: u32,
+        /// The present one.
+        present: u32,
+    },
+    /// A record that was changed, repeated, left out, or moved.
+    #[error("record {sequence} is not the peer's: it was changed, or is out of order")]
+    RecordForged {
+        /// The number that it should have.
+        sequence: u64,
+    },
+    /// The same, of a control message.
+    #[error("control message {sequence} is not the peer's: it was changed, or is out of order")]
+    ControlForged {
+        /// The number that it should have.
+        sequence: u64,
+    },
+}
+
+/// Why a new key is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRefused {
+    /// The stream is not sealed.
+    #[error("the connection carries no records")]
+    Plain,
+    /// Generations come one after the other.
+    #[error("a key of generation {said} where {next} is next")]
+    Generation {
+        /// What it should be.
+        said: u32,
+        /// What is next.
+        next: u32,
+    },
+    /// The peer has not yet used the keys that were installed before.
+    #[error("{0} keys wait to be used by the peer")]
+    TooMany(usize),
+}

@@ -1,0 +1,127 @@
+//! The layout of a record: header, encrypted bytes, tag.
+
+use crate::violation::Violation;
+
+/// Size of the header.
+pub const HEADER_BYTES: usize = 8;
+/// Size of the tag.
+pub const TAG_BYTES: usize = 16;
+/// What a record adds to its bytes.
+pub const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// User bytes of a record, at most: a fragment of the distribution (64 KiB and its header), so that it comes in one. A
+/// record stays in the processor's second cache between copy and cipher.
+pub const PLAIN_BYTES_MAX: usize = 68 * 1024;
+
+/// The least record: of one byte. Where the ring has less before its end the sender fills it up.
+pub const RECORD_BYTES_MIN: usize = OVERHEAD_BYTES + 1;
+
+/// The least ring: three quarters of it, which a sender knows to be free when all is read, hold a record.
+pub const RING_BYTES_MIN: u32 = 64;
+
+/// Named field ranges of the header, little-endian.
+mod field {
+    use std::ops::Range;
+
+    pub const BYTES: Range<usize> = 0..4;
+    pub const GENERATION: Range<usize> = 4..8;
+}
+
+/// The header of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// User bytes in it, 1 to [`PLAIN_BYTES_MAX`].
+    pub plain_bytes: usize,
+    /// Names the key.
+    pub generation: u32,
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn emit(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[field::BYTES].copy_from_slice(&(self.plain_bytes as u32).to_le_bytes());
+        bytes[field::GENERATION].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+
+    /// Of a record of which `arrived` bytes are here. A record comes in one transfer, so it is here as a whole.
+    pub fn parse(bytes: [u8; HEADER_BYTES], arrived: usize) -> Result<Header, Violation> {
+        let word = |range: std::ops::Range<usize>| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&bytes[range]);
+            u32::from_le_bytes(word)
+        };
+        let plain_bytes = word(field::BYTES) as usize;
+        if plain_bytes == 0 || plain_bytes > PLAIN_BYTES_MAX {
+            return Err(Violation::RecordBytes {
+                bytes: plain_bytes,
+                max: PLAIN_BYTES_MAX,
+            });
+        }
+        let header = Header {
+            plain_bytes,
+            generation: word(field::GENERATION),
+        };
+        if header.record_bytes() > arrived {
+            return Err(Violation::RecordCut {
+                bytes: header.record_bytes(),
+                arrived,
+            });
+        }
+        Ok(header)
+    }
+
+    /// Size of the whole record.
+    pub fn record_bytes(self) -> usize {
+        self.plain_bytes + OVERHEAD_BYTES
+    }
+}
+
+/// Header and place of a record: what its tag covers beside the encrypted bytes.
+pub(crate) fn aad(header: [u8; HEADER_BYTES], position: u64) -> [u8; HEADER_BYTES + 8] {
+    let mut aad = [0; HEADER_BYTES + 8];
+    aad[..HEADER_BYTES].copy_from_slice(&header);
+    aad[HEADER_BYTES..].copy_from_slice(&position.to_le_bytes());
+    aad
+}
+
+/// How far a direction is: where its next record lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Bytes of the stream before it, those of fillings included.
+    pub position: u64,
+    /// Records before it.
+    pub sequence: u64,
+    ring_bytes: u32,
+}
+
+impl Place {
+    pub fn new(ring_bytes: u32) -> Place {
+        Place {
+            position: 0,
+            sequence: 0,
+            ring_bytes,
+        }
+    }
+
+    /// Bytes to the ring's end.
+    fn to_end(self) -> usize {
+        (u64::from(self.ring_bytes) - self.position % u64::from(self.ring_bytes)) as usize
+    }
+
+    /// Bytes to the ring's end that are too few for a record; None: a record comes next.
+    pub fn filling(self) -> Option<usize> {
+        let to_end = self.to_end();
+        (to_end < RECORD_BYTES_MIN).then_some(to_end)
+    }
+
+    pub fn fill(&mut self, bytes: usize) {
+        self.position += bytes as u64;
+    }
+
+    pub fn pass_record(&mut self, bytes: usize) {
+        self.position += bytes as u64;
+        self.sequence += 1;
+    }
+}
