@@ -12,13 +12,15 @@
         timeout | einval | badarg | enobufs | emsgsize | too_late | not_owner
       | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}
         %% The end of a connection.
-      | closed | peer_gone | half_sent | {no_memory, Bytes :: non_neg_integer()}
+      | closed | peer_gone | half_sent | {key_used_up, Generation :: non_neg_integer()} | {no_memory, Bytes :: non_neg_integer()}
         %% The peer's fault.
       | {peer_misbehaved, misbehaviour()}
         %% The peer and this side do not fit.
       | {wrong_user, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {bad_hello, message()} | wrong_token | {rejected, rejection()}
+        %% A new key of an encrypted connection is not taken.
+      | not_sealed | {key_out_of_turn, Said :: number(), Next :: number()} | {too_many_keys, Keys :: pos_integer()}
         %% No process listens there, or no way leads there.
       | econnrefused | eaddrinuse | eaddrnotavail | etimedout | {only_strangers, Refused :: pos_integer(), Last :: reason()}
       | {no_route, binary()}
@@ -57,6 +59,9 @@
       | {memory_bytes, Bytes :: number(), Least :: number()} | memory_unsealed | memory_pages | memory_too_large
       | memory_unwritable | {queue_head, Said :: number()} | {entry_stamp, Said :: number()}
       | {entry_inline, Bytes :: number(), Address :: number()} | {entry_kind, Said :: number()}
+      | {record_ring, Bytes :: number()} | {record_bytes, Bytes :: number(), Max :: number()}
+      | {record_cut, Bytes :: number(), Arrived :: number()} | {key_generation, Said :: number(), Present :: number()}
+      | {record_forged, Sequence :: number()} | {control_forged, Sequence :: number()}
       | {message_bytes, Bytes :: number()} | {answer_event, Event :: binary(), Status :: integer()}.
 
 %% Bytes that are no message of this protocol.
@@ -128,6 +133,11 @@ text({verbs, completion, {Status, Vendor}}) -> io("the queue pair failed: ~ts (v
 text({verbs, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
 text({system, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
 text({Kind, Text}) when is_atom(Kind), is_binary(Text), Kind =/= panicked -> io("~ts", [Text]);
+text({key_used_up, Generation}) ->
+    io("the key of generation ~b has sealed all that it may, and the next one has not come", [Generation]);
+text(not_sealed) -> "the connection is not encrypted, so it takes no keys";
+text({key_out_of_turn, Said, Next}) -> io("a key of generation ~b where ~b is next", [Said, Next]);
+text({too_many_keys, Keys}) -> io("~b keys wait to be used by the peer", [Keys]);
 text(attempt_taken) -> "the queue pair of this attempt was taken already";
 text({panicked, Thread}) ->
     io("~ts panicked: standard error of the node says where; please report it", [Thread]);
@@ -179,6 +189,15 @@ misbehaviour({entry_inline, Bytes, Address}) ->
 misbehaviour({entry_kind, Said}) -> io("an entry of the receive queue has the unknown kind ~b", [Said]);
 misbehaviour({message_bytes, Bytes}) -> io("it sent a message of ~b bytes", [Bytes]);
 misbehaviour({answer_event, Event, Status}) -> io("~ts (status ~b) instead of an answer", [Event, Status]);
+misbehaviour({record_ring, Bytes}) -> io("a ring of ~b bytes, which takes no records", [Bytes]);
+misbehaviour({record_bytes, Bytes, Max}) -> io("a record of ~b bytes; 1 to ~b are possible", [Bytes, Max]);
+misbehaviour({record_cut, Bytes, Arrived}) -> io("a record of ~b bytes of which ~b came", [Bytes, Arrived]);
+misbehaviour({key_generation, Said, Present}) ->
+    io("a record under the key of generation ~b; the present one is ~b", [Said, Present]);
+misbehaviour({record_forged, Sequence}) ->
+    io("record ~b is not the peer's: it was changed, repeated, left out or moved", [Sequence]);
+misbehaviour({control_forged, Sequence}) ->
+    io("control message ~b is not the peer's: it was changed, repeated, left out or moved", [Sequence]);
 misbehaviour({ring_bytes, _} = Limits) -> limits(Limits);
 misbehaviour({receive_slots, _} = Limits) -> limits(Limits);
 misbehaviour(no_adverts) -> limits(no_adverts);

@@ -7,6 +7,7 @@ mod lengths;
 mod lines;
 mod raw;
 mod received;
+mod record;
 
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use begun::{Begun, Partial};
 
 pub use self::framing::{Framing, Header};
 pub use self::received::{Buffer, ReadLimit, Received, Sizes};
+pub use self::record::Rest;
 pub use crate::arrived::Arrived;
 use crate::landing::LandingBuffer;
 

@@ -41,6 +41,7 @@ mod posting;
 mod progress;
 mod reading;
 mod receiving;
+mod records;
 mod send_lock;
 mod sending;
 mod statistics;
@@ -48,6 +49,7 @@ mod writing;
 
 use std::sync::{Arc, OnceLock};
 
+use inet_rdma_records::Protection;
 use inet_rdma_stream::{Mode, Stream};
 use parking_lot::Mutex;
 
@@ -59,6 +61,8 @@ pub use self::notifier::{Notifier, Parcel};
 pub use self::posting::{Posted, Refused};
 pub use self::reading::ReadEnd;
 use self::receiving::Receiving;
+use self::records::Records;
+pub use self::records::Sealed;
 pub use self::send_lock::SendLock;
 pub use self::sending::Holder;
 use self::sending::Sending;
@@ -133,6 +137,8 @@ pub struct Connection<N: Notifier> {
     receiving: Mutex<Receiving<N>>,
     sending: Mutex<Sending<N>>,
     core: Mutex<Core<N::Token>>,
+    /// None: the stream is plain.
+    records: Option<Box<Records<N::Buffer>>>,
     tally: Tally,
     kicker: OnceLock<Kicker>,
     notifier: N,
@@ -176,11 +182,36 @@ impl<N: Notifier> Connection<N> {
             }),
             sending: Mutex::default(),
             core: Mutex::new(core),
+            records: None,
             tally: Tally::default(),
             kicker: OnceLock::new(),
             notifier,
             qp,
         })
+    }
+
+    /// As [`Self::new`], of a sealed stream: nothing leaves in clear, and nothing is taken that is not the peer's. The peer
+    /// must have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers
+    /// have no part in it.
+    pub fn sealed(
+        qp: Box<dyn QueuePair>,
+        limits: inet_rdma_stream::Limits,
+        settings: Settings,
+        framing: Framing,
+        protection: &Protection,
+        notifier: N,
+    ) -> Result<Self, FabricError> {
+        let ring_bytes = [qp.remote_hello().ring_bytes, limits.ring_bytes];
+        let (records, controls) =
+            Records::new(protection, ring_bytes).map_err(|violation| FabricError::PeerMisbehaved(violation.into()))?;
+        let settings = Settings {
+            mode: Mode::IndirectOnly,
+            ..settings
+        };
+        let mut connection = Self::new(qp, limits, settings, framing, notifier)?;
+        connection.records = Some(Box::new(records));
+        connection.core.get_mut().controls = Some(Box::new(controls));
+        Ok(connection)
     }
 
     /// The queue pair below.

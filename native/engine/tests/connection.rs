@@ -13,9 +13,10 @@ use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::fabric::Fabric;
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_records::{Cipher, RECORD_BYTES_MIN, RING_BYTES_MIN};
 use inet_rdma_stream::{Limits, Mode};
 use message::Messages;
-use pair::Side;
+use pair::{Keys, Side};
 use proptest::prelude::*;
 use world::{Habits, Party};
 
@@ -100,6 +101,18 @@ fn habits() -> impl Strategy<Value = Habits> {
     })
 }
 
+/// A conversation in records, over rings that take them.
+fn sealed() -> impl Strategy<Value = Conversation> {
+    let cipher = prop_oneof![3 => Just(Cipher::Aes256Gcm), 1 => Just(Cipher::ChaCha20Poly1305)];
+    (conversation(Mode::Dynamic), cipher).prop_map(|(mut talk, cipher)| {
+        for (side, keys) in talk.sides.iter_mut().zip(Keys::pair(cipher)) {
+            side.keys = Some(keys);
+            side.ring_bytes = side.ring_bytes.max(RING_BYTES_MIN);
+        }
+        talk
+    })
+}
+
 fn conversation(mode: Mode) -> impl Strategy<Value = Conversation> {
     prop_oneof![3 => Just(Framing::Length4), 1 => Just(Framing::Raw)].prop_flat_map(move |framing| {
         (
@@ -153,6 +166,18 @@ proptest! {
     #[test]
     fn everything_arrives_indirectly_only(talk in conversation(Mode::IndirectOnly)) {
         talk.hold(&ShmFabric);
+    }
+
+    #[test]
+    fn everything_arrives_sealed(talk in sealed()) {
+        talk.hold(&ShmFabric);
+    }
+
+    #[test]
+    fn everything_arrives_sealed_however_late_its_parts_do(talk in sealed(), plan in plan()) {
+        // A fabric that gives room gives enough for a record.
+        let write_room_max = plan.write_room_max.map(|bytes| bytes.max(RECORD_BYTES_MIN));
+        talk.hold(&FaultFabric::new(ShmFabric, FaultPlan { write_room_max, ..plan }));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
+use inet_rdma_records::{UsedUp, Violation as RecordViolation};
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
 use rustler::types::atom::Atom;
 use rustler::types::tuple::make_tuple;
@@ -65,6 +66,7 @@ shapes! {
         Closed::Here | Closed::ByPeer => closed,
         Closed::PeerGone => peer_gone,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
+        Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
         Closed::NoMemory(bytes) => no_memory(bytes),
     }
     via { Closed::Fabric(error) => fabric_error(env, error), }
@@ -126,7 +128,19 @@ shapes! {
     }
     via {
         Misbehaviour::Stream(broken) => violation(env, broken),
+        Misbehaviour::Records(broken) => record_violation(env, broken),
         Misbehaviour::Limits(error) => limits_error(env, error),
+    }
+}
+
+shapes! {
+    fn record_violation(env, RecordViolation), RECORD_VIOLATIONS {
+        RecordViolation::RecordRing(bytes) => record_ring(bytes),
+        RecordViolation::RecordBytes { bytes, max } => record_bytes(bytes, max),
+        RecordViolation::RecordCut { bytes, arrived } => record_cut(bytes, arrived),
+        RecordViolation::KeyGeneration { said, present } => key_generation(said, present),
+        RecordViolation::RecordForged { sequence } => record_forged(sequence),
+        RecordViolation::ControlForged { sequence } => control_forged(sequence),
     }
 }
 
@@ -208,6 +222,7 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
         ("reason", CLOSED),
         ("reason", FABRIC_ERRORS),
         ("misbehaviour", MISBEHAVIOURS),
+        ("misbehaviour", RECORD_VIOLATIONS),
         ("misbehaviour", VIOLATIONS),
         ("misbehaviour", WIRE_ERRORS),
         ("misbehaviour", LIMITS_ERRORS),

@@ -39,7 +39,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Completes the packet that an earlier push left unfinished; where the next one starts.
-    fn finish_packet<const HEADER: usize>(
+    pub(super) fn finish_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         out: &mut Vec<Received<B>>,
@@ -113,7 +113,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// The place of the packet with its header at `at`, if all of it is here.
     #[inline]
-    fn complete_packet<const HEADER: usize>(
+    pub(super) fn complete_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         at: usize,
@@ -131,7 +131,11 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Keeps what is left behind the last complete packet.
-    fn begin_packet<const HEADER: usize>(&mut self, arrived: &Arrived, from: usize) -> Result<(), AssemblyError> {
+    pub(super) fn begin_packet<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        from: usize,
+    ) -> Result<(), AssemblyError> {
         let left = arrived.len() - from;
         if left == 0 {
             return Ok(());

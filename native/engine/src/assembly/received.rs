@@ -85,8 +85,8 @@ impl<B: Buffer> Received<B> {
                     ..Sizes::default()
                 };
                 for packet in packets {
-                    let size = packet.end - sizes.bytes;
-                    sizes.bytes = packet.end;
+                    let size = header_bytes + packet.len();
+                    sizes.bytes += size;
                     sizes.largest = sizes.largest.max(size);
                     sizes.squares += square(size);
                 }

@@ -209,7 +209,8 @@ impl<N: Notifier> Connection<N> {
 
     /// Whether the peer has ended its stream and all of it was read.
     pub fn is_end(&self) -> bool {
-        self.core.lock().stream.is_end()
+        let core = self.core.lock();
+        core.stream.is_end() && !core.holds_opened
     }
 }
 

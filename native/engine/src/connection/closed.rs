@@ -1,5 +1,7 @@
 //! Why connections end.
 
+use inet_rdma_records::{UsedUp, Violation};
+
 use crate::assembly::AssemblyError;
 use crate::fabric::{FabricError, Misbehaviour};
 
@@ -21,6 +23,9 @@ pub enum Closed {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(FabricError),
+    /// This side's key has sealed all that it may, and no next one has come.
+    #[error(transparent)]
+    KeyUsedUp(#[from] UsedUp),
     /// This side lacks memory for a packet of this size in bytes.
     #[error("no memory for a packet of {0} bytes")]
     NoMemory(usize),
@@ -44,5 +49,11 @@ impl From<AssemblyError> for Closed {
             }
             AssemblyError::NoMemory(bytes) => Closed::NoMemory(bytes),
         }
+    }
+}
+
+impl From<Violation> for Closed {
+    fn from(violation: Violation) -> Self {
+        Closed::PeerMisbehaved(violation.into())
     }
 }

@@ -7,6 +7,7 @@ use super::advert_policy::AdvertPolicy;
 use super::closed::Closed;
 use super::landings::Landings;
 use super::posted_receives::PostedReceives;
+use super::records::Controls;
 use crate::landing::LandingPool;
 
 /// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
@@ -104,6 +105,12 @@ pub(super) struct Core<T> {
     pub(super) self_polling: bool,
     /// A polling thread looks.
     pub(super) thread_polls: bool,
+    /// The controls' half of records; None: the stream is plain.
+    pub(super) controls: Option<Box<Controls>>,
+    /// A record is opened, and reads have not taken all of it.
+    pub(super) holds_opened: bool,
+    /// The least that the next transfer takes: with less room the writer waits.
+    pub(super) transfer_min: u32,
     /// Completions taken so far.
     pub(super) arrivals: u64,
 }
@@ -127,6 +134,9 @@ impl<T> Core<T> {
             wants_advert: false,
             self_polling: false,
             thread_polls: busy,
+            controls: None,
+            holds_opened: false,
+            transfer_min: 1,
             arrivals: 0,
         }
     }

@@ -24,6 +24,9 @@ pub trait Notifier: Send + Sync {
     fn readable(&self);
     /// There may be room to write, or the end: a writer that has called [`super::Connection::arm_writer`] writes again.
     fn writable(&self);
+    /// A sealed connection's key nears its limit: [`super::Connection::renew_send_key`] with the next one. Told once for each
+    /// key, with locks held.
+    fn key_due(&self) {}
     /// A posted send is over: all of its bytes are on their way, or the connection ended first.
     fn sent(&self, _token: Self::Token, _result: Result<usize, Closed>) {}
     /// A posted receive is over: it has these bytes, or the connection ended first.

@@ -1,6 +1,6 @@
 //! A look at the receive queue: takes completions, posts the control messages that are due, arms.
 
-use inet_rdma_stream::{Arrival, ControlEvent, Notice, Receive, ReceiveId};
+use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, Receive, ReceiveId};
 
 use super::Connection;
 use super::advert_policy::{Advice, Situation};
@@ -27,6 +27,7 @@ impl<N: Notifier> Connection<N> {
             || core.has_landed()
             || core.stream.ring_bytes_readable() > 0
             || core.stream.is_end()
+            || core.holds_opened
             || !core.is_up()
     }
 
@@ -112,7 +113,19 @@ impl<N: Notifier> Connection<N> {
         Ok(())
     }
 
-    pub(super) fn handle_control(&self, core: &mut Core<N::Token>, message: &[u8]) -> Result<(), Closed> {
+    pub(super) fn handle_control(
+        &self,
+        core: &mut Core<N::Token>,
+        message: &[u8; CONTROL_BYTES],
+    ) -> Result<(), Closed> {
+        let opened;
+        let message = match &mut core.controls {
+            None => message,
+            Some(controls) => {
+                opened = controls.open(message)?;
+                &opened
+            }
+        };
         match core
             .stream
             .handle_control(message)
@@ -146,7 +159,14 @@ impl<N: Notifier> Connection<N> {
             let Some(control) = core.stream.poll_control() else {
                 break;
             };
-            if let Err(error) = self.qp.post_control(&control.emit()) {
+            let mut message = control.emit();
+            if let Some(controls) = &mut core.controls {
+                if let Err(used_up) = controls.seal(&mut message, &self.notifier) {
+                    self.fail(core, used_up.into());
+                    return;
+                }
+            }
+            if let Err(error) = self.qp.post_control(&message) {
                 self.fail(core, error.into());
             }
         }

@@ -64,8 +64,8 @@ impl<T> Taken<T> {
     }
 }
 
-type Guard<'a, N> = MutexGuard<'a, Core<<N as Notifier>::Token>>;
-type Packets<N> = Vec<Received<<N as Notifier>::Buffer>>;
+pub(super) type Guard<'a, N> = MutexGuard<'a, Core<<N as Notifier>::Token>>;
+pub(super) type Packets<N> = Vec<Received<<N as Notifier>::Buffer>>;
 
 impl<N: Notifier> Connection<N> {
     /// As [`Self::read_now`], for callers that are not as hot as a link's port: one copy of the code for all of them.
@@ -244,6 +244,9 @@ impl<N: Notifier> Connection<N> {
         limit: ReadLimit,
         out: &mut Packets<N>,
     ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
+        if let Some(records) = &self.records {
+            return self.read_record(records, core, reader, limit, out);
+        }
         let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
@@ -299,7 +302,7 @@ impl<N: Notifier> Connection<N> {
     }
 
     /// What is in the ring, up to `max` bytes.
-    fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
+    pub(super) fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
         let all = (core.stream.ring_bytes_readable() as usize).min(max);
         let first = core.stream.ring_readable();
         if all == 0 {

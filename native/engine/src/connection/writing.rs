@@ -37,6 +37,9 @@ impl<N: Notifier> Connection<N> {
         max: usize,
     ) -> Result<Written, Closed> {
         let end = at.saturating_add(max).min(gather.total());
+        if let Some(records) = &self.records {
+            return self.write_records(records, core, gather, at..end);
+        }
         let mut written = Written { at, blocked: false };
         while written.at < end && !written.blocked {
             match self.write_transfer(core, gather, written.at, end)? {
@@ -162,6 +165,7 @@ impl<N: Notifier> Connection<N> {
 
     fn is_writable(&self, core: &mut Core<N::Token>) -> bool {
         let waits = core.wants_advert && core.stream.awaits_advert();
-        self.qp.write_room() > 0 && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() > 0))
+        self.qp.write_room() > 0
+            && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() >= core.transfer_min))
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
+use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
 use inet_rdma_stream::{Limits, Mode};
 use signal::Signal;
 
@@ -35,6 +36,44 @@ pub struct Side {
     pub busy: bool,
     pub framing: Framing,
     pub bounds: Bounds,
+    /// None: the stream is plain.
+    pub keys: Option<Keys>,
+}
+
+/// How one side of a sealed stream seals.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    pub cipher: Cipher,
+    pub send: [u8; KEY_BYTES],
+    pub receive: [u8; KEY_BYTES],
+    pub renew_bytes: u64,
+}
+
+impl Keys {
+    /// Of the side that connects, then of the side that accepts.
+    pub fn pair(cipher: Cipher) -> [Keys; 2] {
+        let (there, back) = ([7; KEY_BYTES], [9; KEY_BYTES]);
+        [(there, back), (back, there)].map(|(send, receive)| Keys {
+            cipher,
+            send,
+            receive,
+            renew_bytes: u64::MAX,
+        })
+    }
+
+    pub fn protection(&self) -> Protection {
+        Protection {
+            cipher: self.cipher,
+            send_key: key(self.send),
+            receive_key: key(self.receive),
+            renew_bytes: self.renew_bytes,
+        }
+    }
+}
+
+/// A key of these bytes.
+pub fn key(bytes: [u8; KEY_BYTES]) -> Key {
+    Key::new(&bytes).expect("32 bytes")
 }
 
 impl Default for Side {
@@ -55,6 +94,7 @@ impl Default for Side {
                 sends: 64,
                 receives: 64,
             },
+            keys: None,
         }
     }
 }
@@ -92,7 +132,11 @@ impl Side {
             busy: self.busy,
             bounds: self.bounds,
         };
-        Arc::new(Connection::new(qp, self.limits(), settings, self.framing, user).expect("a stream"))
+        let connection = match self.keys {
+            None => Connection::new(qp, self.limits(), settings, self.framing, user),
+            Some(keys) => Connection::sealed(qp, self.limits(), settings, self.framing, &keys.protection(), user),
+        };
+        Arc::new(connection.expect("a stream"))
     }
 }
 

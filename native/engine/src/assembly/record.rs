@@ -1,0 +1,115 @@
+//! Records: bytes that are decrypted into the memory of the packets that they become.
+
+use super::begun::{Begun, Partial};
+use super::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
+
+/// Bytes of a record, from an offset on, that the limit of a read has left.
+pub type Rest<B> = Option<(B, usize)>;
+
+impl<B: Buffer> Assembly<B> {
+    /// Takes in a record of `bytes` user bytes, which `open` decrypts into the memory that it is given: that of the packet
+    /// under way, if it takes all of them; else a buffer that the packets of the record share.
+    pub fn push_record<E: From<AssemblyError>>(
+        &mut self,
+        bytes: usize,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+        open: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Rest<B>, E> {
+        if let Some(missing) = self.missing_of(bytes, limit)? {
+            open(&mut missing[..bytes])?;
+            self.filled(bytes, out);
+            return Ok(None);
+        }
+        let mut buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
+        open(buffer.as_mut_slice())?;
+        Ok(match self.framing {
+            Framing::Raw if limit.exact == 0 && bytes <= limit.bytes => {
+                self.largest = self.largest.max(bytes);
+                out.push(Received::Whole(buffer));
+                None
+            }
+            Framing::Raw | Framing::Line { .. } => Some((buffer, 0)),
+            Framing::Length1 => self.cut::<1>(buffer, limit, out)?,
+            Framing::Length2 => self.cut::<2>(buffer, limit, out)?,
+            Framing::Length4 => self.cut::<4>(buffer, limit, out)?,
+        })
+    }
+
+    /// Takes in what an earlier read has left of a record, as [`Self::push`] does.
+    pub fn push_rest(
+        &mut self,
+        (mut buffer, at): (B, usize),
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<Rest<B>, AssemblyError> {
+        let bytes = buffer.bytes();
+        let taken = self.push(&arrived(&mut buffer, at), limit, out)?;
+        Ok((at + taken < bytes).then_some((buffer, at + taken)))
+    }
+
+    /// Memory of the packet under way, if it takes this many bytes.
+    fn missing_of(&mut self, bytes: usize, limit: ReadLimit) -> Result<Option<&mut [u8]>, AssemblyError> {
+        if self.framing == Framing::Raw && self.is_at_boundary() && limit.exact >= bytes {
+            self.begun = Begun::Packet(Partial::new(limit.exact)?);
+        }
+        Ok(match &mut self.begun {
+            Begun::Packet(partial) if partial.bytes - partial.filled >= bytes => Some(partial.missing()),
+            Begun::Nothing | Begun::Header(_) | Begun::Line(_) | Begun::Packet(_) => None,
+        })
+    }
+
+    /// The packet under way has got these bytes.
+    fn filled(&mut self, bytes: usize, out: &mut Vec<Received<B>>) {
+        let Begun::Packet(partial) = &mut self.begun else {
+            return;
+        };
+        partial.filled += bytes;
+        if partial.filled == partial.bytes
+            && let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing)
+        {
+            out.push(Received::Whole(whole.buffer));
+        }
+    }
+
+    /// Cuts a record at the boundaries of its packets. Those that are complete share its buffer; parts at its ends are
+    /// copied.
+    fn cut<const HEADER: usize>(
+        &mut self,
+        mut buffer: B,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<Rest<B>, AssemblyError> {
+        let bytes = buffer.bytes();
+        let arrived = arrived(&mut buffer, 0);
+        let had = out.len();
+        let from = self.finish_packet::<HEADER>(&arrived, out)?;
+        if from == bytes {
+            return Ok(None);
+        }
+        let wanted = limit.packets - (out.len() - had);
+        let mut packets = Vec::new();
+        let mut at = from;
+        while let Some(packet) = self.complete_packet::<HEADER>(&arrived, at)? {
+            if packets.len() == wanted {
+                // Not all may go: reads copy as much as they may.
+                return Ok(Some((buffer, from)));
+            }
+            at = packet.end;
+            packets.push(packet);
+        }
+        self.begin_packet::<HEADER>(&arrived, at)?;
+        if !packets.is_empty() {
+            out.push(Received::Batch { bytes: buffer, packets });
+        }
+        Ok(None)
+    }
+}
+
+/// The bytes of a buffer from `at` on.
+fn arrived<B: Buffer>(buffer: &mut B, at: usize) -> Arrived {
+    let bytes = &buffer.as_mut_slice()[at..];
+    // SAFETY: the bytes are the buffer's, which its owner, one of the functions above, neither drops nor writes while it
+    // uses the value.
+    unsafe { Arrived::new([(bytes.as_ptr(), bytes.len()), (std::ptr::null(), 0)]) }
+}
