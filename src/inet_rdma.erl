@@ -151,7 +151,7 @@ connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
             %% The message comes once, with any outcome, and the attempt ends within Bound: no `after` here, so no
             %% message stays in the mailbox.
             receive {'$inet_rdma', Id, connected} -> ok end,
-            case inet_rdma_nif:stream(Attempt) of
+            case inet_rdma_nif:stream(Attempt, none) of
                 {ok, Conn} ->
                     opened(#inet_rdma_socket{conn = Conn, id = Id},
                            #details{port = Port, role = connected, config = Config}, SocketOptions);
@@ -507,6 +507,8 @@ i() ->
 %%   percent_direct_* (of bytes), phase_switches, credit_stalls (transfers that waited for a free receive slot of the
 %%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
 %%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),
+%%   cipher (none: the stream is plain), key_generation, key_records and key_bytes (sealed under this side's present key),
+%%   peer_key_generation,
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user); of a link also
 %%   bytes_pending (in the queue of its port).
 %% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not sent yet).

@@ -54,7 +54,7 @@ reserve() ->
 -spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
           {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Attempt, Node, Config) ->
-    case inet_rdma_nif:link(Attempt, Node, Config) of
+    case inet_rdma_nif:link(Attempt, Node, Config, none) of
         {ok, Native, Id, Fabric, Why} ->
             _ = port_control(Port, ?CARRY, <<Id:64/native>>),
             {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};

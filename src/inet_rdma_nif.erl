@@ -4,23 +4,25 @@
 -module(inet_rdma_nif).
 
 -export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
+-export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
 -export([identity/0, token/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
--export([statistics/1, all_statistics/0, link/3, link_end/1]).
+-export([statistics/1, all_statistics/0, link/4, link_end/1]).
+-export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, watch_key/1]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([taken/1, reason_shapes/0]).
--export_type([attempt/0, conn/0, framing/0, listener/0, link/0, packets/0, token/0]).
+-export_type([attempt/0, cipher/0, conn/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0, token/0]).
 
 -nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/1]).
+-nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
 -nifs([identity/0, token/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([statistics/1, all_statistics/0, link/3, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
+-nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, watch_key/1]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -29,6 +31,11 @@
 %% 64 random bits that the two sides of a settlement know; 0: none.
 -type token() :: 0..16#ffffffffffffffff.
 -type link() :: reference().
+-type cipher() :: aes_256_gcm | chacha20_poly1305.
+-type key() :: <<_:256>>.
+%% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one key
+%% on, or 2^31 messages, the process that watches the key is asked for the next one.
+-type protection() :: none | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: inet_rdma's details of a socket.
 -type options() :: term().
@@ -180,8 +187,8 @@ notify(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 -spec drop_attempt(attempt()) -> ok.
 drop_attempt(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 
--spec stream(attempt()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
-stream(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
+-spec stream(attempt(), protection()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
+stream(Attempt, Protection) -> late(?FUNCTION_NAME, [Attempt, Protection]).
 
 -spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
                       instance := non_neg_integer()}.
@@ -274,9 +281,27 @@ statistics(Conn) -> late(?FUNCTION_NAME, [Conn]).
 -spec all_statistics() -> [map()].
 all_statistics() -> late(?FUNCTION_NAME, []).
 
--spec link(attempt(), Node :: binary(), map()) ->
+-spec link(attempt(), Node :: binary(), map(), protection()) ->
           {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-link(Attempt, Node, Config) -> late(?FUNCTION_NAME, [Attempt, Node, Config]).
+link(Attempt, Node, Config, Protection) -> late(?FUNCTION_NAME, [Attempt, Node, Config, Protection]).
+
+-spec cipher() -> cipher().
+cipher() -> late(?FUNCTION_NAME, []).
+
+-spec link_receive_key(link(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+link_receive_key(Link, Generation, Key) -> late(?FUNCTION_NAME, [Link, Generation, Key]).
+
+-spec link_send_key(link(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+link_send_key(Link, Generation, Key) -> late(?FUNCTION_NAME, [Link, Generation, Key]).
+
+-spec receive_key(conn(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+receive_key(Conn, Generation, Key) -> late(?FUNCTION_NAME, [Conn, Generation, Key]).
+
+-spec send_key(conn(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+send_key(Conn, Generation, Key) -> late(?FUNCTION_NAME, [Conn, Generation, Key]).
+
+-spec watch_key(conn()) -> ok | {error, closed}.
+watch_key(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec link_end(link()) -> up | inet_rdma:reason().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).

@@ -18,6 +18,8 @@ defmodule InetRdma.Info do
     own device, so `wakeups_sent` stays 0
   * `sends_posted`, `receives_posted`, `completions`, `events_armed` - what was asked of an RDMA device: sends, calls
     that posted receives, completions taken, events asked for; 0 over shm
+  * `cipher` - `:none`, or how the stream is encrypted; `key_generation`, `key_records`, `key_bytes` - this side's present
+    key and what was sealed under it; `peer_key_generation` - the key of the last record received
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
     landing buffers there are, and how many are advertised or hold data; links have none
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
@@ -57,6 +59,11 @@ defmodule InetRdma.Info do
     :receives_posted,
     :completions,
     :events_armed,
+    :cipher,
+    :key_generation,
+    :key_records,
+    :key_bytes,
+    :peer_key_generation,
     :ring_bytes,
     :ring_used,
     :landing_buffers,
@@ -101,6 +108,11 @@ defmodule InetRdma.Info do
           receives_posted: non_neg_integer() | nil,
           completions: non_neg_integer() | nil,
           events_armed: non_neg_integer() | nil,
+          cipher: :none | :aes_256_gcm | :chacha20_poly1305 | nil,
+          key_generation: non_neg_integer() | nil,
+          key_records: non_neg_integer() | nil,
+          key_bytes: non_neg_integer() | nil,
+          peer_key_generation: non_neg_integer() | nil,
           ring_bytes: non_neg_integer() | nil,
           ring_used: non_neg_integer() | nil,
           landing_buffers: non_neg_integer() | nil,

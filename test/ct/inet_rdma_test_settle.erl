@@ -19,7 +19,7 @@ expect(Fabric, Address, Token, TimeoutMs) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         case begin_to_expect(Fabric, Address, Token, TimeoutMs) of
             {ok, Attempt, Id, Port} ->
-                waiting = inet_rdma_nif:stream(Attempt),
+                waiting = inet_rdma_nif:stream(Attempt, none),
                 ok = inet_rdma_nif:notify(Attempt),
                 Caller ! {self(), Port},
                 wait(Attempt, Id);
@@ -43,9 +43,9 @@ wait(Attempt, Id) ->
     end.
 
 heard(Attempt, Id) ->
-    case inet_rdma_nif:stream(Attempt) of
+    case inet_rdma_nif:stream(Attempt, none) of
         {ok, Conn} ->
-            {error, attempt_taken} = inet_rdma_nif:stream(Attempt),
+            {error, attempt_taken} = inet_rdma_nif:stream(Attempt, none),
             [#{fabric := Fabric, why := Why}] = [Info || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id],
             {ok, read(Conn, Id), Fabric, Why};
         Error ->
@@ -89,7 +89,7 @@ forget(Pid) ->
 connect(Fabric, Address, Port, Token, TimeoutMs) ->
     {ok, Attempt, Id} = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config()),
     receive {'$inet_rdma', Id, connected} -> ok end,
-    Result = case inet_rdma_nif:stream(Attempt) of
+    Result = case inet_rdma_nif:stream(Attempt, none) of
                  {ok, Conn} ->
                      ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0),
                      %% It must not be collected before they have arrived.

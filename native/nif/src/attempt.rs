@@ -13,6 +13,7 @@ use rustler::{Atom, Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Te
 use crate::atoms;
 use crate::config::{Config, FabricOption};
 use crate::connection::{establish, next_id};
+use crate::protection::ProtectionOption;
 use crate::terms;
 
 /// What `Attempt` is in Erlang.
@@ -172,15 +173,15 @@ fn check_token(token: u64) -> NifResult<()> {
     Ok(())
 }
 
-/// `stream(Attempt) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is
+/// `stream(Attempt, Protection) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is
 /// the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which comes in any
 /// case, also to calls that come before. An error the second time.
 #[rustler::nif]
-fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>) -> Term<'a> {
+fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: ProtectionOption) -> Term<'a> {
     let Some(outcome) = attempt.take() else {
         return atoms::waiting().encode(env);
     };
-    match outcome.and_then(|(qp, why)| establish(env, qp, attempt.id(), attempt.config(), why)) {
+    match outcome.and_then(|(qp, why)| establish(env, qp, attempt.id(), attempt.config(), &protection, why)) {
         Ok(conn) => (atoms::ok(), conn).encode(env),
         Err(error) => failed(env, &error),
     }

@@ -16,6 +16,7 @@ use crate::atoms;
 use crate::config::{Config, engine};
 use crate::kept::KeptTerm;
 use crate::posting::done;
+use crate::protection::ProtectionOption;
 use crate::receipt::Receipt;
 use crate::registry::{self, Registered};
 use crate::terms;
@@ -87,9 +88,10 @@ pub fn establish(
     qp: Box<dyn QueuePair>,
     id: u64,
     config: &Config,
+    protection: &ProtectionOption,
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
-    let connection = Connection::new(qp, config.limits(), config.settings(), Framing::Raw, User::new(id))?;
+    let connection = protection.connection(qp, config, config.settings(), Framing::Raw, User::new(id))?;
     let connection = Arc::new(connection);
     let attachment = engine(config)?.attach(Arc::clone(&connection))?;
     let resource = ResourceArc::new(ConnectionResource {

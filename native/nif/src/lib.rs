@@ -18,6 +18,7 @@ mod link;
 mod listener;
 mod packets;
 mod posting;
+mod protection;
 mod receipt;
 mod refusals;
 mod registry;
@@ -37,6 +38,7 @@ mod atoms {
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         econnrefused, none, verbs, log, warning, inet_rdma_reason,
         einval, badarg, emsgsize, eaddrinuse, etimedout, enobufs,
+        cipher, send_key, receive_key, renew_bytes, aes_256_gcm, chacha20_poly1305, key_due,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric, no_memory, system,
     }
 }

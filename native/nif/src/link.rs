@@ -12,6 +12,7 @@ use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 use crate::atoms;
 use crate::attempt::AttemptResource;
 use crate::config::{Config, PollingOption};
+use crate::protection::ProtectionOption;
 use crate::registry::{self, Registered};
 use crate::terms;
 
@@ -21,6 +22,13 @@ pub struct LinkResource(Arc<Registered<Noted>>);
 #[rustler::resource_impl]
 impl Resource for LinkResource {}
 
+impl LinkResource {
+    /// The stream.
+    pub fn connection(&self) -> &Connection<Noted> {
+        self.0.connection()
+    }
+}
+
 impl Drop for LinkResource {
     fn drop(&mut self) {
         // The connection, if no port has taken it.
@@ -28,13 +36,19 @@ impl Drop for LinkResource {
     }
 }
 
-/// `link(Attempt, Node, Config) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection of an attempt
-/// for a port, which asks for it by `Id`.
+/// `link(Attempt, Node, Config, Protection) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection of
+/// an attempt for a port, which asks for it by `Id`.
 #[rustler::nif]
-fn link<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, node: String, config: Config) -> Term<'a> {
+fn link<'a>(
+    env: Env<'a>,
+    attempt: ResourceArc<AttemptResource>,
+    node: String,
+    config: Config,
+    protection: ProtectionOption,
+) -> Term<'a> {
     let result = match attempt.take() {
         None => return atoms::waiting().encode(env),
-        Some(result) => result.and_then(|(qp, why)| establish(qp, attempt.id(), why, node, &config)),
+        Some(result) => result.and_then(|(qp, why)| establish(qp, attempt.id(), why, node, &config, &protection)),
     };
     match result {
         Ok(registered) => {
@@ -59,13 +73,14 @@ fn establish(
     why: String,
     node: String,
     config: &Config,
+    protection: &ProtectionOption,
 ) -> Result<Arc<Registered<Noted>>, FabricError> {
     let settings = Settings {
         // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
         busy: false,
         ..config.settings()
     };
-    let connection = Connection::new(qp, config.limits(), settings, Framing::Length4, Noted::default())?;
+    let connection = protection.connection(qp, config, settings, Framing::Length4, Noted::default())?;
     let registered = registry::add(id, Arc::new(connection), why, node);
     links::offer(
         id,

@@ -12,6 +12,7 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resour
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::connection::{establish, next_id};
+use crate::protection::ProtectionOption;
 use crate::refusals::Refusals;
 use crate::terms;
 use crate::user::add_once;
@@ -147,7 +148,7 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     listener.waiting.acceptors.lock().retain(|pid| *pid != env.pid());
     let id = next_id();
     let why = format!("the peer chose it: {}", qp.route());
-    match establish(env, qp, id, &config, why) {
+    match establish(env, qp, id, &config, &ProtectionOption::none(), why) {
         Ok(resource) => (atoms::ok(), resource, id).encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     }

@@ -1,10 +1,12 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
 use inet_rdma_engine::connection::Notifier;
-use rustler::{Encoder, Env, NifMap, ResourceArc, Term};
+use inet_rdma_records::Usage;
+use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
 
 use crate::atoms;
 use crate::connection::ConnectionResource;
+use crate::protection::cipher_atom;
 use crate::registry::{self, Registered};
 
 /// See `inet_rdma:info/1` for what each means.
@@ -46,6 +48,11 @@ pub struct StatisticsMap {
     receives_posted: u64,
     completions: u64,
     events_armed: u64,
+    cipher: Atom,
+    key_generation: u32,
+    key_records: u64,
+    key_bytes: u64,
+    peer_key_generation: u32,
     ring_bytes: u32,
     ring_used: u32,
     landing_buffers: u16,
@@ -59,6 +66,8 @@ impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
         let stream = all.stream;
         let qp = connection.queue_pair();
         let counts = qp.counts();
+        let sealed = connection.sealed_by();
+        let usage = sealed.map_or_else(Usage::default, |sealed| sealed.usage);
         StatisticsMap {
             id: registered.id(),
             node: registered.node().to_owned(),
@@ -96,6 +105,11 @@ impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
             receives_posted: counts.receives_posted,
             completions: counts.completions,
             events_armed: counts.events_armed,
+            cipher: sealed.map_or(atoms::none(), |sealed| cipher_atom(sealed.cipher)),
+            key_generation: usage.generation,
+            key_records: usage.records,
+            key_bytes: usage.bytes,
+            peer_key_generation: sealed.map_or(0, |sealed| sealed.receive_generation),
             ring_bytes: all.ring_bytes,
             ring_used: all.ring_used,
             landing_buffers: all.landing_buffers,

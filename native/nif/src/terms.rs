@@ -3,7 +3,7 @@
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
-use inet_rdma_records::{UsedUp, Violation as RecordViolation};
+use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
 use rustler::types::atom::Atom;
 use rustler::types::tuple::make_tuple;
@@ -145,6 +145,15 @@ shapes! {
 }
 
 shapes! {
+    /// Why a new key is not taken.
+    pub fn key_refused(env, KeyRefused), KEYS_REFUSED {
+        KeyRefused::Plain => not_sealed,
+        KeyRefused::Generation { said, next } => key_out_of_turn(said, next),
+        KeyRefused::TooMany(keys) => too_many_keys(keys),
+    }
+}
+
+shapes! {
     fn violation(env, Violation), VIOLATIONS {
         Violation::SlotsOverrun { slots } => slots_overrun(slots),
         Violation::CreditExcess { credits, known, slots } => credit_excess(credits, known, slots),
@@ -222,6 +231,7 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
         ("reason", CLOSED),
         ("reason", FABRIC_ERRORS),
         ("misbehaviour", MISBEHAVIOURS),
+        ("reason", KEYS_REFUSED),
         ("misbehaviour", RECORD_VIOLATIONS),
         ("misbehaviour", VIOLATIONS),
         ("misbehaviour", WIRE_ERRORS),

@@ -21,6 +21,15 @@ pub struct User {
     id: u64,
     readers: Mutex<Vec<LocalPid>>,
     writers: Mutex<Vec<LocalPid>>,
+    key: Mutex<KeyWatch>,
+}
+
+/// Of the sending key of a sealed stream.
+#[derive(Default)]
+struct KeyWatch {
+    /// It nears its limit, and no process was told.
+    is_due: bool,
+    watcher: Option<LocalPid>,
 }
 
 impl User {
@@ -30,6 +39,7 @@ impl User {
             id,
             readers: Mutex::default(),
             writers: Mutex::default(),
+            key: Mutex::default(),
         }
     }
 
@@ -47,6 +57,20 @@ impl User {
     pub fn remove(&self, pid: LocalPid) {
         self.readers.lock().retain(|waiter| *waiter != pid);
         self.writers.lock().retain(|waiter| *waiter != pid);
+    }
+
+    /// This process is told when the sending key nears its limit.
+    pub fn watch_key(&self, pid: LocalPid) {
+        self.key.lock().watcher = Some(pid);
+        self.tell_key_due();
+    }
+
+    fn tell_key_due(&self) {
+        let mut key = self.key.lock();
+        if let Some(pid) = key.watcher.filter(|_| key.is_due) {
+            key.is_due = false;
+            voice::tell(&pid, |env| (atoms::event(), self.id, atoms::key_due()).encode(env));
+        }
     }
 
     fn wake(&self, waiting: &Mutex<Vec<LocalPid>>, what: Atom) {
@@ -74,6 +98,11 @@ impl Notifier for User {
 
     fn writable(&self) {
         self.wake(&self.writers, atoms::writable());
+    }
+
+    fn key_due(&self) {
+        self.key.lock().is_due = true;
+        self.tell_key_due();
     }
 
     fn sent(&self, receipt: Receipt, result: Result<usize, Closed>) {

@@ -10,6 +10,7 @@
 //! by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at once
 //! need not make a system call.
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use inet_rdma_engine::looking::{Looking, Next};
 
 use crate::block::Block;
 use crate::links::{self, Carried};
-use crate::port::{Packet, Port};
+use crate::port::{Packet, Port, Process};
 
 /// From this size of the port's queue on the VM keeps its packets. One packet may be larger: it is queued as a whole.
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
@@ -42,6 +43,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// How long the port waits for bytes that the peer has sent, once the link's TCP connection has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What a process that watches the sending key is told.
+const KEY_DUE: &CStr = c"key_due";
 
 /// Bytes of the length that goes before each packet.
 const HEADER_BYTES: usize = 4;
@@ -100,6 +104,8 @@ pub struct Link {
     /// still to come.
     deadline: Option<Instant>,
     received: Vec<Received<Block>>,
+    /// The process that brings the next key.
+    key_watcher: Option<Process>,
 }
 
 impl Link {
@@ -117,6 +123,7 @@ impl Link {
             is_busy: false,
             deadline: None,
             received: Vec::new(),
+            key_watcher: None,
             carried,
         }
     }
@@ -228,6 +235,21 @@ impl Link {
         if self.carried.connection.notifier().take_readable() {
             self.look_soon(port);
         }
+        self.heed_key(port);
+    }
+
+    fn heed_key(&self, port: Port) {
+        if let Some(watcher) = self.key_watcher
+            && self.carried.connection.notifier().take_key_due()
+        {
+            port.tell(watcher, KEY_DUE);
+        }
+    }
+
+    /// The caller is told when the sending key nears its limit.
+    pub fn watch_key(&mut self, port: Port) {
+        self.key_watcher = Some(port.caller());
+        self.heed_key(port);
     }
 
     fn update_busy(&mut self, port: Port) {

@@ -12,6 +12,7 @@ use crate::block::Block;
 pub struct Noted {
     readable: AtomicBool,
     writable: AtomicBool,
+    key_due: AtomicBool,
 }
 
 impl Notifier for Noted {
@@ -26,12 +27,21 @@ impl Notifier for Noted {
     fn writable(&self) {
         self.writable.store(true, Ordering::Relaxed);
     }
+
+    fn key_due(&self) {
+        self.key_due.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Noted {
     /// Whether there may be something to read, noted since the last call.
     pub fn take_readable(&self) -> bool {
         take(&self.readable)
+    }
+
+    /// Whether the sending key nears its limit, noted since the last call.
+    pub fn take_key_due(&self) -> bool {
+        take(&self.key_due)
     }
 
     /// Whether there may be room, noted since the last call.

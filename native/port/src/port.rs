@@ -121,6 +121,30 @@ impl Port {
         unsafe { sys::driver_select(self.0, event(fd), sys::READ | sys::USE, 0) };
     }
 
+    /// The process that has called `port_control/3`; only in the callback for it.
+    pub fn caller(self) -> Process {
+        // SAFETY: the type's invariant.
+        Process(unsafe { sys::driver_caller(self.0) })
+    }
+
+    /// Sends `{'$inet_rdma', Port, What}`. To a process that has died: nothing.
+    pub fn tell(self, process: Process, what: &CStr) {
+        let atom = |name: &CStr| {
+            // SAFETY: the type's invariant; the VM only reads the name.
+            unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }
+        };
+        // SAFETY: the type's invariant.
+        let port = unsafe { sys::driver_mk_port(self.0) };
+        let mut term = [
+            [sys::TERM_ATOM, atom(c"$inet_rdma")],
+            [sys::TERM_PORT, port],
+            [sys::TERM_ATOM, atom(what)],
+            [sys::TERM_TUPLE, 3],
+        ];
+        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 8 words.
+        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr().cast(), 8) };
+    }
+
     /// Keeps the driver in memory as long as the VM lives: threads of the library run on without any port.
     pub fn lock_driver(self) {
         // SAFETY: the type's invariant.
@@ -134,6 +158,10 @@ impl Port {
         unsafe { sys::driver_failure_atom(self.0, reason.as_ptr().cast_mut()) };
     }
 }
+
+/// A process, as the VM's driver interface names it.
+#[derive(Clone, Copy)]
+pub struct Process(sys::ErlDrvTermData);
 
 /// # Safety
 /// The entry must refer to readable bytes for `'a`.

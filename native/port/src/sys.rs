@@ -66,6 +66,14 @@ pub const MINOR_VERSION: c_int = 3;
 pub const USE_PORT_LOCKING: c_int = 1;
 /// `ERL_DRV_FLAG_SOFT_BUSY`: a forced command is let through to a busy port. The VM asks it of distribution ports.
 pub const SOFT_BUSY: c_int = 2;
+/// `ErlDrvTermData`: a word of a term for [`erl_drv_send_term`].
+pub type ErlDrvTermData = usize;
+/// `ERL_DRV_ATOM`
+pub const TERM_ATOM: ErlDrvTermData = 2;
+/// `ERL_DRV_PORT`
+pub const TERM_PORT: ErlDrvTermData = 4;
+/// `ERL_DRV_TUPLE`
+pub const TERM_TUPLE: ErlDrvTermData = 7;
 /// `ERL_DRV_READ`
 pub const READ: c_int = 1;
 /// `ERL_DRV_USE`
@@ -91,6 +99,15 @@ unsafe extern "C" {
     pub fn driver_set_timer(port: ErlDrvPort, milliseconds: c_ulong) -> c_int;
     pub fn set_busy_port(port: ErlDrvPort, on: c_int);
     pub fn driver_failure_atom(port: ErlDrvPort, reason: *mut c_char) -> c_int;
+    pub fn driver_mk_atom(name: *mut c_char) -> ErlDrvTermData;
+    pub fn driver_mk_port(port: ErlDrvPort) -> ErlDrvTermData;
+    pub fn driver_caller(port: ErlDrvPort) -> ErlDrvTermData;
+    pub fn erl_drv_send_term(
+        port: ErlDrvTermData,
+        receiver: ErlDrvTermData,
+        term: *mut ErlDrvTermData,
+        length: c_int,
+    ) -> c_int;
     pub fn erl_errno_id(error: c_int) -> *const c_char;
     pub fn driver_lock_driver(port: ErlDrvPort) -> c_int;
 }
