@@ -117,8 +117,8 @@ pub trait QueuePair: Send + Sync {
         false
     }
     /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was 0.
-    /// False: there is something already, poll again (nothing is armed then, yet an event that was on its way may still
-    /// make `event_fd` readable once).
+    /// False: there is something already, or the connection has come to its end: poll again (nothing is armed then, yet an
+    /// event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
     /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
     fn disarm(&self);
@@ -132,7 +132,8 @@ pub trait QueuePair: Send + Sync {
     /// [`Self::check_alive`].
     fn drain_event(&self) -> bool;
     /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`]. May be
-    /// [`Self::event_fd`]: watch it once.
+    /// [`Self::event_fd`]: watch it once. The end may show there only while the queue pair is armed, as an arrival does;
+    /// else [`Self::poll`] or [`Self::arm`] finds it.
     fn liveness_fd(&self) -> BorrowedFd<'_>;
     /// Err once the peer has disconnected or died. What it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;

@@ -11,7 +11,9 @@
 
 mod backlog;
 mod connect;
+mod events;
 mod fate;
+mod known;
 mod life;
 mod listener;
 mod memory;

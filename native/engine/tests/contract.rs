@@ -53,6 +53,9 @@ macro_rules! contract {
                 a_disconnect_is_seen_by_the_peer,
                 disconnecting_twice_is_once,
                 dropping_a_queue_pair_disconnects,
+                an_end_before_the_queue_is_armed_is_found,
+                an_end_behind_a_full_receive_queue_is_found,
+                many_end_at_once,
                 what_came_before_the_end_can_be_polled,
                 memory_outlives_its_queue_pair,
                 nobody_listens,
@@ -92,7 +95,15 @@ macro_rules! contract {
                 }
             }
 
-            contract!(@children $fabric; echoing_child, waiting_child, leak_child,);
+            #[test]
+            fn a_connection_has_one_descriptor() {
+                if support::is_here(&$fabric) {
+                    let child = concat!(stringify!($name), "::descriptors_child");
+                    processes::run_child(child, 0).expect_success();
+                }
+            }
+
+            contract!(@children $fabric; echoing_child, waiting_child, leak_child, descriptors_child,);
         }
     };
     (@tests $fabric:expr; $module:ident: $($test:ident,)*) => {

@@ -4,7 +4,9 @@ use std::ffi::CStr;
 
 use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_event_type_str, ibv_get_async_event};
 
+use crate::VerbsError;
 use crate::device::Device;
+use crate::error::nothing_yet;
 
 /// The object of an asynchronous event. See `ibv_get_async_event(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +31,14 @@ pub struct AsyncEvent {
 }
 
 /// The next one of this device; None: no more for now. The descriptor must not block
-/// ([`crate::cm::CmId::watch_device`] sees to it).
-pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
+/// ([`crate::cm::CmId::watch_device`] sees to it). Err: the device tells of nothing any more, which happens to one that was
+/// removed.
+pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
     // SAFETY: all zeros are a value: a null pointer and the first kind of event.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
     // SAFETY: an open context, and a struct to be filled.
     if unsafe { ibv_get_async_event(device.context().as_ptr(), &raw mut event) } != 0 {
-        return None;
+        return nothing_yet(VerbsError::last("asking a device for an event")).map(|()| None);
     }
     let (kind, concerns) = concerns(&event);
     let what = if kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
@@ -52,7 +55,7 @@ pub fn take(device: Device<'_>) -> Option<AsyncEvent> {
     };
     // SAFETY: an event of `ibv_get_async_event`, acknowledged once.
     unsafe { ibv_ack_async_event(&raw mut event) };
-    Some(AsyncEvent { concerns, what })
+    Ok(Some(AsyncEvent { concerns, what }))
 }
 
 /// The event's kind as a number, and the object that it concerns.

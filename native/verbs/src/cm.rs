@@ -16,7 +16,7 @@ use socket2::SockAddr;
 
 use crate::VerbsError;
 use crate::device::Device;
-use crate::error::check;
+use crate::error::{check, nothing_yet};
 
 /// The channel of the events of ids. Never blocks.
 ///
@@ -50,11 +50,7 @@ impl EventChannel {
         // SAFETY: a channel that lives, and a place to be filled.
         let result = unsafe { rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) };
         if result != 0 {
-            let failed = VerbsError::last(DOING);
-            return match failed.errno() {
-                libc::EAGAIN | libc::EINTR => Ok(None),
-                _ => Err(failed),
-            };
+            return nothing_yet(VerbsError::last(DOING)).map(|()| None);
         }
         // SAFETY: success means an event, which lives until it is acknowledged.
         let event = unsafe { &*raw };
@@ -394,8 +390,9 @@ impl CmId {
         check("disconnecting", result)
     }
 
-    /// From now on its events go to `channel`. All events of it that were taken must have been acknowledged, which
-    /// [`EventChannel::next_event`] does.
+    /// From now on its events go to `channel`, also those that were not taken yet. All events of it that were taken must have
+    /// been acknowledged, which [`EventChannel::next_event`] does. An event that moves along does not wake a thread that
+    /// waits for `channel`: look there afterwards.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), VerbsError> {
         let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: an id and a channel that live.

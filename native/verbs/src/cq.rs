@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use crate::VerbsError;
 use crate::cm::CmId;
-use crate::error::check_errno;
+use crate::error::{check_errno, nothing_yet};
 
 /// Where completion queues tell that something came. Never blocks.
 ///
@@ -43,13 +43,14 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes all events that are there.
-    pub fn drain(&self) {
+    /// Takes all events that are there. Err: no event will come any more, which happens on a device that was removed; the
+    /// descriptor stays readable then.
+    pub fn drain(&self) -> Result<(), VerbsError> {
         loop {
             let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
             // SAFETY: a channel that lives, and two places to be filled.
             if unsafe { ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut context) } != 0 {
-                return;
+                return nothing_yet(VerbsError::last("taking completion events"));
             }
             // SAFETY: the queue of an event lives until that event is acknowledged: ibv_destroy_cq(3) waits for it.
             unsafe { ibv_ack_cq_events(cq, 1) };

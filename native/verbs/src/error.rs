@@ -58,3 +58,11 @@ pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsE
         errno => Err(VerbsError::of(doing, errno.saturating_abs())),
     }
 }
+
+/// Of a read that must not wait: Ok where there is nothing to read for now.
+pub(crate) fn nothing_yet(failed: VerbsError) -> Result<(), VerbsError> {
+    match failed.errno() {
+        libc::EAGAIN | libc::EINTR => Ok(()),
+        _ => Err(failed),
+    }
+}

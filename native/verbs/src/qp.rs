@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{
     ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr,
-    ibv_qp_type, ibv_query_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
+    ibv_qp_state, ibv_qp_type, ibv_query_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
     imm_data_invalidated_rkey_union_t, rdma_create_qp, rdma_destroy_qp, rdma_t, wr_t,
 };
 
@@ -175,6 +175,23 @@ impl QueuePair {
         // SAFETY: a queue pair that lives; the mask names the field that is set.
         let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
         check_errno("setting the timer of a queue pair", result)
+    }
+
+    /// Moves it to the error state, from whichever it is in: posted work requests complete as flushed, behind the completions
+    /// that are there.
+    pub fn move_to_error(&self) -> Result<(), VerbsError> {
+        // SAFETY: all zeros are a value of this C struct of numbers.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0;
+        // SAFETY: a queue pair that lives; the mask names the field that is set.
+        let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
+        check_errno("moving a queue pair to the error state", result)
+    }
+
+    /// Its connection id.
+    pub fn id(&self) -> &CmId {
+        &self.id
     }
 
     /// The code of the time after which a message that is not acknowledged is sent again; see

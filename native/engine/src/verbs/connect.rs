@@ -34,13 +34,13 @@ pub(super) fn connect(
     attempt.wait_for(Kind::AddressResolved)?;
     id.resolve_route(attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
-    let parts = Parts::make(id, Arc::clone(&attempt.events), parameters, Role::Connecting)?;
+    let parts = Parts::make(id, parameters, Role::Connecting)?;
     let hello = parts.hello.emit();
     parts.id().connect(&Parts::conduct(&hello)).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
     parameters.check_token(&peer)?;
-    parts.established(peer.receive_slots);
+    parts.established(peer.receive_slots)?;
     parts.greet()?;
     Ok(VerbsQueuePair::new(parts, peer))
 }

@@ -1,99 +1,79 @@
-//! Events of the connection manager and of the device about a connection's life.
+//! A connection's place among those whose ends are watched.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use inet_rdma_verbs::async_event;
-use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
+use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::cq::CompletionQueue;
 use inet_rdma_verbs::qp::QueuePair;
 
-use super::fate::{End, Fate, Known, Names};
+use super::events::Events;
+use super::fate::{End, Fate};
+use super::known::Names;
 use crate::fabric::FabricError;
 
-static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
-
-/// The ear of one connection.
+/// Held by the connection; the first of its parts that goes.
 pub(super) struct Life {
-    channel: Arc<EventChannel>,
+    events: Arc<Events>,
     fate: Arc<Fate>,
     names: Names,
+    id: Arc<CmId>,
 }
 
 impl Life {
-    /// Listens for a queue pair of `id` and its completion queues. The events of `id` come through `channel`, now or soon.
+    /// Of a connection in the making: the end of its device, queue pair or completion queues is its own from now on.
     pub(super) fn of(
-        id: &CmId,
-        channel: Arc<EventChannel>,
-        qp: &QueuePair,
+        id: &Arc<CmId>,
+        queue_pair: &Arc<QueuePair>,
         queues: [&CompletionQueue; 2],
     ) -> Result<Life, FabricError> {
-        id.watch_device()?;
+        let events = Events::running()?;
         let Some(device) = id.device() else {
             return Err(FabricError::PeerGone);
         };
-        let fate = Fate::watching(&[channel.as_fd(), device.async_fd()]).map_err(|errno| FabricError::System {
-            doing: "watching the life of a connection",
-            error: errno.into(),
-        })?;
-        let fate = Arc::new(fate);
         let names = Names {
+            id: id.token(),
             device: device.token(),
-            queue_pair: qp.token(),
+            queue_pair: queue_pair.token(),
             completion_queues: queues.map(CompletionQueue::token),
         };
-        KNOWN.enter(names, &fate);
-        Ok(Life { channel, fate, names })
+        let fate = Arc::new(Fate::of(names.id, Some(Arc::clone(queue_pair))));
+        events.enter(names, &fate, id)?;
+        Ok(Life {
+            events,
+            fate,
+            names,
+            id: Arc::clone(id),
+        })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fate.fd()
-    }
-
-    pub(super) fn channel(&self) -> &Arc<EventChannel> {
-        &self.channel
+    /// The connection is up: the peer's end is its own, too.
+    pub(super) fn begin(&self) -> Result<(), FabricError> {
+        self.events.adopt(&self.id)
     }
 
     pub(super) fn fate(&self) -> &Fate {
         &self.fate
     }
 
-    /// Takes all that there is to hear.
-    pub(super) fn listen(&self, id: &CmId) {
-        loop {
-            match self.channel.next_event() {
-                Ok(None) => break,
-                Ok(Some(event)) => match event.kind {
-                    Kind::Disconnected => self.fate.tell(End::Peer),
-                    Kind::DeviceRemoval => self.fate.tell(End::Failed(FabricError::DeviceRemoved)),
-                    Kind::ConnectError | Kind::Unreachable | Kind::Rejected => self.fate.tell(End::Peer),
-                    // Events that repeat another one or have no meaning for a connection. After an address change
-                    // (bonding) the queue pair stays on its device, and ends with it.
-                    Kind::AddressChange
-                    | Kind::Established
-                    | Kind::TimewaitExit
-                    | Kind::AddressResolved
-                    | Kind::AddressError
-                    | Kind::RouteResolved
-                    | Kind::RouteError
-                    | Kind::ConnectRequest
-                    | Kind::Other(_) => {}
-                },
-                Err(failed) => {
-                    self.fate.tell(End::Failed(FabricError::from(failed)));
-                    break;
-                }
-            }
+    /// Its end, for a caller that knows that it has come.
+    pub(super) fn why(&self) -> Option<&End> {
+        if self.fate.end().is_none() {
+            self.events.pull(self.names);
         }
-        if let Some(device) = id.device() {
-            KNOWN.tell(device.token(), || device.name(), || async_event::take(device));
+        self.fate.end()
+    }
+
+    /// Ends it, for a caller that has taken the event itself.
+    pub(super) fn end(&self, end: End) {
+        if self.fate.tell(end) {
+            self.fate.wake();
         }
-        self.fate.hear();
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        KNOWN.leave(self.names);
+        self.events.leave(self.names, &self.id);
+        self.fate.let_go();
     }
 }

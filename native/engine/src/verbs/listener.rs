@@ -165,7 +165,7 @@ impl VerbsListener {
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.parts.channel.as_fd());
             // The event that says so was taken here.
-            answered.parts.life.fate().tell(End::Peer);
+            answered.parts.life.end(End::Peer);
             self.ready.push_back(connected(answered));
         } else {
             reaper::abandon(answered.parts);
@@ -212,20 +212,12 @@ impl VerbsListener {
         let refuse = |parts: &CmId| {
             let _ = parts.reject(&[REFUSED_HELLO]);
         };
-        // Where the id's events go once it is confirmed; until then they come here.
-        let events = match EventChannel::create() {
-            Ok(events) => Arc::new(events),
-            Err(failed) => {
-                refuse(&id);
-                return Err(refusal::no_connection_manager(failed));
-            }
-        };
         if let Err(error) = network::set(&id, &self.options.parameters.network) {
             refuse(&id);
             return Err(error);
         }
         // An id that is dropped without an answer is rejected by the kernel.
-        let parts = Parts::make(id, events, &self.options.parameters, Role::Accepting)?;
+        let parts = Parts::make(id, &self.options.parameters, Role::Accepting)?;
         let hello = parts.hello.emit();
         match parts.id().accept(&Parts::conduct(&hello)) {
             Ok(()) => Ok(parts),
@@ -276,14 +268,11 @@ fn observe(watch: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
 
 fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
     let Answered { parts, peer, .. } = answered;
-    match parts.id().migrate(parts.life.channel()) {
-        Ok(()) => {
-            parts.established(peer.receive_slots);
-            Ok(VerbsQueuePair::new(parts, peer))
-        }
-        Err(failed) => {
+    match parts.established(peer.receive_slots) {
+        Ok(()) => Ok(VerbsQueuePair::new(parts, peer)),
+        Err(error) => {
             reaper::abandon(parts);
-            Err(FabricError::from(failed))
+            Err(error)
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
-use inet_rdma_verbs::cm::{CmId, Conduct, EventChannel};
-use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue};
+use inet_rdma_verbs::cm::{CmId, Conduct};
+use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::{Access, MemoryRegion};
 use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
@@ -16,6 +16,7 @@ use super::fate::End;
 use super::life::Life;
 use super::memory::{self, ExposedMemory};
 use super::network;
+use super::reaper;
 use super::receiving::{Fault, Inlet, Receiving};
 use super::sending::{Outlet, Sending};
 use crate::fabric::{self, Capabilities, FabricError, Memory, Parameters};
@@ -35,7 +36,7 @@ const MIN_RNR_TIMER: u8 = 12;
 /// A connection's resources. The fields are in the order in which they must go: what uses something goes before it.
 pub(super) struct Parts {
     pub(super) life: Life,
-    qp: QueuePair,
+    qp: Arc<QueuePair>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
@@ -64,13 +65,9 @@ pub(super) enum Role {
 }
 
 impl Parts {
-    /// Makes everything for an id that has a device. Its events come through `events`, now or soon.
-    pub(super) fn make(
-        id: CmId,
-        events: Arc<EventChannel>,
-        parameters: &Parameters,
-        role: Role,
-    ) -> Result<Parts, FabricError> {
+    /// Makes everything for an id that has a device.
+    pub(super) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Parts, FabricError> {
+        reaper::start()?;
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
@@ -110,7 +107,7 @@ impl Parts {
             pieces: limits.pieces.clamp(2, PIECES_MAX as u32),
             inline_bytes: INLINE_BYTES,
         };
-        let qp = QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity)?;
+        let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity)?);
         let hello = Hello {
             ring: memory.remote_address(0),
             ring_bytes: parameters.limits.ring_bytes,
@@ -122,7 +119,7 @@ impl Parts {
             token: parameters.token,
         };
         let parts = Parts {
-            life: Life::of(&id, events, &qp, [&send_queue, &receive_queue])?,
+            life: Life::of(&id, &qp, [&send_queue, &receive_queue])?,
             qp,
             send_queue,
             receive_queue,
@@ -182,13 +179,15 @@ impl Parts {
         }
     }
 
-    /// The connection is up; the peer has `peer_slots` receive slots.
-    pub(super) fn established(&self, peer_slots: u16) {
+    /// The connection is up; the peer has `peer_slots` receive slots. Err: its end could not be seen.
+    pub(super) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
+        self.life.begin()?;
         self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
             // Without it the connection works, too: the timer is for peers that break the credits.
             let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);
         }
+        Ok(())
     }
 
     /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at once.
@@ -209,7 +208,7 @@ impl Parts {
 
     /// Takes the greeting. False: it has not come; the completion channel will be readable.
     pub(super) fn take_greeting(&self) -> Result<bool, FabricError> {
-        self.channel.drain();
+        self.drain_events();
         self.with_receiving(|receiving, inlet| receiving.take_greeting(inlet))
             .map_err(|fault| self.explain(fault))
     }
@@ -244,6 +243,14 @@ impl Parts {
         }
     }
 
+    /// Takes the events of the completion channel.
+    pub(super) fn drain_events(&self) {
+        if self.channel.drain().is_err() {
+            // Only the device's removal makes it fail.
+            self.life.end(End::Failed(FabricError::DeviceRemoved));
+        }
+    }
+
     pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
         self.send_queue.request_event().map_err(FabricError::from)
     }
@@ -267,11 +274,7 @@ impl Parts {
         if self.is_closed() {
             return Err(FabricError::PeerGone);
         }
-        self.life.listen(&self.id);
-        match self.life.fate().end() {
-            None => Ok(()),
-            Some(end) => Err(error_of(end)),
-        }
+        self.life.fate().end().map_or(Ok(()), |end| Err(error_of(end)))
     }
 
     /// The error for a fault of the receiving half.
@@ -279,32 +282,37 @@ impl Parts {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),
             Fault::Unreadable(error) => error,
-            Fault::Ended(failure) => {
-                if self.is_closed() {
-                    return FabricError::PeerGone;
-                }
-                let sent = self.with_sending(|sending, outlet| {
-                    sending.reap(outlet);
-                    sending.failure()
-                });
-                let failure = sent.unwrap_or(failure);
-                if !failure.is_flush() {
-                    return FabricError::Completion {
-                        status: failure.status(),
-                        vendor: failure.vendor(),
-                        peer_is_silent: failure.is_unreachable(),
-                    };
-                }
-                self.life.listen(&self.id);
-                self.life.fate().end().map_or(FabricError::PeerGone, error_of)
-            }
+            Fault::Ended(failure) => self.explain_end(Some(failure)),
         }
+    }
+
+    /// The error for the end of the queue pair. `received`: how a receive failed, if one did.
+    pub(super) fn explain_end(&self, received: Option<Failure>) -> FabricError {
+        if self.is_closed() {
+            return FabricError::PeerGone;
+        }
+        let sent = self.with_sending(|sending, outlet| {
+            sending.reap(outlet);
+            sending.failure()
+        });
+        let end = match sent.or(received) {
+            Some(failure) if !failure.is_flush() => End::Failed(FabricError::Completion {
+                status: failure.status(),
+                vendor: failure.vendor(),
+                peer_is_silent: failure.is_unreachable(),
+            }),
+            // Flushed: the reason is an event's, if one has come.
+            _ => self.life.why().cloned().unwrap_or(End::Peer),
+        };
+        let error = error_of(&end);
+        self.life.end(end);
+        error
     }
 }
 
-fn error_of(end: End) -> FabricError {
+fn error_of(end: &End) -> FabricError {
     match end {
         End::Peer => FabricError::PeerGone,
-        End::Failed(error) => error,
+        End::Failed(error) => error.clone(),
     }
 }

@@ -19,14 +19,30 @@ pub(super) struct VerbsQueuePair {
     capabilities: Capabilities,
     /// One transfer is copied at a time; controls pass meanwhile.
     copying: Mutex<()>,
+    /// Behind `parts`, which is dropped before.
+    _burial: Burial,
+}
+
+/// Gives the parts of a queue pair that is dropped to the reaper, as the only reference left: another one, dropped here a
+/// moment later, could be the last, and take the parts apart on this thread.
+struct Burial(Option<Arc<Parts>>);
+
+impl Drop for Burial {
+    fn drop(&mut self) {
+        if let Some(parts) = self.0.take() {
+            reaper::bury(parts);
+        }
+    }
 }
 
 impl VerbsQueuePair {
     /// Of a connection that is up: see [`Parts::established`].
     pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
+        let parts = Arc::new(parts);
         VerbsQueuePair {
             capabilities: parts.capabilities(),
-            parts: Arc::new(parts),
+            _burial: Burial(Some(Arc::clone(&parts))),
+            parts,
             peer,
             copying: Mutex::new(()),
         }
@@ -98,9 +114,16 @@ impl QueuePair for VerbsQueuePair {
                 sending.send_waiting(outlet);
             });
         }
-        parts
+        // Asked before the queue, as what the peer sent before its end is in the queue by then. The end does not show there
+        // where all receives were used up when it came, and could not be flushed.
+        let has_ended = parts.life.fate().end().is_some();
+        let taken = parts
             .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
-            .map_err(|fault| parts.explain(fault))
+            .map_err(|fault| parts.explain(fault))?;
+        if has_ended && taken == 0 && !out.is_empty() {
+            return Err(parts.explain_end(None));
+        }
+        Ok(taken)
     }
 
     fn arm(&self) -> Result<bool, FabricError> {
@@ -108,7 +131,7 @@ impl QueuePair for VerbsQueuePair {
         if !parts.with_receiving(|receiving, inlet| receiving.arm(inlet)) {
             return Ok(false);
         }
-        parts.with_sending(|sending, outlet| {
+        let is_armed = parts.with_sending(|sending, outlet| {
             if !sending.wants_event() {
                 return Ok(true);
             }
@@ -117,8 +140,10 @@ impl QueuePair for VerbsQueuePair {
             // Completions from before the request raise no event: look again.
             let some = sending.reap(outlet);
             sending.send_waiting(outlet);
-            Ok(!some)
-        })
+            Ok::<bool, FabricError>(!some)
+        })?;
+        // The queue was empty and all receives were posted. An end that is told later flushes them, which makes an event.
+        Ok(is_armed && !parts.life.fate().has_ended_since_armed())
     }
 
     fn disarm(&self) {
@@ -130,12 +155,16 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn drain_event(&self) -> bool {
-        self.parts.channel.drain();
-        true
+        self.parts.drain_events();
+        if self.parts.is_closed() {
+            // The event may be that of a completion that the reaper waits for.
+            reaper::look(&self.parts);
+        }
+        self.check_alive().is_ok()
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {
-        self.parts.life.fd()
+        self.parts.channel.as_fd()
     }
 
     fn check_alive(&self) -> Result<(), FabricError> {
@@ -186,6 +215,5 @@ impl QueuePair for VerbsQueuePair {
 impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         self.disconnect();
-        reaper::bury(Arc::clone(&self.parts));
     }
 }

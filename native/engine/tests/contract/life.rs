@@ -17,9 +17,11 @@ pub fn a_disconnect_is_seen_by_the_peer(fabric: &dyn Fabric) {
             (&server, &client)
         };
         assert!(here.check_alive().is_ok() && there.check_alive().is_ok());
+        assert!(there.arm().expect("an honest peer"));
         assert!(!readable_within(there.liveness_fd(), Duration::ZERO));
         here.disconnect();
         assert!(readable_within(there.liveness_fd(), BOUND));
+        assert_eq!(await_end(&**there), FabricError::PeerGone);
         assert!(matches!(there.check_alive(), Err(FabricError::PeerGone)));
         assert!(here.check_alive().is_err());
         assert!(here.post_control(&numbered(0)).is_err(), "it ended here");
@@ -80,8 +82,54 @@ pub fn disconnecting_twice_is_once(fabric: &dyn Fabric) {
 pub fn dropping_a_queue_pair_disconnects(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     drop(client);
-    assert!(readable_within(server.liveness_fd(), BOUND));
+    assert_eq!(await_end(&*server), FabricError::PeerGone);
     assert!(matches!(server.check_alive(), Err(FabricError::PeerGone)));
+}
+
+pub fn an_end_before_the_queue_is_armed_is_found(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    drop(client);
+    eventually("the end is seen", || server.check_alive().is_err());
+    assert_eq!(await_end(&*server), FabricError::PeerGone);
+    let mut out = [Completion::Notice(NOTICE)];
+    assert!(
+        !matches!(server.poll(&mut out), Ok(1..)),
+        "nothing comes behind the end"
+    );
+    assert_eq!(await_end(&*server), FabricError::PeerGone, "it stays so");
+}
+
+/// All receives are used up, so that none is left whose flush could tell of the end.
+pub fn an_end_behind_a_full_receive_queue_is_found(fabric: &dyn Fabric) {
+    for is_armed in [true, false] {
+        let (client, server) = pair(fabric);
+        if is_armed {
+            assert!(server.arm().expect("an honest peer"));
+        }
+        let slots = u64::from(server.remote_hello().receive_slots);
+        for number in 0..slots {
+            client.post_control(&numbered(number)).expect("a slot for each");
+        }
+        drop(client);
+        eventually("the end is seen", || server.check_alive().is_err());
+        for number in 0..slots {
+            assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
+        }
+        assert_eq!(await_end(&*server), FabricError::PeerGone);
+    }
+}
+
+pub fn many_end_at_once(fabric: &dyn Fabric) {
+    const ENDS: usize = 40;
+    let mut listener = listen(fabric, parameters());
+    let (clients, servers): (Vec<_>, Vec<_>) = (0..ENDS).map(|_| join(fabric, &mut *listener)).unzip();
+    for server in &servers {
+        assert!(server.arm().expect("an honest peer"));
+    }
+    drop(clients);
+    for server in &servers {
+        assert_eq!(await_end(&**server), FabricError::PeerGone);
+    }
 }
 
 pub fn what_came_before_the_end_can_be_polled(fabric: &dyn Fabric) {

@@ -155,6 +155,27 @@ pub fn poll_one(queue_pair: &dyn QueuePair) -> Completion {
     out[0]
 }
 
+/// Sleeps until the end shows, as users do: arms, waits, drains, polls. What comes before it is dropped.
+pub fn await_end(queue_pair: &dyn QueuePair) -> FabricError {
+    let mut out = [Completion::Notice(NOTICE)];
+    loop {
+        match queue_pair.poll(&mut out) {
+            Ok(0) => {}
+            Ok(_) => continue,
+            Err(error) => return error,
+        }
+        if queue_pair.arm().expect("an honest peer") {
+            assert!(
+                readable_within(queue_pair.liveness_fd(), BOUND),
+                "the end does not show"
+            );
+            if !queue_pair.drain_event() {
+                return queue_pair.check_alive().expect_err("it has come to its end");
+            }
+        }
+    }
+}
+
 /// Waits on a condition that other threads or processes bring about.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + BOUND;

@@ -1,0 +1,360 @@
+//! The thread that takes the events about the lives of connections: one for the process, started with the first
+//! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous events
+//! of each device once. A connection so needs no descriptor for its life: the thread marks its end, and moves its queue pair
+//! to the error state, which wakes the user through the completion channel ([`super::fate::Fate::wake`]).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use inet_rdma_verbs::async_event;
+use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
+use parking_lot::Mutex;
+use rustix::event::epoll;
+
+use super::fate::{End, Fate};
+use super::known::{Known, Names};
+use super::refusal;
+use crate::event::Event;
+use crate::fabric::{Errno, FabricError};
+use crate::threads;
+
+/// Events of one source that are taken before the next source has its turn.
+const BATCH: usize = 64;
+
+/// The same for a user that looks for the reason of its end: it may be a scheduler.
+const PULLED_MAX: usize = 16;
+
+/// A turn of the thread that takes longer than this hangs in the kernel: a queue pair is moved to the error state in
+/// microseconds, by a device's firmware in milliseconds.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// The data of descriptors in the epoll set; of a device it is the token.
+const CALLED: u64 = 0;
+const CHANNEL: u64 = 1;
+
+/// See the module's description.
+pub(super) struct Events {
+    channel: Arc<EventChannel>,
+    /// An epoll set: `channel`, `called`, and the descriptor of each device in use.
+    watch: OwnedFd,
+    /// Makes the thread look at the channel and at `told`.
+    called: Event,
+    /// Locked while an event is taken and its connection looked up: a connection that is new cannot be taken for one that
+    /// had its names before and has left meanwhile.
+    known: Mutex<Known<Arc<CmId>>>,
+    /// Ends that users have found themselves, for the thread to wake their connections.
+    told: Mutex<Vec<Arc<Fate>>>,
+    turn: Turn,
+    /// Why the thread has ended, if it has.
+    failure: OnceLock<FabricError>,
+}
+
+/// The thread's events; None before the first connection.
+static RUNNING: Mutex<Option<Arc<Events>>> = Mutex::new(None);
+
+impl Events {
+    /// Those of the thread, which is started where none runs. Err also where it hangs: the end of a new connection would
+    /// not be seen.
+    pub(super) fn running() -> Result<Arc<Events>, FabricError> {
+        let mut running = RUNNING.lock();
+        if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
+            return match events.turn.hangs(Instant::now()) {
+                false => Ok(Arc::clone(events)),
+                true => Err(FabricError::System {
+                    doing: "waiting for the thread of RDMA events to go on",
+                    error: Errno(libc::ETIMEDOUT),
+                }),
+            };
+        }
+        let channel = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
+        let called = Event::new()?;
+        add(&watch, channel.as_fd(), CHANNEL)?;
+        add(&watch, called.as_fd(), CALLED)?;
+        let events = Arc::new(Events {
+            channel,
+            watch,
+            called,
+            known: Mutex::default(),
+            told: Mutex::default(),
+            turn: Turn::new(),
+            failure: OnceLock::new(),
+        });
+        let thread = Arc::clone(&events);
+        threads::start("inet_rdma/life", move || thread.serve())?;
+        *running = Some(Arc::clone(&events));
+        Ok(events)
+    }
+
+    /// The end of this connection is told to `fate` from now on, as far as its device knows of it. See [`Self::adopt`].
+    pub(super) fn enter(&self, names: Names, fate: &Arc<Fate>, id: &Arc<CmId>) -> Result<(), FabricError> {
+        let Some(device) = id.device() else {
+            return Err(FabricError::PeerGone);
+        };
+        let mut known = self.known.lock();
+        if known.enter(names, Arc::clone(fate), Arc::clone(id)) {
+            let watched = id.watch_device().map_err(FabricError::from);
+            if let Err(error) = watched.and_then(|()| add(&self.watch, device.async_fd(), names.device as u64)) {
+                known.leave(names);
+                return Err(error);
+            }
+        }
+        drop(known);
+        // The thread may have ended before it could find the connection.
+        match self.failure.get() {
+            None => Ok(()),
+            Some(failure) => {
+                self.leave(names, id);
+                Err(failure.clone())
+            }
+        }
+    }
+
+    /// Takes the events of an id that is connected, from the channel on which it was made.
+    pub(super) fn adopt(&self, id: &CmId) -> Result<(), FabricError> {
+        id.migrate(&self.channel)?;
+        // Events that have moved along wake nobody.
+        self.called.set();
+        Ok(())
+    }
+
+    /// The objects that the connection is named after are about to be destroyed.
+    pub(super) fn leave(&self, names: Names, id: &CmId) {
+        let mut known = self.known.lock();
+        if known.leave(names)
+            && let Some(device) = id.device()
+        {
+            // The thread may have removed it.
+            let _ = epoll::delete(&self.watch, device.async_fd());
+        }
+    }
+
+    /// Takes a few events now, for a user that knows of its end and not of the reason. The thread wakes the others.
+    pub(super) fn pull(&self, names: Names) {
+        let mut told = Vec::new();
+        let known = self.known.lock();
+        // The thread finds the same failure.
+        let _ = self.take_of_connections(&known, PULLED_MAX, &mut told);
+        self.take_of_device(&known, names.device, PULLED_MAX, &mut told);
+        drop(known);
+        told.into_iter().for_each(|fate| self.wake(fate));
+    }
+
+    /// Has the thread wake a connection whose end was told.
+    pub(super) fn wake(&self, told: Arc<Fate>) {
+        self.told.lock().push(told);
+        self.called.set();
+    }
+
+    /// The thread.
+    fn serve(&self) {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
+        let failure = match ended {
+            Ok(Err(error)) => error,
+            Ok(Ok(never)) => match never {},
+            Err(_) => FabricError::Panicked("the thread of RDMA events"),
+        };
+        let failure = self.failure.get_or_init(|| failure);
+        // Nothing tells of their ends any more. The next connection starts another thread.
+        let all: Vec<Arc<Fate>> = self.known.lock().all().cloned().collect();
+        for fate in all {
+            if fate.tell(End::Failed(failure.clone())) {
+                fate.wake();
+            }
+        }
+    }
+
+    fn run(&self) -> Result<std::convert::Infallible, FabricError> {
+        let mut ready = Vec::with_capacity(16);
+        loop {
+            ready.clear();
+            match epoll::wait(&self.watch, rustix::buffer::spare_capacity(&mut ready), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(watching(errno)),
+            }
+            self.turn.begin(Instant::now());
+            self.take_turn(ready.iter().map(|event| event.data.u64()))?;
+            self.turn.end();
+        }
+    }
+
+    /// Takes events of the sources that are readable, then wakes their connections.
+    fn take_turn(&self, readable: impl Iterator<Item = u64>) -> Result<(), FabricError> {
+        let mut told = Vec::new();
+        for source in readable {
+            match source {
+                CALLED => {
+                    self.called.clear();
+                    told.append(&mut self.told.lock());
+                    if self.take_of_connections(&self.known.lock(), BATCH, &mut told)? {
+                        // What moved to the channel did not make it readable.
+                        self.called.set();
+                    }
+                }
+                CHANNEL => {
+                    // The rest leaves it readable.
+                    let _is_rest = self.take_of_connections(&self.known.lock(), BATCH, &mut told)?;
+                }
+                device => self.take_of_device(&self.known.lock(), device as usize, BATCH, &mut told),
+            }
+        }
+        told.iter().for_each(|fate| fate.wake());
+        Ok(())
+    }
+
+    /// Takes up to `max` events of connections. True: there may be more.
+    fn take_of_connections(
+        &self,
+        known: &Known<Arc<CmId>>,
+        max: usize,
+        told: &mut Vec<Arc<Fate>>,
+    ) -> Result<bool, FabricError> {
+        for _ in 0..max {
+            let Some(event) = self.channel.next_event()? else {
+                return Ok(false);
+            };
+            if let Some(end) = end_by(event.kind)
+                && let Some(fate) = known.connection(event.id)
+                && fate.tell(end)
+            {
+                told.push(Arc::clone(fate));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes up to `max` events of a device; the rest leaves its descriptor readable.
+    fn take_of_device(&self, known: &Known<Arc<CmId>>, token: usize, max: usize, told: &mut Vec<Arc<Fate>>) {
+        let Some(device) = known.device(token).and_then(|id| id.device()) else {
+            return;
+        };
+        for _ in 0..max {
+            let (concerns, end) = match async_event::take(device) {
+                Ok(None) => return,
+                Ok(Some(event)) => {
+                    let device = device.name();
+                    let end = FabricError::DeviceEvent {
+                        device,
+                        event: event.what,
+                    };
+                    (event.concerns, end)
+                }
+                Err(_) => {
+                    // Readable for ever.
+                    let _ = epoll::delete(&self.watch, device.async_fd());
+                    (async_event::Concerns::Device, FabricError::DeviceRemoved)
+                }
+            };
+            let concerned = known.concerned(token, concerns).into_iter();
+            told.extend(concerned.filter(|fate| fate.tell(End::Failed(end.clone()))));
+            if end == FabricError::DeviceRemoved {
+                return;
+            }
+        }
+    }
+}
+
+/// The end that an event of a connected id means; None: none.
+fn end_by(kind: Kind) -> Option<End> {
+    match kind {
+        Kind::Disconnected | Kind::ConnectError | Kind::Unreachable | Kind::Rejected => Some(End::Peer),
+        Kind::DeviceRemoval => Some(End::Failed(FabricError::DeviceRemoved)),
+        // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the queue
+        // pair stays on its device, and ends with it.
+        Kind::AddressChange
+        | Kind::Established
+        | Kind::TimewaitExit
+        | Kind::AddressResolved
+        | Kind::AddressError
+        | Kind::RouteResolved
+        | Kind::RouteError
+        | Kind::ConnectRequest
+        | Kind::Other(_) => None,
+    }
+}
+
+/// When the thread's turn began.
+struct Turn {
+    start: Instant,
+    /// Milliseconds after `start`, plus 1; 0: the thread waits for events.
+    began_ms: AtomicU64,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        Turn {
+            start: Instant::now(),
+            began_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn since_start_ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn begin(&self, now: Instant) {
+        self.began_ms.store(self.since_start_ms(now) + 1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.began_ms.store(0, Ordering::Relaxed);
+    }
+
+    fn hangs(&self, now: Instant) -> bool {
+        match self.began_ms.load(Ordering::Relaxed) {
+            0 => false,
+            began => {
+                let for_ms = (self.since_start_ms(now) + 1).saturating_sub(began);
+                Duration::from_millis(for_ms) >= HANGS_AFTER
+            }
+        }
+    }
+}
+
+fn watching(errno: rustix::io::Errno) -> FabricError {
+    FabricError::System {
+        doing: "watching the lives of connections",
+        error: errno.into(),
+    }
+}
+
+fn add(watch: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), FabricError> {
+    epoll::add(watch, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(watching)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_does_not_end_is_seen() {
+        let turn = Turn::new();
+        let (begin, late) = (turn.start + HANGS_AFTER, turn.start + HANGS_AFTER + HANGS_AFTER);
+        assert!(!turn.hangs(late), "it waits");
+        turn.begin(begin);
+        assert!(!turn.hangs(begin + HANGS_AFTER / 2));
+        assert!(turn.hangs(late));
+        turn.end();
+        assert!(!turn.hangs(late));
+    }
+
+    #[test]
+    fn only_the_ends_of_connections_end_them() {
+        assert_eq!(end_by(Kind::Disconnected), Some(End::Peer));
+        assert_eq!(
+            end_by(Kind::DeviceRemoval),
+            Some(End::Failed(FabricError::DeviceRemoved))
+        );
+        for kind in [
+            Kind::TimewaitExit,
+            Kind::AddressChange,
+            Kind::Established,
+            Kind::Other(77),
+        ] {
+            assert_eq!(end_by(kind), None, "{kind}");
+        }
+    }
+}
