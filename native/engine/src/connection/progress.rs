@@ -16,6 +16,9 @@ const POLL_BATCH: usize = 8;
 /// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
 const PROGRESS_MAX: usize = 512;
 
+/// Looks for completions between attempts to arm, within one turn. An honest peer runs out of credits and ring before.
+const ARMS_MAX: usize = 16;
+
 /// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
 const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
@@ -223,23 +226,38 @@ impl<N: Notifier> Connection<N> {
     }
 
     /// Arms the queue pair if no party polls it. Completions that arrive before it is armed raise no event: takes them
-    /// in and arms again, until the queue is empty when armed.
+    /// in and arms again, until the queue is empty when armed. False: it is not armed, as the peer sends faster than this
+    /// side takes in. The caller must look again, or have the polling thread do it.
     #[inline]
-    pub(super) fn rest(&self, core: &mut Core<N::Token>) {
-        if !core.is_polled() && core.is_up() {
-            self.rest_unpolled(core);
-        }
+    #[must_use]
+    pub(super) fn rest(&self, core: &mut Core<N::Token>) -> bool {
+        core.is_polled() || !core.is_up() || self.rest_unpolled(core)
     }
 
     #[inline(never)]
-    fn rest_unpolled(&self, core: &mut Core<N::Token>) {
-        while !core.is_polled() && core.is_up() {
+    fn rest_unpolled(&self, core: &mut Core<N::Token>) -> bool {
+        for _ in 0..ARMS_MAX {
             match self.qp.arm() {
-                Ok(true) => break,
+                Ok(true) => return true,
                 Ok(false) => self.progress(core),
                 Err(error) => {
                     self.fail(core, error.into());
                 }
+            }
+            if core.is_polled() || !core.is_up() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// As [`Self::rest`], for callers that do not look again themselves: the polling thread does, after its other
+    /// connections. Without one it goes on until the queue pair is armed.
+    pub(super) fn rest_or_return(&self, core: &mut Core<N::Token>) {
+        while !self.rest(core) {
+            if let Some(kicker) = self.kicker.get() {
+                kicker.kick();
+                return;
             }
         }
     }

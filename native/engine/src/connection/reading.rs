@@ -153,7 +153,7 @@ impl<N: Notifier> Connection<N> {
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
         });
         self.flush_controls(&mut core);
-        self.rest(&mut core);
+        self.rest_or_return(&mut core);
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         end
@@ -330,8 +330,7 @@ impl<N: Notifier> Connection<N> {
         }
         let others = core.woken.reader;
         core.reader = Reader::Waits;
-        self.rest(core);
-        if !self.is_readable(core) {
+        if self.rest(core) && !self.is_readable(core) {
             return true;
         }
         core.wake_reader();
