@@ -239,9 +239,8 @@ impl Link {
     }
 
     fn heed_key(&self, port: Port) {
-        if let Some(watcher) = self.key_watcher
-            && self.carried.connection.notifier().take_key_due()
-        {
+        let Some(watcher) = self.key_watcher else { return };
+        if self.carried.connection.notifier().take_key_due() {
             port.tell(watcher, KEY_DUE);
         }
     }

@@ -65,10 +65,10 @@ impl<B: Buffer> Assembly<B> {
             return;
         };
         partial.filled += bytes;
-        if partial.filled == partial.bytes
-            && let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing)
-        {
-            out.push(Received::Whole(whole.buffer));
+        if partial.filled == partial.bytes {
+            if let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing) {
+                out.push(Received::Whole(whole.buffer));
+            }
         }
     }
 

@@ -124,11 +124,11 @@ impl Events {
     /// The objects that the connection is named after are about to be destroyed.
     pub(super) fn leave(&self, names: Names, id: &CmId) {
         let mut known = self.known.lock();
-        if known.leave(names)
-            && let Some(device) = id.device()
-        {
-            // The thread may have removed it.
-            let _ = epoll::delete(&self.watch, device.async_fd());
+        if known.leave(names) {
+            if let Some(device) = id.device() {
+                // The thread may have removed it.
+                let _ = epoll::delete(&self.watch, device.async_fd());
+            }
         }
     }
 
@@ -216,10 +216,10 @@ impl Events {
             let Some(event) = self.channel.next_event()? else {
                 return Ok(false);
             };
-            if let Some(end) = end_by(event.kind)
-                && let Some(fate) = known.connection(event.id)
-                && fate.tell(end)
-            {
+            let (Some(end), Some(fate)) = (end_by(event.kind), known.connection(event.id)) else {
+                continue;
+            };
+            if fate.tell(end) {
                 told.push(Arc::clone(fate));
             }
         }

@@ -271,10 +271,10 @@ impl Work {
     }
 
     fn expire(&mut self, now: Instant) {
-        while let Some((until, token)) = self.deadlines.front().copied()
-            && until <= now
-        {
-            self.deadlines.pop_front();
+        while self.deadlines.front().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, token)) = self.deadlines.pop_front() else {
+                break;
+            };
             if self.dying.get(&token).is_some_and(|dying| dying.until <= now) {
                 self.go_on(token);
             }
