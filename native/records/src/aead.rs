@@ -96,16 +96,15 @@ impl AeadKey {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Encrypts `plain` into `sealed`, of the same size, and gives the tag.
+    /// Encrypts the first `head` bytes of `record` where they are, and `tail` behind them; the tag follows. So `record` has
+    /// `head` bytes, as many as `tail`, and [`TAG_BYTES`].
     #[inline]
-    pub fn seal(&self, kind: Kind, number: u64, aad: &[u8], in_out: &mut [u8]) -> [u8; TAG_BYTES] {
+    pub fn seal(&self, kind: Kind, number: u64, aad: &[u8], (record, head): (&mut [u8], usize), tail: &[u8]) {
+        let (head, behind) = record.split_at_mut(head);
         let sealed = self
             .0
-            .seal_in_place_separate_tag(Self::nonce(kind, number), Aad::from(aad), in_out);
-        let tag = sealed.expect("less than 2^36 bytes");
-        let mut bytes = [0; TAG_BYTES];
-        bytes.copy_from_slice(tag.as_ref());
-        bytes
+            .seal_in_place_scatter(Self::nonce(kind, number), Aad::from(aad), head, tail, behind);
+        sealed.expect("room for the tail and the tag, and less than 2^36 bytes");
     }
 
     /// Checks `in_out` against the tag and decrypts it. What is in it behind a failure means nothing.

@@ -16,8 +16,7 @@ pub const CONTROL_BYTES: usize = 40;
 
 /// Names the key, little-endian.
 const GENERATION: Range<usize> = 4..8;
-/// What the tag covers.
-const COVERED: Range<usize> = 0..24;
+/// Covers what is before it.
 const TAG: Range<usize> = 24..40;
 const _: () = assert!(TAG.end - TAG.start == TAG_BYTES && TAG.end == CONTROL_BYTES);
 
@@ -59,8 +58,8 @@ impl ControlSealer {
             });
         }
         message[GENERATION].copy_from_slice(&self.generation.to_le_bytes());
-        let tag = self.key.seal(Kind::Control, self.sequence, &message[COVERED], &mut []);
-        message[TAG].copy_from_slice(&tag);
+        let (covered, tag) = message.split_at_mut(TAG.start);
+        self.key.seal(Kind::Control, self.sequence, covered, (tag, 0), &[]);
         self.sequence += 1;
         self.messages += 1;
         Ok(())
@@ -105,7 +104,7 @@ impl ControlOpener {
         let sequence = self.sequence;
         self.keys
             .key(u32::from_le_bytes(generation))?
-            .open(Kind::Control, sequence, &message[COVERED], &tag, &mut [])
+            .open(Kind::Control, sequence, &message[..TAG.start], &tag, &mut [])
             .map_err(|_| Violation::ControlForged { sequence })?;
         self.sequence += 1;
         message[GENERATION].fill(0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::aead::{AeadKey, Cipher, Key, Kind};
 use crate::control::ControlSealer;
 use crate::violation::{KeyRefused, Violation};
-use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RECORD_BYTES_MIN, RING_BYTES_MIN};
+use crate::wire::{self, HEADER_BYTES, Header, Place, RECORD_BYTES_MIN, RING_BYTES_MIN};
 
 /// Messages under one key, at most: NIST SP 800-38D, section 8.3. It asks this of random nonces; counted ones are held
 /// to it all the same.
@@ -47,7 +47,7 @@ pub struct Sealer {
     renew_bytes: u64,
     /// The user was asked for the next key.
     asked: bool,
-    /// The last record; private memory.
+    /// The last record, and bytes of larger ones before it; private memory.
     record: Vec<u8>,
 }
 
@@ -107,29 +107,38 @@ impl Sealer {
         Ok(())
     }
 
-    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. Call [`Self::check`] before.
+    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. The last slice is read once, by
+    /// the cipher; those before it are copied. Call [`Self::check`] before.
     #[inline]
-    pub fn seal<'a>(&mut self, bytes: usize, plain: impl IntoIterator<Item = &'a [u8]>) -> &[u8] {
+    pub fn seal(&mut self, bytes: usize, plain: &[&[u8]]) -> &[u8] {
         let header = Header {
             plain_bytes: bytes,
             generation: self.usage.generation,
         };
+        let record_bytes = header.record_bytes();
         let header = header.emit();
-        self.record.clear();
-        self.record.reserve(bytes + OVERHEAD_BYTES);
-        self.record.extend_from_slice(&header);
-        plain.into_iter().for_each(|slice| self.record.extend_from_slice(slice));
-        debug_assert_eq!(self.record.len(), HEADER_BYTES + bytes);
+        if self.record.len() < record_bytes {
+            self.record.resize(record_bytes, 0);
+        }
+        let record = &mut self.record[..record_bytes];
+        let (to, sealed) = record.split_at_mut(HEADER_BYTES);
+        to.copy_from_slice(&header);
+        let (tail, head) = plain
+            .split_last()
+            .map_or((&[] as &[u8], plain), |(tail, head)| (*tail, head));
+        let mut at = 0;
+        for slice in head {
+            sealed[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        debug_assert_eq!(at + tail.len(), bytes);
         let Place { sequence, position, .. } = self.place;
         let aad = wire::aad(header, position);
-        let tag = self
-            .key
-            .seal(Kind::Record, sequence, &aad, &mut self.record[HEADER_BYTES..]);
-        self.record.extend_from_slice(&tag);
-        self.place.pass_record(self.record.len());
+        self.key.seal(Kind::Record, sequence, &aad, (sealed, at), tail);
+        self.place.pass_record(record_bytes);
         self.usage.records += 1;
-        self.usage.bytes += self.record.len() as u64;
-        &self.record
+        self.usage.bytes += record_bytes as u64;
+        record
     }
 
     /// True once for each key: it has sealed so much that the user should bring the next one.
@@ -160,5 +169,36 @@ impl Sealer {
         };
         self.asked = false;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_MAX, Cipher, Key, MESSAGES_MAX, RENEW_MESSAGES, Sealer, UsedUp};
+
+    fn sealer() -> Sealer {
+        let key = Key::new(&[1; 32]).expect("32 bytes");
+        Sealer::new(Cipher::Aes256Gcm, &key, 4096, u64::MAX).expect("a ring").0
+    }
+
+    #[test]
+    fn a_key_ends_with_its_messages_and_with_its_bytes() {
+        let mut sealer = sealer();
+        sealer.usage.records = RENEW_MESSAGES;
+        assert!(sealer.take_due());
+        sealer.usage.records = MESSAGES_MAX - 1;
+        assert_eq!(sealer.check(), Ok(()));
+        sealer.seal(1, &[&[0]]);
+        assert_eq!(sealer.check(), Err(UsedUp { generation: 0 }));
+        sealer.usage.records = 0;
+        sealer.usage.bytes = BYTES_MAX;
+        assert_eq!(sealer.check(), Err(UsedUp { generation: 0 }));
+    }
+
+    #[test]
+    fn however_late_the_user_wants_to_be_asked_half_of_the_bytes_are_left() {
+        let mut sealer = sealer();
+        sealer.usage.bytes = BYTES_MAX / 2;
+        assert!(sealer.take_due());
     }
 }

@@ -166,7 +166,10 @@ impl<N: Notifier> Connection<N> {
     ) -> Result<Option<usize>, Closed> {
         sealer.check().map_err(|used_up| self.fail(core, used_up.into()))?;
         let filling = sealer.filling();
-        let wanted = filling.unwrap_or((range.len().min(PLAIN_BYTES_MAX) + OVERHEAD_BYTES).min(room));
+        let wanted = filling.unwrap_or_else(|| {
+            let plain_max = PLAIN_BYTES_MAX.min(room - OVERHEAD_BYTES);
+            whole_packets(gather, &range, plain_max) + OVERHEAD_BYTES
+        });
         let offer = Offer {
             indirect: saturating_u32(wanted),
             direct: 0,
@@ -190,8 +193,8 @@ impl<N: Notifier> Connection<N> {
         let mut post = || {
             let bytes = match filling {
                 Some(bytes) => &FILLING[..bytes],
-                None if plain == gather.total() => sealer.seal(plain, gather.slices().iter().copied()),
-                None => sealer.seal(plain, gather.range(range.start, plain)),
+                None if plain == gather.total() => sealer.seal(plain, gather.slices()),
+                None => sealer.seal(plain, &gather.range(range.start, plain)),
             };
             self.qp.post_write(&[bytes], target, notice)
         };
@@ -202,6 +205,21 @@ impl<N: Notifier> Connection<N> {
         };
         posted.map_err(|error| self.fail(core, error.into()))?;
         Ok(Some(plain))
+    }
+}
+
+/// How much of `range` goes into one record of `max` bytes: as many whole packets as fit, so that the receiver need not join
+/// them, else what fits of the first.
+fn whole_packets(gather: &Gather<'_>, range: &Range<usize>, max: usize) -> usize {
+    if range.len() <= max {
+        return range.len();
+    }
+    match gather.packets_before(range.start + max) {
+        0 => max,
+        behind => match gather.ends()[behind - 1].saturating_sub(range.start) {
+            0 => max,
+            whole => whole,
+        },
     }
 }
 
