@@ -10,7 +10,7 @@ use crate::control::{Answer, Control};
 use crate::failure::Failure;
 use crate::gauge::Seen;
 use crate::link::Link;
-use crate::order::{Order, Test};
+use crate::order::{Order, Role, Test};
 use crate::pingpong::Latency;
 use crate::server::CONNECT_TIMEOUT;
 use crate::{blast, pingpong};
@@ -82,7 +82,7 @@ fn connect(to: SocketAddr, order: &Order) -> Result<(Link, Arc<Engine>), Failure
         .fabric()
         .connect(to, &order.parameters(), CONNECT_TIMEOUT)
         .map_err(failed)?;
-    Ok((Link::new(&engine, qp, order)?, engine))
+    Ok((Link::new(&engine, qp, order, Role::Client)?, engine))
 }
 
 fn unexpected(answer: Answer) -> Failure {

@@ -13,7 +13,7 @@ use inet_rdma_engine::gather::Gather;
 
 use crate::buffer::Recycled;
 use crate::failure::Failure;
-use crate::order::{Order, Polling};
+use crate::order::{Order, Polling, Role};
 
 /// Nothing that works keeps the other side waiting for so long.
 const LATE: Duration = Duration::from_secs(30);
@@ -76,15 +76,18 @@ pub struct Link {
 
 impl Link {
     /// A stream over a queue pair.
-    pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, order: &Order) -> Result<Self, Failure> {
+    pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, order: &Order, role: Role) -> Result<Self, Failure> {
         let failed = |error| Failure::Fabric {
             doing: "starting the connection",
             error,
         };
         let (limits, settings) = (order.limits(), order.settings());
         let user = Unpark(std::thread::current());
-        let connection = Connection::new(qp, limits, settings, Framing::Length4, user).map_err(failed)?;
-        let connection = Arc::new(connection);
+        let connection = match order.protection(role) {
+            None => Connection::new(qp, limits, settings, Framing::Length4, user),
+            Some(protection) => Connection::sealed(qp, limits, settings, Framing::Length4, &protection, user),
+        };
+        let connection = Arc::new(connection.map_err(failed)?);
         let waiting = match order.polling {
             Polling::Busy => Waiting::Busy,
             Polling::Reader => Waiting::Look(order.spin()),

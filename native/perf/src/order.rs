@@ -8,6 +8,7 @@ use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
+use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
 use inet_rdma_stream::Limits;
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,9 @@ pub struct Order {
     /// Added to each round trip, in microseconds: half of it on the way in at each side
     #[arg(long, default_value_t = 0)]
     pub distance_us: u64,
+    /// How the stream is encrypted
+    #[arg(long, value_enum, default_value_t = Seal::Plain)]
+    pub seal: Seal,
     /// Which fabric: auto, shm or verbs
     #[arg(long, default_value_t = FabricName::Auto)]
     #[serde(with = "fabric_name")]
@@ -109,6 +113,27 @@ pub enum Mode {
     DirectOnly,
     /// Into the ring
     IndirectOnly,
+}
+
+/// How the stream is encrypted. The keys are no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seal {
+    /// Not at all
+    Plain,
+    /// AES-256-GCM
+    Aes,
+    /// ChaCha20-Poly1305
+    Chacha,
+}
+
+/// A side of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It connects.
+    Client,
+    /// It accepts.
+    Server,
 }
 
 /// How a side waits: whether it polls or sleeps.
@@ -189,6 +214,26 @@ impl Order {
             busy: false,
             bounds: Bounds::default(),
         }
+    }
+
+    /// How one side seals; None: plain.
+    pub fn protection(&self, role: Role) -> Option<Protection> {
+        let cipher = match self.seal {
+            Seal::Plain => return None,
+            Seal::Aes => Cipher::Aes256Gcm,
+            Seal::Chacha => Cipher::ChaCha20Poly1305,
+        };
+        let key = |of: Role| Key::new(&[of as u8; KEY_BYTES]);
+        let peer = match role {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        };
+        Some(Protection {
+            cipher,
+            send_key: key(role)?,
+            receive_key: key(peer)?,
+            renew_bytes: u64::MAX,
+        })
     }
 
     /// How the polling thread behaves.

@@ -15,7 +15,7 @@ use crate::control::{Answer, Control};
 use crate::failure::Failure;
 use crate::gauge::Seen;
 use crate::link::Link;
-use crate::order::{Order, Test};
+use crate::order::{Order, Role, Test};
 use crate::{blast, pingpong};
 
 /// How long a client may take to connect over the fabric.
@@ -96,7 +96,7 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
     let waker = Box::new(Unpark(std::thread::current()));
     let acceptor = Acceptor::start(listener, 1, waker).map_err(failed)?;
     control.say(&Answer::Port(acceptor.port()))?;
-    let link = link.insert(Link::new(&engine, accept(&acceptor, control)?, order)?);
+    let link = link.insert(Link::new(&engine, accept(&acceptor, control)?, order, Role::Server)?);
     match order.test {
         Test::Blast => blast::receive(link, order),
         Test::Pingpong => pingpong::follow(link, order),
