@@ -19,12 +19,12 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
-        scale-programs bench-scale bench-instructions test test-native test-erlang test-elixir test-vm test-bench soak \
-        check check-native check-beam check-scripts deny dialyzer docs clean
+.PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
+        scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir test-vm \
+        test-bench soak check check-native check-beam check-scripts deny dialyzer docs clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
 	  printf '  make %-19s %s\n' "$$name" "$$what"; done
 
 deps: ## install what is missing from Debian, check the Rust toolchain
@@ -34,6 +34,11 @@ deps: ## install what is missing from Debian, check the Rust toolchain
 build: ## build the native library and the beams
 	@mkdir -p _build
 	flock _build/make.lock mix compile
+
+# Debian 12 is the oldest system that the archives are for, so they are made there.
+dist: ## build archives of the native library for machines without Rust: _build/dist (MACHINES="x86_64 aarch64")
+	scripts/deps dist
+	scripts/dist $(MACHINES)
 
 rdma-cat: ## build the pipe over RDMA: native/target/release/rdma-cat
 	cd native && cargo build --release -p inet_rdma_cat
@@ -91,6 +96,11 @@ test-erlang: build ## run the Common Test suites (SUITE=name for one)
 
 soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
+
+# The exhaustive explorations are left out: emulated they take hours, and nothing in them depends on the machine.
+test-arm64: ## run the Rust tests of the protocol, the engine and shared memory as arm64 programs, emulated
+	scripts/deps dist
+	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_engine -- --skip explore
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
 test-vm: build ## boot two virtual machines with software RDMA devices and test in them (PARTS="contract": see test/vm)
