@@ -21,7 +21,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
         scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir test-vm \
-        test-bench soak check check-native check-beam check-scripts deny dialyzer docs clean
+        test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -142,10 +142,24 @@ check-scripts: ## shellcheck and ruff
 	scripts/lint
 
 # edoc:files/2 ends with an error for a comment or a type that it cannot read.
-docs: ## render the documentation of the Rust and Erlang code: native/target/doc, _build/edoc
+docs: ## render the documentation: native/target/doc, _build/edoc; with the program ex_doc also _build/site
 	cd native && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
 	  'edoc:files(filelib:wildcard("src/*.erl"), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
+	@if command -v ex_doc >/dev/null; then $(MAKE) site; else \
+	  echo "inet_rdma: no site: ex_doc is not in PATH (a release of github.com/elixir-lang/ex_doc has it)"; fi
+
+# ExDoc reads the Erlang modules' documentation from the chunks beside ebin, and its settings from mix.exs.
+as_chunks := [{doclet, edoc_doclet_chunks}, {layout, edoc_layout_chunks}]
+site: build ## render guides and modules with the program ex_doc: _build/site
+	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
+	  'edoc:files(filelib:wildcard("src/*.erl"), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
+	mix run --no-compile --no-start -e \
+	  'File.write!("_build/ex_doc.exs", inspect(Mix.Project.config()[:docs], limit: :infinity))'
+	rm -rf _build/site
+	ex_doc inet_rdma "$$(sed -n 's/.*{vsn, "\(.*\)"}.*/\1/p' src/inet_rdma.app.src)" $(ebin) \
+	  --config _build/ex_doc.exs --output _build/site --formatter html >_build/ex_doc.log 2>&1; status=$$?; \
+	  cat _build/ex_doc.log; test $$status -eq 0 && ! grep -q warning: _build/ex_doc.log
 
 # Not a part of check: Debian has no package of cargo-deny, and to compile it takes five minutes on two cores.
 deny: ## check licences, advisories and sources of the crates (cargo install cargo-deny --locked)

@@ -35,27 +35,38 @@ defmodule InetRdma.MixProject do
       licenses: Enum.map(@app[:licenses], &List.to_string/1),
       links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
       files:
-        ~w(mix.exs rebar.config README.md CHANGELOG.md LICENSE docs lib src scripts priv/.gitkeep) ++
+        ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src scripts priv/.gitkeep) ++
           ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/build.rs native/*/src native/*/benches)
     ]
   end
 
-  # Settings of ExDoc, which publishes the guides beside the modules. ExDoc is no dependency of the build.
+  # Settings of ExDoc, which publishes the guides beside the modules. ExDoc is no dependency of the build: `make docs`
+  # gives them to the program ex_doc.
   defp docs do
     [
       main: "readme",
-      extras: ["README.md"] ++ guides() ++ internals() ++ ["CHANGELOG.md", "LICENSE"],
-      groups_for_extras: [Guides: guides(), Internals: internals()],
+      extras: ["README.md"] ++ guides() ++ internals() ++ tables() ++ ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
+      groups_for_extras: [Guides: guides(), Internals: internals(), Measurements: Enum.map(tables(), &elem(&1, 0))],
       groups_for_modules: [
-        Streams: [InetRdma, InetRdma.Listener, InetRdma.Socket, InetRdma.Stream, InetRdma.StreamError],
-        Observation: [InetRdma.Info]
-      ]
+        "Elixir": [InetRdma, InetRdma.Info, InetRdma.Listener, InetRdma.Socket, InetRdma.Stream, InetRdma.StreamError],
+        Erlang: [:inet_rdma, :inet_rdma_doctor, :inet_rdma_error, :inet_rdma_prometheus_collector]
+      ],
+      # The other Erlang modules are internal.
+      filter_modules: "^(Elixir\\..*|inet_rdma|inet_rdma_doctor|inet_rdma_error|inet_rdma_prometheus_collector)$"
     ]
   end
 
   defp guides do
-    ~w(docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/TROUBLESHOOTING.md docs/SECURITY.md docs/STREAMS.md) ++
-      ~w(docs/RDMA-CAT.md)
+    ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/TROUBLESHOOTING.md docs/MONITORING.md) ++
+      ~w(docs/SECURITY.md docs/STREAMS.md docs/RDMA-CAT.md)
+  end
+
+  # The published tables, which the guides link to. The Hex package has none.
+  defp tables do
+    for table <- Path.wildcard("bench/results/**/table.txt") do
+      name = table |> Path.dirname() |> Path.relative_to("bench/results") |> String.replace("/", "-")
+      {table, filename: "results-" <> name, title: "bench/results: " <> name}
+    end
   end
 
   defp internals, do: ~w(docs/ARCHITECTURE.md docs/PROTOCOL.md)

@@ -1,4 +1,4 @@
-%% Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
+%% @doc Stream sockets over RDMA queue pairs, in the manner of gen_tcp.
 %%
 %% Options of listen/2 and connect/3,4: those of docs/OPTIONS.md, also those that only sockets have. Reasons of errors:
 %% inet_rdma_error:reason/0 lists them, docs/TROUBLESHOOTING.md says what to do, and format_error/1 makes a text of one.
@@ -40,8 +40,8 @@
 
 -opaque socket() :: #inet_rdma_socket{}.
 -opaque listener() :: #inet_rdma_listener{}.
-%% The side that connected over shm has port 0.
 -type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
+%% The side that connected over shm has port 0.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} |
                   {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
@@ -49,9 +49,9 @@
 -type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
 
-%% Port 0: a free one, see port/1. The caller owns the listener: its death closes the port, not the connections.
-%% {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no addresses. {error, eaddrnotavail}:
-%% Ip is no address of this host.
+%% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the listener: its death closes
+%% the port, not the connections. {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no
+%% addresses. {error, eaddrnotavail}: Ip is no address of this host.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
@@ -87,11 +87,12 @@ logger_process() ->
         _ -> whereis(logger)
     end.
 
+%% @doc The same as accept/2 without a limit of time.
 -spec accept(listener()) -> {ok, socket()} | {error, reason()}.
 accept(Listener) ->
     accept(Listener, infinity).
 
-%% The caller owns the new socket: its death closes it.
+%% @doc Waits for a connection. The caller owns the new socket: its death closes it.
 -spec accept(listener(), timeout()) -> {ok, socket()} | {error, reason()}.
 accept(#inet_rdma_listener{} = Listener, Timeout) ->
     accept_until(Listener, deadline(Timeout)).
@@ -119,14 +120,15 @@ accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = 
 flush(Id, What) ->
     receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
 
+%% @doc The same as connect/4 without a limit of time but the option connect_timeout_ms.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()]) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options) ->
     connect(Host, Port, Options, infinity).
 
-%% Gives up with timeout after Timeout, or with etimedout after the option connect_timeout_ms, whichever is shorter. The
-%% caller owns the socket. {ip, Ip} is the own address: over verbs that of an RDMA device. {error, eaddrnotavail}: it is
-%% none of this host.
+%% @doc Connects to a listener of this host or another. Gives up with timeout after Timeout, or with etimedout after the
+%% option connect_timeout_ms, whichever is shorter. The caller owns the socket. {ip, Ip} is the own address: over verbs
+%% that of an RDMA device. {error, eaddrnotavail}: it is none of this host.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
@@ -164,11 +166,11 @@ connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
             Error
     end.
 
-%% A reason in words.
+%% @doc A reason in words.
 -spec format_error(reason()) -> string().
 format_error(Reason) -> inet_rdma_error:format(Reason).
 
-%% Whether a host is this host: shm reaches no other. The choice of a stream's fabric depends on it.
+%% @doc Whether a host is this host: shm reaches no other. The choice of a stream's fabric depends on it.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
     case resolve(Host, any) of
@@ -190,8 +192,9 @@ family(any, Own) when tuple_size(Own) =:= 4 -> inet;
 family(any, _Own) -> inet6;
 family(Family, _Own) -> Family.
 
-%% Only the owner may do so. Messages of the socket that are in the caller's message queue go to the new owner, before
-%% all that arrive later. {error, badarg}: Pid is no living process of this node, and the caller stays the owner.
+%% @doc Makes a process the owner of a socket. Only the owner may do so. Messages of the socket that are in the caller's
+%% message queue go to the new owner, before all that arrive later. {error, badarg}: Pid is no living process of this
+%% node, and the caller stays the owner.
 -spec controlling_process(socket(), pid()) -> ok | {error, reason()}.
 controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pid) ->
     case inet_rdma_nif:owner(Conn) of
@@ -228,9 +231,10 @@ forward(Socket, Pid) ->
     after 0 -> ok
     end.
 
-%% Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call stays together,
-%% also while other processes send. Where a part has gone before the timeout the rest goes by itself, as with gen_tcp,
-%% so that the peer's stream stays whole; unless the socket is closed before (send_timeout_close, close/1).
+%% @doc Sends data. Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call
+%% stays together, also while other processes send. Where a part has gone before the timeout the rest goes by itself, as
+%% with gen_tcp, so that the peer's stream stays whole; unless the socket is closed before (send_timeout_close,
+%% close/1).
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
 send(#inet_rdma_socket{} = Socket, Data) ->
     send_on(Socket, [erlang:iolist_to_iovec(Data)], 0, unset).
@@ -275,13 +279,14 @@ disarm(Conn, Id, What) ->
     ok = inet_rdma_nif:disarm(Conn),
     flush(Id, What).
 
+%% @doc The same as recv/3 without a limit of time.
 -spec recv(socket(), non_neg_integer()) -> {ok, binary()} | {error, reason()}.
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
 
-%% Length 0: the bytes that are there ({packet, raw}), or the next packet or line. Another Length: exactly that many
-%% bytes; {error, einval} with packets or lines. After a timeout nothing is lost. Data that came before the end is
-%% handed over first, then {error, Reason}.
+%% @doc Receives data of a socket in passive mode. Length 0: the bytes that are there ({packet, raw}), or the next
+%% packet or line. Another Length: exactly that many bytes; {error, einval} with packets or lines. After a timeout
+%% nothing is lost. Data that came before the end is handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
 recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
     case inet_rdma_nif:active_left(Conn) of
@@ -311,7 +316,7 @@ await_readable(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Length, Deadlin
             end
     end.
 
-%% Sends without waiting. When the last byte is on its way the caller gets
+%% @doc Sends without waiting. When the last byte is on its way the caller gets
 %%   {inet_rdma_sent, Socket, Ref, {ok, Bytes} | {error, Reason}}
 %% Sends go in the order in which they were posted, and so do these messages, one for each. The data is not copied: its
 %% binaries are kept until then. {error, enobufs}: sends_max are posted already; this one is not. send/2 goes behind all
@@ -324,7 +329,7 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
         Error -> Error
     end.
 
-%% Receives without waiting. Length as in recv/2. The caller gets
+%% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
 %% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
 %% written straight into a landing buffer, and Data is that buffer, without a copy at any size; the buffer is free
@@ -340,27 +345,28 @@ post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Lengt
         Error -> Error
     end.
 
-%% Takes back a posted send or receive: ok, and there will be no message. {error, too_late}: bytes of the send have
+%% @doc Takes back a posted send or receive: ok, and there will be no message. {error, too_late}: bytes of the send have
 %% gone, or the operation is done and its message has been sent. A receive can be taken back at any time before: the
 %% bytes that have come for it go to the next read.
 -spec cancel(socket(), reference()) -> ok | {error, too_late | closed}.
 cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
     inet_rdma_nif:cancel(Conn, Ref).
 
-%% Sends a file: file:sendfile/2.
+%% @doc Sends a file: file:sendfile/2.
 -spec sendfile(file:name_all(), socket()) -> {ok, non_neg_integer()} | {error, reason()}.
 sendfile(Filename, #inet_rdma_socket{} = Socket) ->
     inet_rdma_sendfile:send(Filename, Socket, 0, 0, []).
 
-%% Sends Bytes (0: to the end) of a file, or of one that is open for reading, from Offset on: file:sendfile/5. How many
-%% were there, which are fewer if the file has become shorter. Reads ahead while it sends, and keeps four times
+%% @doc Sends Bytes (0: to the end) of a file, or of one that is open for reading, from Offset on: file:sendfile/5. How
+%% many were there, which are fewer if the file has become shorter. Reads ahead while it sends, and keeps four times
 %% {chunk_size, Bytes} in memory (default 262144). {error, einval}: with framing, or an option that it does not know.
 -spec sendfile(file:name_all() | file:fd(), socket(), non_neg_integer(), non_neg_integer(),
                [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, reason()}.
 sendfile(File, #inet_rdma_socket{} = Socket, Offset, Bytes, Options) ->
     inet_rdma_sendfile:send(File, Socket, Offset, Bytes, Options).
 
-%% write: the peer reads to the end of what was sent, then closed. read: nothing more is handed over here.
+%% @doc Ends one direction or both. write: the peer reads to the end of what was sent, then closed. read: nothing more
+%% is handed over here.
 -spec shutdown(socket(), read | write | read_write) -> ok | {error, reason()}.
 shutdown(#inet_rdma_socket{conn = Conn}, write) ->
     inet_rdma_nif:finish(Conn);
@@ -370,13 +376,15 @@ shutdown(Socket, read_write) ->
     ok = shutdown(Socket, read),
     shutdown(Socket, write).
 
-%% The peer reads to the end of what was sent. A listener: the port is free, its connections live on. Idempotent.
+%% @doc Closes a socket or a listener. The peer reads to the end of what was sent. A listener: the port is free, its
+%% connections live on. Idempotent.
 -spec close(socket() | listener()) -> ok.
 close(#inet_rdma_socket{conn = Conn}) ->
     inet_rdma_nif:close(Conn);
 close(#inet_rdma_listener{listener = Listener}) ->
     inet_rdma_nif:close_listener(Listener).
 
+%% @doc The address of the peer.
 -spec peername(socket()) -> {ok, address()} | {error, reason()}.
 peername(#inet_rdma_socket{conn = Conn}) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
@@ -386,6 +394,7 @@ peername(#inet_rdma_socket{conn = Conn}) ->
         _ -> {error, closed}
     end.
 
+%% @doc The own address.
 -spec sockname(socket() | listener()) -> {ok, address()} | {error, reason()}.
 sockname(#inet_rdma_socket{conn = Conn}) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
@@ -405,13 +414,14 @@ verbs_address(Address, Port) ->
     {ok, Ip} = inet:parse_address(binary_to_list(Address)),
     {verbs, Ip, Port}.
 
+%% @doc The port of a listener.
 -spec port(listener()) -> {ok, inet:port_number()}.
 port(#inet_rdma_listener{port = Port}) ->
     {ok, Port}.
 
-%% active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp without effect are
-%% taken with the value that a stream has; the others cannot change after the socket is made. Of two processes that set
-%% options at the same time the later one may undo the other's.
+%% @doc Sets options: active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp
+%% without effect are taken with the value that a stream has; the others cannot change after the socket is made. Of two
+%% processes that set options at the same time the later one may undo the other's.
 %%
 %% {active, N} adds N to the count that is left, and the owner gets {inet_rdma_passive, Socket} if the sum is 0 or less;
 %% {error, einval} if it is more than 32767. packet gives {error, einval} while a part of a packet, or of the data of a
@@ -461,8 +471,8 @@ reframe(#inet_rdma_socket{conn = Conn}, Details) ->
 largest(0, Max) -> Max;
 largest(Size, Max) -> min(Size, Max).
 
-%% active, packet, packet_size, buffer, send_timeout, send_timeout_close, and every key of docs/OPTIONS.md; of the options of
-%% gen_tcp that have no effect the value that holds.
+%% @doc The values of options: active, packet, packet_size, buffer, send_timeout, send_timeout_close, and every key of
+%% docs/OPTIONS.md; of the options of gen_tcp that have no effect the value that holds.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
 getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
     case inet_rdma_nif:options(Conn) of
@@ -477,47 +487,49 @@ getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
             inet_rdma_options:values(maps:merge(Others, maps:merge(Config, Own)), Keys)
     end.
 
+%% @doc All counts of getstat/2.
 -spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(Socket) ->
     getstat(Socket, inet_rdma_info:keys()).
 
-%% Packets (cnt), bytes (oct), and size of packets on the average (avg) and at most (max), each way since the start, with
-%% headers. recv_ counts what was read, or came as a message; recv_dvi: the standard deviation of the sizes; send_pend:
-%% bytes of posted sends that have not gone. In the order of Keys. {error, einval}: closed, or an unknown key.
+%% @doc Counts under the names of inet:getstat/2: packets (cnt), bytes (oct), and size of packets on the average (avg)
+%% and at most (max), each way since the start, with headers. recv_ counts what was read, or came as a message;
+%% recv_dvi: the standard deviation of the sizes; send_pend: bytes of posted sends that have not gone. In the order of
+%% Keys. {error, einval}: closed, or an unknown key.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
     inet_rdma_info:counts(Conn, Keys).
 
-%% Every connection of this node, oldest first, and behind them the links that stayed on TCP.
+%% @doc Facts and counts of every connection of this node, oldest first, and behind them the links that stayed on TCP.
 -spec info() -> [info()].
 info() ->
     inet_rdma_info:all().
 
-%% Prints a table of info/0, as inet:i/0 does: node, fabric, state, user bytes and packets each way, share of direct bytes, bytes
-%% that wait, why. "-" where a number is unknown. Prints nothing where there is no connection.
+%% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state, user bytes and packets each way, share of
+%% direct bytes, bytes that wait, why. "-" where a number is unknown. Prints nothing where there is no connection.
 -spec i() -> ok.
 i() ->
     io:put_chars(inet_rdma_table:format(info())).
 
-%% One connection, or that of a node; undefined: closed here, or there is none:
-%%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words), state (up |
-%%   closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks),
-%%   largest_packet_* (_sent, _received), packet_bytes_received and packet_deviation_received (sizes of packets with their
-%%   headers, of those that were read), direct_* and indirect_* transfers and bytes,
-%%   percent_direct_* (of bytes), phase_switches, credit_stalls (transfers that waited for a free receive slot of the
-%%   peer), adverts_*, controls_*, wakeups_* (events that cost a system call), polls (looks at the receive queue),
-%%   sends_posted, receives_posted, completions and events_armed (of the verbs fabric: what it asks of the device),
-%%   cipher (none: the stream is plain), key_generation, key_records and key_bytes (sealed under this side's present key),
-%%   peer_key_generation,
+%% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there is none. The keys:
+%%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words),
+%%   state (up | closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks),
+%%   largest_packet_* (_sent, _received), packet_bytes_received and packet_deviation_received (sizes of packets with
+%%   their headers, of those that were read), direct_* and indirect_* transfers and bytes, percent_direct_* (of bytes),
+%%   phase_switches, credit_stalls (transfers that waited for a free receive slot of the peer), adverts_*, controls_*,
+%%   wakeups_* (events that cost a system call), polls (looks at the receive queue), sends_posted, receives_posted,
+%%   completions and events_armed (of the verbs fabric: what it asks of the device), cipher (none: the stream is plain),
+%%   key_generation, key_records and key_bytes (sealed under this side's present key), peer_key_generation,
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user); of a link also
 %%   bytes_pending (in the queue of its port).
-%% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not sent yet).
+%% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not
+%% sent yet).
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP. Opens
-%% each RDMA device, and a connection of this node to itself; inet_rdma_doctor prints it.
+%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
+%% Opens each RDMA device, and a connection of this node to itself; inet_rdma_doctor prints it.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().

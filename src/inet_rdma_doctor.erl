@@ -1,4 +1,4 @@
-%% A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
+%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
 %%
 %% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
 %%
@@ -27,13 +27,13 @@
                     devices := [inet_rdma_doctor_facts:device()],
                     findings := [inet_rdma_doctor_findings:finding()]}.
 
-%% Looks at this machine, within some milliseconds. Opens each RDMA device, and a connection of this node to itself over
+%% @doc Looks at this machine, within some milliseconds. Opens each RDMA device, and a connection of this node to itself over
 %% shm.
 -spec doctor() -> report().
 doctor() ->
     report("/", inet_rdma_doctor_live:look()).
 
-%% The files of the kernel from below Root, the rest from Live: a machine that was recorded.
+%% @doc The files of the kernel from below Root, the rest from Live: a machine that was recorded.
 -spec report(Root :: file:filename(), inet_rdma_doctor_live:live()) -> report().
 report(Root, Live) ->
     Facts = inet_rdma_doctor_facts:read(Root, Live),
@@ -46,17 +46,17 @@ report(Root, Live) ->
                  node_files => Files,
                  devices => Devices}).
 
-%% A table for people.
+%% @doc A table for people.
 -spec format(report()) -> iodata().
 format(Report) ->
     inet_rdma_doctor_text:table(Report).
 
-%% The report as one JSON object, in ASCII: atoms are strings, undefined is null.
+%% @doc The report as one JSON object, in ASCII: atoms are strings, undefined is null.
 -spec to_json(report()) -> iodata().
 to_json(Report) ->
     inet_rdma_doctor_text:json(Report).
 
-%% Prints the table, or JSON with the argument -json, and ends the VM: status 0 if links can leave TCP, else 1.
+%% @doc Prints the table, or JSON with the argument -json, and ends the VM: status 0 if links can leave TCP, else 1.
 -spec main() -> no_return().
 main() ->
     Report = #{leaves_tcp := LeavesTcp} = doctor(),

@@ -1,7 +1,7 @@
-%% The reasons of errors, and their texts: each text says what happened and, where the user can mend it, how.
+%% @doc The reasons of errors, and their texts: each text says what happened and, where the user can mend it, how.
 %%
-%% Internal: use inet_rdma:format_error/1 and the type inet_rdma:reason/0. native/nif/src/terms.rs makes the terms of the native
-%% library; errors_SUITE compares both.
+%% Call inet_rdma:format_error/1. native/nif/src/terms.rs makes the terms of the native library; errors_SUITE compares
+%% both.
 -module(inet_rdma_error).
 
 -export([format/1]).
@@ -80,6 +80,7 @@
 %% As of `file` and `inet`.
 -type posix() :: atom().
 
+%% @doc Internal: call inet_rdma:format_error/1.
 -spec format(reason()) -> string().
 format(Reason) -> lists:flatten(text(Reason)).
 

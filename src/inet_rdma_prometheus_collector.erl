@@ -1,4 +1,4 @@
-%% A collector for prometheus.erl: what the links of this node carry, those over RDMA and those over TCP.
+%% @doc A collector for prometheus.erl: what the links of this node carry, those over RDMA and those over TCP.
 %%
 %%     prometheus_registry:deregister_collector(prometheus_vm_dist_collector),
 %%     prometheus_registry:register_collector(inet_rdma_prometheus_collector)

@@ -38,7 +38,10 @@ defmodule InetRdma.PackageTest do
   end
 
   test "the extras of the documentation are packaged", %{files: files} do
-    assert Mix.Project.config()[:docs][:extras] -- files == []
+    # The measured tables are there in a checkout only.
+    pages = for extra <- Mix.Project.config()[:docs][:extras], is_binary(extra), do: extra
+    assert "README.md" in pages
+    assert pages -- files == []
   end
 
   # The copy has a fixed path and the tree's target directory: the third-party crates are there, and a check writes
