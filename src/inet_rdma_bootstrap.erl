@@ -14,6 +14,9 @@
 -export([give/2, watch/1]).
 -export_type([t/0, driver/0]).
 
+%% A packet of a connection that should be silent is bounded before it is read.
+-define(SILENT_BYTES_MAX, 1024).
+
 -type driver() :: inet_tcp | inet6_tcp.
 
 -opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid()}.
@@ -151,6 +154,7 @@ give({tls, Socket, Sender}, Process) ->
 %% is a message 'DOWN', too.
 -spec watch(t()) -> ok | {error, term()}.
 watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
-watch({tls, _Socket, Sender} = Connection) ->
+watch({tls, Socket, Sender} = Connection) ->
     _ = monitor(process, Sender),
+    _ = ssl:setopts(Socket, [{packet_size, ?SILENT_BYTES_MAX}]),
     active_once(Connection).

@@ -3,9 +3,10 @@
 %% The guard owns the connection on which the link began. When that ends it tells the port, which gives the VM the
 %% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
 %% it the connection. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
+%% New keys for an encrypted link go by it (inet_rdma_link_keys).
 -module(inet_rdma_link).
 
--export([open/3, reserve/0, open/4, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
+-export([open/4, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 -export([guard/3, guarding/3]).
 -export_type([link/0]).
 
@@ -14,11 +15,13 @@
 -record(link, {
     port :: port(),
     native :: inet_rdma_nif:link(),
-    fabric :: binary()
+    fabric :: binary(),
+    is_encrypted :: boolean()
 }).
 
 %% What the guard keeps of a link. since: as of erlang:monotonic_time/0.
--type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer()}.
+-type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer(),
+                     keys := inet_rdma_link_keys:t()}.
 
 -opaque link() :: #link{}.
 
@@ -28,14 +31,15 @@
 -define(TICK, 3).
 -define(PACKETS, 4).
 -define(PEER_GONE, 5).
+-define(WATCH_KEY, 6).
 
-%% Opens a port, linked to the caller, for the queue pair of an attempt. Nothing is taken from it before start/4.
--spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
+%% Opens a port, linked to the caller, for the queue pair of an attempt. Nothing is taken from it before start/3.
+-spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, link(), Why :: binary()} | {error, inet_rdma:reason()}.
-open(Attempt, Node, Config) ->
+open(Attempt, Node, Config, Protection) ->
     case reserve() of
         {ok, Port} ->
-            case open(Port, Attempt, Node, Config) of
+            case open(Port, Attempt, Node, Config, Protection) of
                 waiting -> close(Port), {error, timeout};
                 Opened -> Opened
             end;
@@ -43,21 +47,21 @@ open(Attempt, Node, Config) ->
             Error
     end.
 
-%% A port for open/4. Err: the VM has no port left, or the driver is gone.
+%% A port for open/5. Err: the VM has no port left, or the driver is gone.
 -spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
 reserve() ->
     try {ok, open_port({spawn_driver, inet_rdma_nif:driver()}, [])}
     catch error:Reason -> {error, {system, opening_a_port, Reason}}
     end.
 
-%% As open/3, in a port that was reserved. Err: the port is closed. waiting: the outcome is not there yet.
--spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config()) ->
+%% As open/4, in a port that was reserved. Err: the port is closed. waiting: the outcome is not there yet.
+-spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open(Port, Attempt, Node, Config) ->
-    case inet_rdma_nif:link(Attempt, Node, Config, none) of
+open(Port, Attempt, Node, Config, Protection) ->
+    case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
         {ok, Native, Id, Fabric, Why} ->
             _ = port_control(Port, ?CARRY, <<Id:64/native>>),
-            {ok, #link{port = Port, native = Native, fabric = Fabric}, Why};
+            {ok, #link{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none}, Why};
         waiting ->
             waiting;
         Error ->
@@ -84,8 +88,9 @@ port(#link{port = Port}) -> Port.
 
 %% The VM knows the link: packets may come. The caller owns the connection.
 -spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
-start(#link{port = Port, native = Native, fabric = Fabric}, Connection, Node) ->
-    Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time()},
+start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
+    Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time(),
+                keys => inet_rdma_link_keys:new(Native, IsEncrypted)},
     Guard = spawn(?MODULE, guard, [Port, Connection, Guarded]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
@@ -121,31 +126,44 @@ guard(Port, Connection, Guarded) ->
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet_rdma_bootstrap:watch(Connection),
+            _ = watch_key(Port, Guarded),
             erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
         {'DOWN', _, port, Port, _} ->
             ended(Guarded)
     end.
 
-guarding(Port, Connection, #{node := Node, fabric := Fabric} = Guarded) ->
+watch_key(_Port, #{keys := none}) -> ok;
+watch_key(Port, #{}) -> control(Port, ?WATCH_KEY).
+
+guarding(Port, Connection, #{keys := Keys} = Guarded) ->
     receive
         {'DOWN', _, port, Port, _} ->
             ended(Guarded);
+        {'$inet_rdma', Port, key_due} ->
+            guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_due(Keys, Connection));
+        {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
+            guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_received(Keys, Connection, Bytes));
         {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             peer_gone(Port, Connection, Guarded);
         {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->
             peer_gone(Port, Connection, Guarded);
         {'DOWN', _, process, _Sender, _} ->
             peer_gone(Port, Connection, Guarded);
-        {Tag, _Socket, _Bytes} when Tag =:= tcp; Tag =:= ssl ->
-            Where = string:uppercase(atom_to_list(inet_rdma_bootstrap:protocol(Connection))),
-            Why = unicode:characters_to_binary(["the peer wrote to the ", Where, " socket"]),
-            ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts, which must be silent", [Node, Why],
-                         inet_rdma_link_event:metadata(inet_rdma_link_event:new(down, Node, Fabric, Why))),
-            exit(Port, connection_closed),
-            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
         _ ->
             erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded])
     end.
+
+guard_on(Port, Connection, Guarded, {ok, Keys}) ->
+    _ = inet_rdma_bootstrap:active_once(Connection),
+    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded#{keys := Keys}]);
+guard_on(Port, Connection, Guarded, {changed, Keys}) ->
+    _ = control(Port, ?TICK),
+    guard_on(Port, Connection, Guarded, {ok, Keys});
+guard_on(Port, Connection, #{node := Node, fabric := Fabric} = Guarded, {error, Why}) ->
+    ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why],
+                 inet_rdma_link_event:metadata(inet_rdma_link_event:new(down, Node, Fabric, Why))),
+    exit(Port, connection_closed),
+    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]).
 
 peer_gone(Port, Connection, Guarded) ->
     _ = control(Port, ?PEER_GONE),

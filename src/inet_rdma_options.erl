@@ -20,6 +20,8 @@ list() ->
     [{fabric,             {one_of, [auto, shm, verbs, tcp]},                    auto},
      {required,           {one_of, [true, false]},                              false},
      {security,           {one_of, [none, tls]},                                none},
+     {encrypt_shm,        {one_of, [true, false]},                              false},
+     {rekey_bytes,        {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
      {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},

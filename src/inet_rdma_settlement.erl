@@ -54,8 +54,8 @@ broken_off_lately({Why, LeftMs}) ->
 
 settle(Role, Connection, Node, #{connect_timeout_ms := BoundMs} = Config, Offer) ->
     Started = now_ms(),
-    Settling = #settling{connection = Connection, node = Node, config = Config, own = facts(Config),
-                         peer = Offer, deadline = Started + BoundMs + grace_ms(Role)},
+    Settling = #settling{role = Role, connection = Connection, node = Node, config = Config,
+                         own = facts(Config, inet_rdma_bootstrap:protocol(Connection)), peer = Offer, deadline = Started + BoundMs + grace_ms(Role)},
     try
         ok = inet_rdma_settlement_message:passive(Settling),
         run(Role, Settling, Started)
@@ -83,9 +83,19 @@ greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Fac
     Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
 
 %% The facts from which the peer sees the possible ways. Only a peer that has proved the cookie gets them.
+facts(Config, tcp) ->
+    facts(Config);
+facts(#{encrypt_shm := EncryptShm} = Config, tls) ->
+    Facts = facts(Config),
+    Facts#{encrypt_shm => EncryptShm, cipher => cipher(Facts)}.
+
 facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
     Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
     case inet_rdma_nif:load() of
         ok -> maps:merge(inet_rdma_nif:identity(), Facts);
         {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
+
+%% That this processor does faster.
+cipher(#{fabric := none}) -> none;
+cipher(#{}) -> inet_rdma_nif:cipher().

@@ -6,7 +6,8 @@
 -include("inet_rdma_settling.hrl").
 
 -import(inet_rdma_settlement_message, [tell/2, hear/2, cut/1, left/1, reason/1, text/2, broken/1]).
--import(inet_rdma_settlement_way, [tried/2, config/2]).
+-import(inet_rdma_settlement_message, [with_key/2, without_key/3]).
+-import(inet_rdma_settlement_way, [tried/2, config/2, key/1, keys/3]).
 
 %% Greet says hello with these facts, hears the initiator's, and returns the settlement as it is then. It throws as
 %% inet_rdma_settlement_message does.
@@ -21,13 +22,15 @@ run(Settling, #{fabric := Fabric} = Own, Greet) when Fabric =:= auto; Fabric =:=
 run(_Settling, Own, Greet) ->
     accept(Greet(Own), none).
 
-%% State: none; the port of a link, reserved, and the attempt to meet the peer at the place that the hello has named; the
+%% State: none; the port of a link, reserved, the attempt to meet the peer at the place that the hello has named, and its key; the
 %% fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for the decision.
 accept(Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
-        {'try', Fabric} ->
+        Try when element(1, Try) =:= 'try' ->
             discard(State),
-            accept(tried(Settling, Fabric), listen(Settling, Fabric));
+            {{'try', Fabric}, Theirs} = without_key(Try, 'try', 2),
+            Trying = keys(tried(Settling, Fabric), key(Settling), Theirs),
+            accept(Trying, listen(Trying, Fabric));
         {failed, Fabric, Why} ->
             _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
             discard(State),
@@ -35,22 +38,24 @@ accept(Settling, State) ->
         {go} when element(1, State) =:= link ->
             {link, Link, Why} = State,
             {move, Link, Why};
-        {go} when element(1, State) =:= offered ->
-            met(Settling, State);
+        Go when element(1, Go) =:= go, element(1, State) =:= offered ->
+            {offered, _LinkPort, _Attempt, _Id, Key} = State,
+            {{go}, Theirs} = without_key(Go, go, 1),
+            met(keys(Settling, Key, Theirs), State);
         {stay, Why} ->
             discard(State),
             ok = tell(Settling, {stayed}),
             %% The initiator's words: "this node" is the initiator in them.
             inet_rdma_settlement_outcome:stay(Settling, text("the peer says: ~ts", [Why]));
-        {go} ->
+        Go when element(1, Go) =:= go ->
             broken(<<"the peer decides before there is anything to decide">>)
     catch
         throw:Reason -> discard(State), throw(Reason)
     end.
 
 %% The initiator has connected: this side's queue pair is there, or will be in a moment.
-met(Settling, {offered, LinkPort, Attempt, Id} = State) ->
-    case inet_rdma_settlement_way:open(Settling, LinkPort, Attempt) of
+met(Settling, {offered, LinkPort, Attempt, Id, _Key} = State) ->
+    case inet_rdma_settlement_way:open(Settling, shm, LinkPort, Attempt) of
         {ok, Link, Why} ->
             {move, Link, Why};
         waiting ->
@@ -63,9 +68,9 @@ met(Settling, {offered, LinkPort, Attempt, Id} = State) ->
     end.
 
 %% The reasons to tell the initiator when it could not connect.
-failure(Settling, {offered, LinkPort, Attempt, _Id}, shm, Why) ->
-    %% The acceptor knows better why a queue pair was refused.
-    case inet_rdma_settlement_way:open(Settling, LinkPort, Attempt) of
+failure(Settling, {offered, LinkPort, Attempt, _Id, Key}, shm, Why) ->
+    %% The acceptor knows better why a queue pair was refused. No byte goes over this one, whose peer has told no key.
+    case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, LinkPort, Attempt) of
         {ok, Link, _} -> inet_rdma_link:close(Link), [Why];
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
@@ -76,10 +81,10 @@ failure(_Settling, _State, _Fabric, _Why) ->
     [].
 
 %% The initiator has tried the place that the hello named, without a `try`.
-offer_failed(Settling, {offered, _LinkPort, _Attempt, _Id}) -> tried(Settling, shm);
+offer_failed(Settling, {offered, _LinkPort, _Attempt, _Id, _Key}) -> tried(Settling, shm);
 offer_failed(Settling, _State) -> Settling.
 
-discard({offered, LinkPort, Attempt, _Id}) ->
+discard({offered, LinkPort, Attempt, _Id, _Key}) ->
     inet_rdma_link:close(LinkPort),
     inet_rdma_nif:drop_attempt(Attempt);
 discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
@@ -92,12 +97,17 @@ offer_shm(Settling, Own) ->
         {ok, LinkPort} ->
             Token = inet_rdma_nif:token(),
             case inet_rdma_nif:expect_shm(Token, left(Settling), config(Settling, shm)) of
-                {ok, Attempt, Id, Port} -> {Own#{shm => {Port, Token}}, {offered, LinkPort, Attempt, Id}};
+                {ok, Attempt, Id, Port} ->
+                    Key = key(Settling),
+                    {place(Own#{shm => {Port, Token}}, Key), {offered, LinkPort, Attempt, Id, Key}};
                 {error, _} -> inet_rdma_link:close(LinkPort), {Own, none}
             end;
         {error, _} ->
             {Own, none}
     end.
+
+place(Facts, none) -> Facts;
+place(Facts, Key) -> Facts#{shm_key => Key}.
 
 listen(Settling, Fabric) ->
     case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
@@ -109,11 +119,14 @@ listen(Settling, Fabric) ->
 listen(Settling, Fabric, Addresses) ->
     case expect(Settling, Fabric) of
         {ok, Attempt, Id, Port, Token} ->
-            ok = tell(Settling, {listens, Port, Token, Addresses}),
+            ok = tell(Settling, with_key({listens, Port, Token, Addresses}, own_key(Settling))),
             await(Settling, Fabric, Attempt, Id);
         {error, Reason} ->
             cannot(Settling, Fabric, reason(Reason))
     end.
+
+own_key(#settling{keys = none}) -> none;
+own_key(#settling{keys = {Key, _Theirs}}) -> Key.
 
 expect(Settling, Fabric) ->
     Token = inet_rdma_nif:token(),
@@ -134,7 +147,7 @@ await(Settling, Fabric, Attempt, Id) ->
     receive
         {'$inet_rdma', Id, connected} ->
             ok = inet_rdma_settlement_message:passive(Settling),
-            case inet_rdma_settlement_way:open(Settling, Attempt) of
+            case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
                 {ok, Link, Why} -> ok = tell(Settling, {ready}), {link, Link, Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;

@@ -5,8 +5,9 @@
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/2, cut/1, left/1, now_ms/0, reason/1, text/2]).
--import(inet_rdma_settlement_way, [obstacle/2, tried/2, config/2]).
+-import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/3, cut/1, left/1, now_ms/0, reason/1, text/2]).
+-import(inet_rdma_settlement_message, [with_key/2, without_key/3]).
+-import(inet_rdma_settlement_way, [obstacle/2, tried/2, config/2, key/1, keys/3]).
 
 %% An initiator that has given up waits at least that long for the acceptor's acknowledgement.
 -define(GRACE_MS, 1000).
@@ -32,10 +33,10 @@ try_way(Before, Fabric, Fabrics, Whys) ->
     case unbroken(Settling, Fabric) of
         {broken, Why} ->
             give_up(Settling, Why);
-        {ok, Link, Why} ->
+        {ok, Link, Why, Go} ->
             %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
             _ = inet_rdma_link:tick(Link),
-            ok = tell(Settling, {go}),
+            ok = tell(Settling, Go),
             {move, Link, joined([Why | Whys])};
         {failed, Why} ->
             ok = inet_rdma_settlement_way:failed(Settling, Fabric, Why),
@@ -49,26 +50,29 @@ unbroken(Settling, Fabric) ->
 
 joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
-attempt(#settling{peer = #{shm := {Port, Token}}} = Settling, shm) ->
+%% Go: what tells the acceptor that the link moves.
+attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
     %% The acceptor's queue pair and port are there already.
-    case connect(Settling, shm, Port, Token, [inet_rdma_settlement_way:shm_address()], []) of
-        {ok, Link, Why} -> {ok, Link, Why};
+    Key = key(Settling),
+    case connect(keys(Settling, Key, maps:get(shm_key, Peer, none)), shm, Port, Token, [inet_rdma_settlement_way:shm_address()], []) of
+        {ok, Link, Why} -> {ok, Link, Why, with_key({go}, Key)};
         {failed, Why} -> verdict(Settling, shm, {failed, Why})
     end;
 attempt(Settling, Fabric) ->
-    ok = tell(Settling, {'try', Fabric}),
-    case hear(Settling, [listens, failed]) of
-        {listens, Port, Token, Addresses} ->
-            Connected = connect(Settling, Fabric, Port, Token, addresses(Settling, Addresses), []),
+    Key = key(Settling),
+    ok = tell(Settling, with_key({'try', Fabric}, Key)),
+    case without_key(hear(Settling, [listens, failed]), listens, 4) of
+        {{listens, Port, Token, Addresses}, Theirs} ->
+            Connected = connect(keys(Settling, Key, Theirs), Fabric, Port, Token, addresses(Settling, Addresses), []),
             verdict(Settling, Fabric, Connected);
-        {failed, _, Why} ->
+        {{failed, _, Why}, none} ->
             {failed, Why}
     end.
 
 %% The acceptor knows better why a queue pair was refused.
 verdict(Settling, _Fabric, {ok, Link, Why}) ->
     try hear(Settling, [ready, failed]) of
-        {ready} -> {ok, Link, Why};
+        {ready} -> {ok, Link, Why, {go}};
         {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
     catch
         throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
@@ -100,23 +104,23 @@ connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     %% A silent address must leave time for the others, and for the messages that follow.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
     Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
-    case connected(TimeoutMs, Settling, Attempt) of
+    case connected(TimeoutMs, Settling, Fabric, Attempt) of
         {ok, Link, Why} -> {ok, Link, Why};
         {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
     end.
 
 %% The result of an attempt, which its message announces.
-connected(TimeoutMs, Settling, {ok, Attempt, Id}) ->
+connected(TimeoutMs, Settling, Fabric, {ok, Attempt, Id}) ->
     receive
         {'$inet_rdma', Id, connected} ->
-            case inet_rdma_settlement_way:open(Settling, Attempt) of
+            case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
                 {ok, Link, Why} -> {ok, Link, Why};
                 {error, Reason} -> {failed, reason(Reason)}
             end
     after TimeoutMs ->
             {failed, <<"timed out">>}
     end;
-connected(_TimeoutMs, _Settling, {error, Reason}) ->
+connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
     {failed, reason(Reason)}.
 
 %% The acceptor does not say what it must: if it acknowledges to stay, both are in step again.
@@ -134,7 +138,7 @@ stay(#settling{deadline = Deadline} = Settling, Why) ->
 
 await_stayed(Settling) ->
     Bytes = next(Settling),
-    try parse(Bytes, [stayed]) of
+    try parse(Settling, Bytes, [stayed]) of
         {stayed} -> ok
     catch
         throw:{broken, _} -> await_stayed(Settling)

@@ -4,7 +4,7 @@
 %% can come: docs/PROTOCOL.md has them all.
 -module(inet_rdma_settlement_message).
 
--export([tell/2, hear/2, next/1, parse/2, passive/1, active_once/1, cut/1, left/1, now_ms/0, reason/1, text/2, broken/1]).
+-export([tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1, cut/1, left/1, now_ms/0, reason/1, text/2, broken/1]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -24,7 +24,7 @@ tell(#settling{connection = Connection}, Message) ->
 %% The next message, which must be one of these.
 -spec hear(settling(), [Name :: atom()]) -> tuple().
 hear(Settling, Expected) ->
-    parse(next(Settling), Expected).
+    parse(Settling, next(Settling), Expected).
 
 -spec next(settling()) -> binary().
 next(#settling{connection = Connection} = Settling) ->
@@ -58,15 +58,44 @@ ok_or_closed({error, _}) -> throw(closed).
 broken(Why) -> throw({broken, Why}).
 
 %% Without making an atom that this node does not know.
--spec parse(binary(), [Name :: atom()]) -> tuple().
-parse(Bytes, Expected) ->
+-spec parse(settling(), binary(), [Name :: atom()]) -> tuple().
+parse(#settling{connection = Connection}, Bytes, Expected) ->
     Message = try binary_to_term(Bytes, [safe])
               catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
-    case is_message(Message) andalso lists:member(element(1, Message), Expected) of
+    case is_message(inet_rdma_bootstrap:protocol(Connection), Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
         false -> broken(<<"the peer's answer is not one that can come here">>)
     end.
+
+%% Inside TLS some messages have a key behind them.
+-spec with_key(tuple(), none | inet_rdma_nif:key()) -> tuple().
+with_key(Message, none) -> Message;
+with_key(Message, Key) -> erlang:append_element(Message, Key).
+
+%% Of a message that was heard: by name, and size without the key.
+-spec without_key(tuple(), Name :: atom(), Size :: pos_integer()) -> {tuple(), none | inet_rdma_nif:key()}.
+without_key(Message, Name, Size) when element(1, Message) =:= Name, tuple_size(Message) =:= Size + 1 ->
+    {erlang:delete_element(Size + 1, Message), element(Size + 1, Message)};
+without_key(Message, _Name, _Size) ->
+    {Message, none}.
+
+is_message(tls, {hello, #{encrypt_shm := EncryptShm, cipher := Cipher} = Facts} = Message) ->
+    is_boolean(EncryptShm) andalso lists:member(Cipher, [aes_256_gcm, chacha20_poly1305, none])
+        andalso is_map_key(shm, Facts) =:= is_map_key(shm_key, Facts) andalso is_key(maps:get(shm_key, Facts, none))
+        andalso is_message(Message);
+is_message(tls, {hello, _}) -> false;
+is_message(tls, {'try', Fabric, Key}) -> is_message({'try', Fabric}) andalso is_binary(Key) andalso is_key(Key);
+is_message(tls, {'try', _}) -> false;
+is_message(tls, {listens, Port, Token, Addresses, Key}) ->
+    is_message({listens, Port, Token, Addresses}) andalso is_binary(Key) andalso is_key(Key);
+is_message(tls, {listens, _, _, _}) -> false;
+is_message(tls, {go, Key}) -> is_binary(Key) andalso is_key(Key);
+is_message(_Protocol, Message) -> is_message(Message).
+
+is_key(none) -> true;
+is_key(<<_:256>>) -> true;
+is_key(_) -> false.
 
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
                      instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->

@@ -1,26 +1,18 @@
 %% The ways of a settlement: which fabrics can carry the link, and how a queue pair of one becomes a link.
 -module(inet_rdma_settlement_way).
 
--export([obstacle/2, failed/3, tried/2, config/2, open/2, open/3, shm_address/0]).
+-export([obstacle/2, failed/3, tried/2, config/2, open/3, open/4, shm_address/0]).
+-export([key/1, keys/3]).
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [reason/1, text/2]).
+-import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
 
 -type fabric() :: shm | verbs.
 
 %% The reason not to try a fabric, or none.
 -spec obstacle(fabric(), #settling{}) -> none | Why :: binary().
-obstacle(verbs, #settling{connection = Connection} = Settling) ->
-    %% Packets of RDMA are in clear: no weaker way than the one on which the link began.
-    case inet_rdma_bootstrap:protocol(Connection) of
-        tcp -> known_obstacle(verbs, Settling);
-        tls -> <<"the option security is tls, and verbs has no encryption">>
-    end;
-obstacle(shm, Settling) ->
-    known_obstacle(shm, Settling).
-
-known_obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
+obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
     case obstacle(Fabric, Own, Peer) of
         none -> recent_failure(inet_rdma_links:failure(way(Settling, Fabric)));
         Why -> Why
@@ -76,13 +68,40 @@ config(#settling{config = Config}, Fabric) -> (link_config(Config))#{fabric := F
 %% A link uses the ring alone: the VM joins the fragments of a large message by a copy wherever they lie.
 link_config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 
-%% As inet_rdma_link:open/3 and open/4.
--spec open(#settling{}, inet_rdma_nif:attempt()) ->
-          {ok, inet_rdma_link:link(), Why :: binary()} | {error, inet_rdma:reason()}.
-open(#settling{node = Node, config = Config}, Attempt) ->
-    inet_rdma_link:open(Attempt, Node, link_config(Config)).
+%% A fresh key for what this side sends, to be told to the peer; over TCP there is none to tell it by.
+-spec key(#settling{}) -> none | inet_rdma_nif:key().
+key(#settling{connection = Connection}) ->
+    case inet_rdma_bootstrap:protocol(Connection) of
+        tcp -> none;
+        tls -> crypto:strong_rand_bytes(32)
+    end.
 
--spec open(#settling{}, port(), inet_rdma_nif:attempt()) ->
+%% The keys of the way that is tried.
+-spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.
+keys(Settling, none, none) -> Settling#settling{keys = none};
+keys(_Settling, _Send, none) -> broken(<<"the peer tells no key">>);
+keys(Settling, Send, Receive) -> Settling#settling{keys = {Send, Receive}}.
+
+%% As inet_rdma_link:open/4 and open/5.
+-spec open(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
+          {ok, inet_rdma_link:link(), Why :: binary()} | {error, inet_rdma:reason()}.
+open(#settling{node = Node, config = Config} = Settling, Fabric, Attempt) ->
+    inet_rdma_link:open(Attempt, Node, link_config(Config), protection(Settling, Fabric)).
+
+-spec open(#settling{}, fabric(), port(), inet_rdma_nif:attempt()) ->
           {ok, inet_rdma_link:link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open(#settling{node = Node, config = Config}, LinkPort, Attempt) ->
-    inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config)).
+open(#settling{node = Node, config = Config} = Settling, Fabric, LinkPort, Attempt) ->
+    inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config), protection(Settling, Fabric)).
+
+%% A link that began inside TLS leaves it for no weaker way. Memory that the kernel gives to processes of one user alone is
+%% none, unless one of the nodes wants it encrypted, too.
+protection(#settling{keys = none}, _Fabric) ->
+    none;
+protection(#settling{own = #{encrypt_shm := false}, peer = #{encrypt_shm := false}}, shm) ->
+    none;
+protection(#settling{keys = {Send, Receive}, config = #{rekey_bytes := Bytes}} = Settling, _Fabric) ->
+    #{cipher => cipher(Settling), send_key => Send, receive_key => Receive, renew_bytes => Bytes}.
+
+%% The acceptor's.
+cipher(#settling{role = acceptor, own = #{cipher := Cipher}}) -> Cipher;
+cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.

@@ -1,5 +1,6 @@
 %% A settlement under way: of inet_rdma_settlement and the modules of its two roles.
 -record(settling, {
+    role :: initiator | acceptor,
     connection :: inet_rdma_bootstrap:t(),
     node :: binary(),
     config :: inet_rdma_options:config(),
@@ -7,5 +8,7 @@
     peer = #{} :: map(),
     %% The fabrics that have been tried, an ordset.
     tried = [] :: [shm | verbs],
+    %% Over TLS: the keys of the way that is tried, this side's and the peer's.
+    keys = none :: none | {Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()},
     deadline :: integer()
 }).

@@ -7,13 +7,14 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, security, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        fabric, required, security, encrypt_shm, rekey_bytes, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service
     ].
 
 %% The smallest value that is accepted.
 -spec smallest(atom()) -> integer().
+smallest(rekey_bytes) -> 65536;
 smallest(fallback_retry_ms) -> 0;
 smallest(ring_bytes) -> 4096;
 smallest(receive_slots) -> 16;
@@ -38,6 +39,8 @@ good(fabric) -> [auto, shm, tcp];
 good(required) -> [true, false];
 %% tls needs certificates, which tls_SUITE has.
 good(security) -> [none];
+good(encrypt_shm) -> [true, false];
+good(rekey_bytes) -> [65536, 1 bsl 37];
 good(fallback_retry_ms) -> [0, 60000, 86400000];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
@@ -64,6 +67,7 @@ good(type_of_service) -> [0, 255].
 bad(fabric) -> ["sctp", "7"];
 bad(required) -> ["perhaps", "1"];
 bad(security) -> ["ssl", "true"];
+bad(encrypt_shm) -> ["always"];
 bad(mode) -> ["sometimes"];
 bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];

@@ -9,6 +9,7 @@
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
 -export([flags_instead_of_a_file/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
 -export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
+-export([encrypted_shared_memory/1, new_keys_under_load/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
 -define(NO_OFFER, "the peer makes no offer").
@@ -23,7 +24,7 @@ all() ->
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         flags_instead_of_a_file, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
-        somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
+        encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
@@ -312,6 +313,96 @@ simultaneous_connects(Config) ->
         end
      || {Carrier, Fabric} <- [{?RDMA, shm}, {?PLAIN, tls}]
     ].
+
+%% One node that wants it is enough. Two that do not have it plain.
+encrypted_shared_memory(Config) ->
+    Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, ?RDMA, good, [{encrypt_shm, EncryptShm}])) end,
+    [Wants, Also, Not, Neither] = [Start("w", true), Start("a", true), Start("n", false), Start("m", false)],
+    [
+        begin
+            connect(X, Y),
+            [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{X, Y}, {Y, X}]],
+            ok = inet_rdma_test_link:exercise(X, Y),
+            Ciphers = [cipher(X, Y), cipher(Y, X)],
+            ct:log("~p", [Ciphers]),
+            ?assertEqual([Encrypted, Encrypted], [Cipher =/= none || Cipher <- Ciphers]),
+            ?assertMatch([Cipher, Cipher], Ciphers),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y, Encrypted} <- [{Wants, Not, true}, {Not, Wants, true}, {Wants, Also, true}, {Not, Neither, false}]
+    ],
+    inet_rdma_test_node:kill(Also),
+    connect(Wants, Not),
+    inet_rdma_test_node:kill(Wants),
+    gone(Not, Wants).
+
+cipher(A, B) -> maps:get(cipher, call(A, inet_rdma, info, [name(B)])).
+
+%% Key after key, both ways, while messages of all sizes go both ways: nothing is lost, and each side follows the other.
+new_keys_under_load(Config) ->
+    Options = [{encrypt_shm, true}, {rekey_bytes, 65536}],
+    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, Options)} || Name <- ["a", "b"]]),
+    connect(A, B),
+    Pinger = spawn_link(fun() -> exit({longest_us, longest_round(A, name(B), 0)}) end),
+    Ref = monitor(process, Pinger),
+    unlink(Pinger),
+    Sizes = [0, 1, 100, 1000, 65536, 300000, 1 bsl 20, 1 bsl 22, 1 bsl 24],
+    [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    [ok, ok] = [call(X, inet_rdma_test_data, echo_and_compare, [name(Y), Sizes]) || {X, Y} <- [{A, B}, {B, A}]],
+    Pinger ! stop,
+    receive {'DOWN', Ref, process, Pinger, Longest} -> ok end,
+    Generations = fun(X, Y) ->
+        #{key_generation := Own, peer_key_generation := Peers} = call(X, inet_rdma, info, [name(Y)]),
+        {Own, Peers}
+    end,
+    ct:pal("generations ~p, longest round ~p", [Generations(A, B), Longest]),
+    inet_rdma_test_wait:until(both_agree, 10000, fun() ->
+        %% A side sees the key of the other by the packets that come under it.
+        [_ = call(X, erpc, call, [name(Y), erlang, node, []]) || {X, Y} <- [{A, B}, {B, A}]],
+        {{OwnA, PeersA}, {OwnB, PeersB}} = Seen = {Generations(A, B), Generations(B, A)},
+        case OwnA >= 10 andalso OwnB >= 10 andalso {OwnA, OwnB} =:= {PeersB, PeersA} of
+            true -> true;
+            false -> Seen
+        end
+    end),
+    %% The same link all the time.
+    ?assertMatch(#{id := 1}, call(A, inet_rdma, info, [name(B)])).
+
+%% Calls one after the other, until told to stop: the longest of them.
+longest_round(A, Peer, LongestUs) ->
+    receive
+        stop -> LongestUs
+    after 0 ->
+        {TookUs, Peer} = call(A, timer, tc, [erpc, call, [Peer, erlang, node, []]]),
+        longest_round(A, Peer, max(TookUs, LongestUs))
+    end.
+
+%% What a peer that has gone mad may say over TLS: the link ends, with a reason, and the next one is up.
+keys_that_nobody_asked_for(Config) ->
+    Options = [{encrypt_shm, true}],
+    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, Options)} || Name <- ["a", "b"]]),
+    ok = call(B, inet_rdma_test_log, install, []),
+    Key = binary:copy(<<7>>, 32),
+    [
+        begin
+            connect(A, B),
+            ok = call(B, inet_rdma_test_log, forget, []),
+            [{_, _, Connection, <<"shm">>, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+            ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
+            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            true = call(B, inet_rdma_test_log, contains, [Words])
+        end
+     || {Said, Words} <- [
+            {term_to_binary({key, 7, Key}), "a key of generation 7 where 1 is next"},
+            {term_to_binary({key, 0, Key}), "the peer wrote to the TLS socket"},
+            {term_to_binary({key, 1, <<"short">>}), "the peer wrote to the TLS socket"},
+            {term_to_binary({key_installed, 1}), "the peer wrote to the TLS socket"},
+            {term_to_binary(binary:copy(<<0>>, 100000), [compressed]), "the peer wrote to the TLS socket"},
+            {<<"garbage">>, "the peer wrote to the TLS socket"}
+        ]
+    ],
+    connect(A, B),
+    ok = inet_rdma_test_link:exercise(A, B).
 
 %% Each record of the connection, in each direction, changed, repeated or cut off: no link is left, and the next one is up.
 somebody_in_the_middle(Config) ->

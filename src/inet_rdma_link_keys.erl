@@ -1,0 +1,76 @@
+%% New keys for an encrypted link, over the TLS connection on which it began.
+%%
+%% Each direction has keys of its own, by generation: the settlement's are 0. When a key nears its limit the port tells the
+%% guard of the sending side, which makes the next one. The peer's guard installs it and says so; only then this side seals with
+%% it. Each record names its generation, so packets flow meanwhile:
+%%
+%%     {key, Generation, Key}        the next key of what I send
+%%     {key_installed, Generation}   yours may be used
+-module(inet_rdma_link_keys).
+
+-export([new/2, handle_due/2, handle_received/3]).
+-export_type([t/0]).
+
+%% A key and its generation take 54 bytes.
+-define(MESSAGE_BYTES_MAX, 128).
+
+%% sending: the generation under which this side seals. next: a key that was told, and that the peer has not installed.
+-type t() :: none
+           | #{native := inet_rdma_nif:link(), sending := non_neg_integer(),
+               next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
+
+%% none: a link that is not encrypted.
+-spec new(inet_rdma_nif:link(), IsEncrypted :: boolean()) -> t().
+new(_Native, false) -> none;
+new(Native, true) -> #{native => Native, sending => 0, next => none}.
+
+%% The key in use nears its limit.
+-spec handle_due(t(), inet_rdma_bootstrap:t()) -> {ok, t()} | {error, Why :: binary()}.
+handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
+    Next = {Sending + 1, crypto:strong_rand_bytes(32)},
+    tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
+handle_due(Keys, _Connection) ->
+    {ok, Keys}.
+
+%% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
+-spec handle_received(t(), inet_rdma_bootstrap:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
+handle_received(Keys, Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
+    unexpected(Connection);
+handle_received(Keys, Connection, Bytes) ->
+    try binary_to_term(Bytes, [safe]) of
+        Message -> handle_message(Keys, Connection, Message)
+    catch
+        error:badarg -> unexpected(Connection)
+    end.
+
+handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
+    is_integer(Generation), Generation > 0, Generation < 1 bsl 32
+->
+    case native(fun() -> inet_rdma_nif:link_receive_key(Native, Generation, Key) end) of
+        ok -> tell(Connection, {key_installed, Generation}, Keys);
+        Error -> Error
+    end;
+handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connection, {key_installed, Generation}) ->
+    case native(fun() -> inet_rdma_nif:link_send_key(Native, Generation, Key) end) of
+        ok -> {changed, Keys#{sending := Generation, next := none}};
+        Error -> Error
+    end;
+handle_message(_Keys, Connection, _Message) ->
+    unexpected(Connection).
+
+unexpected(Connection) ->
+    Where = string:uppercase(atom_to_binary(inet_rdma_bootstrap:protocol(Connection))),
+    {error, <<"the peer wrote to the ", Where/binary, " socket, which must be silent">>}.
+
+%% Of a connection that has ended the guard hears by itself.
+tell(Connection, Message, Keys) ->
+    _ = inet_rdma_bootstrap:send(Connection, term_to_binary(Message)),
+    {ok, Keys}.
+
+native(Call) ->
+    try Call() of
+        ok -> ok;
+        {error, Reason} -> {error, unicode:characters_to_binary(inet_rdma:format_error(Reason))}
+    catch
+        error:badarg -> {error, <<"inet_rdma_nif was loaded anew, and the link can get no new key">>}
+    end.
