@@ -123,7 +123,7 @@ bad_arguments(Config) ->
             {connect, [shm, <<"localhost">>, 1, 0, 1000, Valid]},
             {connect, [shm, <<"127.0.0.1">>, 65536, 0, 1000, Valid]},
             {connect, [shm, <<"127.0.0.1">>, 1, -1, 1000, Valid]},
-            {stream, [make_ref()]},
+            {stream, [make_ref(), none]},
             {verbs_addresses, [[<<"here">>]]}
         ]
     ],

@@ -528,11 +528,12 @@ end_of_each_part(Config) ->
 nothing_is_left_behind(Config) ->
     [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
     #{os_pid := OsPid} = A,
-    Cycle = fun() -> connect(A, B), ok = inet_rdma_test_link:disconnect(A, B) end,
-    [Cycle() || _ <- lists:seq(1, 5)],
+    Cycle = fun(X, Y) -> connect(X, Y), ok = inet_rdma_test_link:disconnect(X, Y) end,
+    %% In both directions: a node has the listener of its links from the first one on that it accepts.
+    [begin Cycle(A, B), Cycle(B, A) end || _ <- lists:seq(1, 5)],
     Processes = call(A, erlang, system_info, [process_count]),
     Before = inet_rdma_test_os:footprint(OsPid),
-    [Cycle() || _ <- lists:seq(1, 60)],
+    [Cycle(A, B) || _ <- lists:seq(1, 60)],
     ok = inet_rdma_test_os:await_footprint(OsPid, Before),
     inet_rdma_test_wait:until(processes, 10000, fun() ->
         call(A, erlang, system_info, [process_count]) - Processes =< 2
