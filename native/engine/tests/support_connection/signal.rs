@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use inet_rdma_engine::assembly::Received;
@@ -82,12 +83,18 @@ pub struct Signal {
     wakes: Mutex<Wakes>,
     changed: Condvar,
     pub events: Mutex<VecDeque<Event>>,
+    is_key_due: AtomicBool,
 }
 
 impl Signal {
     /// The notifications since the last call.
     pub fn take(&self) -> Wakes {
         std::mem::take(&mut self.wakes.lock())
+    }
+
+    /// Whether the sending key was said to near its limit since the last call.
+    pub fn take_key_due(&self) -> bool {
+        self.is_key_due.swap(false, Ordering::Relaxed)
     }
 
     /// The next thing that was told.
@@ -125,6 +132,10 @@ impl Notifier for Signal {
 
     fn writable(&self) {
         self.wake(|wakes| wakes.writer = true);
+    }
+
+    fn key_due(&self) {
+        self.is_key_due.store(true, Ordering::Relaxed);
     }
 
     fn sent(&self, token: Ticket, result: Result<usize, Closed>) {

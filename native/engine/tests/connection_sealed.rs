@@ -1,0 +1,414 @@
+//! Sealed connections: what a stranger who writes into their memory, or in the peer's place, can do: end them.
+
+#[path = "support_connection/attached.rs"]
+mod attached;
+#[path = "support_connection/contents.rs"]
+mod contents;
+#[path = "support_connection/message.rs"]
+mod message;
+#[path = "support_connection/pair.rs"]
+mod pair;
+
+use std::sync::Arc;
+
+use attached::Attached;
+use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::endpoint::Engine;
+use inet_rdma_engine::fabric::{Misbehaviour, QueuePair};
+use inet_rdma_engine::poller::Polling;
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_records::{Cipher, KeyRefused, OVERHEAD_BYTES, Violation};
+use inet_rdma_stream::{Advert, Control, ControlBody, Notice, Phase, RemoteAddress, Seq};
+use message::Messages;
+use pair::{Conn, Keys, Side, key};
+
+fn sides(cipher: Cipher) -> [Side; 2] {
+    Keys::pair(cipher).map(|keys| Side {
+        keys: Some(keys),
+        ..Side::default()
+    })
+}
+
+fn connect(cipher: Cipher) -> (Arc<Conn>, Arc<Conn>) {
+    let [left, right] = sides(cipher);
+    pair::connect(&ShmFabric, &left, &right)
+}
+
+/// A stranger's queue pair, without keys, and the victim.
+fn attacked() -> (Box<dyn QueuePair>, Arc<Conn>) {
+    let [left, right] = sides(Cipher::Aes256Gcm);
+    let (stranger, qp) = pair::queue_pairs(&ShmFabric, &left, &right);
+    (stranger, right.connection(qp))
+}
+
+fn write(from: &Conn, bodies: &[&[u8]]) {
+    let messages = Messages::of(bodies.iter().map(|body| body.to_vec()).collect());
+    let gather = messages.gather(from.framing() != Framing::Raw);
+    let written = from.write(&gather, 0, usize::MAX).expect("it is up");
+    assert_eq!((written.at, written.blocked), (gather.total(), false));
+}
+
+fn read(to: &Conn) -> (Vec<Vec<u8>>, ReadEnd) {
+    let mut out = Vec::new();
+    loop {
+        match to.read(ReadLimit::bytes(usize::MAX), &mut out) {
+            ReadEnd::More => {}
+            end => return (contents::packets(&out), end),
+        }
+    }
+}
+
+/// What the peer has written into this side's ring.
+fn ring(of: &Conn, at: usize) -> *mut u8 {
+    let memory = of.queue_pair().memory();
+    assert!(at < memory.ring_bytes());
+    memory.base().wrapping_add(at)
+}
+
+fn violation(end: &ReadEnd) -> Violation {
+    match end {
+        ReadEnd::Closed(Closed::PeerMisbehaved(Misbehaviour::Records(violation))) => *violation,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_stands_in_the_ring_in_clear() {
+    // Longer than what travels in the queue.
+    let secret = b"a secret that shows nowhere, be it said once or twice or more often";
+    for keys in [None, Some(Cipher::Aes256Gcm), Some(Cipher::ChaCha20Poly1305)] {
+        let [left, right] = match keys {
+            None => [Side::default(); 2],
+            Some(cipher) => sides(cipher),
+        };
+        let (writer, reader) = pair::connect(&ShmFabric, &left, &right);
+        write(&writer, &[secret]);
+        let seen: Vec<u8> = (0..4_096)
+            // SAFETY: inside the ring, as `ring` has checked; the peer writes nothing meanwhile.
+            .map(|at| unsafe { ring(&reader, at).read() })
+            .collect();
+        let shows = seen.windows(secret.len()).any(|window| window == secret);
+        assert_eq!(shows, keys.is_none(), "{keys:?}");
+        assert_eq!(read(&reader), (vec![secret.to_vec()], ReadEnd::Empty));
+    }
+}
+
+#[test]
+fn a_byte_that_is_changed_in_the_ring_ends_the_connection() {
+    let body = [5; 50];
+    for at in 0..4 + body.len() + OVERHEAD_BYTES {
+        let (writer, reader) = connect(Cipher::Aes256Gcm);
+        write(&writer, &[&body]);
+        // SAFETY: as above.
+        unsafe { *ring(&reader, at) ^= 1 << (at % 8) };
+        let (packets, end) = read(&reader);
+        assert!(packets.is_empty(), "byte {at}: {packets:?}");
+        violation(&end);
+        assert_eq!(
+            reader.closed(),
+            Some(match end {
+                ReadEnd::Closed(closed) => closed,
+                _ => unreachable!("a violation closes"),
+            })
+        );
+        assert!(writer.queue_pair().check_alive().is_err(), "the peer must see it");
+    }
+}
+
+#[test]
+fn records_that_are_exchanged_end_the_connection() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    write(&writer, &[&[1; 20]]);
+    write(&writer, &[&[2; 20]]);
+    let record = 4 + 20 + OVERHEAD_BYTES;
+    for at in 0..record {
+        // SAFETY: as above.
+        unsafe { ring(&reader, at).swap(ring(&reader, record + at)) };
+    }
+    let (packets, end) = read(&reader);
+    assert!(packets.is_empty());
+    assert_eq!(violation(&end), Violation::RecordForged { sequence: 0 });
+}
+
+#[test]
+fn a_record_that_is_repeated_ends_the_connection() {
+    let (stranger, victim) = attacked();
+    // The record of an honest peer, recorded by the stranger.
+    let [left, right] = sides(Cipher::Aes256Gcm);
+    let (writer, recorded) = pair::connect(&ShmFabric, &left, &right);
+    write(&writer, &[&[1; 20]]);
+    let record: Vec<u8> = (0..4 + 20 + OVERHEAD_BYTES)
+        // SAFETY: as above.
+        .map(|at| unsafe { ring(&recorded, at).read() })
+        .collect();
+    let mut target = stranger.remote_hello().ring;
+    let notice = Notice {
+        direct: false,
+        bytes: record.len() as u32,
+    };
+    for _ in 0..2 {
+        stranger.post_write(&[&record], target, notice).expect("room");
+        target.address += record.len() as u64;
+    }
+    // The first is the peer's for all that the victim can know: the keys of the two connections are the same.
+    let (packets, end) = read(&victim);
+    assert_eq!(packets, [vec![1; 20]]);
+    assert_eq!(violation(&end), Violation::RecordForged { sequence: 1 });
+}
+
+#[test]
+fn a_notice_without_a_record_ends_the_connection() {
+    for bytes in [1, 24, 25, 4_096] {
+        let (stranger, victim) = attacked();
+        let ring = stranger.remote_hello().ring;
+        let notice = Notice { direct: false, bytes };
+        stranger
+            .post_write(&[&vec![0; bytes as usize]], ring, notice)
+            .expect("room");
+        let (packets, end) = read(&victim);
+        assert!(packets.is_empty());
+        violation(&end);
+    }
+}
+
+#[test]
+fn controls_of_a_stranger_end_the_connection_and_change_nothing() {
+    let advert = Advert {
+        target: RemoteAddress { key: 1, address: 0 },
+        bytes: 10,
+        fill: false,
+        seq: Seq(0),
+        phase: Phase(0),
+    };
+    for body in [
+        ControlBody::Credit,
+        ControlBody::Advert(advert),
+        ControlBody::Ack { freed: Seq(0) },
+        ControlBody::Tick,
+        ControlBody::Finish { end: Seq(0) },
+    ] {
+        let (stranger, victim) = attacked();
+        let message = Control { credits: 0, body }.emit();
+        stranger.post_control(&message).expect("room");
+        let (packets, end) = read(&victim);
+        assert!(packets.is_empty());
+        // The fields of an advertisement lie where the generation is.
+        let found = violation(&end);
+        let expected = Violation::ControlForged { sequence: 0 };
+        assert!(
+            found == expected || matches!(body, ControlBody::Advert(_)),
+            "{body:?}: {found:?}"
+        );
+        assert_eq!(victim.packets(), (0, 0), "a tick of a stranger counts for nothing");
+    }
+}
+
+#[test]
+fn a_stream_that_is_cut_off_has_no_end_in_order() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    write(&writer, &[b"the last words"]);
+    writer.queue_pair().disconnect();
+    reader.handle_liveness();
+    let (packets, end) = read(&reader);
+    assert_eq!(packets, [b"the last words".to_vec()]);
+    assert_eq!(end, ReadEnd::Closed(Closed::PeerGone));
+}
+
+#[test]
+fn a_stream_that_is_finished_ends_in_order() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    write(&writer, &[b"the last words"]);
+    writer.finish().expect("it is up");
+    let (packets, end) = read(&reader);
+    assert_eq!(packets, [b"the last words".to_vec()]);
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+}
+
+#[test]
+fn ticks_arrive_also_where_the_ring_is_full() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    let messages = Messages::new(1, &[1 << 20]);
+    let written = writer.write(&messages.gather(true), 0, usize::MAX).expect("it is up");
+    assert!(written.blocked);
+    writer.tick().expect("it is up");
+    reader.attend(false);
+    assert_eq!(reader.packets().0, 1);
+}
+
+#[test]
+fn a_plain_peer_is_no_sealed_one() {
+    let [sealed, _] = sides(Cipher::Aes256Gcm);
+    let (plain, sealed) = pair::connect(&ShmFabric, &Side::default(), &sealed);
+    write(&plain, &[&[0; 100]]);
+    violation(&read(&sealed).1);
+}
+
+#[test]
+fn packets_of_one_record_share_its_buffer() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    write(&writer, &[b"one", b"two", b"three"]);
+    let mut out = Vec::new();
+    reader.read(ReadLimit::bytes(usize::MAX), &mut out);
+    assert!(matches!(&out[..], [Received::Batch { packets, .. }] if packets.len() == 3));
+    assert_eq!(contents::packets(&out), [&b"one"[..], b"two", b"three"]);
+}
+
+#[test]
+fn a_reader_with_a_limit_gets_one_packet_of_a_record_after_the_other() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    write(&writer, &[b"one", b"two", b"three"]);
+    let one = ReadLimit {
+        packets: 1,
+        ..ReadLimit::bytes(usize::MAX)
+    };
+    for expected in [&b"one"[..], b"two", b"three"] {
+        assert!(!reader.arm(), "there is more to read");
+        let mut out = Vec::new();
+        reader.read(one, &mut out);
+        assert_eq!(contents::packets(&out), [expected]);
+    }
+    assert_eq!(read(&reader), (Vec::new(), ReadEnd::Empty));
+}
+
+#[test]
+fn raw_reads_of_any_size_get_the_bytes_in_order() {
+    let [mut left, mut right] = sides(Cipher::Aes256Gcm);
+    (left.framing, right.framing) = (Framing::Raw, Framing::Raw);
+    let (writer, reader) = pair::connect(&ShmFabric, &left, &right);
+    let body = message::body(7, 0, 100_000);
+    write(&writer, &[&body]);
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut got = Vec::new();
+    while got.len() < body.len() {
+        let exact = random.usize(0..5_000).min(body.len() - got.len());
+        let limit = ReadLimit {
+            bytes: 3_000,
+            packets: usize::MAX,
+            exact,
+        };
+        let mut out = Vec::new();
+        reader.read(limit, &mut out);
+        let bytes = contents::packets(&out).concat();
+        assert!(exact == 0 || bytes.is_empty() || bytes.len() == exact);
+        got.extend(bytes);
+    }
+    assert_eq!(got, body);
+}
+
+/// Ten times in a run, by both sides, while both send: nothing is lost.
+#[test]
+fn keys_change_under_load() {
+    const BYTES: usize = 16 << 20;
+    let engine = Arc::new(Engine::start(1, Polling::Event).expect("a thread"));
+    let (left, right) = connect(Cipher::of_this_processor());
+    let sizes: Vec<usize> = (0..)
+        .scan(0, |sum, number: usize| {
+            let size = [10, 300, 70_000, 5_000][number % 4] + number % 97;
+            *sum += size;
+            (*sum < BYTES).then_some(size)
+        })
+        .collect();
+    let said = [Messages::new(1, &sizes), Messages::new(2, &sizes)];
+    let ends = [Attached::new(&engine, left), Attached::new(&engine, right)];
+    std::thread::scope(|scope| {
+        for (end, messages) in ends.iter().zip(&said) {
+            scope.spawn(move || {
+                end.write(&messages.gather(true), 50_000).expect("it is up");
+                end.finish().expect("it is up");
+            });
+        }
+        for (end, messages) in ends.iter().zip(said.iter().rev()) {
+            scope.spawn(move || {
+                let mut got = 0;
+                let closed = loop {
+                    match end.read(ReadLimit::bytes(131_072)) {
+                        Err(closed) => break closed,
+                        Ok(received) => {
+                            for packet in contents::packets(&received) {
+                                assert_eq!(packet, messages.bodies()[got]);
+                                got += 1;
+                            }
+                        }
+                    }
+                };
+                assert_eq!((got, closed), (messages.bodies().len(), Closed::ByPeer));
+            });
+        }
+        for generation in 1..=10 {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let next = key([generation as u8 + 10 * from as u8; 32]);
+                let install = || ends[to].connection.install_receive_key(generation, &next);
+                // The reader has not come to the last one yet.
+                while let Err(refused) = install() {
+                    assert!(matches!(refused, KeyRefused::TooMany(_)), "{refused}");
+                    std::thread::yield_now();
+                }
+                ends[from]
+                    .connection
+                    .renew_send_key(generation, &next)
+                    .expect("the next one");
+                let _finished_already = ends[from].connection.tick();
+            }
+        }
+    });
+    for end in &ends {
+        let sealed = end.connection.sealed_by().expect("it is");
+        assert_eq!(sealed.usage.generation, 10);
+    }
+}
+
+#[test]
+fn a_change_shows_at_the_peer_though_nothing_is_sent() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    // More than are kept: only as the controls come to them they make room.
+    for generation in 1..=50 {
+        reader
+            .install_receive_key(generation, &key([generation as u8; 32]))
+            .expect("room");
+        writer
+            .renew_send_key(generation, &key([generation as u8; 32]))
+            .expect("the next one");
+        writer.tick().expect("it is up");
+        write(&writer, &[b"x"]);
+        assert_eq!(read(&reader), (vec![b"x".to_vec()], ReadEnd::Empty));
+    }
+}
+
+#[test]
+fn a_peer_that_uses_a_key_too_early_ends_the_connection() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    writer.renew_send_key(1, &key([1; 32])).expect("the next one");
+    write(&writer, &[b"x"]);
+    let expected = Violation::KeyGeneration { said: 1, present: 0 };
+    assert_eq!(violation(&read(&reader).1), expected);
+}
+
+#[test]
+fn the_user_is_told_when_a_key_nears_its_limit() {
+    let [mut left, right] = sides(Cipher::Aes256Gcm);
+    left.keys = left.keys.map(|keys| Keys {
+        renew_bytes: 1_000,
+        ..keys
+    });
+    let (writer, reader) = pair::connect(&ShmFabric, &left, &right);
+    for round in 1..4 {
+        write(&writer, &[&[0; 900]]);
+        assert!(!writer.notifier().take_key_due());
+        write(&writer, &[&[0; 900]]);
+        assert!(writer.notifier().take_key_due(), "round {round}");
+        write(&writer, &[&[0; 900]]);
+        assert!(!writer.notifier().take_key_due(), "told twice");
+        reader.install_receive_key(round, &key([1; 32])).expect("room");
+        writer.renew_send_key(round, &key([1; 32])).expect("the next one");
+        assert_eq!(read(&reader).0.len(), 3);
+    }
+}
+
+#[test]
+fn a_plain_connection_takes_no_keys() {
+    let (plain, _peer) = pair::connect(&ShmFabric, &Side::default(), &Side::default());
+    assert_eq!(plain.install_receive_key(1, &key([1; 32])), Err(KeyRefused::Plain));
+    assert_eq!(plain.renew_send_key(1, &key([1; 32])), Err(KeyRefused::Plain));
+    assert_eq!(plain.sealed_by(), None);
+}
