@@ -24,6 +24,8 @@ enum Chunk {
     Ring { bytes: usize, wrap: usize },
     /// In a landing buffer.
     Landing { bytes: usize },
+    /// In a record.
+    Record { bytes: usize },
 }
 
 /// What the reader asks for.
@@ -57,6 +59,7 @@ fn chunk() -> impl Strategy<Value = Chunk> {
     prop_oneof![
         (size(PACKET_MAX), 0..=1024usize).prop_map(|(bytes, wrap)| Chunk::Ring { bytes: bytes + 1, wrap }),
         size(LANDING_BYTES - 1).prop_map(|bytes| Chunk::Landing { bytes: bytes + 1 }),
+        size(LANDING_BYTES - 1).prop_map(|bytes| Chunk::Record { bytes: bytes + 1 }),
     ]
 }
 
@@ -131,6 +134,7 @@ impl<'a> Feeder<'a> {
             at += match *chunk {
                 Chunk::Ring { bytes, wrap } => self.ring(&left[..bytes.min(left.len())], wrap),
                 Chunk::Landing { bytes } => self.landing(&landing, &left[..bytes.min(left.len())]),
+                Chunk::Record { bytes } => self.record(&left[..bytes.min(left.len())]),
             };
             assert_eq!(landing.used(), 0, "a landing buffer was kept");
         }
@@ -169,6 +173,27 @@ impl<'a> Feeder<'a> {
             self.keep(&out, limit);
         }
         bytes.len()
+    }
+
+    fn record(&mut self, bytes: &[u8]) -> usize {
+        // None: not opened yet.
+        let mut rest = None;
+        loop {
+            let Some(limit) = self.next_read() else { continue };
+            let mut out = Vec::new();
+            let left = match rest.take() {
+                None => self.assembly.push_record(bytes.len(), limit, &mut out, |memory| {
+                    memory.copy_from_slice(bytes);
+                    Ok::<_, AssemblyError>(())
+                }),
+                Some(rest) => self.assembly.push_rest(rest, limit, &mut out),
+            };
+            rest = left.expect("a valid stream");
+            self.keep(&out, limit);
+            if rest.is_none() {
+                return bytes.len();
+            }
+        }
     }
 
     /// The next read begins; None: what an earlier one left behind was enough for it.
