@@ -1,0 +1,232 @@
+%% The native functions of encrypted connections: protection, keys, and what is told of them.
+-module(records_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([cipher_is_one_that_can_be_used/1, protection_is_checked/1, packets_arrive_encrypted/1]).
+-export([keys_change_under_load/1, keys_out_of_turn_are_refused/1, wrong_key_ends_the_connection/1]).
+-export([stream_asks_for_a_key/1, link_carries_packets_encrypted/1, link_asks_for_a_key/1]).
+
+%% Commands of the port; native/port/src/entry.rs has the same numbers.
+-define(CARRY, 1).
+-define(START, 2).
+-define(TICK, 3).
+-define(WATCH_KEY, 6).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [cipher_is_one_that_can_be_used, protection_is_checked, packets_arrive_encrypted, keys_change_under_load,
+     keys_out_of_turn_are_refused, wrong_key_ends_the_connection, stream_asks_for_a_key, link_carries_packets_encrypted,
+     link_asks_for_a_key].
+
+init_per_suite(Config) ->
+    ok = inet_rdma_nif:load(),
+    Config.
+
+end_per_suite(_Config) ->
+    ok.
+
+cipher_is_one_that_can_be_used(_Config) ->
+    ?assert(lists:member(inet_rdma_nif:cipher(), [aes_256_gcm, chacha20_poly1305])).
+
+%% A term that is no protection takes no queue pair: the attempt can still be used.
+protection_is_checked(_Config) ->
+    {Left, Right} = attempts(),
+    {Good, Other} = protections(aes_256_gcm, #{}),
+    [
+        ?assertError(badarg, inet_rdma_nif:stream(Left, Wrong))
+     || Wrong <- [undefined, #{}, maps:remove(send_key, Good), Good#{cipher := aes_128_gcm}, Good#{send_key := <<0:128>>},
+                  Good#{send_key := maps:get(receive_key, Good)}, Good#{renew_bytes => -1}]
+    ],
+    {ok, _} = inet_rdma_nif:stream(Left, Good),
+    {ok, _} = inet_rdma_nif:stream(Right, Other).
+
+packets_arrive_encrypted(_Config) ->
+    [
+        begin
+            {Left, Right} = streams(Cipher, #{}),
+            Data = rand:bytes(300_000),
+            Reader = spawn_reader(Right, byte_size(Data)),
+            send(Left, Data),
+            ?assertEqual(Data, result(Reader)),
+            #{cipher := Cipher, key_generation := 0, key_records := Records, key_bytes := Bytes} =
+                inet_rdma_nif:statistics(Left),
+            ?assert(Records > 4),
+            ?assert(Bytes > byte_size(Data))
+        end
+     || Cipher <- [aes_256_gcm, chacha20_poly1305]
+    ].
+
+keys_change_under_load(_Config) ->
+    {Left, Right} = streams(inet_rdma_nif:cipher(), #{}),
+    Data = rand:bytes(20_000_000),
+    Reader = spawn_reader(Right, byte_size(Data)),
+    Parts = parts(Data, 2_000_000),
+    ?assertEqual(10, length(Parts)),
+    [
+        begin
+            Key = crypto_key(),
+            ok = inet_rdma_nif:receive_key(Right, Generation, Key),
+            ok = inet_rdma_nif:send_key(Left, Generation, Key),
+            send(Left, Part)
+        end
+     || {Generation, Part} <- lists:zip(lists:seq(1, 10), Parts)
+    ],
+    ?assertEqual(Data, result(Reader)),
+    ?assertMatch(#{key_generation := 10}, inet_rdma_nif:statistics(Left)),
+    ?assertMatch(#{peer_key_generation := 10}, inet_rdma_nif:statistics(Right)).
+
+keys_out_of_turn_are_refused(_Config) ->
+    {Left, Right} = streams(aes_256_gcm, #{}),
+    Key = crypto_key(),
+    ?assertEqual({error, {key_out_of_turn, 0, 1}}, inet_rdma_nif:receive_key(Left, 0, Key)),
+    ?assertEqual({error, {key_out_of_turn, 2, 1}}, inet_rdma_nif:send_key(Left, 2, Key)),
+    ?assertError(badarg, inet_rdma_nif:send_key(Left, 1, <<1>>)),
+    [ok = inet_rdma_nif:receive_key(Left, Generation, Key) || Generation <- lists:seq(1, 7)],
+    ?assertEqual({error, {too_many_keys, 7}}, inet_rdma_nif:receive_key(Left, 8, Key)),
+    ok = inet_rdma_nif:close(Right),
+    ?assertEqual({error, closed}, inet_rdma_nif:send_key(Right, 1, Key)),
+    {Plain, _} = streams(none),
+    ?assertEqual({error, not_sealed}, inet_rdma_nif:receive_key(Plain, 1, Key)).
+
+wrong_key_ends_the_connection(_Config) ->
+    {Left, Right} = attempts(),
+    {Mine, Theirs} = protections(aes_256_gcm, #{}),
+    {ok, Writer} = inet_rdma_nif:stream(Left, Mine),
+    {ok, Reader} = inet_rdma_nif:stream(Right, Theirs#{receive_key := crypto_key()}),
+    ok = inet_rdma_nif:send(Writer, [[<<"who is there">>]], 0),
+    {error, Reason, []} = recv(Reader),
+    ?assertEqual({peer_misbehaved, {record_forged, 0}}, Reason),
+    ?assertEqual("record 0 is not the peer's: it was changed, repeated, left out or moved",
+                 inet_rdma:format_error(Reason)).
+
+stream_asks_for_a_key(_Config) ->
+    {Left, Right} = streams(aes_256_gcm, #{renew_bytes => 1000}),
+    ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
+    %% It is told though it asks late, and once for each key.
+    ok = inet_rdma_nif:watch_key(Left),
+    Id = receive {'$inet_rdma', First, key_due} -> First end,
+    ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
+    Key = crypto_key(),
+    ok = inet_rdma_nif:receive_key(Right, 1, Key),
+    ok = inet_rdma_nif:send_key(Left, 1, Key),
+    receive {'$inet_rdma', _, key_due} -> ct:fail(told_twice) after 0 -> ok end,
+    ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
+    receive {'$inet_rdma', Id, key_due} -> ok end.
+
+%% A port that is no distribution's gives what arrives to its owner.
+link_carries_packets_encrypted(_Config) ->
+    {{LeftPort, Left}, {RightPort, Right}} = links(#{}),
+    Data = rand:bytes(1_000_000),
+    true = port_command(LeftPort, Data),
+    ?assertEqual(Data, receive {RightPort, {data, Arrived}} -> iolist_to_binary(Arrived) end),
+    Key = crypto_key(),
+    ok = inet_rdma_nif:link_receive_key(Right, 1, Key),
+    ok = inet_rdma_nif:link_send_key(Left, 1, Key),
+    [] = port_control(LeftPort, ?TICK, []),
+    true = port_command(LeftPort, <<"behind">>),
+    ?assertEqual(<<"behind">>, receive {RightPort, {data, Behind}} -> iolist_to_binary(Behind) end),
+    ?assertEqual(up, inet_rdma_nif:link_end(Left)),
+    true = port_close(LeftPort),
+    receive {'EXIT', RightPort, connection_closed} -> ok end,
+    ?assertEqual(closed, inet_rdma_nif:link_end(Right)).
+
+link_asks_for_a_key(_Config) ->
+    {{Port, Left}, {RightPort, Right}} = links(#{renew_bytes => 1000}),
+    [] = port_control(Port, ?WATCH_KEY, []),
+    true = port_command(Port, rand:bytes(500)),
+    receive {'$inet_rdma', Port, key_due} -> ct:fail(too_early) after 0 -> ok end,
+    true = port_command(Port, rand:bytes(500)),
+    receive {'$inet_rdma', Port, key_due} -> ok end,
+    Key = crypto_key(),
+    ok = inet_rdma_nif:link_receive_key(Right, 1, Key),
+    ok = inet_rdma_nif:link_send_key(Left, 1, Key),
+    true = port_command(Port, rand:bytes(2000)),
+    receive {'$inet_rdma', Port, key_due} -> ok end,
+    true = port_close(Port),
+    receive {'EXIT', RightPort, _} -> ok end.
+
+%% Two ends of one queue pair over shared memory, both of this node.
+attempts() ->
+    Config = maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]),
+    Token = inet_rdma_nif:token(),
+    {ok, Right, Expecting, Port} = inet_rdma_nif:expect_shm(Token, 5000, Config),
+    {ok, Left, Connecting} = inet_rdma_nif:connect(shm, <<>>, {<<"127.0.0.1">>, Port}, Token, 5000, Config),
+    ok = inet_rdma_nif:notify(Right),
+    [receive {'$inet_rdma', Id, connected} -> ok end || Id <- [Connecting, Expecting]],
+    {Left, Right}.
+
+crypto_key() -> rand:bytes(32).
+
+protections(Cipher, More) ->
+    [There, Back] = [crypto_key(), crypto_key()],
+    {More#{cipher => Cipher, send_key => There, receive_key => Back},
+     More#{cipher => Cipher, send_key => Back, receive_key => There}}.
+
+streams(Cipher, More) -> streams(protections(Cipher, More)).
+
+streams(none) ->
+    streams({none, none});
+streams({Mine, Theirs}) ->
+    {Left, Right} = attempts(),
+    {ok, Writer} = inet_rdma_nif:stream(Left, Mine),
+    {ok, Reader} = inet_rdma_nif:stream(Right, Theirs),
+    {Writer, Reader}.
+
+links(More) ->
+    process_flag(trap_exit, true),
+    {Left, Right} = attempts(),
+    {Mine, Theirs} = protections(inet_rdma_nif:cipher(), More),
+    {link(Left, Mine), link(Right, Theirs)}.
+
+link(Attempt, Protection) ->
+    Config = maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]),
+    Port = open_port({spawn_driver, inet_rdma_nif:driver()}, [binary]),
+    {ok, Link, Id, <<"shm">>, _} = inet_rdma_nif:link(Attempt, <<"no node">>, Config, Protection),
+    [] = port_control(Port, ?CARRY, <<Id:64/native>>),
+    [] = port_control(Port, ?START, []),
+    {Port, Link}.
+
+send(Conn, Data) -> send(Conn, [[Data]], 0).
+
+send(Conn, Packets, Offset) ->
+    case inet_rdma_nif:send(Conn, Packets, Offset) of
+        ok ->
+            ok;
+        {more, Rest, Sent} ->
+            send(Conn, Rest, Sent);
+        {blocked, Rest, Sent} ->
+            _ = inet_rdma_nif:arm_writer(Conn) andalso receive {'$inet_rdma', _, writable} -> ok end,
+            send(Conn, Rest, Sent)
+    end.
+
+recv(Conn) ->
+    case inet_rdma_nif:recv(Conn, 0) of
+        empty ->
+            _ = inet_rdma_nif:arm(Conn) andalso receive {'$inet_rdma', _, readable} -> ok end,
+            recv(Conn);
+        Result ->
+            Result
+    end.
+
+spawn_reader(Conn, Bytes) ->
+    Caller = self(),
+    spawn_link(fun() -> Caller ! {self(), iolist_to_binary(read(Conn, Bytes))} end).
+
+read(_Conn, 0) ->
+    [];
+read(Conn, Bytes) ->
+    {_, Packets} = recv(Conn),
+    [Packets | read(Conn, Bytes - iolist_size(Packets))].
+
+result(Reader) ->
+    receive {Reader, Data} -> Data end.
+
+parts(<<>>, _Bytes) -> [];
+parts(Data, Bytes) ->
+    {Part, Rest} = split_binary(Data, Bytes),
+    [Part | parts(Rest, Bytes)].
