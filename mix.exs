@@ -45,6 +45,8 @@ defmodule InetRdma.MixProject do
   defp docs do
     [
       main: "readme",
+      # Of README's chart.
+      assets: %{"bench/results/set" => "bench/results/set"},
       extras: ["README.md"] ++ guides() ++ internals() ++ tables() ++ ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
       groups_for_extras: [Guides: guides(), Internals: internals(), Measurements: Enum.map(tables(), &elem(&1, 0))],
       groups_for_modules: [

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, fabric, mesh, otp, paths, report, scale, sheet, site, stream
+from . import carriers, demo, fabric, headline, mesh, otp, paths, report, scale, sheet, site, stream
 from .arguments import (
     choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
 )
@@ -188,6 +188,11 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("file", type=Path)
     own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart beside it")
     own.set_defaults(run=show)
+
+    own = tests.add_parser("headline", help="the chart of the README, from the published table of the whole set")
+    own.add_argument("table", type=Path, metavar="TABLE", help="bench/results/set/table.txt")
+    own.add_argument("--out", type=Path, metavar="PNG", help="where the chart goes [chart.png beside the table]")
+    own.set_defaults(run=headline.run)
 
     own = tests.add_parser("demo", help="about a minute: a cluster comes up over inet_rdma, then rpc against TCP")
     own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-demo]")

@@ -6,11 +6,13 @@ import argparse
 import json
 import unittest
 
+from harness import headline, paths
 from harness.arguments import network, port_range, size, variant
 from harness.carriers import PORT, PROCESS, RDMA, Carrier
 from harness.cases import OTHERS, TESTS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
+from harness.errors import BenchError
 from harness.report import as_json, case_document, case_of
 from harness.runner import Results
 from harness.stats import Spread, absolute, ratio
@@ -22,6 +24,19 @@ ROUNDS = [
     {"inet_tcp": {"rate": 10.0}, "other": {"rate": 30.0}},
     {"inet_tcp": {"rate": 200.0}, "other": {"rate": 400.0}},
 ]
+
+
+class Headline(unittest.TestCase):
+    def test_finds_its_rows_in_the_published_table(self) -> None:
+        table = (paths.BENCH / "results" / "set" / "table.txt").read_text(encoding="utf-8")
+        for wanted in (headline.MORE, headline.LESS):
+            bars = headline.bars(table, wanted)
+            self.assertEqual([bar.label for bar in bars], [label for _, _, label in wanted])
+            self.assertTrue(all(bar.low <= bar.ratio <= bar.high for bar in bars))
+
+    def test_names_a_row_that_the_table_does_not_have(self) -> None:
+        with self.assertRaisesRegex(BenchError, "no ratio of inet_rdma for no such test, rate"):
+            headline.bars("", [("no such test", "rate", "")])
 
 
 class Ratios(unittest.TestCase):
