@@ -27,17 +27,19 @@
 
 -spec judge(inet_rdma_doctor_facts:facts()) ->
           #{starts := boolean(), leaves_tcp := boolean(), fabric := auto | shm | verbs | tcp,
-            this_host := shm | verbs | tcp, other_hosts := verbs | tcp, locked_memory := locked_memory(),
+            this_host := shm | verbs | tcp | tls, other_hosts := verbs | tcp | tls, locked_memory := locked_memory(),
             findings := [finding()]}.
 judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
     Config = #{fabric := Fabric} = config(Checked),
     Memory = locked_memory(Config, Facts),
     CanVerbs = (Fabric =:= auto orelse Fabric =:= verbs) andalso can_verbs(Config, Memory, Facts),
-    Others = case CanVerbs of true -> verbs; false -> tcp end,
+    %% What a link stays on.
+    Stays = case Config of #{security := tls} -> tls; #{} -> tcp end,
+    Others = case CanVerbs of true -> verbs; false -> Stays end,
     This = case (Fabric =:= auto orelse Fabric =:= shm) andalso Shm =:= ok of true -> shm; false -> Others end,
-    Starts = element(1, Checked) =:= ok,
+    Starts = element(1, Checked) =:= ok andalso element(1, tls(maps:get(live, Facts))) =/= error,
     #{starts => Starts,
-      leaves_tcp => Starts andalso This =/= tcp,
+      leaves_tcp => Starts andalso This =/= Stays,
       fabric => Fabric,
       this_host => This,
       other_hosts => Others,
@@ -101,8 +103,14 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
                           ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
                           ++ memory(InTheWay, Memory, Devices)
              end,
-    options(Checked) ++ native(Live) ++ shm(Config, Live)
+    Tls = [finding(Severity, tls, "~ts", [Text], Fix) || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
+    options(Checked) ++ Tls ++ native(Live) ++ shm(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live).
+
+%% Whether TLS can be used as it is set up; and the facts.
+tls(#{tls := {error, _} = Facts}) -> {error, Facts};
+tls(#{tls := Facts}) -> {ok, Facts};
+tls(#{}) -> {ok, none}.
 
 options({ok, #{fabric := Fabric, required := Required}}) ->
     [ok(options, "the option fabric is ~s", [Fabric])]

@@ -9,6 +9,7 @@
 %% verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
 %% the fabric.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
+                  tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
                   verbs := ok | {error, binary()} | left_out,
@@ -22,7 +23,9 @@
 -spec look() -> live().
 look() ->
     {Native, Verbs, Devices} = native(load()),
-    #{config => inet_rdma_options:node(),
+    Config = inet_rdma_options:node(),
+    #{config => Config,
+      tls => inet_rdma_doctor_tls:look(Config),
       native => Native,
       shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
       verbs => Verbs,

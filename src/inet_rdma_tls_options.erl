@@ -28,11 +28,14 @@ read(Side) ->
 
 is_otp_25() -> not lists:member({fam_setup, 6}, inet_tls_dist:module_info(exports)).
 
-%% ssl_dist_sup has read the file when it started.
+%% ssl_dist_sup has read the file when it started. Without that (inet_rdma_doctor) it is read here.
 file(Side) ->
     try ets:lookup_element(ssl_dist_opts, Side, 2)
-    catch error:badarg -> []
+    catch error:badarg -> unread(Side, ets:whereis(ssl_dist_opts), init:get_argument(ssl_dist_optfile))
     end.
+
+unread(Side, undefined, {ok, [[File]]}) -> proplists:get_value(Side, ssl_dist_sup:consult(File), []);
+unread(_Side, _Table, _File) -> [].
 
 %% inet_tls_dist's.
 default_version(Options) ->

@@ -7,7 +7,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, certificates_as_inet_tls_has_them/1]).
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
--export([flags_instead_of_a_file/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
+-export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
 -export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
 -export([encrypted_shared_memory/1, new_keys_under_load/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
@@ -23,7 +23,7 @@ all() ->
     [
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
-        flags_instead_of_a_file, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
+        flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
         encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
@@ -240,6 +240,23 @@ flags_instead_of_a_file(Config) ->
     connect(A, C),
     stayed(A, C, ?NO_OFFER),
     [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, Bad}, {Bad, A}]].
+
+%% The doctor says of each certificate what a peer would have against it.
+doctor_looks_at_certificates(Config) ->
+    [
+        begin
+            {Status, Output} = inet_rdma_test_node:run("d", #{name => none, rdma => [{security, tls}], args => ssl_arguments(Config, Kind, [])},
+                                                       "inet_rdma_doctor:main()"),
+            ?assertEqual(0, Status),
+            ?assertMatch({Kind, {match, _}}, {Kind, re:run(re:replace(Output, "\\s+", " ", [global]), Words)}),
+            ?assertEqual(Kind =:= good,
+                         re:run(Output, "problem +tls") =:= nomatch)
+        end
+     || {Kind, Words} <- [
+            {good, "links begin inside TLS, with \\S*good.pem, valid until [0-9-]{10}"}, {expired, "expired.pem has expired, on [0-9-]{10}"},
+            {wrong_host, "wrong_host.pem does not name this host"}, {none, "TLS server have no certfile: no peer can connect"}
+        ]
+    ].
 
 later_version_of_tls(Config) ->
     Options = fun(Carrier) ->

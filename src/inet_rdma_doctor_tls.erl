@@ -1,0 +1,96 @@
+%% What the doctor says of TLS: whether OTP's can be used, and the certificates of this node.
+%%
+%% Internal: use inet_rdma:doctor/0. look/1 asks the node, findings/1 judges.
+-module(inet_rdma_doctor_tls).
+
+-include_lib("public_key/include/public_key.hrl").
+
+-export([look/1, findings/1]).
+-export_type([facts/0]).
+
+%% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in words.
+-type facts() :: none | {error, Why :: binary()}
+               | {ok, #{verifies := boolean(), troubles := [binary()], certificates := [{File :: binary(), Until :: binary()}]}}.
+
+-type finding() :: {ok | note | problem, Text :: binary(), Fix :: binary() | undefined}.
+
+-spec look({ok, inet_rdma_options:config()} | {error, term()}) -> facts().
+look({ok, #{security := tls}}) ->
+    case inet_rdma_tls:check() of
+        ok -> look_at([{Side, inet_rdma_tls_options:all(Side)} || Side <- [server, client]]);
+        {error, Why} -> {error, text("~ts", [Why])}
+    end;
+look(_) ->
+    none.
+
+look_at([{server, Server}, {client, _}] = Sides) ->
+    Files = lists:usort([{Key, File} || {_, Options} <- Sides, {Key, File} <- Options,
+                                        lists:member(Key, [certfile, keyfile, cacertfile])]),
+    Missing = [text("the options of the TLS ~s have no certfile: ~ts", [Side, without_certificate(Side)])
+               || {Side, Options} <- Sides, not lists:any(fun(Key) -> proplists:is_defined(Key, Options) end,
+                                                          [certfile, cert, certs_keys])],
+    Certificates = [{File, certificate(File)} || {certfile, File} <- Files],
+    Unread = [text("~ts cannot be read: ~ts", [File, inet:format_error(Reason)])
+              || {_, File} <- Files, {error, Reason} <- [file:read_file(File)]],
+    {ok, #{verifies => proplists:get_value(verify, Server) =:= verify_peer
+               andalso proplists:get_value(fail_if_no_peer_cert, Server, false),
+           troubles => Missing ++ Unread ++ lists:append([troubles(File, Read) || {File, Read} <- Certificates]),
+           certificates => [{text("~ts", [File]), until(Certificate)} || {File, {ok, Certificate}} <- Certificates]}}.
+
+without_certificate(server) -> "no peer can connect to this node";
+without_certificate(client) -> "peers that ask for a certificate refuse this node".
+
+%% The first of a file: the node's own.
+certificate(File) ->
+    case file:read_file(File) of
+        {ok, Pem} ->
+            case [Der || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)] of
+                [Der | _] -> {ok, public_key:pkix_decode_cert(Der, otp)};
+                [] -> none
+            end;
+        {error, _} ->
+            unread
+    end.
+
+troubles(_File, unread) ->
+    [];
+troubles(File, none) ->
+    [text("~ts has no certificate", [File])];
+troubles(File, {ok, Certificate}) ->
+    Now = erlang:system_time(second),
+    {From, To} = validity(Certificate),
+    {ok, Host} = inet:gethostname(),
+    Hosts = lists:usort([Host, net_adm:localhost()]),
+    [text("~ts is valid from ~ts on", [File, date(From)]) || Now < From]
+        ++ [text("~ts has expired, on ~ts", [File, date(To)]) || Now > To]
+        ++ [text("~ts does not name this host, ~ts: peers that connect to it refuse it", [File, lists:join(" or ", Hosts)])
+            || not public_key:pkix_verify_hostname(Certificate, [{dns_id, Name} || Name <- Hosts])].
+
+until(Certificate) -> date(element(2, validity(Certificate))).
+
+validity(#'OTPCertificate'{tbsCertificate = #'OTPTBSCertificate'{validity = #'Validity'{notBefore = From, notAfter = To}}}) ->
+    {seconds(From), seconds(To)}.
+
+%% YYMMDDHHMMSSZ until 2049, YYYYMMDDHHMMSSZ later: RFC 5280.
+seconds({utcTime, [Y1, Y2 | _] = Text}) ->
+    Century = case list_to_integer([Y1, Y2]) >= 50 of true -> "19"; false -> "20" end,
+    seconds({generalTime, Century ++ Text});
+seconds({generalTime, Text}) ->
+    {ok, [Year, Month, Day, Hour, Minute, Second], _} = io_lib:fread("~4d~2d~2d~2d~2d~2dZ", Text),
+    calendar:datetime_to_gregorian_seconds({{Year, Month, Day}, {Hour, Minute, Second}}) - 62167219200.
+
+date(Seconds) -> list_to_binary(string:slice(calendar:system_time_to_rfc3339(Seconds, [{offset, "Z"}]), 0, 10)).
+
+-spec findings(facts()) -> [finding()].
+findings(none) ->
+    [];
+findings({error, Why}) ->
+    [{problem, <<"the option security is tls, and ", Why/binary>>, <<"a node does not start with it: see docs/DEPLOY.md, TLS">>}];
+findings({ok, #{verifies := Verifies, troubles := Troubles, certificates := Certificates}}) ->
+    [{problem, Trouble, <<"no link comes up with it: see docs/DEPLOY.md, TLS">>} || Trouble <- Troubles]
+        ++ [{note, <<"the TLS server lets in peers without a certificate: the cookie alone keeps strangers out">>,
+             <<"{verify, verify_peer} and {fail_if_no_peer_cert, true} in the options of the server">>} || not Verifies]
+        ++ [{ok, <<"links begin inside TLS, with ", File/binary, ", valid until ", Until/binary>>, undefined}
+            || Troubles =:= [], {File, Until} <- Certificates].
+
+text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
