@@ -522,8 +522,8 @@ i() ->
 %%   key_generation, key_records and key_bytes (sealed under this side's present key), peer_key_generation,
 %%   ring_bytes and ring_used, landing_buffers and landing_used (advertised or held by the user); of a link also
 %%   bytes_pending (in the queue of its port).
-%% A link that stayed on TCP: node, fabric (tcp), why, state, bytes_* and packets_* of its socket, bytes_pending (not
-%% sent yet).
+%% A link that stayed on TCP or TLS: node, fabric (tcp, tls), why, state, bytes_* and packets_* of its socket,
+%% bytes_pending (not sent yet).
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).

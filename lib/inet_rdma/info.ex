@@ -3,7 +3,7 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
-    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`, `:tcp` for a link that stayed there; `why` - why
+    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`, `:tcp` or `:tls` for a link that stayed there; `why` - why
     that fabric, and the way, as a string; `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
   * `largest_packet_sent`, `largest_packet_received`, `packet_bytes_received`, `packet_deviation_received` - sizes of
@@ -76,7 +76,7 @@ defmodule InetRdma.Info do
   @type t :: %__MODULE__{
           id: pos_integer() | nil,
           node: node() | nil,
-          fabric: :shm | :verbs | :tcp,
+          fabric: :shm | :verbs | :tcp | :tls,
           why: String.t(),
           state: :up | :closed,
           peer: non_neg_integer() | nil,
