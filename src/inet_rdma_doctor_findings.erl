@@ -80,7 +80,8 @@ is_reachable(#{addresses := Addresses} = Port) -> is_active(Port) andalso lists:
 is_routable(<<"fe80:", _/binary>>) -> false;
 is_routable(_) -> true.
 
-%% As inet_rdma_engine registers it: ring, staging area and slots, for streams the landing area, too; whole pages each.
+%% As inet_rdma_engine registers it: ring, staging area and slots, for streams with bulk the landing buffers, too; whole pages
+%% each.
 locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, devices := Devices}) ->
     #{ring_bytes := Ring, landing_buffers := Buffers, landing_bytes := Landing, receive_slots := Slots} = Config,
     %% Receives, and twice as many sends; iWARP has two sends for each transfer.

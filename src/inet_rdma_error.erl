@@ -52,10 +52,11 @@
       | {ack_unsent, Freed :: number(), Written :: number()} | {ack_back, Freed :: number(), Before :: number()}
       | {advert_excess, Max :: number()} | {advert_indirect, Phase :: number()}
       | {advert_phase, Phase :: number(), Before :: number()}
-      | {advert_seq, Seq :: number(), Least :: number(), Most :: number()} | advert_address | too_many_bytes
+      | {advert_seq, Seq :: number(), Least :: number(), Most :: number()} | advert_address
+      | asked_twice | mark_unasked | ring_address | too_many_bytes
       | {packet_too_large, Bytes :: number(), Max :: number()}
-      | {target_outside, {Key :: number(), Address :: number()}, RingBytes :: number(), LandingBytes :: number()}
-      | greeting_refused | greeting_incomplete | {ring_elsewhere, {Key :: number(), Address :: number()}} | landing_elsewhere
+      | {target_outside, {Key :: number(), Address :: number()}}
+      | greeting_refused | greeting_incomplete | {ring_elsewhere, {Key :: number(), Address :: number()}}
       | {memory_bytes, Bytes :: number(), Least :: number()} | memory_unsealed | memory_pages | memory_too_large
       | memory_unwritable | {queue_head, Said :: number()} | {entry_stamp, Said :: number()}
       | {entry_inline, Bytes :: number(), Address :: number()} | {entry_kind, Said :: number()}
@@ -167,16 +168,17 @@ misbehaviour({advert_phase, Phase, Before}) ->
 misbehaviour({advert_seq, Seq, Least, Most}) ->
     io("an advertisement for byte ~b, possible are ~b to ~b", [Seq, Least, Most]);
 misbehaviour(advert_address) -> "an advertised buffer over the end of the address space";
+misbehaviour(asked_twice) -> "a mark asked for twice";
+misbehaviour(mark_unasked) -> "a mark that nothing asked for";
+misbehaviour(ring_address) -> "a new ring over the end of the address space";
 misbehaviour(too_many_bytes) -> "more bytes than can be counted";
 misbehaviour({packet_too_large, Bytes, Max}) ->
     io("the peer sends a packet or a line of ~b bytes or more; ~b are allowed (packet_max_bytes, packet_size)", [Bytes, Max]);
-misbehaviour({target_outside, {Key, Address}, Ring, Landing}) ->
-    io("a transfer to address ~b of region ~b would leave its ring of ~b and landing area of ~b bytes",
-       [Address, Key, Ring, Landing]);
+misbehaviour({target_outside, {Key, Address}}) ->
+    io("a transfer to address ~b of region ~b would leave the memory that it has exposed", [Address, Key]);
 misbehaviour(greeting_refused) -> "it refused this side's greeting; its log says why";
 misbehaviour(greeting_incomplete) -> "its greeting came without exactly one memory";
 misbehaviour({ring_elsewhere, {Key, Address}}) -> io("its ring is said to be at address ~b of region ~b", [Address, Key]);
-misbehaviour(landing_elsewhere) -> "its landing area is not where its hello says";
 misbehaviour({memory_bytes, Bytes, Least}) ->
     io("its memory has ~b bytes where its hello needs ~b and a landing area of whole pages", [Bytes, Least]);
 misbehaviour(memory_unsealed) -> "its memory is not sealed against shrinking and growing";

@@ -87,13 +87,14 @@ stayed({Node, Connection, Fabric, Why}) ->
             []
     end.
 
-complete(#{node := Node, fabric := Fabric, why := Why, state := State} = Statistics) ->
+complete(#{node := Node, fabric := Fabric, why := Why, state := State, landing_state := Landing} = Statistics) ->
     #{direct_bytes_sent := DirectSent, bytes_sent := Sent,
       direct_bytes_received := DirectReceived, bytes_received := Received} = Statistics,
     Statistics#{node := case Node of <<>> -> undefined; _ -> binary_to_atom(Node) end,
                 fabric := binary_to_atom(Fabric),
                 why := unicode:characters_to_list(Why),
                 state := binary_to_atom(State),
+                landing_state := binary_to_atom(Landing),
                 percent_direct_sent => percent(DirectSent, Sent),
                 percent_direct_received => percent(DirectReceived, Received)}.
 

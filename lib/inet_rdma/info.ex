@@ -21,7 +21,9 @@ defmodule InetRdma.Info do
   * `cipher` - `:none`, or how the stream is encrypted; `key_generation`, `key_records`, `key_bytes` - this side's present
     key and what was sealed under it; `peer_key_generation` - the key of the last record received
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
-    landing buffers there are, and how many are advertised or hold data; links have none
+    landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed` (memory
+    for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);
+    `landing_refusals` - how often it was refused. Links have no landing buffers
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
 
   A link over TCP has `node`, `fabric`, `why`, `state`, the user bytes and packets of its socket, and `bytes_pending`; the
@@ -68,10 +70,11 @@ defmodule InetRdma.Info do
     :ring_used,
     :landing_buffers,
     :landing_used,
+    :landing_refusals,
     :bytes_pending
   ]
 
-  defstruct [:id, :node, :fabric, :why, :state, :peer, :percent_direct_sent, :percent_direct_received | @counters]
+  defstruct [:id, :node, :fabric, :why, :state, :peer, :landing_state, :percent_direct_sent, :percent_direct_received | @counters]
 
   @type t :: %__MODULE__{
           id: pos_integer() | nil,
@@ -117,6 +120,8 @@ defmodule InetRdma.Info do
           ring_used: non_neg_integer() | nil,
           landing_buffers: non_neg_integer() | nil,
           landing_used: non_neg_integer() | nil,
+          landing_state: :unused | :claimed | :ready | :refused | nil,
+          landing_refusals: non_neg_integer() | nil,
           bytes_pending: non_neg_integer() | nil
         }
 

@@ -63,7 +63,7 @@ sample({Name, Fields}) ->
         {option_unknown, 1} -> {Name, ack_timeout_ms};
         {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
         {answer_event, 2} -> {Name, <<"event">>, -7};
-        {target_outside, 3} -> {Name, {1, 2}, 3, 4};
+        {target_outside, 1} -> {Name, {1, 2}};
         {ring_elsewhere, 1} -> {Name, {1, 2}};
         _ -> list_to_tuple([Name | lists:seq(7, 6 + Fields)])
     end.

@@ -66,9 +66,8 @@ impl Link {
             error,
         };
         let (ring, bell) = bounded(1);
-        let (limits, settings) = (shape.limits(), shape.settings());
-        let connection = Connection::new(qp, limits, settings, Framing::Length4, Bell(ring)).map_err(failed)?;
-        let connection = Arc::new(connection);
+        let (parameters, settings) = (shape.parameters(), shape.settings());
+        let connection = Connection::new(qp, &parameters, settings, Framing::Length4, Bell(ring)).map_err(failed)?;
         let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,

@@ -159,7 +159,7 @@ fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<()>> {
         busy: false,
         bounds: Bounds::default(),
     };
-    Arc::new(Connection::new(qp, LIMITS, settings, Framing::Raw, ()).expect("a stream"))
+    Connection::new(qp, &parameters(), settings, Framing::Raw, ()).expect("a stream")
 }
 
 #[test]

@@ -203,11 +203,12 @@ fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion], asleep: bool) -> 
 /// whatever else the machine does meets both.
 fn bulk(bench: &mut Criterion) {
     let (client, server) = pair_of(&ShmFabric, usual(), usual());
-    let memory = server.memory();
+    let area = server.exposer().expose(256 * 69_632).expect("the landing area");
+    let memory = area.memory();
     for (name, bytes) in BULK {
         let source = vec![7u8; bytes];
-        let places = memory.landing_bytes() / bytes;
-        let place = |turn: u64| memory.landing_offset() + turn as usize % places * bytes;
+        let places = memory.bytes() / bytes;
+        let place = |turn: u64| turn as usize % places * bytes;
         let write = |turn| {
             let target = memory.remote_address(place(turn));
             client.post_write(&[&source], target, notice(bytes)).expect("room");

@@ -67,7 +67,7 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
         busy: true,
         bounds: Bounds::default(),
     };
-    let connection = Connection::new(queue_pair, PARAMETERS.limits, settings, Framing::Raw, ())?;
+    let connection = Connection::new(queue_pair, &PARAMETERS, settings, Framing::Raw, ())?;
     let mut gather = Gather::with_capacity(1, 1);
     gather.push(message.as_bytes());
     gather.end_packet();

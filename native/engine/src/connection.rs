@@ -32,7 +32,9 @@ mod advert_policy;
 mod calls;
 mod closed;
 mod core;
+mod landing_memory;
 mod landings;
+mod memory;
 mod notifier;
 mod notifying;
 mod posted_receives;
@@ -47,7 +49,7 @@ mod sending;
 mod statistics;
 mod writing;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_records::Protection;
 use inet_rdma_stream::{Mode, Stream};
@@ -57,12 +59,14 @@ pub use self::active::{ActiveOption, Left};
 use self::advert_policy::AdvertPolicy;
 pub use self::closed::Closed;
 use self::core::Core;
+use self::landing_memory::LandingMemory;
+pub use self::landing_memory::LandingState;
 pub use self::notifier::{Notifier, Parcel};
 pub use self::posting::{Posted, Refused};
 pub use self::reading::ReadEnd;
 use self::receiving::Receiving;
-use self::records::Records;
 pub use self::records::Sealed;
+use self::records::{Controls, Records};
 pub use self::send_lock::SendLock;
 pub use self::sending::Holder;
 use self::sending::Sending;
@@ -70,8 +74,7 @@ pub use self::statistics::Statistics;
 use self::statistics::Tally;
 pub use self::writing::Written;
 use crate::assembly::{Assembly, Framing};
-use crate::fabric::{FabricError, QueuePair};
-use crate::landing::LandingPool;
+use crate::fabric::{FabricError, Parameters, QueuePair};
 use crate::poller::Kicker;
 
 /// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
@@ -129,9 +132,10 @@ pub struct Bounds {
 /// One end of a stream, of the user `N`.
 pub struct Connection<N: Notifier> {
     qp: Box<dyn QueuePair>,
-    landing: Arc<LandingPool>,
     settings: Settings,
     ring_bytes: u32,
+    /// For the thread that gets and gives back memory.
+    this: Weak<Self>,
     /// What has landed is handed over as it lies.
     hands_over: bool,
     receiving: Mutex<Receiving<N>>,
@@ -145,35 +149,69 @@ pub struct Connection<N: Notifier> {
 }
 
 impl<N: Notifier> Connection<N> {
-    /// A stream over `qp`. `limits` are those that were told to the peer.
+    /// A stream over `qp`. `parameters` are those of this side.
     pub fn new(
         qp: Box<dyn QueuePair>,
-        limits: inet_rdma_stream::Limits,
+        parameters: &Parameters,
         settings: Settings,
         framing: Framing,
         notifier: N,
-    ) -> Result<Self, FabricError> {
-        let hello = qp.remote_hello();
-        let remote = inet_rdma_stream::Limits {
-            ring_bytes: hello.ring_bytes,
-            receive_slots: hello.receive_slots,
-            adverts: hello.adverts,
+    ) -> Result<Arc<Self>, FabricError> {
+        Self::make(qp, parameters, settings, framing, None, notifier)
+    }
+
+    /// As [`Self::new`], of a sealed stream: nothing leaves in clear, and nothing is taken that is not the peer's. The peer
+    /// must have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers
+    /// have no part in it.
+    pub fn sealed(
+        qp: Box<dyn QueuePair>,
+        parameters: &Parameters,
+        settings: Settings,
+        framing: Framing,
+        protection: &Protection,
+        notifier: N,
+    ) -> Result<Arc<Self>, FabricError> {
+        let ring_bytes = [qp.remote_hello().ring_bytes, parameters.limits.ring_bytes];
+        let (records, controls) =
+            Records::new(protection, ring_bytes).map_err(|violation| FabricError::PeerMisbehaved(violation.into()))?;
+        let settings = Settings {
+            mode: Mode::IndirectOnly,
+            ..settings
         };
-        let stream =
-            Stream::new(settings.mode, limits, remote).map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
-        let landing = LandingPool::new(Arc::clone(qp.memory()), settings.landing_bytes as usize);
+        Self::make(qp, parameters, settings, framing, Some((records, controls)), notifier)
+    }
+
+    fn make(
+        qp: Box<dyn QueuePair>,
+        parameters: &Parameters,
+        settings: Settings,
+        framing: Framing,
+        seals: Option<(Records<N::Buffer>, Controls)>,
+        notifier: N,
+    ) -> Result<Arc<Self>, FabricError> {
+        let hello = qp.remote_hello();
+        let (limits, remote) = (parameters.limits, hello.limits());
+        let stream = Stream::new(settings.mode, limits, remote, hello.ring)
+            .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
+        let landing = LandingMemory::new(
+            Self::memory_source(qp.capabilities().pins),
+            settings.landing_bytes as usize,
+            parameters.landing_bytes as usize,
+        );
         let policy = AdvertPolicy::new(advert_policy::Bounds {
             mode: settings.mode,
             bulk_bytes: settings.direct_bytes,
-            adverts_max: usize::from(remote.adverts.min(landing.count())),
-            landing_bytes: landing.buffer_bytes() * usize::from(landing.count()),
+            adverts_max: usize::from(remote.adverts.min(landing.count_max())),
+            landing_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
             ring_bytes: limits.ring_bytes as usize,
             window_bytes: qp.capabilities().landing_window_bytes,
         });
-        let core = Core::new(stream, policy, &landing, settings.busy);
-        Ok(Self {
+        let (records, controls) = seals.unzip();
+        let mut core = Core::new(stream, policy, landing, settings.busy);
+        core.controls = controls.map(Box::new);
+        let connection = Arc::new_cyclic(|this| Self {
             hands_over: settings.zero_copy.holds(qp.capabilities().zero_copy_safe),
-            landing,
+            this: Weak::clone(this),
             settings,
             ring_bytes: limits.ring_bytes,
             receiving: Mutex::new(Receiving {
@@ -182,35 +220,13 @@ impl<N: Notifier> Connection<N> {
             }),
             sending: Mutex::default(),
             core: Mutex::new(core),
-            records: None,
+            records: records.map(Box::new),
             tally: Tally::default(),
             kicker: OnceLock::new(),
             notifier,
             qp,
-        })
-    }
-
-    /// As [`Self::new`], of a sealed stream: nothing leaves in clear, and nothing is taken that is not the peer's. The peer
-    /// must have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers
-    /// have no part in it.
-    pub fn sealed(
-        qp: Box<dyn QueuePair>,
-        limits: inet_rdma_stream::Limits,
-        settings: Settings,
-        framing: Framing,
-        protection: &Protection,
-        notifier: N,
-    ) -> Result<Self, FabricError> {
-        let ring_bytes = [qp.remote_hello().ring_bytes, limits.ring_bytes];
-        let (records, controls) =
-            Records::new(protection, ring_bytes).map_err(|violation| FabricError::PeerMisbehaved(violation.into()))?;
-        let settings = Settings {
-            mode: Mode::IndirectOnly,
-            ..settings
-        };
-        let mut connection = Self::new(qp, limits, settings, framing, notifier)?;
-        connection.records = Some(Box::new(records));
-        connection.core.get_mut().controls = Some(Box::new(controls));
+        });
+        connection.begin_landing();
         Ok(connection)
     }
 

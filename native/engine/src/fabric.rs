@@ -4,6 +4,7 @@
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ pub use name::{FabricName, UnknownFabric};
 pub struct Parameters {
     /// Ring size, receive queue depth and number of advertisements.
     pub limits: Limits,
-    /// Size of the area for landing buffers, behind the ring in the same region.
+    /// The most memory for landing buffers that this side will expose, in bytes.
     pub landing_bytes: u32,
     /// Names this connection on this side (for logs).
     pub connection_id: u32,
@@ -72,26 +73,44 @@ pub enum Completion {
     Control([u8; CONTROL_BYTES]),
 }
 
-/// The memory of one side that the peer may write into: the ring at offset 0, the landing area behind it.
+/// Memory of one side that the peer may write into: the ring, or an area of landing buffers.
 ///
 /// It stays mapped as long as any clone of its `Arc` lives, also after the queue pair is gone.
 pub trait Memory: Send + Sync {
     /// First byte. The peer may write at any time: read through raw pointers, copy before you validate.
     fn base(&self) -> *mut u8;
-    /// Size of the ring at offset 0.
-    fn ring_bytes(&self) -> usize;
-    /// Where the landing area starts.
-    fn landing_offset(&self) -> usize;
-    /// Size of the landing area.
-    fn landing_bytes(&self) -> usize;
+    /// How many bytes.
+    fn bytes(&self) -> usize;
     /// What to tell the peer so that it can write at `offset`.
     fn remote_address(&self, offset: usize) -> RemoteAddress;
+    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros, and take memory again when they are
+    /// touched. The peer must have no right to write there any more. Does nothing where the pages cannot be had again for
+    /// certain.
+    fn discard(&self, range: Range<usize>);
+}
+
+/// Makes memory that the peer may write into, beside the ring of the hello.
+pub trait Exposer: Send + Sync {
+    /// Exposes `bytes` of zeros. With [`Capabilities::pins`] it pins them, which takes long: neither a scheduler nor a
+    /// polling thread may call it.
+    fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError>;
+}
+
+/// Memory that an [`Exposer`] has made. Dropped, it stays exposed until the queue pair is taken apart.
+pub trait Exposed: Send {
+    /// The memory, which outlives this value.
+    fn memory(&self) -> &Arc<dyn Memory>;
+    /// Takes it away from the peer, which must not write there any more: over verbs a write that is under way ends the
+    /// connection. Takes as long as [`Exposer::expose`].
+    fn revoke(self: Box<Self>);
 }
 
 /// One end of a reliable connected queue pair.
 pub trait QueuePair: Send + Sync {
-    /// This side's exposed memory.
+    /// The ring that this side's hello tells of.
     fn memory(&self) -> &Arc<dyn Memory>;
+    /// Makes more memory that the peer may write into. It does not keep the queue pair alive.
+    fn exposer(&self) -> Arc<dyn Exposer>;
     /// What the peer said of itself.
     fn remote_hello(&self) -> &Hello;
     /// What this queue pair is good at; the same for its whole life.
@@ -99,8 +118,9 @@ pub trait QueuePair: Send + Sync {
     /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
     /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
     ///
-    /// `target` is the peer's word: one that is not inside the ring or the landing area as a whole is
-    /// [`FabricError::PeerMisbehaved`], and nothing is written. A post after the peer's death may still succeed without
+    /// `target` is the peer's word, and must be inside memory that it has exposed as a whole. Nothing is written where it is
+    /// not: either this call is [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An empty `source`
+    /// is a transfer of no bytes. A post after the peer's death may still succeed without
     /// an effect: ask [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
@@ -167,6 +187,9 @@ pub struct Capabilities {
     /// A post costs a system call, or the device's attention: it pays to collect packets that follow each other closely for
     /// one transfer.
     pub post_is_costly: bool,
+    /// Exposing memory pins it: that takes long, and others cannot use the memory meanwhile. False: exposing costs nothing,
+    /// and pages take memory when they are touched.
+    pub pins: bool,
     /// What landed may be given to the user where it lies. False: the peer could change it afterwards, and this is the only
     /// way in which it could change memory of this process.
     pub zero_copy_safe: bool,

@@ -15,6 +15,7 @@
 //! With [`FaultPlan::default`] nothing is injected and all passes through.
 
 mod distance;
+mod exposing;
 mod inbound;
 mod stall;
 
@@ -31,11 +32,12 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::event::Event;
 use crate::fabric::{
-    Capabilities, Completion, Counts, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Parameters,
-    QueuePair,
+    Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory,
+    Parameters, QueuePair,
 };
 use inbound::{Inbound, Next};
 
+pub use exposing::{Exposing, Grants};
 pub use inbound::{Delay, FaultPlan};
 pub use stall::Stall;
 
@@ -239,17 +241,26 @@ impl QueuePair for FaultQueuePair {
         self.inner.memory()
     }
 
+    fn exposer(&self) -> Arc<dyn Exposer> {
+        match &self.plan.exposing {
+            Exposing::AsInner => self.inner.exposer(),
+            Exposing::Pinning(grants) => Arc::new(exposing::Granted {
+                inner: self.inner.exposer(),
+                grants: Arc::clone(grants),
+            }),
+        }
+    }
+
     fn remote_hello(&self) -> &Hello {
         self.inner.remote_hello()
     }
 
     fn capabilities(&self) -> Capabilities {
         let inner = self.inner.capabilities();
-        if self.plan.distance.is_zero() {
-            return inner;
-        }
+        let is_far = !self.plan.distance.is_zero();
         Capabilities {
-            landing_window_bytes: usize::MAX,
+            landing_window_bytes: if is_far { usize::MAX } else { inner.landing_window_bytes },
+            pins: inner.pins || matches!(self.plan.exposing, Exposing::Pinning(_)),
             ..inner
         }
     }

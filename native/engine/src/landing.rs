@@ -1,4 +1,4 @@
-//! Landing buffers: equal slices of a connection's landing area, advertised to the peer, filled by it, handed to the
+//! Landing buffers: equal slices of an area of memory that the peer may write into, advertised to the peer, filled by it, handed to the
 //! user without a copy, and back in the pool when the user has dropped them.
 
 use std::io;
@@ -11,37 +11,55 @@ use parking_lot::Mutex;
 
 use crate::fabric::Memory;
 
-/// The landing buffers of one connection.
+/// The landing buffers of one area of memory. A connection has as many areas as it has needed.
 pub struct LandingPool {
     memory: Arc<dyn Memory>,
     buffer_bytes: usize,
+    /// Number of the first buffer: those of the areas before it come first.
+    first: u16,
     count: u16,
     free: Mutex<Vec<u16>>,
 }
 
 impl LandingPool {
-    /// Cuts the landing area of `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused).
-    pub fn new(memory: Arc<dyn Memory>, buffer_bytes: usize) -> Arc<Self> {
+    /// Cuts `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused), with numbers from `first`
+    /// on.
+    pub fn new(memory: Arc<dyn Memory>, buffer_bytes: usize, first: u16) -> Arc<Self> {
         let count = match buffer_bytes {
             0 => 0,
-            size => u16::try_from(memory.landing_bytes() / size).unwrap_or(u16::MAX),
+            size => u16::try_from(memory.bytes() / size).unwrap_or(u16::MAX),
         };
+        let count = count.min(u16::MAX - first);
         // The last freed is taken first: its lines are the likeliest to be in the cache.
         let free = Mutex::new((0..count).rev().collect());
         Arc::new(Self {
             memory,
             buffer_bytes,
+            first,
             count,
             free,
         })
     }
 
+    /// Gives the pages of the free buffers back to the system. The peer must have no right to write into any of them.
+    pub fn discard_free(&self) {
+        let free = self.free.lock();
+        let all = usize::from(self.count) * self.buffer_bytes;
+        if free.len() == usize::from(self.count) {
+            return self.memory.discard(0..all);
+        }
+        for place in &*free {
+            let start = usize::from(*place) * self.buffer_bytes;
+            self.memory.discard(start..start + self.buffer_bytes);
+        }
+    }
+
     /// Takes a free buffer out of the pool; None: all are advertised or held by the user.
     pub fn take(self: &Arc<Self>) -> Option<LandingBuffer> {
-        let index = self.free.lock().pop()?;
+        let place = self.free.lock().pop()?;
         Some(LandingBuffer {
             pool: Arc::clone(self),
-            index,
+            place,
         })
     }
 
@@ -64,20 +82,20 @@ impl LandingPool {
 /// One landing buffer, out of its pool. Dropping it gives it back.
 ///
 /// # Invariants
-/// `index < pool.count`, and no other `LandingBuffer` of this pool has the same index.
+/// `place < pool.count`, and no other `LandingBuffer` of this pool has the same place.
 pub struct LandingBuffer {
     pool: Arc<LandingPool>,
-    index: u16,
+    place: u16,
 }
 
 impl LandingBuffer {
-    /// Which buffer of the pool this is.
+    /// Which buffer of the connection this is.
     pub fn index(&self) -> u16 {
-        self.index
+        self.pool.first + self.place
     }
 
     fn offset(&self) -> usize {
-        self.pool.memory.landing_offset() + usize::from(self.index) * self.pool.buffer_bytes
+        usize::from(self.place) * self.pool.buffer_bytes
     }
 
     /// What to advertise.
@@ -88,7 +106,7 @@ impl LandingBuffer {
     /// First byte; valid for [`LandingPool::buffer_bytes`] as long as this buffer lives. The peer may still write to it
     /// if it breaks the protocol.
     pub fn as_ptr(&self) -> *const u8 {
-        // SAFETY: by the type's invariant the offset lies inside the landing area, which the pool's `Arc` keeps mapped.
+        // SAFETY: by the type's invariant the offset lies inside the pool's memory, which its `Arc` keeps mapped.
         unsafe { self.pool.memory.base().add(self.offset()) }
     }
 
@@ -132,6 +150,6 @@ impl LandingBuffer {
 
 impl Drop for LandingBuffer {
     fn drop(&mut self) {
-        self.pool.free.lock().push(self.index);
+        self.pool.free.lock().push(self.place);
     }
 }

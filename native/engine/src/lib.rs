@@ -11,6 +11,7 @@ mod event;
 pub mod fabric;
 pub mod fault;
 pub mod gather;
+mod keeper;
 pub mod landing;
 pub mod log_limit;
 pub mod looking;

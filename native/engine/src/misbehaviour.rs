@@ -24,14 +24,10 @@ pub enum Misbehaviour {
         max: usize,
     },
     /// It advertised an address that is not inside its memory.
-    #[error("a transfer to {target:?} would leave its ring of {ring_bytes} and landing area of {landing_bytes} bytes")]
+    #[error("a transfer to {target:?} would leave the memory that it has exposed")]
     TargetOutside {
         /// What it advertised.
         target: RemoteAddress,
-        /// Size of its ring.
-        ring_bytes: usize,
-        /// Size of its landing area.
-        landing_bytes: usize,
     },
     /// shm: it did not accept this side's greeting.
     #[error("it refused this side's greeting; its log says why")]
@@ -42,9 +38,6 @@ pub enum Misbehaviour {
     /// shm: a hello whose ring is not where the ring of shared memory is.
     #[error("its ring is said to be at {0:?}")]
     RingElsewhere(RemoteAddress),
-    /// shm: a hello whose landing area is not behind the ring.
-    #[error("its landing area is not where its hello says")]
-    LandingElsewhere,
     /// shm: a memory whose size does not fit its hello.
     #[error("its memory has {bytes} bytes where its hello needs {least} and a landing area of whole pages")]
     MemoryBytes {

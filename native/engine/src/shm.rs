@@ -8,6 +8,7 @@
 //! All unsafe code of the fabric is in `memory`: as what mapped memory is accessed.
 
 mod connect;
+mod exposer;
 mod layout;
 mod listener;
 mod mapping;

@@ -62,7 +62,7 @@ fn read(to: &Conn) -> (Vec<Vec<u8>>, ReadEnd) {
 /// What the peer has written into this side's ring.
 fn ring(of: &Conn, at: usize) -> *mut u8 {
     let memory = of.queue_pair().memory();
-    assert!(at < memory.ring_bytes());
+    assert!(at < memory.bytes());
     memory.base().wrapping_add(at)
 }
 

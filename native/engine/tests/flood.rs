@@ -15,7 +15,7 @@ use std::time::Instant;
 use attached::Attached;
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{Capabilities, Completion, FabricError, FabricName, Memory, QueuePair};
+use inet_rdma_engine::fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair};
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
@@ -51,6 +51,10 @@ impl QueuePair for Flooded {
 
     fn memory(&self) -> &Arc<dyn Memory> {
         self.inner.memory()
+    }
+
+    fn exposer(&self) -> Arc<dyn Exposer> {
+        self.inner.exposer()
     }
 
     fn remote_hello(&self) -> &Hello {

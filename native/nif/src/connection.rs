@@ -91,8 +91,8 @@ pub fn establish(
     protection: &ProtectionOption,
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
-    let connection = protection.connection(qp, config, config.settings(), Framing::Raw, User::new(id))?;
-    let connection = Arc::new(connection);
+    let parameters = config.parameters(id, 0);
+    let connection = protection.connection(qp, &parameters, config.settings(), Framing::Raw, User::new(id))?;
     let attachment = engine(config)?.attach(Arc::clone(&connection))?;
     let resource = ResourceArc::new(ConnectionResource {
         open: Mutex::new(Some(registry::add(id, connection, why, String::new()))),

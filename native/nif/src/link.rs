@@ -80,8 +80,9 @@ fn establish(
         busy: false,
         ..config.settings()
     };
-    let connection = protection.connection(qp, config, settings, Framing::Length4, Noted::default())?;
-    let registered = registry::add(id, Arc::new(connection), why, node);
+    let parameters = config.parameters(id, 0);
+    let connection = protection.connection(qp, &parameters, settings, Framing::Length4, Noted::default())?;
+    let registered = registry::add(id, connection, why, node);
     links::offer(
         id,
         Carried {

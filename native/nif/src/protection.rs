@@ -1,13 +1,14 @@
 //! How a connection is sealed, and its keys.
 
+use std::sync::Arc;
+
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Notifier, Settings};
-use inet_rdma_engine::fabric::{FabricError, QueuePair};
+use inet_rdma_engine::fabric::{FabricError, Parameters, QueuePair};
 use inet_rdma_records::{BYTES_MAX, Cipher, Key, KeyRefused, Protection};
 use rustler::{Atom, Binary, Decoder, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::Config;
 use crate::connection::{ConnectionResource, closed_error};
 use crate::link::LinkResource;
 use crate::terms;
@@ -51,15 +52,14 @@ impl ProtectionOption {
     pub fn connection<N: Notifier>(
         &self,
         qp: Box<dyn QueuePair>,
-        config: &Config,
+        parameters: &Parameters,
         settings: Settings,
         framing: Framing,
         notifier: N,
-    ) -> Result<Connection<N>, FabricError> {
-        let limits = config.limits();
+    ) -> Result<Arc<Connection<N>>, FabricError> {
         match &self.0 {
-            None => Connection::new(qp, limits, settings, framing, notifier),
-            Some(protection) => Connection::sealed(qp, limits, settings, framing, protection, notifier),
+            None => Connection::new(qp, parameters, settings, framing, notifier),
+            Some(protection) => Connection::sealed(qp, parameters, settings, framing, protection, notifier),
         }
     }
 }

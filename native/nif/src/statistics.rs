@@ -1,6 +1,6 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
-use inet_rdma_engine::connection::Notifier;
+use inet_rdma_engine::connection::{LandingState, Notifier};
 use inet_rdma_records::Usage;
 use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
 
@@ -57,6 +57,8 @@ pub struct StatisticsMap {
     ring_used: u32,
     landing_buffers: u16,
     landing_used: u16,
+    landing_state: String,
+    landing_refusals: u64,
 }
 
 impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
@@ -114,7 +116,18 @@ impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
             ring_used: all.ring_used,
             landing_buffers: all.landing_buffers,
             landing_used: all.landing_used,
+            landing_state: landing_state(all.landing_state).to_owned(),
+            landing_refusals: all.landing_refusals,
         }
+    }
+}
+
+fn landing_state(state: LandingState) -> &'static str {
+    match state {
+        LandingState::Unused => "unused",
+        LandingState::Claimed => "claimed",
+        LandingState::Ready => "ready",
+        LandingState::Refused => "refused",
     }
 }
 

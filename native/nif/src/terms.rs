@@ -108,12 +108,10 @@ shapes! {
 shapes! {
     fn misbehaviour(env, Misbehaviour), MISBEHAVIOURS {
         Misbehaviour::PacketTooLarge { bytes, max } => packet_too_large(bytes, max),
-        Misbehaviour::TargetOutside { target, ring_bytes, landing_bytes } =>
-            target_outside(place(target), ring_bytes, landing_bytes),
+        Misbehaviour::TargetOutside { target } => target_outside(place(target)),
         Misbehaviour::GreetingRefused => greeting_refused,
         Misbehaviour::GreetingIncomplete => greeting_incomplete,
         Misbehaviour::RingElsewhere(ring) => ring_elsewhere(place(ring)),
-        Misbehaviour::LandingElsewhere => landing_elsewhere,
         Misbehaviour::MemoryBytes { bytes, least } => memory_bytes(bytes, least),
         Misbehaviour::MemoryUnsealed => memory_unsealed,
         Misbehaviour::MemoryPages => memory_pages,
@@ -172,6 +170,9 @@ shapes! {
         Violation::AdvertPhase { phase, before } => advert_phase(phase.0, before.0),
         Violation::AdvertSeq { seq, least, most } => advert_seq(seq.0, least.0, most.0),
         Violation::AdvertAddress => advert_address,
+        Violation::AskedTwice => asked_twice,
+        Violation::MarkUnasked => mark_unasked,
+        Violation::RingAddress => ring_address,
         Violation::TooManyBytes => too_many_bytes,
     }
     via { Violation::Wire(error) => wire_error(env, error), }

@@ -81,13 +81,13 @@ impl Link {
             doing: "starting the connection",
             error,
         };
-        let (limits, settings) = (order.limits(), order.settings());
+        let (parameters, settings) = (order.parameters(), order.settings());
         let user = Unpark(std::thread::current());
         let connection = match order.protection(role) {
-            None => Connection::new(qp, limits, settings, Framing::Length4, user),
-            Some(protection) => Connection::sealed(qp, limits, settings, Framing::Length4, &protection, user),
+            None => Connection::new(qp, &parameters, settings, Framing::Length4, user),
+            Some(protection) => Connection::sealed(qp, &parameters, settings, Framing::Length4, &protection, user),
         };
-        let connection = Arc::new(connection.map_err(failed)?);
+        let connection = connection.map_err(failed)?;
         let waiting = match order.polling {
             Polling::Busy => Waiting::Busy,
             Polling::Reader => Waiting::Look(order.spin()),

@@ -27,7 +27,7 @@ pub use seq::{Phase, Seq};
 pub use stream::{ControlEvent, Stream};
 pub use violation::Violation;
 pub use wire::{
-    Advert, CONTROL_BYTES, Control, ControlBody, HELLO_BYTES, Hello, Notice, PROTOCOL_VERSION, RemoteAddress,
+    Advert, CONTROL_BYTES, Control, ControlBody, HELLO_BYTES, Hello, NewRing, Notice, PROTOCOL_VERSION, RemoteAddress,
     TRANSFER_BYTES_MAX, WireError,
 };
 

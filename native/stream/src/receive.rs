@@ -27,6 +27,12 @@ pub enum Arrival {
         /// How many.
         bytes: u32,
     },
+    /// Nowhere: it is a mark. No advertisement from before it can be used any more: take all receives back now, by
+    /// [`crate::Stream::withdraw`].
+    Mark {
+        /// The new ring has been taken over.
+        ring: bool,
+    },
     /// In a posted receive.
     Direct {
         /// Which.

@@ -5,15 +5,17 @@ use std::collections::VecDeque;
 use crate::counters::Counters;
 use crate::limits::{Limits, Mode};
 use crate::receive::{Arrival, Completed, Posted, Receive, ReceiveId};
-use crate::ring::Ring;
+use crate::ring::{Ring, RingSpan};
 use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
-use crate::wire::{Advert, TRANSFER_BYTES_MAX};
+use crate::wire::{Advert, ControlBody, NewRing, TRANSFER_BYTES_MAX};
 
 /// # Invariants
 /// * The first `advertised` of `receives` are advertised, all for `advert_phase`; the others are not.
 /// * S'_r = S_r + the sum of what the advertised ones get at least.
-/// * While the ring holds bytes, `phase` is indirect.
+/// * While a ring holds bytes, `phase` is indirect.
+/// * `old` holds bytes if there is one, and ends where `ring` begins.
+/// * While `ask` is not `Nothing` no advertisement is sent.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Receiver {
@@ -24,8 +26,11 @@ pub(crate) struct Receiver {
     estimate: Seq,
     /// P_r.
     phase: Phase,
-    /// This side's ring; what is used of it is b_r.
+    /// The ring that the peer writes into; what is used of it and of `old` is b_r.
     ring: Ring,
+    /// The ring before it, as long as it holds bytes.
+    old: Option<Ring>,
+    ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
     receives: VecDeque<Posted>,
@@ -53,6 +58,23 @@ enum Answer {
     Pass,
 }
 
+/// What this side asks the peer to answer with a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Ask {
+    /// Nothing.
+    Nothing,
+    /// This, and the message has not been sent.
+    Wanted(Question),
+    /// This, and the mark has not come.
+    Sent(Question),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Question {
+    Recall,
+    Ring(NewRing),
+}
+
 impl Receiver {
     pub fn new(mode: Mode, local: &Limits, remote: &Limits, start: Seq) -> Receiver {
         Receiver {
@@ -61,6 +83,8 @@ impl Receiver {
             estimate: start,
             phase: Phase(0),
             ring: Ring::new(local.ring_bytes, start),
+            old: None,
+            ask: Ask::Nothing,
             acked: start,
             // The peer's number must not make this side allocate; its own is the better guess.
             receives: VecDeque::with_capacity(usize::from(local.adverts)),
@@ -74,8 +98,113 @@ impl Receiver {
         }
     }
 
-    pub fn ring(&self) -> &Ring {
-        &self.ring
+    /// The runs of bytes that are to be read next, in one ring.
+    pub fn readable(&self) -> [RingSpan; 2] {
+        let ring = self.old.as_ref().unwrap_or(&self.ring);
+        let first = ring.readable();
+        let second = RingSpan {
+            offset: 0,
+            bytes: ring.used() - first.bytes,
+        };
+        [first, second]
+    }
+
+    /// Where the peer writes next.
+    #[inline]
+    pub fn writable(&self) -> RingSpan {
+        self.ring.writable()
+    }
+
+    /// Whether what is to be read next is in the ring before the last one that was taken over.
+    #[inline]
+    pub fn reads_old_ring(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// Bytes in both rings.
+    #[inline]
+    pub fn used(&self) -> u32 {
+        self.ring.used() + self.old.as_ref().map_or(0, Ring::used)
+    }
+
+    /// Bytes ever copied out of a ring.
+    fn freed(&self) -> Seq {
+        self.old.as_ref().unwrap_or(&self.ring).freed()
+    }
+
+    /// Bytes of the ring that are free as far as the peer has been told.
+    pub fn peer_room(&self) -> u32 {
+        // Fits: at most what the ring holds was written since it was taken over and not acknowledged.
+        let unacked = (self.ring.written().0 - self.acked.max(self.ring.base()).0) as u32;
+        self.ring.bytes().saturating_sub(unacked)
+    }
+
+    /// Size of the ring that the peer writes into.
+    pub fn ring_bytes(&self) -> u32 {
+        self.ring.bytes()
+    }
+
+    /// See [`crate::Stream::recall`].
+    pub fn recall(&mut self) -> bool {
+        self.want(Question::Recall)
+    }
+
+    /// See [`crate::Stream::replace_ring`].
+    pub fn replace_ring(&mut self, ring: NewRing) -> bool {
+        debug_assert!(ring.bytes > 0 && ring.bytes <= TRANSFER_BYTES_MAX);
+        self.old.is_none() && self.want(Question::Ring(ring))
+    }
+
+    fn want(&mut self, question: Question) -> bool {
+        let may = self.ask == Ask::Nothing && self.end.is_none();
+        if may {
+            self.ask = Ask::Wanted(question);
+        }
+        may
+    }
+
+    /// Whether a question waits to be sent. Behind the peer's end it would not answer.
+    pub fn wants_to_ask(&self) -> bool {
+        matches!(self.ask, Ask::Wanted(_)) && self.end.is_none()
+    }
+
+    /// Whether a question waits to be sent, or its mark to come.
+    pub fn is_asking(&self) -> bool {
+        self.ask != Ask::Nothing
+    }
+
+    /// The question, which the caller must send.
+    pub fn take_ask(&mut self) -> Option<ControlBody> {
+        let Ask::Wanted(question) = self.ask else { return None };
+        if self.end.is_some() {
+            return None;
+        }
+        self.ask = Ask::Sent(question);
+        Some(match question {
+            Question::Recall => ControlBody::Recall,
+            Question::Ring(ring) => ControlBody::Ring(ring),
+        })
+    }
+
+    /// The peer answers: it holds no advertisement, waits for none, and has taken over the ring of the question.
+    pub fn handle_mark(&mut self, counters: &mut Counters) -> Result<Arrival, Violation> {
+        let Ask::Sent(question) = self.ask else {
+            return Err(Violation::MarkUnasked);
+        };
+        self.ask = Ask::Nothing;
+        if self.phase.is_direct() {
+            self.phase = self.phase.next();
+            counters.phase_switches_received += 1;
+        }
+        self.answer = Answer::NotDue;
+        let Question::Ring(NewRing { bytes, .. }) = question else {
+            return Ok(Arrival::Mark { ring: false });
+        };
+        let next = self.ring.successor(bytes);
+        let before = std::mem::replace(&mut self.ring, next);
+        debug_assert!(self.old.is_none());
+        self.old = (before.used() > 0).then_some(before);
+        Ok(Arrival::Mark { ring: true })
     }
 
     pub fn receives(&self) -> usize {
@@ -84,12 +213,12 @@ impl Receiver {
 
     /// All bytes up to this one have arrived.
     fn arrived(&self) -> Seq {
-        self.next.plus(self.ring.used())
+        self.next.plus(self.used())
     }
 
     /// The stream ended, and nothing of it is left in the ring.
     pub fn is_end(&self) -> bool {
-        self.end == Some(self.next) && self.ring.used() == 0
+        self.end == Some(self.next) && self.used() == 0
     }
 
     fn check_end(&self, bytes: u32) -> Result<(), Violation> {
@@ -200,16 +329,18 @@ impl Receiver {
 
     /// The caller copied `bytes` out of the ring, into the head receive if there is one.
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
+        let ring = self.old.as_mut().unwrap_or(&mut self.ring);
         debug_assert!(
-            bytes <= self.ring.used(),
+            bytes <= ring.used(),
             "{bytes} bytes copied, {} in the ring",
-            self.ring.used()
+            ring.used()
         );
-        let bytes = bytes.min(self.ring.used());
+        let bytes = bytes.min(ring.used());
         if bytes == 0 {
             return None;
         }
-        self.ring.free_to(self.ring.freed().plus(bytes));
+        ring.free_to(ring.freed().plus(bytes));
+        self.old.take_if(|old| old.used() == 0);
         self.next = self.next.plus(bytes);
         let is_advertised = self.advertised > 0;
         let Some(head) = self.receives.front_mut() else {
@@ -266,7 +397,8 @@ impl Receiver {
     pub fn may_advertise(&self) -> bool {
         self.mode != Mode::IndirectOnly
             && self.end.is_none()
-            && self.ring.used() == 0
+            && self.used() == 0
+            && self.ask == Ask::Nothing
             && self.receives.len() > self.advertised
             && (self.advertised == 0 || self.is_advertising())
             && self.advertised < usize::from(self.adverts_max)
@@ -321,17 +453,17 @@ impl Receiver {
     /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
     /// all of it. After the peer's end there is no peer to tell.
     pub fn ack_due(&self) -> bool {
-        self.has_unacked() && self.ring.freed().0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
+        self.has_unacked() && self.freed().0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
     }
 
     /// Whether anything was freed that the peer does not know of and still wants to.
     pub fn has_unacked(&self) -> bool {
-        self.end.is_none() && self.ring.freed() > self.acked
+        self.end.is_none() && self.freed() > self.acked
     }
 
     /// All bytes freed so far, which the caller must tell the peer.
     pub fn ack(&mut self) -> Seq {
-        self.acked = self.ring.freed();
+        self.acked = self.freed();
         self.acked
     }
 }

@@ -12,14 +12,16 @@ pub struct RingSpan {
 }
 
 /// # Invariants
-/// `freed <= written`, and `written - freed <= bytes`.
+/// `base <= freed <= written`, and `written - freed <= bytes`.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Ring {
     bytes: u32,
-    /// Bytes ever written. The next one goes to `written % bytes`.
+    /// The ring byte that goes to offset 0 first.
+    base: Seq,
+    /// Bytes ever written, into this ring and those before it. The next one goes to `(written - base) % bytes`.
     written: Seq,
-    /// Bytes ever freed. The oldest one in the ring is at `freed % bytes`.
+    /// Bytes ever freed. The oldest one in the ring is at `(freed - base) % bytes`.
     freed: Seq,
 }
 
@@ -28,13 +30,28 @@ impl Ring {
     pub fn new(bytes: u32, start: Seq) -> Ring {
         Ring {
             bytes,
+            base: Seq(0),
             written: start,
             freed: start,
         }
     }
 
+    /// The ring that takes over where `self` ends: the next byte goes to offset 0 of other memory, of `bytes` (at least 1).
+    pub fn successor(&self, bytes: u32) -> Ring {
+        Ring {
+            bytes,
+            base: self.written,
+            written: self.written,
+            freed: self.written,
+        }
+    }
+
     pub fn bytes(&self) -> u32 {
         self.bytes
+    }
+
+    pub fn base(&self) -> Seq {
+        self.base
     }
 
     pub fn written(&self) -> Seq {
@@ -77,8 +94,8 @@ impl Ring {
     }
 
     fn span(&self, from: Seq, bytes: u32) -> RingSpan {
-        // Fits: a remainder by a 32-bit number.
-        let offset = (from.0 % u64::from(self.bytes)) as u32;
+        // Fits: a remainder by a 32-bit number. `from` is `written` or `freed`, so not below `base`.
+        let offset = ((from.0 - self.base.0) % u64::from(self.bytes)) as u32;
         RingSpan {
             offset,
             bytes: bytes.min(self.bytes - offset),

@@ -7,7 +7,7 @@ use crate::limits::{Limits, Mode};
 use crate::ring::Ring;
 use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
-use crate::wire::{Advert, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
+use crate::wire::{Advert, NewRing, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
 /// The bytes that the caller would write now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,38 +19,33 @@ pub struct Offer {
     pub direct: u32,
 }
 
-/// A write that the caller must post now, with its notice. It carries as many of the caller's bytes as `bytes` says,
-/// never more than were offered for its kind.
+/// A write that the caller must post now, with its notice. It carries as many of the caller's bytes as the notice says,
+/// never more than were offered for its kind; a mark carries none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Transfer {
-    /// Into an advertised buffer.
-    Direct {
-        /// Where to.
-        target: RemoteAddress,
-        /// How many bytes.
-        bytes: u32,
-        /// The notice for the peer.
-        notice: Notice,
-    },
-    /// Into the peer's ring.
-    Indirect {
-        /// Where to, in bytes from the start of the peer's ring.
-        offset: u32,
-        /// How many bytes.
-        bytes: u32,
-        /// The notice for the peer.
-        notice: Notice,
-    },
+pub struct Transfer {
+    /// Where to: into an advertised buffer if the notice is direct, else into the peer's ring.
+    pub target: RemoteAddress,
+    /// The notice for the peer.
+    pub notice: Notice,
 }
 
 impl Transfer {
     /// How many bytes.
     pub fn bytes(&self) -> u32 {
-        match self {
-            Transfer::Direct { bytes, .. } | Transfer::Indirect { bytes, .. } => *bytes,
-        }
+        self.notice.bytes
     }
+}
+
+/// What the peer asks this side to answer with a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Asked {
+    /// Nothing.
+    Nothing,
+    /// To hold no advertisement any more.
+    Recall,
+    /// To take over this ring as well.
+    Ring(NewRing),
 }
 
 /// # Invariants
@@ -66,6 +61,11 @@ pub(crate) struct Sender {
     phase: Phase,
     /// The peer's ring as far as it is known here; what is free in it is b_s.
     ring: Ring,
+    /// Its first byte.
+    ring_start: RemoteAddress,
+    /// Ring bytes that the peer has acknowledged. Below what `ring` counts as freed while the peer reads an older ring.
+    acked: Seq,
+    asked: Asked,
     /// Q: the head of a buffer that must be filled loses what was written into it already.
     adverts: VecDeque<Advert>,
     adverts_max: u16,
@@ -84,12 +84,15 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub fn new(mode: Mode, local: &Limits, remote: &Limits, start: Seq) -> Sender {
+    pub fn new(mode: Mode, local: &Limits, (remote, ring): (&Limits, RemoteAddress), start: Seq) -> Sender {
         Sender {
             mode,
             next: start,
             phase: Phase(0),
             ring: Ring::new(remote.ring_bytes, start),
+            ring_start: ring,
+            acked: start,
+            asked: Asked::Nothing,
             adverts: VecDeque::with_capacity(usize::from(local.adverts)),
             adverts_max: local.adverts,
             last_phase: Phase(0),
@@ -110,6 +113,51 @@ impl Sender {
     pub fn finish(&mut self) {
         self.finished = true;
         self.adverts.clear();
+        self.asked = Asked::Nothing;
+    }
+
+    /// The peer asks for a mark; with `ring`, that this ring takes over. Behind this side's end it gets none.
+    pub fn handle_ask(&mut self, ring: Option<NewRing>) -> Result<bool, Violation> {
+        if ring.is_some_and(|NewRing { target, bytes }| target.address.checked_add(u64::from(bytes)).is_none()) {
+            return Err(Violation::RingAddress);
+        }
+        if self.finished {
+            return Ok(false);
+        }
+        if self.asked != Asked::Nothing {
+            return Err(Violation::AskedTwice);
+        }
+        self.asked = ring.map_or(Asked::Recall, Asked::Ring);
+        Ok(true)
+    }
+
+    /// Whether the peer waits for a mark.
+    pub fn owes_mark(&self) -> bool {
+        self.asked != Asked::Nothing
+    }
+
+    /// Sends the mark that is owed.
+    ///
+    /// The peer advertises nothing between its question and the mark, and its messages keep their order. So all that it has
+    /// advertised is known here, and is of `last_phase` or older: behind `next(last_phase)` none of it can be used.
+    pub fn send_mark(&mut self, counters: &mut Counters) -> Transfer {
+        counters.phase_switches_sent += u64::from(self.phase.is_direct());
+        if self.phase.is_direct() || self.phase < self.last_phase {
+            self.phase = self.last_phase.next();
+        }
+        counters.adverts_stale += self.adverts.len() as u64;
+        self.adverts.clear();
+        self.late = false;
+        self.expecting = false;
+        if let Asked::Ring(NewRing { target, bytes }) = self.asked {
+            self.ring = self.ring.successor(bytes);
+            self.ring_start = target;
+        }
+        self.asked = Asked::Nothing;
+        Transfer {
+            target: self.ring_start,
+            notice: Notice::MARK,
+        }
     }
 
     /// An advertisement arrived. True: it can be used, or could be so far.
@@ -207,7 +255,7 @@ impl Sender {
 
     /// The peer has copied all up to `freed` out of its ring. True: that is news.
     pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
-        let before = self.ring.freed();
+        let before = self.acked;
         if freed > self.ring.written() {
             return Err(Violation::AckUnsent {
                 freed,
@@ -217,8 +265,13 @@ impl Sender {
         if freed < before {
             return Err(Violation::AckBack { freed, before });
         }
-        self.ring.free_to(freed);
-        Ok(freed > before)
+        self.acked = freed;
+        // What is freed in an older ring makes no room in this one.
+        let is_room = freed > self.ring.freed();
+        if is_room {
+            self.ring.free_to(freed);
+        }
+        Ok(is_room)
     }
 
     /// Step 1's first half: takes advertisements that can never be used from the head of Q.
@@ -298,16 +351,15 @@ impl Sender {
         self.next = self.next.plus(bytes);
         counters.direct_transfers_sent += 1;
         counters.direct_bytes_sent += u64::from(bytes);
-        Some(Transfer::Direct {
+        Some(Transfer {
             target,
-            bytes,
             notice: Notice { direct: true, bytes },
         })
     }
 
     /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
-        let offset = self.ring.writable().offset;
+        let target = self.ring_start.plus(self.ring.writable().offset);
         if self.phase.is_direct() {
             self.phase = self.phase.next();
             counters.phase_switches_sent += 1;
@@ -317,9 +369,8 @@ impl Sender {
         self.next = self.next.plus(bytes);
         counters.indirect_transfers_sent += 1;
         counters.indirect_bytes_sent += u64::from(bytes);
-        Transfer::Indirect {
-            offset,
-            bytes,
+        Transfer {
+            target,
             notice: Notice { direct: false, bytes },
         }
     }

@@ -9,13 +9,14 @@ use crate::ring::RingSpan;
 use crate::sender::{Offer, Sender, Transfer};
 use crate::seq::Seq;
 use crate::violation::Violation;
-use crate::wire::{Control, ControlBody, Notice, TRANSFER_BYTES_MAX};
+use crate::wire::{Control, ControlBody, NewRing, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
 /// The effect of a control message for the caller. After each of them but [`ControlEvent::Nothing`] look again whether
 /// something can be sent: any message may also have brought credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlEvent {
-    /// An advertisement, room in the ring or credits: a transfer that had to wait may go now.
+    /// An advertisement, room in the ring, credits, or a question that ends a wait for advertisements: a transfer that had to
+    /// wait may go now.
     Writable,
     /// The peer is alive.
     Ticked,
@@ -51,17 +52,23 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said.
-    pub fn new(mode: Mode, local: Limits, remote: Limits) -> Result<Stream, LimitsError> {
-        Stream::starting_at(mode, local, remote, Seq(0))
+    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said, and `ring`
+    /// where the peer's ring is.
+    pub fn new(mode: Mode, local: Limits, remote: Limits, ring: RemoteAddress) -> Result<Stream, LimitsError> {
+        Stream::starting_at(mode, local, (remote, ring), Seq(0))
     }
 
     /// A stream that has had `start` bytes through both rings, in each direction.
-    pub(crate) fn starting_at(mode: Mode, local: Limits, remote: Limits, start: Seq) -> Result<Stream, LimitsError> {
+    pub(crate) fn starting_at(
+        mode: Mode,
+        local: Limits,
+        (remote, ring): (Limits, RemoteAddress),
+        start: Seq,
+    ) -> Result<Stream, LimitsError> {
         local.check()?;
         remote.check()?;
         Ok(Stream {
-            sender: Sender::new(mode, &local, &remote, start),
+            sender: Sender::new(mode, &local, (&remote, ring), start),
             receiver: Receiver::new(mode, &local, &remote, start),
             credit: Credit::new(local.receive_slots, remote.receive_slots),
             finish: Finish::Open,
@@ -76,10 +83,12 @@ impl Stream {
     /// A transfer has arrived in this side's memory; its receive slot is posted again.
     pub fn handle_notice(&mut self, notice: Notice) -> Result<Arrival, Violation> {
         self.credit.handle_message()?;
-        if notice.bytes == 0 || notice.bytes > TRANSFER_BYTES_MAX {
+        if (notice.direct && notice.bytes == 0) || notice.bytes > TRANSFER_BYTES_MAX {
             return Err(Violation::NoticeBytes(notice.bytes));
         }
-        if notice.direct {
+        if notice == Notice::MARK {
+            self.receiver.handle_mark(&mut self.counters)
+        } else if notice.direct {
             self.receiver.handle_direct(notice.bytes, &mut self.counters)
         } else {
             self.receiver.handle_indirect(notice.bytes, &mut self.counters)
@@ -96,6 +105,8 @@ impl Stream {
             ControlBody::Credit => self.sender.handle_pass(),
             ControlBody::Advert(advert) => self.sender.handle_advert(advert, &mut self.counters)?,
             ControlBody::Ack { freed } => self.sender.handle_ack(freed)?,
+            ControlBody::Recall => self.sender.handle_ask(None)?,
+            ControlBody::Ring(ring) => self.sender.handle_ask(Some(ring))?,
             ControlBody::Tick => {
                 self.counters.ticks_received += 1;
                 return Ok(ControlEvent::Ticked);
@@ -155,6 +166,25 @@ impl Stream {
         Some(transfer)
     }
 
+    /// The mark that the peer has asked for: a transfer of no bytes, which the caller must post now, in the order of its
+    /// transfers. It gives up what the peer has advertised; with a new ring, later indirect transfers go there. None:
+    /// nothing is asked, or no credit for a transfer.
+    #[must_use]
+    pub fn poll_mark(&mut self) -> Option<Transfer> {
+        if !self.owes_mark() || !self.credit.allows_transfer() {
+            return None;
+        }
+        self.credit.spend_on_transfer();
+        Some(self.sender.send_mark(&mut self.counters))
+    }
+
+    /// Whether the peer waits for a mark, be it that credits forbid it for now.
+    #[must_use]
+    #[inline]
+    pub fn owes_mark(&self) -> bool {
+        self.sender.owes_mark()
+    }
+
     /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read, and it is time to
     /// wait for that: direct transfers used up what it had advertised, or what it advertised came too late and the ring has
     /// been full, and it has answered with neither yet. Bulk that goes into the ring instead makes all that it is about to
@@ -196,26 +226,70 @@ impl Stream {
         self.receiver.post(receive);
     }
 
-    /// The oldest contiguous run of bytes in the ring; of 0 bytes if there is none.
+    /// The oldest bytes in the ring, in the order of the stream; runs of 0 bytes if there are none. While
+    /// [`Self::reads_old_ring`] they are in that one.
     #[must_use]
-    pub fn ring_readable(&self) -> RingSpan {
-        self.receiver.ring().readable()
+    #[inline]
+    pub fn ring_readable(&self) -> [RingSpan; 2] {
+        self.receiver.readable()
     }
 
     /// Where the next indirect transfer arrives.
     #[must_use]
     #[inline]
     pub fn ring_writable(&self) -> RingSpan {
-        self.receiver.ring().writable()
+        self.receiver.writable()
     }
 
-    /// All bytes in the ring, in one run or two.
+    /// All bytes in the ring, and in the ring before it.
     #[must_use]
+    #[inline]
     pub fn ring_bytes_readable(&self) -> u32 {
-        self.receiver.ring().used()
+        self.receiver.used()
     }
 
-    /// The caller copied the ring's oldest `bytes`: into the head of the posted receives, behind what is in it, if there
+    /// Whether there are bytes in the ring that was replaced. The first bytes to be read are there, and its memory is in use
+    /// for as long.
+    #[must_use]
+    #[inline]
+    pub fn reads_old_ring(&self) -> bool {
+        self.receiver.reads_old_ring()
+    }
+
+    /// Size of the ring that the peer writes into.
+    #[must_use]
+    pub fn ring_bytes(&self) -> u32 {
+        self.receiver.ring_bytes()
+    }
+
+    /// Bytes of the ring that are free as far as the peer has been told.
+    #[must_use]
+    #[inline]
+    pub fn ring_room_of_peer(&self) -> u32 {
+        self.receiver.peer_room()
+    }
+
+    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`Arrival::Mark`] is the answer.
+    /// False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
+    #[must_use]
+    pub fn recall(&mut self) -> bool {
+        self.receiver.recall()
+    }
+
+    /// As [`Self::recall`], and asks the peer to write into `ring` from the mark on. False also while the ring before this one
+    /// holds bytes.
+    #[must_use]
+    pub fn replace_ring(&mut self, ring: NewRing) -> bool {
+        self.receiver.replace_ring(ring)
+    }
+
+    /// Whether [`Self::recall`] or [`Self::replace_ring`] waits for its mark.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        self.receiver.is_asking()
+    }
+
+    /// The caller copied the oldest `bytes` of the ring, or of the ring before it: into the head of the posted receives, behind what is in it, if there
     /// is one; else to where it likes. More than are in the ring, or than the head still takes, is the caller's mistake:
     /// a panic in a debug build; what is too much is ignored (ring) or counted as out (receive) otherwise.
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
@@ -253,7 +327,8 @@ impl Stream {
 
     /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
     ///
-    /// Order: end of stream, keepalive, advertisements, their absence, acknowledgement, credits. The end never waits: it has
+    /// Order: end of stream, keepalive, questions, advertisements, their absence, acknowledgement, credits. The end never
+    /// waits: it has
     /// a credit of its own. Keepalives are rare and must not wait behind the rest; advertisements go before an
     /// acknowledgement because a sender that stands still goes on with the first of them that it gets, and direct is
     /// better. Every message gives back all credits owed; one that exists only for them says also what was freed.
@@ -286,6 +361,9 @@ impl Stream {
             self.counters.ticks_sent += 1;
             return Some(ControlBody::Tick);
         }
+        if let Some(question) = self.receiver.take_ask() {
+            return Some(question);
+        }
         if let Some(advert) = self.receiver.advertise(&mut self.counters) {
             return Some(ControlBody::Advert(advert));
         }
@@ -315,6 +393,7 @@ impl Stream {
         self.tick
             || self.finish == Finish::Wanted
             || self.receiver.ack_due()
+            || self.receiver.wants_to_ask()
             || self.receiver.may_advertise()
             || self.receiver.is_passing()
             || self.credit.is_due()

@@ -25,7 +25,7 @@ pub enum Violation {
         /// Depth of its receive queue.
         slots: u16,
     },
-    /// A transfer of no bytes, or of more than a notice can say.
+    /// A direct transfer of no bytes, or a transfer of more than a notice can say.
     #[error("a transfer of {0} bytes")]
     NoticeBytes(u32),
     /// More bytes into the ring than were free in it.
@@ -123,6 +123,15 @@ pub enum Violation {
     /// An advertised buffer that runs over the end of the address space.
     #[error("an advertised buffer over the end of the address space")]
     AdvertAddress,
+    /// It asked for a mark before it had the last one.
+    #[error("a mark asked for twice")]
+    AskedTwice,
+    /// A mark that nothing asked for.
+    #[error("a mark that nothing asked for")]
+    MarkUnasked,
+    /// A new ring that runs over the end of the address space.
+    #[error("a new ring over the end of the address space")]
+    RingAddress,
     /// More bytes than 64 bits can count.
     #[error("more bytes than can be counted")]
     TooManyBytes,

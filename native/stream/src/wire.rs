@@ -6,7 +6,7 @@ mod control;
 mod hello;
 mod notice;
 
-pub use control::{Advert, CONTROL_BYTES, Control, ControlBody};
+pub use control::{Advert, CONTROL_BYTES, Control, ControlBody, NewRing};
 pub use hello::{HELLO_BYTES, Hello, PROTOCOL_VERSION};
 pub use notice::{Notice, TRANSFER_BYTES_MAX};
 

@@ -1,8 +1,8 @@
 //! What a caller sees, by example.
 
 use inet_rdma_stream::{
-    Arrival, Completed, Control, ControlBody, ControlEvent, Limits, LimitsError, Mode, Offer, Receive, ReceiveId,
-    RemoteAddress, RingSpan, Seq, Stream, TRANSFER_BYTES_MAX, Transfer,
+    Arrival, Completed, Control, ControlBody, ControlEvent, Limits, LimitsError, Mode, NewRing, Notice, Offer, Receive,
+    ReceiveId, RemoteAddress, RingSpan, Seq, Stream, TRANSFER_BYTES_MAX, Transfer,
 };
 
 const LIMITS: Limits = Limits {
@@ -11,9 +11,11 @@ const LIMITS: Limits = Limits {
     adverts: 2,
 };
 const TARGET: RemoteAddress = RemoteAddress { key: 9, address: 4096 };
+/// Where each side's ring is.
+const RING: RemoteAddress = RemoteAddress { key: 8, address: 512 };
 
 fn pair_in(mode: Mode) -> (Stream, Stream) {
-    let stream = || Stream::new(mode, LIMITS, LIMITS).expect("good limits");
+    let stream = || Stream::new(mode, LIMITS, LIMITS, RING).expect("good limits");
     (stream(), stream())
 }
 
@@ -40,10 +42,19 @@ fn send(stream: &mut Stream, bytes: u32) -> Transfer {
         .expect("room for a transfer")
 }
 
+fn indirect(target: RemoteAddress, bytes: u32) -> Transfer {
+    let notice = Notice { direct: false, bytes };
+    Transfer { target, notice }
+}
+
+/// The first of the runs that can be read.
+fn readable(stream: &Stream) -> RingSpan {
+    stream.ring_readable()[0]
+}
+
 /// Sends and lets arrive.
 fn pass(from: &mut Stream, to: &mut Stream, bytes: u32) -> Arrival {
-    let (Transfer::Direct { notice, .. } | Transfer::Indirect { notice, .. }) = send(from, bytes);
-    to.handle_notice(notice).expect("honest")
+    to.handle_notice(send(from, bytes).notice).expect("honest")
 }
 
 /// Lets the control messages of `from` arrive; what they meant.
@@ -56,29 +67,23 @@ fn controls(from: &mut Stream, to: &mut Stream) -> Vec<ControlEvent> {
 #[test]
 fn with_nothing_advertised_bytes_go_through_the_ring() {
     let (mut a, mut b) = pair();
-    assert!(matches!(
-        send(&mut a, 30),
-        Transfer::Indirect {
-            offset: 0,
-            bytes: 30,
-            ..
-        }
-    ));
-    let Transfer::Indirect { offset, notice, .. } = send(&mut a, 80) else {
-        panic!("nothing is advertised")
+    assert_eq!(send(&mut a, 30), indirect(RING, 30));
+    let behind = RemoteAddress {
+        address: RING.address + 30,
+        ..RING
     };
-    assert_eq!((offset, notice.bytes), (30, 70), "as much as fits");
+    assert_eq!(send(&mut a, 80), indirect(behind, 70), "as much as fits");
     assert_eq!(
         a.poll_transfer(Offer { indirect: 1, direct: 1 }),
         None,
         "the ring is full"
     );
-    let first = inet_rdma_stream::Notice {
+    let first = Notice {
         direct: false,
         bytes: 30,
     };
     assert_eq!(b.handle_notice(first), Ok(Arrival::Ring { bytes: 30 }));
-    assert_eq!(b.ring_readable(), RingSpan { offset: 0, bytes: 30 });
+    assert_eq!(readable(&b), RingSpan { offset: 0, bytes: 30 });
 }
 
 #[test]
@@ -91,11 +96,11 @@ fn a_run_ends_where_the_ring_ends() {
     pass(&mut a, &mut b, 50);
     pass(&mut a, &mut b, 30);
     assert_eq!(
-        (b.ring_readable(), b.ring_bytes_readable()),
+        (readable(&b), b.ring_bytes_readable()),
         (RingSpan { offset: 80, bytes: 20 }, 50)
     );
     assert_eq!(b.handle_copied(20), None);
-    assert_eq!(b.ring_readable(), RingSpan { offset: 0, bytes: 30 });
+    assert_eq!(readable(&b), RingSpan { offset: 0, bytes: 30 });
 }
 
 #[test]
@@ -105,10 +110,8 @@ fn an_advertised_buffer_is_written_directly() {
     assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
     assert_eq!(a.direct_room(), Some(1000));
     let transfer = send(&mut a, 600);
-    let Transfer::Direct { target, bytes, notice } = transfer else {
-        panic!("a buffer is advertised")
-    };
-    assert_eq!((target, bytes), (TARGET, 600));
+    let Transfer { target, notice } = transfer;
+    assert_eq!((target, notice.direct, notice.bytes), (TARGET, true, 600));
     let expected = Arrival::Direct {
         id: ReceiveId(1),
         offset: 0,
@@ -134,9 +137,7 @@ fn a_buffer_that_must_be_filled_takes_several_transfers() {
             done: false
         }
     );
-    let Transfer::Direct { target, .. } = send(&mut a, 10) else {
-        panic!("the buffer is not full")
-    };
+    let Transfer { target, .. } = send(&mut a, 10);
     assert_eq!(target.address, TARGET.address + 20);
 }
 
@@ -150,7 +151,7 @@ fn ring_bytes_complete_a_half_filled_buffer() {
         indirect: 30,
         direct: 0,
     });
-    let Some(Transfer::Indirect { notice, .. }) = voluntary else {
+    let Some(Transfer { notice, .. }) = voluntary else {
         panic!("asked for the ring")
     };
     assert_eq!(b.handle_notice(notice), Ok(Arrival::Ring { bytes: 30 }));
@@ -171,7 +172,7 @@ fn a_voluntary_ring_write_makes_buffers_stale_and_new_ones_are_used_again() {
     post(&mut b, 2, 50, false);
     controls(&mut b, &mut a);
     assert_eq!(b.withdraw(), None, "the peer may write into both");
-    let Some(Transfer::Indirect { notice, .. }) = a.poll_transfer(Offer { indirect: 5, direct: 0 }) else {
+    let Some(Transfer { notice, .. }) = a.poll_transfer(Offer { indirect: 5, direct: 0 }) else {
         panic!("asked for the ring")
     };
     assert_eq!(a.direct_room(), None);
@@ -267,9 +268,7 @@ fn the_end_has_a_credit_of_its_own() {
 #[test]
 fn the_end_may_overtake_the_bytes_before_it() {
     let (mut a, mut b) = pair();
-    let Transfer::Indirect { notice, .. } = send(&mut a, 10) else {
-        panic!("nothing is advertised")
-    };
+    let Transfer { notice, .. } = send(&mut a, 10);
     a.finish();
     assert!(!a.is_finished_sent());
     assert_eq!(controls(&mut a, &mut b), [ControlEvent::Finished]);
@@ -353,7 +352,7 @@ fn direct_only_waits_for_a_buffer() {
     assert_eq!(a.poll_transfer(Offer { indirect: 1, direct: 1 }), None);
     post(&mut b, 1, 10, false);
     controls(&mut b, &mut a);
-    assert!(matches!(send(&mut a, 1), Transfer::Direct { .. }));
+    assert!(send(&mut a, 1).notice.direct);
 }
 
 #[test]
@@ -361,11 +360,11 @@ fn indirect_only_neither_advertises_nor_looks_at_advertisements() {
     let (mut a, mut b) = pair_in(Mode::IndirectOnly);
     post(&mut a, 1, 10, false);
     assert!(!a.has_control());
-    let mut dynamic = Stream::new(Mode::Dynamic, LIMITS, LIMITS).expect("good limits");
+    let mut dynamic = Stream::new(Mode::Dynamic, LIMITS, LIMITS, RING).expect("good limits");
     post(&mut dynamic, 1, 10, false);
     assert_eq!(controls(&mut dynamic, &mut b), [ControlEvent::Nothing]);
     assert_eq!(b.direct_room(), None);
-    assert!(matches!(send(&mut b, 1), Transfer::Indirect { .. }));
+    assert!(!send(&mut b, 1).notice.direct);
 }
 
 #[test]
@@ -383,7 +382,7 @@ fn what_was_offered_for_one_kind_only_waits_for_it() {
 
 #[test]
 fn limits_that_cannot_work_are_refused_by_name() {
-    let new = |limits| Stream::new(Mode::Dynamic, LIMITS, limits).map(|_| ());
+    let new = |limits| Stream::new(Mode::Dynamic, LIMITS, limits, RING).map(|_| ());
     assert_eq!(
         new(Limits {
             ring_bytes: 0,
@@ -407,4 +406,73 @@ fn limits_that_cannot_work_are_refused_by_name() {
         Err(LimitsError::ReceiveSlots(4))
     );
     assert_eq!(new(Limits { adverts: 0, ..LIMITS }), Err(LimitsError::Adverts));
+}
+
+/// Lets the mark that `from` owes arrive.
+fn mark(from: &mut Stream, to: &mut Stream) -> Arrival {
+    let mark = from.poll_mark().expect("a mark is owed");
+    to.handle_notice(mark.notice).expect("asked for")
+}
+
+#[test]
+fn a_new_ring_takes_over_behind_the_mark() {
+    let (mut a, mut b) = pair();
+    pass(&mut a, &mut b, 60);
+    let other = RemoteAddress { key: 7, address: 9_000 };
+    assert!(b.replace_ring(NewRing {
+        target: other,
+        bytes: 300
+    }));
+    assert!(!b.recall(), "one question at a time");
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
+    assert_eq!(a.indirect_room(), 40, "until the mark the old ring is used");
+    assert_eq!(mark(&mut a, &mut b), Arrival::Mark { ring: true });
+    assert_eq!((a.indirect_room(), b.ring_bytes()), (300, 300));
+    assert_eq!(send(&mut a, 250), indirect(other, 250));
+    b.handle_notice(indirect(other, 250).notice).expect("honest");
+    assert!(b.reads_old_ring());
+    assert_eq!((readable(&b).bytes, b.ring_bytes_readable()), (60, 310));
+    assert!(!b.replace_ring(NewRing {
+        target: TARGET,
+        bytes: 1
+    }));
+    b.handle_copied(60);
+    assert!(!b.reads_old_ring());
+    assert_eq!(readable(&b), RingSpan { offset: 0, bytes: 250 });
+    b.handle_copied(250);
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Writable]);
+    assert_eq!(a.indirect_room(), 50, "up to the end of the new ring");
+}
+
+#[test]
+fn what_is_recalled_is_the_callers_behind_the_mark() {
+    let (mut a, mut b) = pair();
+    post(&mut b, 1, 50, false);
+    post(&mut b, 2, 50, false);
+    controls(&mut b, &mut a);
+    pass(&mut a, &mut b, 10);
+    assert_eq!(b.withdraw(), None);
+    assert!(b.recall() && b.is_asking());
+    controls(&mut b, &mut a);
+    assert_eq!(mark(&mut a, &mut b), Arrival::Mark { ring: false });
+    assert_eq!(b.withdraw(), Some(ReceiveId(2)));
+    assert_eq!(
+        (a.direct_room(), a.awaits_advert(), b.is_asking()),
+        (None, false, false)
+    );
+    // A new one is used as the first one was.
+    post(&mut b, 3, 50, false);
+    controls(&mut b, &mut a);
+    assert!(send(&mut a, 5).notice.direct);
+}
+
+#[test]
+fn a_side_that_has_ended_owes_no_mark() {
+    let (mut a, mut b) = pair();
+    a.finish();
+    assert!(b.recall());
+    assert_eq!(controls(&mut b, &mut a), [ControlEvent::Nothing]);
+    assert!(!a.owes_mark() && a.poll_mark().is_none());
+    controls(&mut a, &mut b);
+    assert!(b.is_end());
 }

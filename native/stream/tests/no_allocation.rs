@@ -11,7 +11,8 @@ fn pair() -> (Stream, Stream) {
         receive_slots: 16,
         adverts: 4,
     };
-    let stream = || Stream::new(Mode::Dynamic, limits, limits).expect("good limits");
+    let stream =
+        || Stream::new(Mode::Dynamic, limits, limits, RemoteAddress { key: 8, address: 0 }).expect("good limits");
     (stream(), stream())
 }
 
@@ -34,11 +35,11 @@ fn indirect_transfers_use_no_heap() {
                 indirect: 300,
                 direct: 300,
             };
-            let Some(Transfer::Indirect { notice, .. }) = a.poll_transfer(offer) else {
+            let Some(Transfer { notice, .. }) = a.poll_transfer(offer) else {
                 panic!("the ring has room")
             };
             b.handle_notice(notice).expect("honest");
-            assert!(b.handle_copied(b.ring_readable().bytes).is_none());
+            assert!(b.handle_copied(b.ring_readable()[0].bytes).is_none());
             exchange_controls(&mut a, &mut b);
         }
     });
@@ -63,7 +64,7 @@ fn direct_transfers_use_no_heap() {
                 indirect: 0,
                 direct: 500,
             };
-            let Some(Transfer::Direct { notice, .. }) = a.poll_transfer(offer) else {
+            let Some(Transfer { notice, .. }) = a.poll_transfer(offer) else {
                 panic!("one is advertised")
             };
             let arrival = b.handle_notice(notice).expect("honest");

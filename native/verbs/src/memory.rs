@@ -1,9 +1,10 @@
 //! Memory before and after a device may touch it.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_sge};
 
 use crate::VerbsError;
@@ -22,6 +23,25 @@ impl Pages {
     /// How many bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
+    }
+
+    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros from then on. Of pages that are
+    /// registered only this process would see that; the device goes on using the old ones.
+    pub fn discard(&self, range: Range<usize>) {
+        // SAFETY: sysconf only reads; the page size is a power of two that fits.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let (start, end) = (
+            range.start.next_multiple_of(page),
+            range.end.min(self.bytes()) / page * page,
+        );
+        if start < end {
+            // SAFETY: the range lies inside of this private anonymous mapping, whose bytes are only copied through raw
+            // pointers: they become zeros, and stay accessible. If it fails the pages stay.
+            let _stays = unsafe {
+                self.0
+                    .unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start)
+            };
+        }
     }
 
     fn contains(&self, offset: usize, bytes: usize) -> bool {

@@ -27,7 +27,7 @@ pub(super) struct Bounds {
     pub(super) bulk_bytes: usize,
     /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
     pub(super) adverts_max: usize,
-    /// All landing buffers together, in bytes.
+    /// All landing buffers that there may be, in bytes.
     pub(super) landing_bytes: usize,
     /// The ring, in bytes.
     pub(super) ring_bytes: usize,
@@ -91,6 +91,11 @@ impl AdvertPolicy {
             self.since_bulk += 1;
             self.expects_bulk &= self.since_bulk < BULK_MEMORY;
         }
+    }
+
+    /// No bulk has come for a while.
+    pub(super) fn expect_no_bulk(&mut self) {
+        self.expects_bulk = false;
     }
 
     /// What to advertise now.

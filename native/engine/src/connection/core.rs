@@ -5,10 +5,10 @@ use inet_rdma_stream::{ReceiveId, Stream};
 use super::active::Left;
 use super::advert_policy::AdvertPolicy;
 use super::closed::Closed;
+use super::landing_memory::LandingMemory;
 use super::landings::Landings;
 use super::posted_receives::PostedReceives;
 use super::records::Controls;
-use crate::landing::LandingPool;
 
 /// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,6 +84,10 @@ pub(super) enum End {
 
 pub(super) struct Core<T> {
     pub(super) stream: Stream,
+    /// All landing buffers.
+    pub(super) landing: LandingMemory,
+    /// A transfer is decided on and not posted, with `core` free: another one must not be posted before it.
+    pub(super) posts_transfer: bool,
     /// The landing buffers that the peer has or had.
     pub(super) landings: Landings,
     /// The receives that are posted.
@@ -119,10 +123,12 @@ pub(super) struct Core<T> {
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 impl<T> Core<T> {
-    pub(super) fn new(stream: Stream, policy: AdvertPolicy, landing: &LandingPool, busy: bool) -> Self {
+    pub(super) fn new(stream: Stream, policy: AdvertPolicy, landing: LandingMemory, busy: bool) -> Self {
         Self {
             stream,
-            landings: Landings::new(landing.count(), landing.buffer_bytes()),
+            landings: Landings::new(landing.count_max(), landing.buffer_bytes()),
+            landing,
+            posts_transfer: false,
             posted: PostedReceives::default(),
             active: None,
             policy,

@@ -12,7 +12,7 @@ use crate::gather::Gather;
 /// No method may block, and none may call the connection. [`Self::readable`] and [`Self::writable`] are called with no lock
 /// held. The others are called with the lock of their direction held, and that is what keeps their order: completions in
 /// the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
-pub trait Notifier: Send + Sync {
+pub trait Notifier: Send + Sync + 'static {
     /// What packets are copied into.
     type Buffer: Buffer + Send;
     /// Names a posted operation, or active mode, to the user.

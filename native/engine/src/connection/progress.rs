@@ -98,8 +98,8 @@ impl<N: Notifier> Connection<N> {
             .handle_notice(notice)
             .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
-            // The peer wrote to the ring: buffers that were advertised before can never be filled.
-            Arrival::Ring { .. } => core.withdraw(),
+            // The peer wrote to the ring, or was asked: buffers that were advertised before can never be filled.
+            Arrival::Ring { .. } | Arrival::Mark { .. } => core.withdraw(),
             Arrival::Direct {
                 id: ReceiveId(index),
                 offset,
@@ -173,6 +173,23 @@ impl<N: Notifier> Connection<N> {
                 self.fail(core, error.into());
             }
         }
+        if core.stream.owes_mark() {
+            self.post_mark(core);
+        }
+    }
+
+    /// Posts the mark that the peer waits for. Behind a transfer that is about to be posted it comes later: with that
+    /// transfer, or where there is no room with the next look.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_mark(&self, core: &mut Core<N::Token>) {
+        if core.posts_transfer || !core.is_up() || self.qp.write_room() == 0 {
+            return;
+        }
+        let Some(mark) = core.stream.poll_mark() else { return };
+        if let Err(error) = self.qp.post_write(&[], mark.target, mark.notice) {
+            self.fail(core, error.into());
+        }
     }
 
     /// Offers the peer the landing buffers that the policy says.
@@ -189,7 +206,7 @@ impl<N: Notifier> Connection<N> {
         match advice {
             Advice::Keep => return,
             Advice::Whole(count) => {
-                let bytes = self.landing.buffer_bytes();
+                let bytes = core.landing.buffer_bytes();
                 let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
             }
             Advice::Posted(count) => self.advertise_posted(core, count),
@@ -204,7 +221,7 @@ impl<N: Notifier> Connection<N> {
         let Some(covered) = core.landings.covered() else {
             return;
         };
-        let pieces = core.posted.pieces(covered, self.landing.buffer_bytes().max(1));
+        let pieces = core.posted.pieces(covered, core.landing.buffer_bytes().max(1));
         let pieces: Vec<usize> = pieces.take(count).collect();
         let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
     }
@@ -212,9 +229,14 @@ impl<N: Notifier> Connection<N> {
     /// False: no buffer is free.
     #[inline]
     fn advertise_one(&self, core: &mut Core<N::Token>, bytes: usize, fill: bool) -> bool {
-        let Some(buffer) = self.landing.take() else {
-            return false;
-        };
+        let mut buffer = core.landing.take();
+        if buffer.is_none() && self.claim_landing(core) {
+            buffer = core.landing.take();
+        }
+        let Some(buffer) = buffer else { return false };
+        if core.landing.wants_sweep() {
+            self.have_swept();
+        }
         core.stream.post_receive(Receive {
             id: ReceiveId(buffer.index().into()),
             target: buffer.remote_address(),

@@ -268,7 +268,7 @@ impl<N: Notifier> Connection<N> {
     /// In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user may hold
     /// all others until more has arrived.
     fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit) -> usize {
-        let is_last = || core.stream.receives_posted() == 0 && self.landing.used() == self.landing.count();
+        let is_last = || core.stream.receives_posted() == 0 && core.landing.used() == core.landing.count();
         if !self.hands_over || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
@@ -304,7 +304,7 @@ impl<N: Notifier> Connection<N> {
     /// What is in the ring, up to `max` bytes.
     pub(super) fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
         let all = (core.stream.ring_bytes_readable() as usize).min(max);
-        let first = core.stream.ring_readable();
+        let [first, _] = core.stream.ring_readable();
         if all == 0 {
             return None;
         }

@@ -14,7 +14,7 @@ use inet_rdma_records::{
     PLAIN_BYTES_MAX, Protection, RECORD_BYTES_MIN, Sealer, TAG_BYTES, Usage, UsedUp, Violation,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Offer, Transfer};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::Connection;
 use super::closed::Closed;
@@ -174,12 +174,10 @@ impl<N: Notifier> Connection<N> {
             indirect: saturating_u32(wanted),
             direct: 0,
         };
-        let Some(Transfer::Indirect { offset, bytes, notice }) = core.stream.poll_transfer(offer) else {
+        let Some(Transfer { target, notice }) = core.stream.poll_transfer(offer) else {
             return Ok(None);
         };
-        debug_assert_eq!(bytes as usize, wanted);
-        let mut target = self.qp.remote_hello().ring;
-        target.address = target.address.wrapping_add(offset.into());
+        debug_assert_eq!(notice.bytes as usize, wanted);
         let plain = match filling {
             Some(bytes) => {
                 sealer.fill(bytes);
@@ -190,7 +188,7 @@ impl<N: Notifier> Connection<N> {
         let sent = gather.packets_before(range.start)..gather.packets_before(range.start + plain);
         self.tally.packets_sent.add(core, sent.len());
         self.tally.largest_sent.raise(core, gather.largest_of(sent));
-        let mut post = || {
+        let post = || {
             let bytes = match filling {
                 Some(bytes) => &FILLING[..bytes],
                 None if plain == gather.total() => sealer.seal(plain, gather.slices()),
@@ -198,12 +196,7 @@ impl<N: Notifier> Connection<N> {
             };
             self.qp.post_write(&[bytes], target, notice)
         };
-        let posted = if wanted <= COPIED_AT_ONCE_BYTES {
-            post()
-        } else {
-            MutexGuard::unlocked(core, post)
-        };
-        posted.map_err(|error| self.fail(core, error.into()))?;
+        self.post_transfer(core, wanted, post)?;
         Ok(Some(plain))
     }
 }
@@ -246,7 +239,8 @@ impl<N: Notifier> Connection<N> {
             return (core, taken.map_err(Closed::from));
         }
         if let Some(bytes) = opened.opener.filling() {
-            let arrived = core.stream.ring_readable().bytes as usize;
+            let [arrived, _] = core.stream.ring_readable();
+            let arrived = arrived.bytes as usize;
             if arrived == 0 {
                 return (core, Ok(None));
             }
@@ -256,7 +250,8 @@ impl<N: Notifier> Connection<N> {
             core.stream.handle_copied(saturating_u32(bytes));
             opened.opener.fill(bytes);
         }
-        let contiguous = core.stream.ring_readable().bytes as usize;
+        let [first, _] = core.stream.ring_readable();
+        let contiguous = first.bytes as usize;
         let Some(arrived) = self.ring_arrived(&core, contiguous) else {
             return (core, Ok(None));
         };

@@ -6,6 +6,7 @@ use inet_rdma_stream::Counters;
 
 use super::Connection;
 use super::core::Core;
+use super::landing_memory::LandingState;
 use super::notifier::Notifier;
 use crate::assembly::Sizes;
 
@@ -98,10 +99,16 @@ pub struct Statistics {
     pub ring_bytes: u32,
     /// Bytes in it that are not read yet.
     pub ring_used: u32,
-    /// Landing buffers of this side.
+    /// Landing buffers of this side that there are now.
     pub landing_buffers: u16,
     /// Landing buffers advertised or held by the user.
     pub landing_used: u16,
+    /// Whether there is memory for them.
+    pub landing_state: LandingState,
+    /// How often the system has refused memory for them.
+    pub landing_refusals: u64,
+    /// Bytes of that memory.
+    pub landing_bytes: u64,
 }
 
 impl<N: Notifier> Connection<N> {
@@ -132,8 +139,11 @@ impl<N: Notifier> Connection<N> {
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
             ring_bytes: self.ring_bytes,
             ring_used: core.stream.ring_bytes_readable(),
-            landing_buffers: self.landing.count(),
-            landing_used: self.landing.used(),
+            landing_buffers: core.landing.count(),
+            landing_used: core.landing.used(),
+            landing_state: core.landing.state(),
+            landing_refusals: core.landing.refusals(),
+            landing_bytes: core.landing.bytes() as u64,
         }
     }
 }

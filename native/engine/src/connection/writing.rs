@@ -8,6 +8,7 @@ use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
 use super::notifier::Notifier;
 use super::sending::Sending;
+use crate::fabric::FabricError;
 use crate::gather::Gather;
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
@@ -59,16 +60,10 @@ impl<N: Notifier> Connection<N> {
         at: usize,
         end: usize,
     ) -> Result<Option<usize>, Closed> {
-        let (target, bytes, notice) = match self.next_transfer(core, gather, at, end)? {
-            None => return Ok(None),
-            Some(Transfer::Direct { target, bytes, notice }) => (target, bytes, notice),
-            Some(Transfer::Indirect { offset, bytes, notice }) => {
-                let mut target = self.qp.remote_hello().ring;
-                target.address = target.address.wrapping_add(offset.into());
-                (target, bytes, notice)
-            }
+        let Some(Transfer { target, notice }) = self.next_transfer(core, gather, at, end)? else {
+            return Ok(None);
         };
-        let bytes = bytes as usize;
+        let bytes = notice.bytes as usize;
         let post = || {
             if at == 0 && bytes == gather.total() {
                 self.qp.post_write(gather.slices(), target, notice)
@@ -76,13 +71,30 @@ impl<N: Notifier> Connection<N> {
                 self.qp.post_write(&gather.range(at, bytes), target, notice)
             }
         };
+        self.post_transfer(core, bytes, post)?;
+        Ok(Some(bytes))
+    }
+
+    /// Posts a transfer of this size; a large one with `core` free.
+    #[inline(always)]
+    pub(super) fn post_transfer(
+        &self,
+        core: &mut MutexGuard<'_, Core<N::Token>>,
+        bytes: usize,
+        post: impl FnOnce() -> Result<(), FabricError>,
+    ) -> Result<(), Closed> {
         let posted = if bytes <= COPIED_AT_ONCE_BYTES {
             post()
         } else {
-            MutexGuard::unlocked(core, post)
+            core.posts_transfer = true;
+            let posted = MutexGuard::unlocked(core, post);
+            core.posts_transfer = false;
+            if core.stream.owes_mark() {
+                self.post_mark(core);
+            }
+            posted
         };
-        posted.map_err(|error| self.fail(core, error.into()))?;
-        Ok(Some(bytes))
+        posted.map_err(|error| self.fail(core, error.into()))
     }
 
     /// The next transfer that the stream allows; None: wait.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use super::distance::Distance;
+use super::exposing::Exposing;
 use crate::fabric::{Completion, FabricError, QueuePair};
 
 /// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and `distance`,
@@ -22,6 +23,8 @@ pub struct FaultPlan {
     pub distance: Duration,
     /// Posts of a queue pair that go through; the next post ends the connection instead.
     pub drop_after_posts: Option<u64>,
+    /// How more memory is exposed.
+    pub exposing: Exposing,
     /// A write must not be larger than this, in bytes, not 0.
     pub write_room_max: Option<usize>,
 }

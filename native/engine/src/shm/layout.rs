@@ -5,8 +5,11 @@ use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
 use super::queue::{Entry, QueueHeader};
 use crate::fabric::{FabricError, Misbehaviour, Parameters};
 
-/// Names the one memory region of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
-pub(super) const REGION_KEY: u64 = 1;
+/// Names the ring of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
+pub(super) const RING_KEY: u64 = 1;
+
+/// Names the landing area.
+pub(super) const LANDING_KEY: u64 = 2;
 
 /// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
@@ -43,7 +46,7 @@ impl Layout {
     pub(super) fn of_peer(hello: &Hello, file_bytes: u64) -> Result<Layout, FabricError> {
         if hello.ring
             != (RemoteAddress {
-                key: REGION_KEY,
+                key: RING_KEY,
                 address: 0,
             })
         {
@@ -52,14 +55,7 @@ impl Layout {
         let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.into()))?;
         let landing_bytes = file_bytes.checked_sub(front.landing_start);
         match landing_bytes {
-            Some(bytes) if bytes <= LANDING_MAX && bytes % page_bytes() == 0 => {
-                let layout = front.with_landing(bytes);
-                if layout.hello_landing() == (hello.landing_offset, hello.landing_bytes) {
-                    Ok(layout)
-                } else {
-                    Err(misbehaved(Misbehaviour::LandingElsewhere))
-                }
-            }
+            Some(bytes) if bytes <= LANDING_MAX && bytes % page_bytes() == 0 => Ok(front.with_landing(bytes)),
             _ => Err(misbehaved(Misbehaviour::MemoryBytes {
                 bytes: file_bytes,
                 least: front.landing_start,
@@ -67,28 +63,24 @@ impl Layout {
         }
     }
 
-    /// Offset and size of the landing area as a hello says them. A landing area of 4 GiB is one byte short there.
-    pub(super) fn hello_landing(&self) -> (u32, u32) {
-        let word = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        (word(self.landing_start - self.ring_offset), word(self.landing_bytes))
-    }
-
-    /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring as a whole.
+    /// Where `bytes` bytes at `address` of the ring are in the memory; None unless they lie in the ring as a whole.
     pub(super) fn locate_in_ring(&self, address: u64, bytes: usize) -> Option<usize> {
         let first = usize::try_from(address).ok()?;
         let end = first.checked_add(bytes)?;
         (end <= self.ring_bytes).then(|| self.ring_offset + first)
     }
 
-    /// Where `bytes` bytes at `address` of the region are in the memory; None unless they lie in the ring or in the
-    /// landing area as a whole.
-    pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<usize> {
-        if let Some(offset) = self.locate_in_ring(address, bytes) {
-            return Some(offset);
+    /// Where `bytes` bytes at `target` are in the memory; None unless they lie in the ring or in the landing area as a whole.
+    pub(super) fn locate(&self, target: RemoteAddress, bytes: usize) -> Option<usize> {
+        match target.key {
+            RING_KEY => self.locate_in_ring(target.address, bytes),
+            LANDING_KEY => {
+                let first = usize::try_from(target.address).ok()?;
+                let end = first.checked_add(bytes)?;
+                (end <= self.landing_bytes).then(|| self.landing_start + first)
+            }
+            _ => None,
         }
-        let offset = self.ring_offset.checked_add(usize::try_from(address).ok()?)?;
-        let end = offset.checked_add(bytes)?;
-        (offset >= self.landing_start && end <= self.total_bytes).then_some(offset)
     }
 }
 

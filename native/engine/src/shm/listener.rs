@@ -233,8 +233,7 @@ impl ShmListener {
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
             Err(error) => {
                 let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));
-                let hello = other_version.then(|| hello_of(&self.options.parameters).ok());
-                let hello = hello.flatten();
+                let hello = other_version.then(|| hello_of(&self.options.parameters));
                 (Err(error), Some(Refusal { socket, hello }))
             }
         };

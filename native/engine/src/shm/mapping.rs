@@ -1,8 +1,9 @@
 //! Sealed memory files and their mappings.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
@@ -29,6 +30,8 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub(super) struct SealedFile {
     fd: OwnedFd,
     bytes: u64,
+    /// All its pages were taken from the kernel when it was made.
+    is_reserved: bool,
 }
 
 impl SealedFile {
@@ -48,7 +51,11 @@ impl SealedFile {
             reserve(fd.as_fd(), bytes)?;
         }
         rustix::fs::fcntl_add_seals(&fd, Self::SEALS).map_err(refused)?;
-        Ok(SealedFile { fd, bytes })
+        Ok(SealedFile {
+            fd,
+            bytes,
+            is_reserved: reserved,
+        })
     }
 
     /// Takes a file that the peer sent; proves the invariants by asking the kernel.
@@ -67,7 +74,11 @@ impl SealedFile {
         }
         let stat = rustix::fs::fstat(&fd).map_err(|errno| system("looking at the memory of the peer", errno))?;
         let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
-        Ok(SealedFile { fd, bytes })
+        Ok(SealedFile {
+            fd,
+            bytes,
+            is_reserved: false,
+        })
     }
 
     /// Its size, for ever.
@@ -117,7 +128,11 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
 /// The file behind it was a [`SealedFile`] of [`Self::bytes`] bytes, at most `isize::MAX`, so every byte can be accessed at
 /// any time.
 #[derive(Debug)]
-pub(super) struct Mapping(MmapRaw);
+pub(super) struct Mapping {
+    pages: MmapRaw,
+    /// A page that is given back may not be had again.
+    keeps_pages: bool,
+}
 
 impl Mapping {
     /// Maps the file, which may be closed afterwards.
@@ -127,7 +142,11 @@ impl Mapping {
             .filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(|| misbehaved(Misbehaviour::MemoryTooLarge))?;
         let mapped = MmapOptions::new().len(bytes).map_raw(&file.fd);
-        mapped.map(Mapping).map_err(|error| match error.raw_os_error() {
+        let mapping = |pages| Mapping {
+            pages,
+            keeps_pages: file.is_reserved,
+        };
+        mapped.map(mapping).map_err(|error| match error.raw_os_error() {
             // Opened for reading only, or sealed against writing.
             Some(libc::EACCES | libc::EPERM) => misbehaved(Misbehaviour::MemoryUnwritable),
             _ => FabricError::System {
@@ -139,12 +158,32 @@ impl Mapping {
 
     /// First byte of the mapping, at the start of a page. Valid while the mapping lives.
     pub(super) fn base(&self) -> *mut u8 {
-        self.0.as_mut_ptr()
+        self.pages.as_mut_ptr()
     }
 
     /// Size of the mapping.
     pub(super) fn bytes(&self) -> usize {
-        self.0.len()
+        self.pages.len()
+    }
+
+    /// Gives the pages that lie in `range` as a whole back to the system, for all processes that map the file: they are zeros
+    /// from then on. Does nothing for a file whose pages were reserved, and nothing outside of the mapping.
+    pub(super) fn discard(&self, range: Range<usize>) {
+        let page = rustix::param::page_size();
+        let (start, end) = (
+            range.start.next_multiple_of(page),
+            range.end.min(self.bytes()) / page * page,
+        );
+        if self.keeps_pages || start >= end {
+            return;
+        }
+        // SAFETY: the range lies inside the mapping. Its bytes become zeros, as a write of the peer could make them: this
+        // process reads them through raw pointers and atomics only. The file keeps its size, so every byte can still be
+        // accessed. It fails only on a kernel that cannot give pages of such a file back; they stay then.
+        let _stays = unsafe {
+            self.pages
+                .unchecked_advise_range(UncheckedAdvice::Remove, start, end - start)
+        };
     }
 }
 

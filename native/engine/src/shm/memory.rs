@@ -1,8 +1,11 @@
 //! The two kinds of memory of a connection: this side's, which the peer writes, and the peer's, which this side writes.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use inet_rdma_stream::RemoteAddress;
 
-use super::layout::{Layout, REGION_KEY};
+use super::layout::{LANDING_KEY, Layout, RING_KEY};
 use super::mapping::{Mapping, SealedFile};
 use super::queue::{Entry, Queue, QueueHeader};
 use crate::fabric::{FabricError, Memory, Misbehaviour};
@@ -48,13 +51,19 @@ impl Region {
         Queue { header, entries }
     }
 
+    /// Gives pages back: those that lie in `range` of the `bytes` bytes from `start` on.
+    fn discard(&self, start: usize, bytes: usize, range: Range<usize>) {
+        let range = start + range.start.min(bytes)..start + range.end.min(bytes);
+        self.mapping.discard(range);
+    }
+
     fn ring(&self) -> *mut u8 {
         // SAFETY: `ring_offset` is inside the mapping by the invariants.
         unsafe { self.mapping.base().add(self.layout.ring_offset) }
     }
 }
 
-/// This side's memory, exposed to the peer: its receive queue, ring and landing area.
+/// This side's memory, exposed to the peer: its receive queue, ring and landing area. As [`Memory`]: the ring.
 pub(super) struct ExposedMemory(Region);
 
 impl ExposedMemory {
@@ -88,23 +97,72 @@ impl Memory for ExposedMemory {
         self.0.ring()
     }
 
-    fn ring_bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.0.layout.ring_bytes
-    }
-
-    fn landing_offset(&self) -> usize {
-        self.0.layout.landing_start - self.0.layout.ring_offset
-    }
-
-    fn landing_bytes(&self) -> usize {
-        self.0.layout.landing_bytes
     }
 
     fn remote_address(&self, offset: usize) -> RemoteAddress {
         RemoteAddress {
-            key: REGION_KEY,
+            key: RING_KEY,
             address: offset as u64,
         }
+    }
+
+    fn discard(&self, range: Range<usize>) {
+        self.0
+            .discard(self.0.layout.ring_offset, self.0.layout.ring_bytes, range);
+    }
+}
+
+/// A part of the landing area of this side's memory.
+///
+/// # Invariants
+///
+/// `offset + bytes <= layout.landing_bytes` of `memory`.
+pub(super) struct LandingArea {
+    memory: Arc<ExposedMemory>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl LandingArea {
+    /// None: it would not lie in the landing area as a whole.
+    pub(super) fn of(memory: &Arc<ExposedMemory>, offset: usize, bytes: usize) -> Option<LandingArea> {
+        let end = offset.checked_add(bytes)?;
+        (end <= memory.0.layout.landing_bytes).then(|| LandingArea {
+            memory: Arc::clone(memory),
+            offset,
+            bytes,
+        })
+    }
+
+    /// Where the next part may begin.
+    pub(super) fn end(&self) -> usize {
+        self.offset + self.bytes
+    }
+}
+
+impl Memory for LandingArea {
+    fn base(&self) -> *mut u8 {
+        let region = &self.memory.0;
+        // SAFETY: by the invariants of the type and of the layout this is inside the mapping, or right behind it.
+        unsafe { region.mapping.base().add(region.layout.landing_start + self.offset) }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn remote_address(&self, offset: usize) -> RemoteAddress {
+        RemoteAddress {
+            key: LANDING_KEY,
+            address: (self.offset + offset) as u64,
+        }
+    }
+
+    fn discard(&self, range: Range<usize>) {
+        let start = self.memory.0.layout.landing_start + self.offset;
+        self.memory.0.discard(start, self.bytes, range);
     }
 }
 
@@ -128,7 +186,7 @@ impl PeerMemory {
 
     /// Whether `bytes` bytes at `target` are inside its ring.
     pub(super) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
-        target.key == REGION_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
+        target.key == RING_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
     }
 
     /// Copies `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring or its
@@ -137,15 +195,8 @@ impl PeerMemory {
         let bytes = source
             .iter()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
-        let offset = match bytes {
-            Some(bytes) if target.key == REGION_KEY => self.0.layout.locate(target.address, bytes),
-            _ => None,
-        };
-        let mut offset = offset.ok_or(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside {
-            target,
-            ring_bytes: self.0.layout.ring_bytes,
-            landing_bytes: self.0.layout.landing_bytes,
-        }))?;
+        let offset = bytes.and_then(|bytes| self.0.layout.locate(target, bytes));
+        let mut offset = offset.ok_or(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target }))?;
         for piece in source {
             // SAFETY: `locate` says that `offset .. offset + sum of all pieces` is inside the ring or the landing area,
             // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 
-use super::layout::{Layout, REGION_KEY};
+use super::exposer::ShmExposer;
+use super::layout::{Layout, RING_KEY};
 use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
 use crate::fabric::{
-    Capabilities, Completion, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Transport,
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Transport,
 };
 use crate::primitive::{Mutex, lock};
 
@@ -31,7 +32,7 @@ impl OwnSide {
         Ok(OwnSide {
             file,
             memory,
-            hello: hello_of(parameters)?,
+            hello: hello_of(parameters),
         })
     }
 
@@ -46,6 +47,7 @@ impl OwnSide {
         let producer = Producer::new(peer.memory.slots());
         ShmQueuePair {
             socket,
+            exposer: Arc::new(ShmExposer::new(&self.memory)),
             own_memory: self.memory,
             exposed,
             peer,
@@ -58,21 +60,18 @@ impl OwnSide {
 }
 
 /// The hello that goes with these parameters.
-pub(super) fn hello_of(parameters: &Parameters) -> Result<Hello, FabricError> {
-    let (landing_offset, landing_bytes) = Layout::of(parameters)?.hello_landing();
-    Ok(Hello {
+pub(super) fn hello_of(parameters: &Parameters) -> Hello {
+    Hello {
         ring: RemoteAddress {
-            key: REGION_KEY,
+            key: RING_KEY,
             address: 0,
         },
         ring_bytes: parameters.limits.ring_bytes,
         receive_slots: parameters.limits.receive_slots,
         adverts: parameters.limits.adverts,
         connection_id: parameters.connection_id,
-        landing_offset,
-        landing_bytes,
         token: parameters.token,
-    })
+    }
 }
 
 /// The peer's memory, checked and mapped.
@@ -102,6 +101,7 @@ pub(super) struct ShmQueuePair {
     own_memory: Arc<ExposedMemory>,
     /// `own_memory` once more, as others see it.
     exposed: Arc<dyn Memory>,
+    exposer: Arc<ShmExposer>,
     peer: PeerSide,
     /// The connection's lock is held during a poll, and while arming.
     consumer: Consumer,
@@ -144,6 +144,10 @@ impl QueuePair for ShmQueuePair {
         &self.exposed
     }
 
+    fn exposer(&self) -> Arc<dyn Exposer> {
+        Arc::clone(&self.exposer) as Arc<dyn Exposer>
+    }
+
     fn remote_hello(&self) -> &Hello {
         &self.peer.hello
     }
@@ -154,6 +158,7 @@ impl QueuePair for ShmQueuePair {
             immediate: true,
             inline_max: INLINE_BYTES,
             post_is_costly: false,
+            pins: false,
             // The peer runs as the same user on the same host: it could change memory of this process in other ways, too.
             zero_copy_safe: true,
             landing_window_bytes: LANDING_WINDOW_BYTES,

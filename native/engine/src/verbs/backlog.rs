@@ -56,7 +56,8 @@ mod tests {
             adverts: 100,
         };
         let (local, remote) = (limits(16), limits(64));
-        let mut stream = Stream::new(Mode::Dynamic, local, remote).expect("good limits");
+        let ring = RemoteAddress { key: 1, address: 0 };
+        let mut stream = Stream::new(Mode::Dynamic, local, remote, ring).expect("good limits");
         for id in 0..100 {
             stream.post_receive(Receive {
                 id: ReceiveId(id),

@@ -285,8 +285,6 @@ fn version_hello() -> Hello {
         receive_slots: 0,
         adverts: 0,
         connection_id: 0,
-        landing_offset: 0,
-        landing_bytes: 0,
         token: 0,
     }
 }

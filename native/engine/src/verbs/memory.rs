@@ -1,40 +1,35 @@
-//! The memory that the peer writes.
+//! Registered memory: what the peer writes, and what the device sends from.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{Access, HostMemory, MemoryRegion, Pages};
 use inet_rdma_verbs::pd::ProtectionDomain;
+use parking_lot::Mutex;
 
 use super::refusal;
-use crate::fabric::{FabricError, Memory, Parameters};
+use crate::fabric::{Exposed, Exposer, FabricError, Memory};
 
-/// Ring and landing area, as the user of a queue pair sees them. The pages outlive their registration: when the queue pair
-/// is gone no peer writes any more, but what it wrote may still be read.
+/// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
+/// pair is gone no peer writes any more, but what it wrote may still be read.
 pub(super) struct ExposedMemory {
     pages: Arc<Pages>,
     key: u32,
-    ring_bytes: usize,
-    landing_offset: usize,
-    landing_bytes: usize,
+    bytes: usize,
 }
 
 impl ExposedMemory {
-    /// Allocates and registers ring and landing area of the sizes in the parameters.
+    /// Allocates and registers `bytes`.
     pub(super) fn register(
         pd: &Arc<ProtectionDomain>,
-        parameters: &Parameters,
+        bytes: usize,
     ) -> Result<(MemoryRegion, ExposedMemory), FabricError> {
-        let ring_bytes = parameters.limits.ring_bytes as usize;
-        let landing_offset = ring_bytes.next_multiple_of(rustix::param::page_size());
-        let landing_bytes = parameters.landing_bytes as usize;
-        let region = register(pd, landing_offset + landing_bytes, Access::RemoteWrite)?;
+        let region = register(pd, bytes, Access::RemoteWrite)?;
         let memory = ExposedMemory {
             pages: Arc::clone(region.pages()),
             key: region.remote_key(),
-            ring_bytes,
-            landing_offset,
-            landing_bytes,
+            bytes,
         };
         Ok((region, memory))
     }
@@ -45,22 +40,61 @@ impl Memory for ExposedMemory {
         self.pages.base()
     }
 
-    fn ring_bytes(&self) -> usize {
-        self.ring_bytes
-    }
-
-    fn landing_offset(&self) -> usize {
-        self.landing_offset
-    }
-
-    fn landing_bytes(&self) -> usize {
-        self.landing_bytes
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn remote_address(&self, offset: usize) -> RemoteAddress {
         RemoteAddress {
             key: self.key.into(),
             address: self.pages.base() as u64 + offset as u64,
+        }
+    }
+
+    fn discard(&self, range: Range<usize>) {
+        self.pages.discard(range);
+    }
+}
+
+/// The regions of a queue pair that were exposed after it was made. They go with its parts, unless they are revoked before.
+#[derive(Default)]
+pub(super) struct Regions(Mutex<Vec<Arc<MemoryRegion>>>);
+
+/// Registers memory in the protection domain of a queue pair.
+pub(super) struct VerbsExposer {
+    pub(super) pd: Weak<ProtectionDomain>,
+    pub(super) regions: Weak<Regions>,
+}
+
+impl Exposer for VerbsExposer {
+    fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        let pd = self.pd.upgrade().ok_or(FabricError::PeerGone)?;
+        let (region, memory) = ExposedMemory::register(&pd, bytes)?;
+        let region = Arc::new(region);
+        let regions = self.regions.upgrade().ok_or(FabricError::PeerGone)?;
+        regions.0.lock().push(Arc::clone(&region));
+        Ok(Box::new(Registered {
+            region,
+            memory: Arc::new(memory),
+            regions: Weak::clone(&self.regions),
+        }))
+    }
+}
+
+struct Registered {
+    region: Arc<MemoryRegion>,
+    memory: Arc<dyn Memory>,
+    regions: Weak<Regions>,
+}
+
+impl Exposed for Registered {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
+    fn revoke(self: Box<Self>) {
+        if let Some(regions) = self.regions.upgrade() {
+            regions.0.lock().retain(|region| !Arc::ptr_eq(region, &self.region));
         }
     }
 }

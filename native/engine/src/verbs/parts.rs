@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use super::fate::End;
 use super::life::Life;
-use super::memory::{self, ExposedMemory};
+use super::memory::{self, ExposedMemory, Regions, VerbsExposer};
 use super::network;
 use super::reaper;
 use super::receiving::{Fault, Inlet, Receiving};
 use super::sending::{Outlet, Sending};
-use crate::fabric::{self, Capabilities, FabricError, Memory, Parameters};
+use crate::fabric::{self, Capabilities, Exposer, FabricError, Memory, Parameters};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
@@ -43,7 +43,9 @@ pub(super) struct Parts {
     pub(super) staging: MemoryRegion,
     /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
     slots: MemoryRegion,
-    _exposed: MemoryRegion,
+    _ring: MemoryRegion,
+    /// What was exposed beside the ring.
+    regions: Arc<Regions>,
     pub(super) memory: Arc<dyn Memory>,
     pub(super) hello: Hello,
     entries: u32,
@@ -54,6 +56,7 @@ pub(super) struct Parts {
     has_waiting: AtomicBool,
     receiving: Mutex<Receiving>,
     is_closed: AtomicBool,
+    pd: Arc<ProtectionDomain>,
     id: Arc<CmId>,
 }
 
@@ -96,7 +99,7 @@ impl Parts {
                 .map_err(FabricError::from)
         };
         let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
-        let (exposed, memory) = ExposedMemory::register(&pd, parameters)?;
+        let (ring, memory) = ExposedMemory::register(&pd, parameters.limits.ring_bytes as usize)?;
         let staging_bytes = parameters.limits.ring_bytes as usize;
         let staging = memory::register(&pd, staging_bytes, Access::Read)?;
         let slots_bytes = (receives + entries) as usize * CONTROL_BYTES;
@@ -114,8 +117,6 @@ impl Parts {
             receive_slots: parameters.limits.receive_slots,
             adverts: parameters.limits.adverts,
             connection_id: parameters.connection_id,
-            landing_offset: u32::try_from(memory.landing_offset()).unwrap_or(u32::MAX),
-            landing_bytes: parameters.landing_bytes,
             token: parameters.token,
         };
         let parts = Parts {
@@ -126,7 +127,8 @@ impl Parts {
             channel,
             staging,
             slots,
-            _exposed: exposed,
+            _ring: ring,
+            regions: Arc::default(),
             memory: Arc::new(memory),
             hello,
             entries,
@@ -136,6 +138,7 @@ impl Parts {
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
             is_closed: AtomicBool::new(false),
+            pd,
             id,
         };
         Receiving::begin(&parts.inlet())?;
@@ -144,6 +147,14 @@ impl Parts {
 
     pub(super) fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// Registers more memory for the peer.
+    pub(super) fn exposer(&self) -> Arc<dyn Exposer> {
+        Arc::new(VerbsExposer {
+            pd: Arc::downgrade(&self.pd),
+            regions: Arc::downgrade(&self.regions),
+        })
     }
 
     /// Of a connection that is up. Asks the device.
@@ -158,6 +169,7 @@ impl Parts {
             immediate: self.transport == Transport::InfiniBand,
             inline_max: self.qp.inline_bytes(),
             post_is_costly: true,
+            pins: true,
             zero_copy_safe: false,
             // Not measured over a device: as much as there is.
             landing_window_bytes: usize::MAX,

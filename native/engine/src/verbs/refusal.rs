@@ -174,8 +174,6 @@ mod tests {
             receive_slots: 16,
             adverts: 1,
             connection_id: 1,
-            landing_offset: 4_096,
-            landing_bytes: 0,
             token: 0,
         };
         assert!(parse_hello(&hello(u32::MAX.into()).emit()).is_ok());

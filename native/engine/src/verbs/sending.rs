@@ -236,7 +236,7 @@ impl Sending {
     }
 }
 
-/// The key as devices have it. It is that of the peer's hello: [`super::refusal::parse_hello`] refuses longer ones.
+/// The key as devices have it. The queue pair refuses longer ones, and [`super::refusal::parse_hello`] does for the ring.
 fn key_of(target: RemoteAddress) -> u32 {
     target.key as u32
 }

@@ -199,7 +199,7 @@ pub fn notice(bytes: usize) -> Notice {
 
 /// Copies from this side's memory.
 pub fn read(memory: &Arc<dyn Memory>, offset: usize, bytes: usize) -> Vec<u8> {
-    assert!(offset + bytes <= memory.landing_offset() + memory.landing_bytes());
+    assert!(offset + bytes <= memory.bytes());
     let mut out = vec![0; bytes];
     // SAFETY: the range is inside the memory by the assertion, and the memory lives as long as it is borrowed. The copy
     // goes byte by byte through a raw pointer; the destination is fresh.

@@ -1,6 +1,6 @@
 //! Writes, notices and control messages between two ends.
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
+use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Memory, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
@@ -18,9 +18,7 @@ pub fn each_side_learns_the_others_hello(fabric: &dyn Fabric) {
     let seen = client.remote_hello();
     assert_eq!((seen.ring_bytes, seen.receive_slots, seen.adverts), (40_000, 24, 3));
     assert_eq!(seen.connection_id, 7);
-    assert_eq!(client.memory().ring_bytes(), 12_345);
-    assert!(client.memory().landing_bytes() >= 10_000);
-    assert!(client.memory().landing_offset() >= 12_345);
+    assert_eq!(client.memory().bytes(), 12_345);
 }
 
 pub fn a_write_lands_where_it_was_sent(fabric: &dyn Fabric) {
@@ -37,18 +35,64 @@ pub fn a_write_lands_where_it_was_sent(fabric: &dyn Fabric) {
     }
 }
 
-pub fn a_write_lands_in_the_landing_area(fabric: &dyn Fabric) {
+/// Of the landing area of [`parameters`], in whole buffers of 1,000 bytes.
+const AREA_BYTES: usize = 10_000;
+
+const DIRECT: Notice = Notice {
+    direct: true,
+    bytes: 10,
+};
+
+pub fn a_write_lands_in_memory_that_was_exposed_later(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
-    let offset = server.memory().landing_offset() + 9_990;
-    let direct = Notice {
-        direct: true,
-        bytes: 10,
-    };
+    let area = server.exposer().expose(AREA_BYTES).expect("memory");
+    assert!(area.memory().bytes() >= AREA_BYTES);
+    assert_eq!(read(area.memory(), 9_980, 20), [0; 20]);
     client
-        .post_write(&[b"0123456789"], server.memory().remote_address(offset), direct)
+        .post_write(&[b"0123456789"], area.memory().remote_address(9_990), DIRECT)
         .expect("room");
-    assert_eq!(poll_one(&*server), Completion::Notice(direct));
-    assert_eq!(read(server.memory(), offset, 10), b"0123456789");
+    assert_eq!(poll_one(&*server), Completion::Notice(DIRECT));
+    assert_eq!(read(area.memory(), 9_990, 10), b"0123456789");
+}
+
+/// The areas are apart from each other, and what is revoked can still be read.
+pub fn memory_can_be_exposed_again(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let exposer = server.exposer();
+    let post = |to: &std::sync::Arc<dyn Memory>| {
+        client
+            .post_write(&[b"0123456789"], to.remote_address(7), DIRECT)
+            .expect("room");
+        assert_eq!(poll_one(&*server), Completion::Notice(DIRECT));
+        assert_eq!(read(to, 7, 10), b"0123456789");
+    };
+    for _ in 0..3 {
+        let areas = [4_096, 8_192].map(|bytes| exposer.expose(bytes).expect("memory"));
+        let memories = areas.each_ref().map(|area| std::sync::Arc::clone(area.memory()));
+        post(&memories[1]);
+        assert_eq!(read(&memories[0], 7, 10), [0; 10]);
+        post(&memories[0]);
+        areas.into_iter().for_each(|area| area.revoke());
+        for memory in &memories {
+            assert_eq!(read(memory, 7, 10), b"0123456789");
+            memory.discard(0..memory.bytes());
+            assert!(read(memory, 0, memory.bytes()).iter().all(|byte| *byte == 0));
+        }
+    }
+    drop((client, server));
+    assert!(exposer.expose(4_096).is_err(), "the queue pair is gone");
+}
+
+pub fn a_transfer_of_no_bytes_is_a_notice(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let area = server.exposer().expose(AREA_BYTES).expect("memory");
+    for memory in [server.memory(), area.memory()] {
+        client
+            .post_write(&[], memory.remote_address(0), Notice::MARK)
+            .expect("room");
+        assert_eq!(poll_one(&*server), Completion::Notice(Notice::MARK));
+        assert_eq!(read(memory, 0, 10), [0; 10]);
+    }
 }
 
 pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
@@ -65,10 +109,11 @@ pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
 pub fn small_writes_land_as_large_ones_do(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let memory = server.memory();
+    let area = server.exposer().expose(AREA_BYTES).expect("memory");
     let bytes: Vec<u8> = (1..=72).collect();
     for count in 1..=bytes.len() {
         let ring_end = parameters().limits.ring_bytes as usize - count;
-        for offset in [0, 3, ring_end, memory.landing_offset()] {
+        for (memory, offset) in [(memory, 0), (memory, 3), (memory, ring_end), (area.memory(), 0)] {
             let (front, back) = bytes[..count].split_at(count / 3);
             client
                 .post_write(&[front, back], memory.remote_address(offset), notice(count))
@@ -89,48 +134,55 @@ pub fn a_write_may_fill_the_ring(fabric: &dyn Fabric) {
     assert_eq!(read(server.memory(), 0, 40_000), bytes);
 }
 
-pub fn writes_outside_of_the_peers_memory_are_refused_here(fabric: &dyn Fabric) {
-    let (client, server) = pair(fabric);
-    let memory = server.memory();
-    let end = memory.landing_offset() + memory.landing_bytes();
-    let right = memory.remote_address(0);
-    let wrong = [
-        (memory.remote_address(end - 9), "over the end"),
-        (memory.remote_address(end), "behind the end"),
+/// Refused here, or by the peer's device, which ends the connection.
+pub fn writes_outside_of_the_peers_memory_go_nowhere(fabric: &dyn Fabric) {
+    let ring_bytes = parameters().limits.ring_bytes as usize;
+    type Wrong = fn(RemoteAddress) -> RemoteAddress;
+    let wrong: [(Wrong, &str); 5] = [
         (
-            RemoteAddress {
-                address: right.address.wrapping_sub(1),
-                ..right
-            },
-            "before the ring",
+            |right| at(right, right.address + 40_000 / 4096 * 4096 + 4096),
+            "behind the end",
         ),
+        (|right| at(right, right.address.wrapping_sub(8)), "before the ring"),
+        (|right| at(right, u64::MAX - 3), "wrapping round the address space"),
         (
-            RemoteAddress {
-                address: u64::MAX - 3,
-                ..right
-            },
-            "wrapping round the address space",
-        ),
-        (
-            RemoteAddress {
-                key: right.key.wrapping_add(1),
+            |right| RemoteAddress {
+                key: right.key.wrapping_add(77),
                 ..right
             },
             "in a region that does not exist",
         ),
-        (memory.remote_address(39_995), "over the end of the ring"),
+        (
+            |right| RemoteAddress {
+                key: right.key + (1 << 32),
+                ..right
+            },
+            "with a key that no device has",
+        ),
     ];
     for (target, what) in wrong {
-        let refused = client.post_write(&[&[b'x'; 10]], target, notice(10));
+        let (client, server) = pair(fabric);
+        let posted = client.post_write(&[&[b'x'; 10]], target(server.memory().remote_address(0)), notice(10));
+        match posted {
+            Err(FabricError::PeerMisbehaved(_)) => {
+                // Nothing of it went out, and the connection still works.
+                client.post_control(&[9; CONTROL_BYTES]).expect("room");
+                assert_eq!(poll_one(&*server), Completion::Control([9; CONTROL_BYTES]), "{what}");
+            }
+            Err(other) => panic!("{what}: {other}"),
+            Ok(()) => eventually(what, || {
+                client.poll(&mut [Completion::Notice(NOTICE)]).is_err() || client.check_alive().is_err()
+            }),
+        }
         assert!(
-            matches!(refused, Err(FabricError::PeerMisbehaved(_))),
-            "{what}: {refused:?}"
+            read(server.memory(), 0, ring_bytes).iter().all(|byte| *byte == 0),
+            "{what}"
         );
     }
-    // Nothing of it went out, and the connection still works.
-    client.post_control(&[9; CONTROL_BYTES]).expect("room");
-    assert_eq!(poll_one(&*server), Completion::Control([9; CONTROL_BYTES]));
-    assert!(read(memory, 0, 40_000).iter().all(|byte| *byte == 0));
+}
+
+fn at(right: RemoteAddress, address: u64) -> RemoteAddress {
+    RemoteAddress { address, ..right }
 }
 
 pub fn order_is_kept_among_writes_and_controls(fabric: &dyn Fabric) {

@@ -110,14 +110,6 @@ fn impossible_limits_are_refused() {
         },
         Hello { adverts: 0, ..hello() },
         Hello {
-            landing_offset: 11 * 4_096,
-            ..hello()
-        },
-        Hello {
-            landing_bytes: 4 * 4_096,
-            ..hello()
-        },
-        Hello {
             ring: inet_rdma_stream::RemoteAddress { key: 2, address: 0 },
             ..hello()
         },

@@ -38,8 +38,6 @@ pub fn hello() -> Hello {
         receive_slots: SLOTS,
         adverts: 3,
         connection_id: 1,
-        landing_offset: 10 * 4_096,
-        landing_bytes: 3 * 4_096,
         token: 0,
     }
 }

@@ -7,7 +7,7 @@ use inet_rdma_engine::fabric::Memory;
 use inet_rdma_engine::landing::{LandingBuffer, LandingPool};
 use inet_rdma_stream::RemoteAddress;
 
-/// A landing area and no ring.
+/// An area of landing buffers.
 pub struct HeapMemory(Box<[UnsafeCell<u8>]>);
 
 // SAFETY: the cells are accessed through raw pointers only. The tests write into a buffer before they hand it over, from
@@ -20,15 +20,7 @@ impl Memory for HeapMemory {
         self.0.as_ptr().cast::<u8>().cast_mut()
     }
 
-    fn ring_bytes(&self) -> usize {
-        0
-    }
-
-    fn landing_offset(&self) -> usize {
-        0
-    }
-
-    fn landing_bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.0.len()
     }
 
@@ -38,12 +30,14 @@ impl Memory for HeapMemory {
             address: offset as u64,
         }
     }
+
+    fn discard(&self, _range: std::ops::Range<usize>) {}
 }
 
 /// A pool of `count` landing buffers of `bytes` each.
 pub fn pool(count: usize, bytes: usize) -> Arc<LandingPool> {
     let cells = (0..count * bytes).map(|_| UnsafeCell::new(0)).collect();
-    LandingPool::new(Arc::new(HeapMemory(cells)), bytes)
+    LandingPool::new(Arc::new(HeapMemory(cells)), bytes, 0)
 }
 
 /// A buffer of the pool with `bytes` at `offset`, as if a peer had written them.

@@ -133,10 +133,10 @@ impl Side {
             bounds: self.bounds,
         };
         let connection = match self.keys {
-            None => Connection::new(qp, self.limits(), settings, self.framing, user),
-            Some(keys) => Connection::sealed(qp, self.limits(), settings, self.framing, &keys.protection(), user),
+            None => Connection::new(qp, &self.parameters(), settings, self.framing, user),
+            Some(keys) => Connection::sealed(qp, &self.parameters(), settings, self.framing, &keys.protection(), user),
         };
-        Arc::new(connection.expect("a stream"))
+        connection.expect("a stream")
     }
 }
 

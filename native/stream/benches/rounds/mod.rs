@@ -4,6 +4,9 @@ use inet_rdma_stream::{Arrival, Limits, Mode, Offer, Receive, ReceiveId, RemoteA
 
 const BYTES: u32 = 68;
 
+/// Where each side's ring is.
+const RING: RemoteAddress = RemoteAddress { key: 1, address: 0 };
+
 /// Two streams with the limits that a distribution link has.
 pub fn pair() -> [Stream; 2] {
     let limits = Limits {
@@ -11,7 +14,7 @@ pub fn pair() -> [Stream; 2] {
         receive_slots: 256,
         adverts: 256,
     };
-    [(); 2].map(|()| Stream::new(Mode::Dynamic, limits, limits).expect("good limits"))
+    [(); 2].map(|()| Stream::new(Mode::Dynamic, limits, limits, RING).expect("good limits"))
 }
 
 /// Through the ring: sent, arrived, copied out, acknowledged when that is due.
@@ -20,7 +23,7 @@ pub fn indirect([sender, receiver]: &mut [Stream; 2]) {
         indirect: BYTES,
         direct: 0,
     };
-    let Some(Transfer::Indirect { notice, .. } | Transfer::Direct { notice, .. }) = sender.poll_transfer(offer) else {
+    let Some(Transfer { notice, .. }) = sender.poll_transfer(offer) else {
         panic!("everything was acknowledged in time")
     };
     let arrival = receiver.handle_notice(notice).expect("honest");
@@ -44,7 +47,7 @@ pub fn direct([sender, receiver]: &mut [Stream; 2]) {
         indirect: BYTES,
         direct: BYTES,
     };
-    let Some(Transfer::Direct { notice, .. }) = sender.poll_transfer(offer) else {
+    let Some(Transfer { notice, .. }) = sender.poll_transfer(offer) else {
         panic!("one is advertised")
     };
     let arrival = receiver.handle_notice(notice).expect("honest");

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
 use inet_rdma_stream::{
-    Advert, Arrival, Control, ControlBody, Limits, Mode, Notice, Offer, Phase, Receive, ReceiveId, RemoteAddress, Seq,
-    Stream, Transfer,
+    Advert, Arrival, Control, ControlBody, Limits, Mode, NewRing, Notice, Offer, Phase, Receive, ReceiveId,
+    RemoteAddress, Seq, Stream,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -55,6 +55,11 @@ enum Event {
         credits: u16,
     },
     Tick,
+    Recall,
+    Ring {
+        address: u64,
+        bytes: u8,
+    },
     Notice {
         direct: bool,
         bytes: u8,
@@ -76,6 +81,11 @@ enum Event {
     Withdraw,
     FinishOwn,
     TickOwn,
+    Mark,
+    RecallOwn,
+    ReplaceRing {
+        bytes: u8,
+    },
     Poll,
 }
 
@@ -103,7 +113,7 @@ fuzz_target!(|session: Session| {
         receive_slots: Limits::RECEIVE_SLOTS_MIN + u16::from(session.slots),
         adverts: 1 + u16::from(session.adverts),
     };
-    let Ok(stream) = Stream::new(mode, local, remote) else {
+    let Ok(stream) = Stream::new(mode, local, remote, RemoteAddress { key: 9, address: 512 }) else {
         return;
     };
     let mut caller = Caller {
@@ -114,7 +124,7 @@ fuzz_target!(|session: Session| {
     for event in session.events {
         // A violation ends a real connection; a caller that goes on must be safe all the same.
         caller.run(event);
-        assert!(caller.stream.ring_bytes_readable() <= RING_BYTES);
+        assert!(caller.stream.ring_bytes_readable() <= 2 * RING_BYTES);
         assert_eq!(caller.stream.receives_posted(), caller.posted.len());
     }
 });
@@ -157,6 +167,12 @@ impl Caller {
             Event::Finish { end } => self.control(0, ControlBody::Finish { end: Seq(end) }),
             Event::Credit { credits } => self.control(credits, ControlBody::Credit),
             Event::Tick => self.control(0, ControlBody::Tick),
+            Event::Recall => self.control(0, ControlBody::Recall),
+            Event::Ring { address, bytes } => {
+                let target = RemoteAddress { key: 5, address };
+                let bytes = bytes.into();
+                self.control(0, ControlBody::Ring(NewRing { target, bytes }));
+            }
             Event::Notice { direct, bytes } => self.notice(Notice {
                 direct,
                 bytes: bytes.into(),
@@ -172,6 +188,18 @@ impl Caller {
             Event::Withdraw => self.withdraw(),
             Event::FinishOwn => self.stream.finish(),
             Event::TickOwn => self.stream.tick(),
+            Event::Mark => {
+                let mark = self.stream.poll_mark();
+                assert!(mark.is_none_or(|mark| mark.notice == Notice::MARK));
+            }
+            Event::RecallOwn => {
+                let _asked = self.stream.recall();
+            }
+            Event::ReplaceRing { bytes } => {
+                let target = RemoteAddress { key: 6, address: 0 };
+                let bytes = 1 + u32::from(bytes) % RING_BYTES;
+                let _asked = self.stream.replace_ring(NewRing { target, bytes });
+            }
             Event::Poll => self.poll(),
         }
     }
@@ -197,10 +225,15 @@ impl Caller {
 
     fn send(&mut self, indirect: u32, direct: u32) {
         let (direct_room, indirect_room) = (self.stream.direct_room(), self.stream.indirect_room());
-        match self.stream.poll_transfer(Offer { indirect, direct }) {
-            Some(Transfer::Direct { bytes, .. }) => assert!(bytes > 0 && bytes <= direct && Some(bytes) <= direct_room),
-            Some(Transfer::Indirect { bytes, .. }) => assert!(bytes > 0 && bytes <= indirect.min(indirect_room)),
-            None => {}
+        let Some(transfer) = self.stream.poll_transfer(Offer { indirect, direct }) else {
+            return;
+        };
+        let bytes = transfer.bytes();
+        assert!(bytes > 0);
+        if transfer.notice.direct {
+            assert!(bytes <= direct && Some(bytes) <= direct_room);
+        } else {
+            assert!(bytes <= indirect.min(indirect_room));
         }
     }
 
@@ -221,7 +254,7 @@ impl Caller {
     }
 
     fn copy(&mut self, wanted: u32) {
-        let run = self.stream.ring_readable();
+        let [run, _] = self.stream.ring_readable();
         assert!(run.offset + run.bytes <= RING_BYTES);
         let bytes = wanted
             .min(run.bytes)

@@ -18,6 +18,9 @@ enum Throw {
     Copy,
     Withdraw,
     Finish,
+    Mark,
+    Recall,
+    ReplaceRing { bytes: u32 },
 }
 
 /// Numbers that are near what is right, and numbers that are far off.
@@ -42,6 +45,10 @@ fn throw() -> impl Strategy<Value = Throw> {
         2 => number().prop_map(|freed| ControlBody::Ack { freed: Seq(freed) }),
         1 => number().prop_map(|end| ControlBody::Finish { end: Seq(end) }),
         1 => Just(ControlBody::Credit),
+        1 => Just(ControlBody::Recall),
+        1 => (number(), 0u32..12).prop_map(|(address, bytes)| {
+            ControlBody::Ring(NewRing { target: RemoteAddress { key: 5, address }, bytes })
+        }),
     ];
     let credits = prop_oneof![4 => 0u16..3, 1 => any::<u16>()];
     let bytes = prop_oneof![4 => 0u32..12, 1 => any::<u32>()];
@@ -54,6 +61,9 @@ fn throw() -> impl Strategy<Value = Throw> {
         2 => Just(Throw::Copy),
         1 => Just(Throw::Withdraw),
         1 => Just(Throw::Finish),
+        2 => Just(Throw::Mark),
+        1 => Just(Throw::Recall),
+        1 => (1..=RING).prop_map(|bytes| Throw::ReplaceRing { bytes }),
     ]
 }
 
@@ -84,7 +94,7 @@ fn catch(stream: &mut Stream, heads: &mut Vec<(u64, u32)>, throw: Throw) {
             heads.push((id, bytes));
         }
         Throw::Copy => {
-            let run = stream.ring_readable().bytes;
+            let run = stream.ring_readable()[0].bytes;
             let bytes = heads.first().map_or(run, |head| head.1.min(run));
             let done = stream.handle_copied(bytes);
             if let Some(head) = heads.first_mut() {
@@ -100,6 +110,12 @@ fn catch(stream: &mut Stream, heads: &mut Vec<(u64, u32)>, throw: Throw) {
             }
         }
         Throw::Finish => stream.finish(),
+        Throw::Mark => drop(stream.poll_mark()),
+        Throw::Recall => drop(stream.recall()),
+        Throw::ReplaceRing { bytes } => {
+            let target = RemoteAddress { key: 6, address: 0 };
+            let _asked = stream.replace_ring(NewRing { target, bytes });
+        }
     }
     assert_eq!(stream.receives_posted(), heads.len());
 }
@@ -110,12 +126,12 @@ proptest! {
     #[test]
     fn whatever_a_peer_says_the_stream_does_not_panic(throws in vec(throw(), 0..60)) {
         let limits = Limits { ring_bytes: RING, receive_slots: 16, adverts: 2 };
-        let mut stream = Stream::new(Mode::Dynamic, limits, limits).expect("good limits");
+        let mut stream = Stream::new(Mode::Dynamic, limits, limits, RemoteAddress { key: 9, address: 512 }).expect("good limits");
         let mut heads = Vec::new();
         for throw in throws {
             catch(&mut stream, &mut heads, throw);
             while stream.poll_control().is_some() {}
-            assert!(stream.ring_bytes_readable() <= RING);
+            assert!(stream.ring_bytes_readable() <= 2 * RING);
         }
     }
 }

@@ -84,6 +84,9 @@ impl Model for Exploration {
             Property::always("credits do not go to and fro for ever", |_, node: &Node| {
                 node.broken != Some(Broken::CreditsForEver)
             }),
+            Property::always("a mark gives all back", |_, node: &Node| {
+                node.broken != Some(Broken::NotGivenUp)
+            }),
             Property::always("a side that closes says so", |_, node: &Node| {
                 node.broken != Some(Broken::FinishLost)
             }),
@@ -145,6 +148,15 @@ impl Exploration {
         }
         if self.finish && left == 0 && !state.finished && self.setup.bytes[side] > 0 {
             actions.push(Action::Finish { side });
+        }
+        if state.recalls < self.setup.recalls[side] {
+            actions.push(Action::Recall { side });
+        }
+        if state.replaced < self.setup.rings[side].len() {
+            actions.push(Action::ReplaceRing { side });
+        }
+        if state.stream.owes_mark() {
+            actions.push(Action::PollMark { side });
         }
         if state.ticks < self.ticks {
             actions.push(Action::Tick { side });

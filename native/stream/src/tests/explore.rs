@@ -25,6 +25,8 @@ fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32
             start: Seq((1 << 32) - 2),
             patient: false,
             passes_early: false,
+            recalls: [0, 0],
+            rings: [vec![], vec![]],
             without_phase_jump: false,
             without_late_answer: false,
             without_reserve: false,
@@ -303,6 +305,103 @@ fn a_side_that_closes_with_a_keepalive_to_send() {
         finish: false,
         close: true,
         ..one_way(Mode::IndirectOnly, 2, 1, 2, &[])
+    });
+}
+
+/// The receiver replaces its ring by rings of these sizes.
+fn with_rings(mut exploration: Exploration, rings: &[u32]) -> Exploration {
+    exploration.setup.rings[1] = rings.to_vec();
+    exploration
+}
+
+/// The receiver takes back so often what it has advertised.
+fn with_recalls(mut exploration: Exploration, recalls: u8) -> Exploration {
+    exploration.setup.recalls[1] = recalls;
+    exploration
+}
+
+#[test]
+fn a_ring_that_grows() {
+    explore(with_rings(one_way(Mode::IndirectOnly, 1, 1, 5, &[]), &[3]));
+}
+
+#[test]
+fn a_ring_that_shrinks() {
+    explore(with_rings(one_way(Mode::IndirectOnly, 3, 1, 5, &[]), &[1]));
+}
+
+#[test]
+fn a_ring_that_grows_and_shrinks() {
+    explore(with_rings(one_way(Mode::IndirectOnly, 1, 1, 5, &[]), &[2, 1]));
+}
+
+#[test]
+fn a_ring_that_grows_beside_a_buffer() {
+    explore(with_rings(one_way(Mode::Dynamic, 1, 1, 3, &[2]), &[2]));
+}
+
+#[test]
+fn a_ring_that_shrinks_beside_a_sender_that_waits() {
+    explore(Exploration {
+        voluntary: false,
+        send_max: 1,
+        withdraw: false,
+        ..with_rings(patient(one_way(Mode::Dynamic, 2, 1, 3, &[1])), &[1])
+    });
+}
+
+#[test]
+fn a_buffer_that_is_recalled() {
+    explore(with_recalls(one_way(Mode::Dynamic, 1, 1, 3, &[2]), 1));
+}
+
+#[test]
+fn a_buffer_that_is_recalled_twice() {
+    explore(Exploration {
+        voluntary: false,
+        ..with_recalls(one_way(Mode::Dynamic, 1, 1, 3, &[1]), 2)
+    });
+}
+
+#[test]
+fn buffers_that_are_recalled_from_a_sender_that_waits() {
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        send_max: 1,
+        ..with_recalls(patient(one_way(Mode::Dynamic, 1, 2, 3, &[1, 1])), 1)
+    });
+}
+
+#[test]
+fn direct_transfers_only_with_a_recall() {
+    explore(with_recalls(one_way(Mode::DirectOnly, 1, 2, 3, &[2, 1]), 1));
+}
+
+#[test]
+fn a_recall_and_a_new_ring() {
+    explore(Exploration {
+        voluntary: false,
+        withdraw: false,
+        finish: false,
+        send_max: 1,
+        ..with_rings(with_recalls(patient(one_way(Mode::Dynamic, 1, 1, 3, &[1])), 1), &[2])
+    });
+}
+
+#[test]
+fn both_sides_replace_their_rings() {
+    let mut both = one_way(Mode::IndirectOnly, 1, 1, 2, &[]);
+    both.setup.bytes = [2, 2];
+    both.setup.rings = [vec![2], vec![2]];
+    explore(Exploration { finish: false, ..both });
+}
+
+#[test]
+fn a_side_that_closes_while_its_ring_is_replaced() {
+    explore(Exploration {
+        close: true,
+        ..with_rings(one_way(Mode::Dynamic, 1, 1, 2, &[1]), &[2])
     });
 }
 

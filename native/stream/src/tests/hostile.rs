@@ -10,8 +10,11 @@ fn limits() -> Limits {
     }
 }
 
+/// Where the peer's ring is.
+const RING: RemoteAddress = RemoteAddress { key: 9, address: 512 };
+
 fn stream() -> Stream {
-    Stream::new(Mode::Dynamic, limits(), limits()).expect("good limits")
+    Stream::new(Mode::Dynamic, limits(), limits(), RING).expect("good limits")
 }
 
 fn say(stream: &mut Stream, body: ControlBody) -> Result<ControlEvent, Violation> {
@@ -54,7 +57,7 @@ fn advertise(stream: &mut Stream) {
 
 #[test]
 fn a_transfer_of_no_bytes_or_too_many() {
-    assert_eq!(stream().handle_notice(indirect(0)), Err(Violation::NoticeBytes(0)));
+    assert_eq!(stream().handle_notice(direct(0)), Err(Violation::NoticeBytes(0)));
     assert_eq!(
         stream().handle_notice(direct(1 << 31)),
         Err(Violation::NoticeBytes(1 << 31))
@@ -285,8 +288,40 @@ fn two_ends() {
 }
 
 #[test]
+fn a_mark_that_nothing_asked_for() {
+    let mut stream = stream();
+    assert_eq!(stream.handle_notice(Notice::MARK), Err(Violation::MarkUnasked));
+    assert!(stream.recall());
+    // The question has not been sent.
+    assert_eq!(stream.handle_notice(Notice::MARK), Err(Violation::MarkUnasked));
+    assert!(stream.poll_control().is_some());
+    assert_eq!(stream.handle_notice(Notice::MARK), Ok(Arrival::Mark { ring: false }));
+    assert_eq!(stream.handle_notice(Notice::MARK), Err(Violation::MarkUnasked));
+}
+
+#[test]
+fn a_mark_that_is_asked_for_twice() {
+    let mut stream = stream();
+    assert_eq!(say(&mut stream, ControlBody::Recall), Ok(ControlEvent::Writable));
+    assert_eq!(say(&mut stream, ControlBody::Recall), Err(Violation::AskedTwice));
+    assert!(stream.poll_mark().is_some());
+    assert_eq!(say(&mut stream, ControlBody::Recall), Ok(ControlEvent::Writable));
+}
+
+#[test]
+fn a_ring_over_the_end_of_the_address_space() {
+    let target = RemoteAddress {
+        key: 1,
+        address: u64::MAX - 2,
+    };
+    let wild = ControlBody::Ring(NewRing { target, bytes: 4 });
+    assert_eq!(say(&mut stream(), wild), Err(Violation::RingAddress));
+}
+
+#[test]
 fn more_bytes_than_can_be_counted() {
-    let mut stream = Stream::starting_at(Mode::Dynamic, limits(), limits(), Seq(u64::MAX)).expect("good limits");
+    let mut stream =
+        Stream::starting_at(Mode::Dynamic, limits(), (limits(), RING), Seq(u64::MAX)).expect("good limits");
     assert_eq!(stream.handle_notice(indirect(1)), Err(Violation::TooManyBytes));
 }
 

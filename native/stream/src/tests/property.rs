@@ -40,8 +40,10 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let bytes = [0u64..3000, 0u64..3000];
     let buffers = [vec(1u32..600, 1..6), vec(1u32..600, 1..6)];
     let conduct = any::<[bool; 2]>();
-    (any_mode(), limits, bytes, buffers, any_start(), conduct).prop_map(
-        |(mode, limits, bytes, buffers, start, [patient, passes_early])| Setup {
+    let rings = || vec(prop_oneof![1u32..9, 1u32..2000], 0..4);
+    let asks = ([0u8..5, 0u8..5], [rings(), rings()]);
+    (any_mode(), limits, bytes, buffers, any_start(), conduct, asks).prop_map(
+        |(mode, limits, bytes, buffers, start, [patient, passes_early], (recalls, rings))| Setup {
             mode,
             limits,
             bytes,
@@ -49,6 +51,8 @@ fn any_setup() -> impl Strategy<Value = Setup> {
             start,
             patient,
             passes_early,
+            recalls,
+            rings,
             without_phase_jump: false,
             without_late_answer: false,
             without_reserve: false,
@@ -70,6 +74,9 @@ fn any_action() -> impl Strategy<Value = Action> {
         3 => (side.clone(), size()).prop_map(|(side, bytes)| Action::Copy { side, bytes }),
         1 => side.clone().prop_map(|side| Action::Withdraw { side }),
         1 => side.clone().prop_map(|side| Action::Pass { side }),
+        1 => side.clone().prop_map(|side| Action::Recall { side }),
+        1 => side.clone().prop_map(|side| Action::ReplaceRing { side }),
+        2 => side.clone().prop_map(|side| Action::PollMark { side }),
         1 => side.prop_map(|side| Action::Tick { side }),
     ]
 }
@@ -107,6 +114,8 @@ fn one_turn(world: &mut World, setup: &Setup, side: usize) {
         indirect: u32::MAX,
         direct: u32::MAX,
     });
+    actions.push(Action::ReplaceRing { side });
+    actions.push(Action::PollMark { side });
     actions.push(Action::Finish { side });
     actions.push(Action::PollControl { side });
     for action in actions {
@@ -122,7 +131,9 @@ proptest! {
         let mut world = World::new(&setup);
         for action in actions {
             // Ticks are counted in a byte of the world; more of them tell nothing new.
-            if matches!(action, Action::Tick { side } if world.sides[side].ticks == u8::MAX) {
+            if matches!(action, Action::Tick { side } if world.sides[side].ticks == u8::MAX)
+                || matches!(action, Action::Recall { side } if world.sides[side].recalls == setup.recalls[side])
+            {
                 continue;
             }
             if let Err(broken) = world.step(&setup, action) {
@@ -148,6 +159,8 @@ fn more_than_four_gigabytes_pass_through() {
         start: Seq((1 << 32) - 500),
         patient: false,
         passes_early: false,
+        recalls: [0, 0],
+        rings: [vec![], vec![16, 128]],
         without_phase_jump: false,
         without_late_answer: false,
         without_reserve: false,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::world::{Broken, Setup};
-use crate::{Arrival, Notice, Receive, ReceiveId, RemoteAddress, Stream};
+use crate::{Arrival, NewRing, Notice, Receive, ReceiveId, RemoteAddress, Stream};
 
 /// A cell of memory: which byte of the stream it holds.
 type Cell = u16;
@@ -22,10 +22,36 @@ pub struct Posted {
     fill: bool,
 }
 
+/// The memory of a ring, from the moment that the peer is told of it to the last byte that is read out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RingMemory {
+    key: u64,
+    cells: Vec<Cell>,
+}
+
+/// The first ring of each side; those that replace it count on from there.
+const FIRST_RING: u64 = 100;
+
+/// Offset 0 is not address 0.
+const RING_ADDRESS: u64 = 1000;
+
+fn ring_place(key: u64) -> RemoteAddress {
+    RemoteAddress {
+        key,
+        address: RING_ADDRESS,
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Side {
     pub stream: Stream,
-    ring: Vec<Cell>,
+    /// The ring that is read, the ring that is written, if that is another one, and the ring that the peer is told of.
+    rings: VecDeque<RingMemory>,
+    /// Rings that have been announced, and recalls.
+    pub replaced: usize,
+    pub recalls: u8,
+    /// The first of `rings` is no longer written.
+    reads_old: bool,
     /// Bytes in the ring and on their way there.
     ring_load: u32,
     buffers: Vec<Vec<Cell>>,
@@ -44,13 +70,20 @@ pub struct Side {
 impl Side {
     pub fn new(setup: &Setup, side: usize) -> Side {
         let (local, remote) = (setup.limits[side], setup.limits[1 - side]);
+        let remote = (remote, ring_place(FIRST_RING));
         let mut stream = Stream::starting_at(setup.mode, local, remote, setup.start).expect("the setup's limits");
         stream.parts().0.without_phase_jump = setup.without_phase_jump;
         stream.parts().1.without_late_answer = setup.without_late_answer;
         stream.break_reserve(setup.without_reserve);
         Side {
             stream,
-            ring: vec![EMPTY; local.ring_bytes as usize],
+            rings: VecDeque::from([RingMemory {
+                key: FIRST_RING,
+                cells: vec![EMPTY; local.ring_bytes as usize],
+            }]),
+            replaced: 0,
+            recalls: 0,
+            reads_old: false,
             ring_load: 0,
             buffers: setup.buffers[side]
                 .iter()
@@ -72,7 +105,7 @@ impl Side {
 
     /// The run that can be copied in one go.
     pub fn copyable(&self) -> u32 {
-        let run = self.stream.ring_readable().bytes;
+        let run = self.stream.ring_readable()[0].bytes;
         match self.posted.front() {
             Some(head) => run.min((self.buffers[head.buffer].len() - head.filled) as u32),
             None => run,
@@ -116,11 +149,43 @@ impl Side {
     }
 
     /// The peer's write reaches the ring.
-    pub fn written_indirect(&mut self, offset: u32, first: u64, bytes: u32) -> Result<(), Broken> {
+    pub fn written_indirect(&mut self, target: RemoteAddress, first: u64, bytes: u32) -> Result<(), Broken> {
         self.ring_load += bytes;
-        let range = offset as usize..(offset + bytes) as usize;
-        let cells = self.ring.get_mut(range).ok_or(Broken::RingOverflow)?;
+        let ring = self.rings.iter_mut().find(|ring| ring.key == target.key);
+        let cells = &mut ring.ok_or(Broken::NotTheirs)?.cells;
+        let offset = (target.address - RING_ADDRESS) as usize;
+        let range = offset..offset + bytes as usize;
+        let cells = cells.get_mut(range).ok_or(Broken::RingOverflow)?;
         fill_cells(cells, first).map_err(|()| Broken::RingOverflow)
+    }
+
+    /// Announces the next ring.
+    pub fn replace_ring(&mut self, bytes: u32) -> bool {
+        let key = FIRST_RING + 1 + self.replaced as u64;
+        let target = ring_place(key);
+        if !self.stream.replace_ring(NewRing { target, bytes }) {
+            return false;
+        }
+        self.replaced += 1;
+        self.rings.push_back(RingMemory {
+            key,
+            cells: vec![EMPTY; bytes as usize],
+        });
+        true
+    }
+
+    pub fn recall(&mut self) -> bool {
+        let asked = self.stream.recall();
+        self.recalls += u8::from(asked);
+        asked
+    }
+
+    /// The ring that nothing is to be read from any more goes.
+    fn forget_old_ring(&mut self) {
+        if self.reads_old && !self.stream.reads_old_ring() {
+            self.rings.pop_front();
+            self.reads_old = false;
+        }
     }
 
     pub fn notice(&mut self, notice: Notice) -> Result<(), Broken> {
@@ -129,6 +194,17 @@ impl Side {
             Arrival::Ring { bytes } => {
                 assert_eq!(bytes, notice.bytes);
                 Ok(())
+            }
+            Arrival::Mark { ring } => {
+                assert!(!self.stream.is_asking());
+                self.reads_old |= ring;
+                self.forget_old_ring();
+                while self.withdraw()? {}
+                if self.posted.is_empty() {
+                    Ok(())
+                } else {
+                    Err(Broken::NotGivenUp)
+                }
             }
             Arrival::Direct {
                 id,
@@ -166,8 +242,8 @@ impl Side {
         if bytes == 0 || bytes > self.copyable() {
             return Ok(false);
         }
-        let from = self.stream.ring_readable().offset as usize;
-        let cells = &mut self.ring[from..from + bytes as usize];
+        let from = self.stream.ring_readable()[0].offset as usize;
+        let cells = &mut self.rings[0].cells[from..from + bytes as usize];
         check_cells(cells, self.read)?;
         self.read += u64::from(bytes);
         self.ring_load -= bytes;
@@ -181,6 +257,7 @@ impl Side {
         }
         cells.fill(EMPTY);
         self.copied(bytes)?;
+        self.forget_old_ring();
         Ok(true)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::side::Side;
-use crate::{Control, ControlBody, Limits, Mode, Notice, Offer, Seq, Transfer, Violation};
+use crate::{Control, ControlBody, Limits, Mode, Notice, Offer, Seq, Violation};
 
 /// What is tried out.
 #[derive(Debug, Clone)]
@@ -25,6 +25,10 @@ pub struct Setup {
     pub patient: bool,
     /// The receiver passes though it has not read all: its caller writes, has to wait, and reads nothing meanwhile.
     pub passes_early: bool,
+    /// Per side: how often it may take back what it has advertised.
+    pub recalls: [u8; 2],
+    /// Per side: sizes of the rings that may replace its first one, in this order.
+    pub rings: [Vec<u32>; 2],
     /// Break the sender: leave out the phase jump.
     pub without_phase_jump: bool,
     /// Break the receiver: leave out its answer to a sender that saw advertisements too late.
@@ -59,6 +63,12 @@ pub enum Action {
     Close { side: usize },
     /// The caller wants a keepalive.
     Tick { side: usize },
+    /// The caller wants all back that it has advertised.
+    Recall { side: usize },
+    /// The caller wants the peer to go on in the next ring.
+    ReplaceRing { side: usize },
+    /// The caller posts the mark that it owes.
+    PollMark { side: usize },
 }
 
 /// A promise that was not kept.
@@ -80,6 +90,8 @@ pub enum Broken {
     CreditsForEver,
     /// The stream names a receive that is not posted, or not due.
     WrongReceive,
+    /// The mark came, and the peer may still write into a buffer.
+    NotGivenUp,
     /// A side went without a word.
     FinishLost,
 }
@@ -136,6 +148,12 @@ impl World {
                 Ok(now)
             }
             Action::Close { side } => self.close(setup, side),
+            Action::Recall { side } => Ok(self.sides[side].recall()),
+            Action::ReplaceRing { side } => {
+                let next = setup.rings[side].get(self.sides[side].replaced);
+                Ok(next.is_some_and(|bytes| self.sides[side].replace_ring(*bytes)))
+            }
+            Action::PollMark { side } => self.poll_mark(setup, side),
             Action::Tick { side } => {
                 self.sides[side].stream.tick();
                 self.sides[side].ticks += 1;
@@ -159,22 +177,28 @@ impl World {
         let Some(transfer) = sender.stream.poll_transfer(offer) else {
             return Ok(false);
         };
-        let notice = match transfer {
-            Transfer::Direct { target, bytes, notice } => {
-                assert!(bytes <= offer.direct && Some(bytes) <= direct_room);
-                receiver.written_direct(target, sender.sent, bytes)?;
-                sender.sent += u64::from(bytes);
-                notice
-            }
-            Transfer::Indirect { offset, bytes, notice } => {
-                assert!(bytes <= offer.indirect && bytes <= indirect_room);
-                receiver.written_indirect(offset, sender.sent, bytes)?;
-                sender.sent += u64::from(bytes);
-                notice
-            }
-        };
+        let bytes = transfer.bytes();
+        if transfer.notice.direct {
+            assert!(bytes <= offer.direct && Some(bytes) <= direct_room);
+            receiver.written_direct(transfer.target, sender.sent, bytes)?;
+        } else {
+            assert!(bytes <= offer.indirect && bytes <= indirect_room);
+            receiver.written_indirect(transfer.target, sender.sent, bytes)?;
+        }
+        sender.sent += u64::from(bytes);
         sender.credits_in_a_row = 0;
-        self.notices[side].push_back(notice);
+        self.notices[side].push_back(transfer.notice);
+        self.check_slots(setup, side)
+    }
+
+    fn poll_mark(&mut self, setup: &Setup, side: usize) -> Result<bool, Broken> {
+        let sender = &mut self.sides[side];
+        let Some(mark) = sender.stream.poll_mark() else {
+            return Ok(false);
+        };
+        assert_eq!(mark.notice, Notice::MARK);
+        sender.credits_in_a_row = 0;
+        self.notices[side].push_back(mark.notice);
         self.check_slots(setup, side)
     }
 
@@ -248,7 +272,7 @@ impl World {
             && self.sides.iter().filter(|side| !side.closed).all(|side| {
                 let mut stream = side.stream.clone();
                 stream.pass();
-                stream.ring_bytes_readable() == 0 && stream.poll_control().is_none()
+                stream.ring_bytes_readable() == 0 && stream.poll_control().is_none() && stream.poll_mark().is_none()
             })
     }
 
@@ -263,7 +287,7 @@ impl World {
             // The fabric tells the side that is left.
             return false;
         }
-        if !sender.closed && sender.stream.has_control() {
+        if !sender.closed && (sender.stream.has_control() || sender.stream.owes_mark()) {
             return true;
         }
         if sender.closed || sender.sent == setup.bytes[side] {

@@ -22,6 +22,7 @@ mod field {
     pub const BEFORE_SEQ: Field = 4..16;
     pub const AFTER_SEQ: Field = 24..40;
     pub const PHASE: Field = 24..32;
+    pub const RING_UNUSED: Field = 16..32;
     pub const KEY: Field = 32..40;
 }
 
@@ -32,6 +33,8 @@ mod kind {
     pub const ACK: u8 = 3;
     pub const TICK: u8 = 4;
     pub const FINISH: u8 = 5;
+    pub const RECALL: u8 = 6;
+    pub const RING: u8 = 7;
 }
 
 /// The only flag: the advertised buffer must be filled completely.
@@ -80,6 +83,19 @@ pub enum ControlBody {
         /// Length of the whole stream.
         end: Seq,
     },
+    /// Give up what was advertised, and answer with a mark ([`super::Notice::MARK`]).
+    Recall,
+    /// The same, and what follows the mark goes into another ring.
+    Ring(NewRing),
+}
+
+/// Where a ring is that is to take over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NewRing {
+    /// Its first byte.
+    pub target: RemoteAddress,
+    /// Its size, 1 to [`TRANSFER_BYTES_MAX`].
+    pub bytes: u32,
 }
 
 impl Control {
@@ -99,6 +115,8 @@ impl Control {
             kind::FINISH => ControlBody::Finish {
                 end: parse_seq(message)?,
             },
+            kind::RECALL => parse_empty(message, ControlBody::Recall)?,
+            kind::RING => ControlBody::Ring(parse_ring(message)?),
             unknown => return Err(WireError::Kind(unknown)),
         };
         Ok(Control {
@@ -127,6 +145,11 @@ impl Control {
                 message[field::SEQ].copy_from_slice(&end.0.to_le_bytes());
                 kind::FINISH
             }
+            ControlBody::Recall => kind::RECALL,
+            ControlBody::Ring(ring) => {
+                emit_place(ring.target, ring.bytes, &mut message);
+                kind::RING
+            }
         };
         message
     }
@@ -143,19 +166,38 @@ fn parse_seq(message: &[u8]) -> Result<Seq, WireError> {
     Ok(Seq(read_u64(message, field::SEQ)))
 }
 
+fn parse_ring(message: &[u8]) -> Result<NewRing, WireError> {
+    check_zero(message, field::RING_UNUSED, "control body")?;
+    let (target, bytes) = parse_place(message, "ring bytes")?;
+    Ok(NewRing { target, bytes })
+}
+
+/// Where memory is, and its size, which the error names.
+fn parse_place(message: &[u8], size: &'static str) -> Result<(RemoteAddress, u32), WireError> {
+    let bytes = read_u32(message, field::BYTES);
+    if bytes == 0 || bytes > TRANSFER_BYTES_MAX {
+        return Err(WireError::Field(size));
+    }
+    let target = RemoteAddress {
+        key: read_u64(message, field::KEY),
+        address: read_u64(message, field::ADDRESS),
+    };
+    Ok((target, bytes))
+}
+
+fn emit_place(target: RemoteAddress, bytes: u32, message: &mut [u8; CONTROL_BYTES]) {
+    message[field::KEY].copy_from_slice(&target.key.to_le_bytes());
+    message[field::ADDRESS].copy_from_slice(&target.address.to_le_bytes());
+    message[field::BYTES].copy_from_slice(&bytes.to_le_bytes());
+}
+
 fn parse_advert(message: &[u8]) -> Result<Advert, WireError> {
     if message[field::FLAGS] & !FILL != 0 {
         return Err(WireError::Field("control flags"));
     }
-    let bytes = read_u32(message, field::BYTES);
-    if bytes == 0 || bytes > TRANSFER_BYTES_MAX {
-        return Err(WireError::Field("advert bytes"));
-    }
+    let (target, bytes) = parse_place(message, "advert bytes")?;
     Ok(Advert {
-        target: RemoteAddress {
-            key: read_u64(message, field::KEY),
-            address: read_u64(message, field::ADDRESS),
-        },
+        target,
         bytes,
         fill: message[field::FLAGS] & FILL != 0,
         seq: Seq(read_u64(message, field::SEQ)),
@@ -165,9 +207,7 @@ fn parse_advert(message: &[u8]) -> Result<Advert, WireError> {
 
 fn emit_advert(advert: &Advert, message: &mut [u8; CONTROL_BYTES]) {
     message[field::FLAGS] = if advert.fill { FILL } else { 0 };
-    message[field::KEY].copy_from_slice(&advert.target.key.to_le_bytes());
-    message[field::ADDRESS].copy_from_slice(&advert.target.address.to_le_bytes());
+    emit_place(advert.target, advert.bytes, message);
     message[field::SEQ].copy_from_slice(&advert.seq.0.to_le_bytes());
     message[field::PHASE].copy_from_slice(&advert.phase.0.to_le_bytes());
-    message[field::BYTES].copy_from_slice(&advert.bytes.to_le_bytes());
 }

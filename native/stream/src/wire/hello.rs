@@ -4,7 +4,7 @@ use super::{RemoteAddress, WireError, check_length, check_zero, read_u16, read_u
 use crate::limits::Limits;
 
 /// The version of the protocol in this crate. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// Size of the hello on the wire; fits the private data of an rdma_cm connect request (56 bytes).
 pub const HELLO_BYTES: usize = 56;
@@ -21,9 +21,7 @@ mod field {
     pub const RING_ADDRESS: Field = 24..32;
     pub const CONNECTION_ID: Field = 32..36;
     pub const ADVERTS: Field = 36..38;
-    pub const PAD: Field = 38..40;
-    pub const LANDING_OFFSET: Field = 40..44;
-    pub const LANDING_BYTES: Field = 44..48;
+    pub const PAD: Field = 38..48;
     pub const TOKEN: Field = 48..56;
 }
 
@@ -42,10 +40,6 @@ pub struct Hello {
     pub adverts: u16,
     /// Names this connection on this side (for logs).
     pub connection_id: u32,
-    /// Where the landing area starts, counted from the ring's start.
-    pub landing_offset: u32,
-    /// Size of the landing area in bytes.
-    pub landing_bytes: u32,
     /// Names the settlement that this connection is made for; 0: none.
     pub token: u64,
 }
@@ -85,21 +79,8 @@ impl Hello {
             receive_slots: read_u16(message, field::RECEIVE_SLOTS),
             adverts: read_u16(message, field::ADVERTS),
             connection_id: read_u32(message, field::CONNECTION_ID),
-            landing_offset: read_u32(message, field::LANDING_OFFSET),
-            landing_bytes: read_u32(message, field::LANDING_BYTES),
             token: read_u64(message, field::TOKEN),
         })
-    }
-
-    /// Whether `bytes` bytes at `target` lie in this side's ring or in its landing area as a whole.
-    pub fn has(&self, target: RemoteAddress, bytes: usize) -> bool {
-        let inside = |start: u64, size: u64| {
-            let first = target.address.checked_sub(self.ring.address);
-            let end = first.and_then(|first| first.checked_add(bytes as u64));
-            matches!((first, end), (Some(first), Some(end)) if first >= start && end <= start + size)
-        };
-        target.key == self.ring.key
-            && (inside(0, self.ring_bytes.into()) || inside(self.landing_offset.into(), self.landing_bytes.into()))
     }
 
     /// The hello as bytes.
@@ -114,8 +95,6 @@ impl Hello {
         message[field::ADVERTS].copy_from_slice(&self.adverts.to_le_bytes());
         message[field::RING_ADDRESS].copy_from_slice(&self.ring.address.to_le_bytes());
         message[field::CONNECTION_ID].copy_from_slice(&self.connection_id.to_le_bytes());
-        message[field::LANDING_OFFSET].copy_from_slice(&self.landing_offset.to_le_bytes());
-        message[field::LANDING_BYTES].copy_from_slice(&self.landing_bytes.to_le_bytes());
         message[field::TOKEN].copy_from_slice(&self.token.to_le_bytes());
         message
     }

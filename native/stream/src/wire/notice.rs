@@ -8,25 +8,34 @@ pub const TRANSFER_BYTES_MAX: u32 = (1 << 31) - 1;
 const DIRECT: u32 = 1 << 31;
 
 /// The 32 bits that announce a transfer: which kind, and how many bytes.
+///
+/// An indirect one of 0 bytes is a *mark*, the answer to [`super::ControlBody::Recall`] and [`super::ControlBody::Ring`]: the
+/// sender holds no advertisement any more, and has taken over the ring that was announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Notice {
     /// Into an advertised buffer (true) or into the ring.
     pub direct: bool,
-    /// 1 to [`TRANSFER_BYTES_MAX`].
+    /// Up to [`TRANSFER_BYTES_MAX`]; at least 1 if `direct`.
     pub bytes: u32,
 }
 
 impl Notice {
-    /// Reads a notice: bit 31 is set for direct, the rest is the number of bytes, which must not be 0.
+    /// The mark.
+    pub const MARK: Notice = Notice {
+        direct: false,
+        bytes: 0,
+    };
+
+    /// Reads a notice: bit 31 is set for direct, the rest is the number of bytes.
     pub fn parse(word: u32) -> Result<Notice, WireError> {
-        let bytes = word & !DIRECT;
-        if bytes == 0 {
+        let notice = Notice {
+            direct: word & DIRECT != 0,
+            bytes: word & !DIRECT,
+        };
+        if notice.direct && notice.bytes == 0 {
             return Err(WireError::Field("notice bytes"));
         }
-        Ok(Notice {
-            direct: word & DIRECT != 0,
-            bytes,
-        })
+        Ok(notice)
     }
 
     /// The notice as 32 bits (host order: the fabric puts it on the wire).

@@ -1,0 +1,108 @@
+//! The thread that gets memory for connections and gives it back: one for the process, there while a connection needs it.
+//!
+//! Registering memory with a device, and taking it back, asks the kernel, which may take milliseconds: neither a scheduler
+//! nor a polling thread may do it. The thread also looks, every [`SWEEP`], whether what a connection has is in use.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::fabric::FabricError;
+
+/// Between two sweeps. Much longer than a burst of traffic, so that a sweep costs nothing that counts; a few of them are what
+/// memory stays for without use.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// A connection, to this thread.
+pub(crate) trait Tenant: Send + Sync {
+    /// Gets the memory that the connection has claimed. May take long.
+    fn fetch(&self);
+    /// Gives back what has not been used for a while. May take long. False: there is nothing to look after until the next
+    /// claim.
+    fn sweep(&self) -> bool;
+}
+
+#[derive(Default)]
+struct Keeper {
+    is_running: bool,
+    claims: Vec<Weak<dyn Tenant>>,
+    tenants: Vec<Weak<dyn Tenant>>,
+}
+
+static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
+static CLAIMED: Condvar = Condvar::new();
+
+/// Has [`Tenant::fetch`] called soon, and [`Tenant::sweep`] from then on.
+pub(crate) fn claim(tenant: Weak<dyn Tenant>) -> Result<(), FabricError> {
+    let mut keeper = KEEPER.lock();
+    let keeper = keeper.get_or_insert_default();
+    if !keeper.is_running {
+        crate::threads::start("inet_rdma/memory", run)?;
+        keeper.is_running = true;
+    }
+    keeper.claims.push(tenant);
+    CLAIMED.notify_one();
+    Ok(())
+}
+
+fn run() {
+    let mut next_sweep = Instant::now() + SWEEP;
+    while let Some(claims) = next_claims(next_sweep) {
+        for claim in claims {
+            let fetched = call(&claim, |tenant| {
+                tenant.fetch();
+                true
+            });
+            if fetched {
+                add(claim);
+            }
+        }
+        if Instant::now() >= next_sweep {
+            sweep();
+            next_sweep = Instant::now() + SWEEP;
+        }
+    }
+}
+
+/// Waits for claims, until the next sweep at the latest. None: no connection needs the thread any more.
+fn next_claims(until: Instant) -> Option<Vec<Weak<dyn Tenant>>> {
+    let mut locked = KEEPER.lock();
+    loop {
+        let keeper = locked.get_or_insert_default();
+        if keeper.claims.is_empty() && keeper.tenants.is_empty() {
+            keeper.is_running = false;
+            return None;
+        }
+        if !keeper.claims.is_empty() || Instant::now() >= until {
+            return Some(std::mem::take(&mut keeper.claims));
+        }
+        CLAIMED.wait_until(&mut locked, until);
+    }
+}
+
+fn add(tenant: Weak<dyn Tenant>) {
+    let mut locked = KEEPER.lock();
+    let tenants = &mut locked.get_or_insert_default().tenants;
+    if !tenants.iter().any(|known| known.ptr_eq(&tenant)) {
+        tenants.push(tenant);
+    }
+}
+
+fn sweep() {
+    let tenants = KEEPER.lock().get_or_insert_default().tenants.clone();
+    let gone: Vec<_> = tenants
+        .into_iter()
+        .filter(|tenant| !call(tenant, |tenant| tenant.sweep()))
+        .collect();
+    let mut locked = KEEPER.lock();
+    let tenants = &mut locked.get_or_insert_default().tenants;
+    tenants.retain(|tenant| !gone.iter().any(|gone| gone.ptr_eq(tenant)));
+}
+
+/// A connection that is gone, or panics, is looked after no more.
+fn call(tenant: &Weak<dyn Tenant>, act: impl FnOnce(&Arc<dyn Tenant>) -> bool) -> bool {
+    let Some(tenant) = tenant.upgrade() else { return false };
+    catch_unwind(AssertUnwindSafe(|| act(&tenant))).unwrap_or(false)
+}

@@ -1,0 +1,51 @@
+//! The landing area of a memory file, given out in parts.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use super::memory::{ExposedMemory, LandingArea};
+use crate::fabric::{Exposed, Exposer, FabricError, Memory};
+use crate::primitive::lock;
+
+/// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be given out
+/// again once no part is in use, by the engine or by the user.
+pub(super) struct ShmExposer {
+    memory: Weak<ExposedMemory>,
+    /// The parts in use, in their order.
+    given: Mutex<Vec<Weak<LandingArea>>>,
+}
+
+impl ShmExposer {
+    pub(super) fn new(memory: &Arc<ExposedMemory>) -> ShmExposer {
+        ShmExposer {
+            memory: Arc::downgrade(memory),
+            given: Mutex::default(),
+        }
+    }
+}
+
+impl Exposer for ShmExposer {
+    fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        let memory = self.memory.upgrade().ok_or(FabricError::PeerGone)?;
+        let mut given = lock(&self.given);
+        while given.last().is_some_and(|last| last.strong_count() == 0) {
+            given.pop();
+        }
+        let start = given.last().and_then(Weak::upgrade).map_or(0, |last| last.end());
+        let area = LandingArea::of(&memory, start, bytes).ok_or(FabricError::SharedMemory { bytes: bytes as u64 })?;
+        let area = Arc::new(area);
+        given.push(Arc::downgrade(&area));
+        Ok(Box::new(ExposedArea(area)))
+    }
+}
+
+struct ExposedArea(Arc<dyn Memory>);
+
+impl Exposed for ExposedArea {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.0
+    }
+
+    fn revoke(self: Box<Self>) {
+        // The peer has the whole file mapped: what it may not write it can still write.
+    }
+}
