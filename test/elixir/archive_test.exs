@@ -2,6 +2,9 @@ defmodule InetRdma.ArchiveTest do
   # Without a toolchain: the library comes out of an archive. `cargo` and `rustc` are programs that fail, and say so.
   use ExUnit.Case, async: true
 
+  # To pack the archive.
+  @moduletag :cargo
+
   alias InetRdma.Test.{Os, Project}
 
   @fails "cargo has been called"
@@ -90,18 +93,10 @@ defmodule InetRdma.ArchiveTest do
   end
 
   test "a URL is fetched once, and needs a checksum from elsewhere", %{dir: dir, tree: tree, archive: archive, env: env} do
-    {:ok, _started} = Application.ensure_all_started(:inets)
-
-    {:ok, server} =
-      :inets.start(:httpd,
-        port: 0,
-        server_name: ~c"archives",
-        server_root: to_charlist(dir),
-        document_root: to_charlist(dir),
-        bind_address: {127, 0, 0, 1}
-      )
-
-    url = "http://127.0.0.1:#{:httpd.info(server)[:port]}/#{Path.basename(archive)}"
+    server = Os.start!("python3", ~w(-u -m http.server 0 --bind 127.0.0.1 --directory) ++ [dir])
+    serving = ~r/^Serving HTTP on 127\.0\.0\.1 port (\d+)/
+    [_line, port] = Regex.run(serving, List.last(Os.await_line!(server, serving)))
+    url = "http://127.0.0.1:#{port}/#{Path.basename(archive)}"
     env = env ++ [{"INET_RDMA_ARCHIVE", url}]
     assert {said, 65} = build(tree, env)
     assert said =~ "nothing says which checksum it must have"
@@ -111,7 +106,9 @@ defmodule InetRdma.ArchiveTest do
     assert {said, 0} = build(tree, env)
     assert said =~ "took the native library from #{url}"
 
-    :ok = :inets.stop(:httpd, server)
+    {:os_pid, pid} = Port.info(server, :os_pid)
+    Os.run!("kill", [to_string(pid)])
+    {_status, _lines} = Os.await_exit!(server)
     assert {"", 0} = build(tree, env)
     File.write!(library(tree), "another")
     assert {said, 101} = build(tree, env)
