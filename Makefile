@@ -20,8 +20,8 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
-        scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir test-vm \
-        test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir matrix \
+        test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -101,6 +101,10 @@ soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 test-arm64: ## run the Rust tests of the protocol, the engine and shared memory as arm64 programs, emulated
 	scripts/deps dist
 	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_engine -- --skip explore
+
+# 77: this machine cannot make the chroots, and has said why.
+matrix: ## run Common Test and ExUnit on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
+	TARGETS="$(TARGETS)" SUITE="$(SUITE)" scripts/matrix $(RELEASES) || [ $$? -eq 77 ]
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
 test-vm: build ## boot two virtual machines with software RDMA devices and test in them (PARTS="contract": see test/vm)

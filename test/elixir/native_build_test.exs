@@ -2,6 +2,8 @@ defmodule InetRdma.NativeBuildTest do
   # Changes PATH, which belongs to the whole VM.
   use ExUnit.Case, async: false
 
+  @moduletag :cargo
+
   alias InetRdma.Test.Os
 
   # What the script itself calls, besides the tools that a test leaves out or replaces.

@@ -1,6 +1,8 @@
 defmodule InetRdma.PackageTest do
   use ExUnit.Case, async: true
 
+  @moduletag :cargo
+
   alias InetRdma.Test.Os
 
   @max_bytes 200 * 1024
