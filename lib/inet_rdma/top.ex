@@ -63,12 +63,13 @@ defmodule InetRdma.Top do
       [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), to_string(info.why)]
   end
 
-  # Of the bytes both ways, as in `:inet_rdma.i/0`. TCP knows no direct transfers.
-  defp direct(%{direct_bytes_sent: sent, direct_bytes_received: received} = info) do
+  @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP knows no direct transfers."
+  @spec direct(map()) :: String.t()
+  def direct(%{direct_bytes_sent: sent, direct_bytes_received: received} = info) do
     "#{div(100 * (sent + received), max(1, info.bytes_sent + info.bytes_received))}%"
   end
 
-  defp direct(_info), do: "-"
+  def direct(_info), do: "-"
 
   defp count(nil), do: "-"
   defp count(number), do: to_string(round(number))
