@@ -3,14 +3,15 @@
 %% Internal: use inet_rdma:doctor/0. look/1 asks the node, findings/1 judges.
 -module(inet_rdma_doctor_tls).
 
--include_lib("public_key/include/public_key.hrl").
-
 -export([look/1, findings/1]).
 -export_type([facts/0]).
 
 %% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in words.
 -type facts() :: none | {error, Why :: binary()}
                | {ok, #{verifies := boolean(), troubles := [binary()], certificates := [{File :: binary(), Until :: binary()}]}}.
+
+%% Of #'OTPTBSCertificate'{}: behind version, serial number, signature algorithm and issuer.
+-define(VALIDITY, 6).
 
 -type finding() :: {ok | note | problem, Text :: binary(), Fix :: binary() | undefined}.
 
@@ -68,7 +69,10 @@ troubles(File, {ok, Certificate}) ->
 
 until(Certificate) -> date(element(2, validity(Certificate))).
 
-validity(#'OTPCertificate'{tbsCertificate = #'OTPTBSCertificate'{validity = #'Validity'{notBefore = From, notAfter = To}}}) ->
+%% Records of public_key, whose header file is not everywhere: RFC 5280 fixes the order of these fields.
+validity(Certificate) ->
+    {'OTPCertificate', Contents, _Algorithm, _Signature} = Certificate,
+    {'Validity', From, To} = element(?VALIDITY, Contents),
     {seconds(From), seconds(To)}.
 
 %% YYMMDDHHMMSSZ until 2049, YYYYMMDDHHMMSSZ later: RFC 5280.

@@ -6,6 +6,9 @@
 
 -export([all/1]).
 
+%% Of OTP 28 and later.
+-dialyzer({no_missing_calls, all/1}).
+
 -type side() :: client | server.
 
 %% Fails where a flag cannot be read.

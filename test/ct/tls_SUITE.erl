@@ -405,8 +405,9 @@ keys_that_nobody_asked_for(Config) ->
             connect(A, B),
             ok = call(B, inet_rdma_test_log, forget, []),
             [{_, _, Connection, <<"shm">>, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
-            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            [ended(Supervisor) || Supervisor <- Supervisors],
             true = call(B, inet_rdma_test_log, contains, [Words])
         end
      || {Said, Words} <- [
@@ -498,8 +499,9 @@ bytes_into_the_silent_connection(Config) ->
                         garbage -> <<"garbage, garbage">>;
                         repeated -> lists:last([Record || {D, Record} <- inet_rdma_test_proxy:seen(Proxy), D =:= Direction])
                     end,
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = inet_rdma_test_proxy:inject(Proxy, Direction, Bytes),
-            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+            [ended(Supervisor) || Supervisor <- Supervisors]
         end
      || Direction <- [to, back], What <- [garbage, repeated]
     ],
@@ -532,8 +534,9 @@ end_of_each_part(Config) ->
         begin
             connect(A, B),
             [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_test_remote, end_part, [Part]),
-            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+            [ended(Supervisor) || Supervisor <- Supervisors]
         end
      || Part <- [guard, supervisor, tls_sender]
     ],
@@ -603,6 +606,16 @@ ssl_path(Command) ->
     Ask = ["-noinput", "-eval", "io:put_chars([\"in:\", code:lib_dir(ssl)]), halt()."],
     [_, Directory] = string:split(inet_rdma_test_otp:output(Command, "erl", Ask), "in:"),
     ["-pa", filename:join(Directory, "ebin")].
+
+%% The process that ticks over a link. Another link may be up at once: global connects again.
+supervisor(A, B) ->
+    [{_, Supervisor, _, _, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+    {A, Supervisor}.
+
+ended({Node, Supervisor}) ->
+    inet_rdma_test_wait:until({ended, name(Node)}, 10000, fun() ->
+        not call(Node, erlang, is_process_alive, [Supervisor])
+    end).
 
 %% Neither up nor pending.
 gone(A, B) ->

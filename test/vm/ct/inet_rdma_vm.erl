@@ -146,8 +146,8 @@ cut_tcp(A, B) ->
 -spec shut_tcp_of_link(node()) -> ok | {error, term()}.
 shut_tcp_of_link(Peer) ->
     Key = {link, atom_to_binary(Peer)},
-    [{Key, _Supervisor, Socket, <<"verbs">>, _Why}] = ets:lookup(inet_rdma_links, Key),
-    gen_tcp:shutdown(Socket, read_write).
+    [{Key, _Supervisor, Connection, <<"verbs">>, _Why}] = ets:lookup(inet_rdma_links, Key),
+    gen_tcp:shutdown(inet_rdma_bootstrap:handle(Connection), read_write).
 
 %% Streams of numbered and hashed messages from several senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
