@@ -2,7 +2,7 @@
 %% bad in one respect. Runs in the node that runs the tests.
 -module(inet_rdma_test_certificates).
 
--export([make/1, option_file/3, kinds/0]).
+-export([make/1, make/2, option_file/3, kinds/0]).
 -export_type([kind/0]).
 
 %% none: the node has no certificate.
@@ -15,6 +15,11 @@ kinds() -> [good, none, expired, wrong_host, unknown_ca, revoked].
 -spec make(file:filename()) -> ok.
 make(Directory) ->
     {ok, Host} = inet:gethostname(),
+    make(Directory, [Host]).
+
+%% For these hosts.
+-spec make(file:filename(), Hosts :: [string()]) -> ok.
+make(Directory, Hosts) ->
     ok = file:write_file(filename:join(Directory, "openssl.cnf"), configuration()),
     [authority(Directory, Name) || Name <- ["ca", "stranger"]],
     Now = erlang:system_time(second),
@@ -22,9 +27,9 @@ make(Directory) ->
     [
         node_certificate(Directory, Authority, Name, Named, From, To)
      || {Authority, Name, Named, From, To} <- [
-            {"ca", "good", Host, Early, Late}, {"ca", "expired", Host, Early, Now - 86400},
-            {"ca", "wrong_host", "elsewhere.invalid", Early, Late}, {"stranger", "unknown_ca", Host, Early, Late},
-            {"ca", "revoked", Host, Early, Late}
+            {"ca", "good", Hosts, Early, Late}, {"ca", "expired", Hosts, Early, Now - 86400},
+            {"ca", "wrong_host", ["elsewhere.invalid"], Early, Late}, {"stranger", "unknown_ca", Hosts, Early, Late},
+            {"ca", "revoked", Hosts, Early, Late}
         ]
     ],
     openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", "ca", "-revoke", "revoked.pem"]),
@@ -49,9 +54,9 @@ authority(Directory, Name) ->
 
 key(Name) -> ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", Name ++ ".key"].
 
-node_certificate(Directory, Authority, Name, Host, From, To) ->
+node_certificate(Directory, Authority, Name, Hosts, From, To) ->
     openssl(Directory, ["req", "-config", "openssl.cnf", "-new", "-subj", "/CN=" ++ Name, "-out", Name ++ ".csr" | key(Name)]),
-    ok = file:write_file(filename:join(Directory, Name ++ ".ext"), ["subjectAltName = DNS:", Host, "\n"]),
+    ok = file:write_file(filename:join(Directory, Name ++ ".ext"), ["subjectAltName = ", lists:join(",", ["DNS:" ++ Host || Host <- Hosts]), "\n"]),
     openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", Authority, "-batch", "-notext", "-in", Name ++ ".csr",
                         "-out", Name ++ ".pem", "-extfile", Name ++ ".ext", "-startdate", date(From), "-enddate", date(To)]).
 

@@ -7,7 +7,7 @@
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
 -export([short_cut/1, interface_down_and_up/1, long_cut/1, tcp_connection_cut/1, killed_and_back/1]).
--export([devices_beside_the_nodes_network/1, guest_2_loses_power/1]).
+-export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
 
 -define(MB, 1048576).
 -define(OTHER, "guest2").
@@ -28,7 +28,7 @@ all() ->
 groups() ->
     Cases = [
         calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut, long_cut,
-        tcp_connection_cut, killed_and_back, devices_beside_the_nodes_network
+        tcp_connection_cut, killed_and_back, devices_beside_the_nodes_network, tls_hides_what_is_said
     ],
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for rping as
     %% for nodes, until it is made anew.
@@ -55,6 +55,65 @@ there() ->
 end_per_group(_Kind, Config) ->
     inet_rdma_test_node:stop_all(),
     inet_rdma_vm:await_resources(proplists:get_value(before, Config)).
+
+%% A capture of the interface has a text that is said over a plain link, and nothing of it with `security tls`: neither before
+%% nor after new keys.
+tls_hides_what_is_said(Config) ->
+    [PlainA, PlainB] = inet_rdma_vm:pair(Config),
+    Marker = rand:bytes(32),
+    ?assertNotEqual(nomatch, binary:match(captured(Config, PlainA, PlainB, Marker), Marker)),
+    Directory = filename:join(os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")),
+    ok = filelib:ensure_dir(filename:join(Directory, "x")),
+    Addresses = [address(Node) || Node <- [PlainA, PlainB]],
+    ok = inet_rdma_test_certificates:make(Directory, Addresses),
+    %% TLS takes its time here: no tick is missed for that.
+    Tls = ["-kernel", "net_ticktime", "60", "-pa", filename:join(code:lib_dir(ssl), "ebin"),
+           "-ssl_dist_optfile", inet_rdma_test_certificates:option_file(Directory, good, [])],
+    Start = fun(Prefix, Address, Under) ->
+        Options = #{args := Args, rdma := Rdma} = options(Prefix, Address, Under),
+        Secure = [{security, tls}, {rekey_bytes, 65536} | Rdma],
+        inet_rdma_test_node:start(Prefix, (inet_rdma_vm:alone(Options#{args := Args ++ Tls}))#{rdma := Secure})
+    end,
+    [OwnAddress, TheirAddress] = Addresses,
+    [A, B] = [Start("ta", OwnAddress, []), Start("tb", TheirAddress, there())],
+    ok = inet_rdma_test_node:connect(A, B),
+    Captured = captured(Config, A, B, Marker),
+    ?assert(byte_size(Captured) > 20 * 32 * 100),
+    ?assertEqual(nomatch, binary:match(Captured, Marker)),
+    #{fabric := verbs, cipher := Cipher, key_generation := Generation} = inet_rdma_vm:info(A, B),
+    ct:pal("~ts, key of generation ~b", [Cipher, Generation]),
+    ?assertNotEqual(none, Cipher),
+    ?assert(Generation > 0),
+    [inet_rdma_test_node:stop(Node) || Node <- [A, B]],
+    ok = file:del_dir_r(Directory).
+
+address(#{node := Name}) ->
+    [_, Address] = string:lexemes(atom_to_list(Name), "@"),
+    Address.
+
+%% All that the interface sends and receives while the first node says this text to the other again and again.
+captured(Config, A, B, Marker) ->
+    File = filename:join("/run", inet_rdma_test_node:unique("capture")),
+    Script =
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n"
+        "s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)\n"
+        "s.bind((sys.argv[1], 0))\n"
+        "f = open(sys.argv[2], 'wb', buffering=0)\n"
+        "print('ready', flush=True)\n"
+        "while True: f.write(s.recv(70000))\n",
+    Capture = open_port({spawn_executable, os:find_executable("python3")}, [
+        {args, ["-c", Script, proplists:get_value(interface, Config), File]}, {line, 100}, exit_status
+    ]),
+    {os_pid, OsPid} = erlang:port_info(Capture, os_pid),
+    receive {Capture, {data, {eol, "ready"}}} -> ok end,
+    Said = binary:copy(Marker, 100),
+    [3200 = call(A, erpc, call, [name(B), erlang, byte_size, [Said]]) || _ <- lists:seq(1, 50)],
+    _ = os:cmd("kill " ++ integer_to_list(OsPid)),
+    receive {Capture, {exit_status, _}} -> ok end,
+    {ok, Captured} = file:read_file(File),
+    ok = file:delete(File),
+    Captured.
 
 %% The link is whole again, whatever became of the case.
 end_per_testcase(guest_2_loses_power, _Config) ->
