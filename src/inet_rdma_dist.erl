@@ -115,6 +115,8 @@ start() ->
             persistent_term:put(?SECURITY, Security),
             load(check_security(Security));
         {error, Reason} ->
+            %% A node that does not listen goes on: with the stronger of both, as its options may be mended while it runs.
+            persistent_term:put(?SECURITY, tls),
             ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
             {error, Reason}
     end.
@@ -137,7 +139,6 @@ check_security(tls) ->
             {error, {security, Why}}
     end.
 
-%% A distribution whose start has failed has none: it makes no link.
 security() -> persistent_term:get(?SECURITY, none).
 
 gen_accept_connection(Driver, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->

@@ -5,7 +5,7 @@
 -export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
 -export([serve_c_node/0, ask/2]).
--export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, whoami/0, acceptor/0, end_part/1]).
+-export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0, acceptor/0, end_part/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -133,6 +133,19 @@ many_calls(Node, Count) ->
 -spec whoami() -> {node(), OsPid :: pos_integer(), pid()}.
 whoami() ->
     {node(), list_to_integer(os:getpid()), self()}.
+
+%% Calls the other node, one call after the other, for that long: how many calls, and microseconds of the longest.
+-spec longest_call(node(), DurationMs :: pos_integer()) -> {Calls :: pos_integer(), LongestUs :: non_neg_integer()}.
+longest_call(Node, DurationMs) ->
+    longest_call(Node, erlang:monotonic_time(millisecond) + DurationMs, 0, 0).
+
+longest_call(Node, UntilMs, Calls, LongestUs) ->
+    {TookUs, Node} = timer:tc(erpc, call, [Node, erlang, node, []]),
+    Longest = max(TookUs, LongestUs),
+    case erlang:monotonic_time(millisecond) < UntilMs of
+        true -> longest_call(Node, UntilMs, Calls + 1, Longest);
+        false -> {Calls + 1, Longest}
+    end.
 
 %% The process that accepts for net_kernel. Its state is a record of its own; of `#listen{}' in it the
 %% acceptor is the third field.

@@ -3,12 +3,14 @@
 -module(tls_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
+-include("../../src/inet_rdma_settling.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, certificates_as_inet_tls_has_them/1]).
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
 -export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
 -export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
+-export([any_bytes_in_the_settlement/1]).
 -export([encrypted_shared_memory/1, new_keys_under_load/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
@@ -24,7 +26,7 @@ all() ->
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
-        encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
+        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
@@ -331,6 +333,78 @@ simultaneous_connects(Config) ->
      || {Carrier, Fabric} <- [{?RDMA, shm}, {?PLAIN, tls}]
     ].
 
+%% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP and inside TLS: each is
+%% taken, or refused in words, and none makes an atom. A message with a key is none over TCP, one without it none inside TLS.
+any_bytes_in_the_settlement(_Config) ->
+    Seed = rand:seed_s(exsss),
+    ct:log("~p", [rand:export_seed_s(Seed)]),
+    _ = rand:seed(Seed),
+    Connections = [inet_rdma_bootstrap:tcp(inet_tcp, none), inet_rdma_bootstrap:tls(none, self())],
+    Settlings = [#settling{role = acceptor, connection = Connection, node = <<>>, config = #{}, own = #{}, deadline = 0}
+                 || Connection <- Connections],
+    Messages = messages(),
+    Names = lists:usort([element(1, Message) || {_, Message} <- Messages]),
+    Judge = fun(Settling, Bytes) ->
+        try inet_rdma_settlement_message:parse(Settling, Bytes, Names) of
+            Taken -> ?assert(is_tuple(Taken)), taken
+        catch
+            throw:{broken, Why} -> ?assert(is_binary(Why)), refused
+        end
+    end,
+    [Tcp, Tls] = Settlings,
+    [
+        ?assertEqual({Message, [lists:member(Protocol, Where) || Protocol <- [tcp, tls]]},
+                     {Message, [Judge(Settling, term_to_binary(Message)) =:= taken || Settling <- [Tcp, Tls]]})
+     || {Where, Message} <- Messages
+    ],
+    Atoms = erlang:system_info(atom_count),
+    Judged = [Judge(Settling, changed(Message, rand:uniform(5)))
+              || _ <- lists:seq(1, 400), {_, Message} <- Messages, Settling <- Settlings],
+    ?assertEqual(Atoms, erlang:system_info(atom_count)),
+    ct:pal("~b taken, ~b refused", [length([x || taken <- Judged]), length([x || refused <- Judged])]).
+
+%% Each message as it comes over these.
+messages() ->
+    Key = binary:copy(<<5>>, 32),
+    Facts = #{fabric => auto, required => false, timeout_ms => 5000, boot => <<"b">>, netns => 1, user => 0, instance => 1},
+    Tls = Facts#{cipher => aes_256_gcm, encrypt_shm => false},
+    Listens = {listens, 50000, 1 bsl 60, [<<"10.0.0.1">>, <<"::1">>]},
+    [
+        {[tcp], {hello, Facts}}, {[tcp], {hello, Facts#{shm => {50000, 7}}}},
+        {[tcp, tls], {hello, Tls}}, {[tcp, tls], {hello, Tls#{shm => {50000, 7}, shm_key => Key}}},
+        {[tcp], {hello, Tls#{shm => {50000, 7}}}},
+        {[tcp], {'try', verbs}}, {[tls], {'try', verbs, Key}}, {[], {'try', verbs, <<1>>}},
+        {[tcp], Listens}, {[tls], erlang:append_element(Listens, Key)}, {[], erlang:append_element(Listens, none)},
+        {[tcp, tls], {ready}}, {[tcp, tls], {go}}, {[tls], {go, Key}}, {[], {go, none}},
+        {[tcp, tls], {failed, shm, <<"no">>}}, {[tcp, tls], {stay, <<"no">>}}, {[tcp, tls], {stayed}}
+    ].
+
+changed(Message, 1) ->
+    Bytes = term_to_binary(Message),
+    At = rand:uniform(bit_size(Bytes)) - 1,
+    <<Before:At/bits, Bit:1, After/bits>> = Bytes,
+    <<Before/bits, (1 - Bit):1, After/bits>>;
+changed(Message, 2) ->
+    Bytes = term_to_binary(Message),
+    binary:part(Bytes, 0, rand:uniform(byte_size(Bytes)) - 1);
+changed(Message, 3) ->
+    <<(term_to_binary(Message))/binary, (rand:bytes(rand:uniform(8)))/binary>>;
+changed(Message, 4) ->
+    term_to_binary(setelement(rand:uniform(tuple_size(Message)), Message, any_term()));
+changed(Message, 5) ->
+    case Message of
+        {hello, Facts} ->
+            Key = lists:nth(rand:uniform(map_size(Facts)), maps:keys(Facts)),
+            term_to_binary({hello, Facts#{Key := any_term()}});
+        _ ->
+            term_to_binary(erlang:append_element(Message, any_term()))
+    end.
+
+any_term() ->
+    Terms = [0, -1, 1 bsl 70, 1.5, [], [a | b], lists:seq(1, 300), #{}, {}, <<>>, <<1:3>>, rand:bytes(32), rand:bytes(5000),
+             shm, none, true, self(), fun() -> ok end, {65536, 1}, {1, 1 bsl 64}, [<<"not an address">>], make_ref()],
+    lists:nth(rand:uniform(length(Terms)), Terms).
+
 %% One node that wants it is enough. Two that do not have it plain.
 encrypted_shared_memory(Config) ->
     Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, ?RDMA, good, [{encrypt_shm, EncryptShm}])) end,
@@ -360,39 +434,27 @@ new_keys_under_load(Config) ->
     Options = [{encrypt_shm, true}, {rekey_bytes, 65536}],
     [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, Options)} || Name <- ["a", "b"]]),
     connect(A, B),
-    Pinger = spawn_link(fun() -> exit({longest_us, longest_round(A, name(B), 0)}) end),
-    Ref = monitor(process, Pinger),
-    unlink(Pinger),
+    {Pinger, Ref} = spawn_monitor(fun() -> exit(call(A, inet_rdma_test_remote, longest_call, [name(B), 3000])) end),
     Sizes = [0, 1, 100, 1000, 65536, 300000, 1 bsl 20, 1 bsl 22, 1 bsl 24],
     [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     [ok, ok] = [call(X, inet_rdma_test_data, echo_and_compare, [name(Y), Sizes]) || {X, Y} <- [{A, B}, {B, A}]],
-    Pinger ! stop,
-    receive {'DOWN', Ref, process, Pinger, Longest} -> ok end,
+    {Calls, LongestUs} = receive {'DOWN', Ref, process, Pinger, Seen} -> Seen end,
     Generations = fun(X, Y) ->
         #{key_generation := Own, peer_key_generation := Peers} = call(X, inet_rdma, info, [name(Y)]),
         {Own, Peers}
     end,
-    ct:pal("generations ~p, longest round ~p", [Generations(A, B), Longest]),
+    ct:pal("generations ~p; ~b calls meanwhile, the longest of ~b us", [Generations(A, B), Calls, LongestUs]),
     inet_rdma_test_wait:until(both_agree, 10000, fun() ->
         %% A side sees the key of the other by the packets that come under it.
         [_ = call(X, erpc, call, [name(Y), erlang, node, []]) || {X, Y} <- [{A, B}, {B, A}]],
-        {{OwnA, PeersA}, {OwnB, PeersB}} = Seen = {Generations(A, B), Generations(B, A)},
+        {{OwnA, PeersA}, {OwnB, PeersB}} = Both = {Generations(A, B), Generations(B, A)},
         case OwnA >= 10 andalso OwnB >= 10 andalso {OwnA, OwnB} =:= {PeersB, PeersA} of
             true -> true;
-            false -> Seen
+            false -> Both
         end
     end),
     %% The same link all the time.
     ?assertMatch(#{id := 1}, call(A, inet_rdma, info, [name(B)])).
-
-%% Calls one after the other, until told to stop: the longest of them.
-longest_round(A, Peer, LongestUs) ->
-    receive
-        stop -> LongestUs
-    after 0 ->
-        {TookUs, Peer} = call(A, timer, tc, [erpc, call, [Peer, erlang, node, []]]),
-        longest_round(A, Peer, max(TookUs, LongestUs))
-    end.
 
 %% What a peer that has gone mad may say over TLS: the link ends, with a reason, and the next one is up.
 keys_that_nobody_asked_for(Config) ->
