@@ -34,7 +34,7 @@
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
 %% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one key
-%% on, or 2^31 messages, the process that watches the key is asked for the next one.
+%% on, or 2^30 records, the process that watches the key is asked for the next one.
 -type protection() :: none | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: inet_rdma's details of a socket.

@@ -7,9 +7,9 @@ use crate::control::ControlSealer;
 use crate::violation::{KeyRefused, Violation};
 use crate::wire::{self, HEADER_BYTES, Header, Place, RECORD_BYTES_MIN, RING_BYTES_MIN};
 
-/// Messages under one key, at most: NIST SP 800-38D, section 8.3. It asks this of random nonces; counted ones are held
-/// to it all the same.
-pub const MESSAGES_MAX: u64 = 1 << 32;
+/// Records under one key, at most, and as many control messages: together the 2^32 of NIST SP 800-38D, section 8.3. It
+/// asks this of random nonces; counted ones are held to it all the same.
+pub const MESSAGES_MAX: u64 = 1 << 31;
 
 /// From this many on the user is asked for a new key.
 pub const RENEW_MESSAGES: u64 = MESSAGES_MAX / 2;

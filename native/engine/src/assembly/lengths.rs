@@ -39,6 +39,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Completes the packet that an earlier push left unfinished; where the next one starts.
+    #[inline(always)]
     pub(super) fn finish_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
@@ -131,6 +132,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Keeps what is left behind the last complete packet.
+    #[inline(always)]
     pub(super) fn begin_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,

@@ -302,6 +302,7 @@ impl<N: Notifier> Connection<N> {
     }
 
     /// What is in the ring, up to `max` bytes.
+    #[inline(always)]
     pub(super) fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
         let all = (core.stream.ring_bytes_readable() as usize).min(max);
         let [first, _] = core.stream.ring_readable();
