@@ -20,6 +20,7 @@
 
 %% Of a control message: receive slots and send entries have one each.
 -define(CONTROL_BYTES, 40).
+-define(FIRST_RING_BYTES, 65536).
 -define(PAGE_BYTES, 4096).
 
 -define(MEMLOCK_FIX, "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a "
@@ -80,13 +81,14 @@ is_reachable(#{addresses := Addresses} = Port) -> is_active(Port) andalso lists:
 is_routable(<<"fe80:", _/binary>>) -> false;
 is_routable(_) -> true.
 
-%% As inet_rdma_engine registers it: ring, staging area and slots, for streams with bulk the landing buffers, too; whole pages
-%% each.
+%% As inet_rdma_engine registers it when a connection is made: the first ring, as much staging memory, and slots; for streams with
+%% bulk the landing buffers, too. Whole pages each.
 locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, devices := Devices}) ->
     #{ring_bytes := Ring, landing_buffers := Buffers, landing_bytes := Landing, receive_slots := Slots} = Config,
     %% Receives, and twice as many sends; iWARP has two sends for each transfer.
     PerSlot = case [iwarp || #{transport := iwarp} <- Devices] of [] -> 3; _ -> 5 end,
-    Link = pages(Ring) + pages(Ring) + pages(Slots * PerSlot * ?CONTROL_BYTES),
+    First = pages(min(Ring, ?FIRST_RING_BYTES)),
+    Link = 2 * First + pages(Slots * PerSlot * ?CONTROL_BYTES),
     Bound = case IsExempt of true -> unlimited; false -> Limit end,
     #{limit_bytes => Bound,
       link_bytes => Link,

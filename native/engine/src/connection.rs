@@ -44,6 +44,7 @@ mod progress;
 mod reading;
 mod receiving;
 mod records;
+mod ring_memory;
 mod send_lock;
 mod sending;
 mod statistics;
@@ -52,7 +53,7 @@ mod writing;
 use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_records::Protection;
-use inet_rdma_stream::{Mode, Stream};
+use inet_rdma_stream::{Limits, Mode, Stream};
 use parking_lot::Mutex;
 
 pub use self::active::{ActiveOption, Left};
@@ -67,6 +68,7 @@ pub use self::reading::ReadEnd;
 use self::receiving::Receiving;
 pub use self::records::Sealed;
 use self::records::{Controls, Records};
+use self::ring_memory::RingMemory;
 pub use self::send_lock::SendLock;
 pub use self::sending::Holder;
 use self::sending::Sending;
@@ -133,6 +135,7 @@ pub struct Bounds {
 pub struct Connection<N: Notifier> {
     qp: Box<dyn QueuePair>,
     settings: Settings,
+    /// The largest ring that this side has, which its staging memory does not exceed either.
     ring_bytes: u32,
     /// For the thread that gets and gives back memory.
     this: Weak<Self>,
@@ -190,7 +193,11 @@ impl<N: Notifier> Connection<N> {
         notifier: N,
     ) -> Result<Arc<Self>, FabricError> {
         let hello = qp.remote_hello();
-        let (limits, remote) = (parameters.limits, hello.limits());
+        let limits = Limits {
+            ring_bytes: u32::try_from(qp.memory().bytes()).unwrap_or(u32::MAX),
+            ..parameters.limits
+        };
+        let remote = hello.limits();
         let stream = Stream::new(settings.mode, limits, remote, hello.ring)
             .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
         let landing = LandingMemory::new(
@@ -203,17 +210,18 @@ impl<N: Notifier> Connection<N> {
             bulk_bytes: settings.direct_bytes,
             adverts_max: usize::from(remote.adverts.min(landing.count_max())),
             landing_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
-            ring_bytes: limits.ring_bytes as usize,
+            ring_bytes: parameters.limits.ring_bytes as usize,
             window_bytes: qp.capabilities().landing_window_bytes,
         });
         let (records, controls) = seals.unzip();
-        let mut core = Core::new(stream, policy, landing, settings.busy);
+        let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
+        let mut core = Core::new(stream, policy, (ring, landing), settings.busy);
         core.controls = controls.map(Box::new);
         let connection = Arc::new_cyclic(|this| Self {
             hands_over: settings.zero_copy.holds(qp.capabilities().zero_copy_safe),
             this: Weak::clone(this),
             settings,
-            ring_bytes: limits.ring_bytes,
+            ring_bytes: parameters.limits.ring_bytes,
             receiving: Mutex::new(Receiving {
                 assembly: Assembly::new(framing, settings.packet_max_bytes),
                 active: None,

@@ -21,7 +21,7 @@ pub use name::{FabricName, UnknownFabric};
 /// What one side brings into a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameters {
-    /// Ring size, receive queue depth and number of advertisements.
+    /// The largest ring, receive queue depth and number of advertisements.
     pub limits: Limits,
     /// The most memory for landing buffers that this side will expose, in bytes.
     pub landing_bytes: u32,
@@ -52,7 +52,16 @@ impl Network {
     };
 }
 
+/// The ring and the staging memory that a connection begins with where they are pinned. An idle link holds little more than
+/// both; more would not make a small message faster, and bulk replaces them within its first round trips.
+pub const FIRST_RING_BYTES: u32 = 64 * 1024;
+
 impl Parameters {
+    /// Size of the first ring where it is pinned.
+    pub fn first_ring_bytes(&self) -> u32 {
+        self.limits.ring_bytes.min(FIRST_RING_BYTES)
+    }
+
     /// Fails unless the peer's hello has the token of this side. A listener calls it before it maps memory of the peer or
     /// makes memory of its own, so a peer without the token costs a file descriptor and no more.
     pub fn check_token(&self, peer: &Hello) -> Result<(), FabricError> {
@@ -126,6 +135,18 @@ pub trait QueuePair: Send + Sync {
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
     /// for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
+    /// Gets memory for [`Self::replace_staging`], from which `bytes` can be sent at a time. Takes as long as
+    /// [`Exposer::expose`]. Does nothing on a fabric that sends from where the bytes are.
+    fn prepare_staging(&self, _bytes: usize) -> Result<(), FabricError> {
+        Ok(())
+    }
+    /// Transfers are sent from the prepared memory from now on. Not between an offer of [`Self::write_room`] and the post that
+    /// relies on it.
+    fn replace_staging(&self) {}
+    /// Gives back memory that was replaced and that nothing is sent from any more. Takes long, too. True: none is left.
+    fn release_staging(&self) -> bool {
+        true
+    }
     /// Bytes that can be posted now; 0: wait for an event, then poll.
     fn write_room(&self) -> usize;
     /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`] (the

@@ -88,7 +88,11 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
     }
 
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
-        let inner = self.inner.listen(options)?;
+        let options = ListenOptions {
+            parameters: self.injection.plan.exposing.first(&options.parameters),
+            ..options.clone()
+        };
+        let inner = self.inner.listen(&options)?;
         Ok(Box::new(FaultListener {
             inner,
             injection: self.injection.clone(),
@@ -102,7 +106,8 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        let inner = self.inner.connect_from(from, to, parameters, timeout)?;
+        let parameters = self.injection.plan.exposing.first(parameters);
+        let inner = self.inner.connect_from(from, to, &parameters, timeout)?;
         self.injection.wrap(inner, MadeBy::Connecting)
     }
 }
@@ -273,6 +278,18 @@ impl QueuePair for FaultQueuePair {
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
         self.count_post()?;
         self.inner.post_control(message)
+    }
+
+    fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
+        self.inner.prepare_staging(bytes)
+    }
+
+    fn replace_staging(&self) {
+        self.inner.replace_staging();
+    }
+
+    fn release_staging(&self) -> bool {
+        self.inner.release_staging()
     }
 
     fn write_room(&self) -> usize {

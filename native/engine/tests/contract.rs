@@ -38,6 +38,7 @@ macro_rules! contract {
                 a_full_queue_is_an_error_and_not_a_loss,
                 the_peers_slots_say_how_many_controls_may_be_posted,
                 controls_leave_a_transfer_the_room_that_it_was_offered,
+                staging_memory_is_replaced_while_transfers_are_under_way,
             );
             contract!(@tests $fabric; events:
                 a_peer_that_polls_costs_no_wakeup,

@@ -27,19 +27,12 @@ impl Opener {
         let opener = Opener {
             cipher,
             keys: Keyring::new(key),
-            place: Place::new(ring_bytes),
+            place: Place::default(),
         };
         Ok((opener, control))
     }
 
-    /// Bytes to the ring's end that come as zeros and mean nothing. None: a record comes next.
-    #[inline]
-    #[must_use]
-    pub fn filling(&self) -> Option<usize> {
-        self.place.filling()
-    }
-
-    /// They have been passed; `bytes` is what [`Self::filling`] said.
+    /// They have been passed; `bytes` is what [`crate::filling`] said.
     pub fn fill(&mut self, bytes: usize) {
         self.place.fill(bytes);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::aead::{AeadKey, Cipher, Key, Kind};
 use crate::control::ControlSealer;
 use crate::violation::{KeyRefused, Violation};
-use crate::wire::{self, HEADER_BYTES, Header, Place, RECORD_BYTES_MIN, RING_BYTES_MIN};
+use crate::wire::{self, HEADER_BYTES, Header, Place, RING_BYTES_MIN};
 
 /// Records under one key, at most, and as many control messages: together the 2^32 of NIST SP 800-38D, section 8.3. It
 /// asks this of random nonces; counted ones are held to it all the same.
@@ -68,7 +68,7 @@ impl Sealer {
         let sealer = Sealer {
             cipher,
             key,
-            place: Place::new(ring_bytes),
+            place: Place::default(),
             usage: Usage::default(),
             renew_bytes: renew_bytes.min(BYTES_MAX / 2),
             asked: false,
@@ -77,21 +77,7 @@ impl Sealer {
         Ok((sealer, control))
     }
 
-    /// Bytes to the ring's end that are too few for a record: a transfer of as many zeros comes next. None: a record.
-    #[inline]
-    #[must_use]
-    pub fn filling(&self) -> Option<usize> {
-        self.place.filling()
-    }
-
-    /// The least size of the next transfer.
-    #[inline]
-    #[must_use]
-    pub fn transfer_min(&self) -> usize {
-        self.filling().unwrap_or(RECORD_BYTES_MIN)
-    }
-
-    /// The ring is filled up to its end; `bytes` is what [`Self::filling`] said.
+    /// The ring is filled up to its end; `bytes` is what [`crate::filling`] said.
     pub fn fill(&mut self, bytes: usize) {
         self.place.fill(bytes);
     }

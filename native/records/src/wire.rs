@@ -86,36 +86,24 @@ pub(crate) fn aad(header: [u8; HEADER_BYTES], position: u64) -> [u8; HEADER_BYTE
     aad
 }
 
+/// Bytes of zeros that come next, up to the end of the ring, if no record fits before it. None: a record comes next.
+/// `to_end`: bytes from the next one to the end of the ring that it is in.
+#[inline]
+#[must_use]
+pub fn filling(to_end: usize) -> Option<usize> {
+    (to_end < RECORD_BYTES_MIN).then_some(to_end)
+}
+
 /// How far a direction is: where its next record lies.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     /// Bytes of the stream before it, those of fillings included.
     pub position: u64,
     /// Records before it.
     pub sequence: u64,
-    ring_bytes: u32,
 }
 
 impl Place {
-    pub fn new(ring_bytes: u32) -> Place {
-        Place {
-            position: 0,
-            sequence: 0,
-            ring_bytes,
-        }
-    }
-
-    /// Bytes to the ring's end.
-    fn to_end(self) -> usize {
-        (u64::from(self.ring_bytes) - self.position % u64::from(self.ring_bytes)) as usize
-    }
-
-    /// Bytes to the ring's end that are too few for a record; None: a record comes next.
-    pub fn filling(self) -> Option<usize> {
-        let to_end = self.to_end();
-        (to_end < RECORD_BYTES_MIN).then_some(to_end)
-    }
-
     pub fn fill(&mut self, bytes: usize) {
         self.position += bytes as u64;
     }

@@ -15,6 +15,7 @@ use crate::wire::{Advert, ControlBody, NewRing, TRANSFER_BYTES_MAX};
 /// * S'_r = S_r + the sum of what the advertised ones get at least.
 /// * While a ring holds bytes, `phase` is indirect.
 /// * `old` holds bytes if there is one, and ends where `ring` begins.
+/// * `unread` is what both hold, and `freed + unread` what was written into all rings.
 /// * While `ask` is not `Nothing` no advertisement is sent.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
@@ -30,6 +31,9 @@ pub(crate) struct Receiver {
     ring: Ring,
     /// The ring before it, as long as it holds bytes.
     old: Option<Ring>,
+    /// Bytes in both, and bytes ever copied out of a ring: each is looked at several times for a transfer.
+    unread: u32,
+    freed: Seq,
     ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
@@ -84,6 +88,8 @@ impl Receiver {
             phase: Phase(0),
             ring: Ring::new(local.ring_bytes, start),
             old: None,
+            unread: 0,
+            freed: start,
             ask: Ask::Nothing,
             acked: start,
             // The peer's number must not make this side allocate; its own is the better guess.
@@ -99,6 +105,7 @@ impl Receiver {
     }
 
     /// The runs of bytes that are to be read next, in one ring.
+    #[inline]
     pub fn readable(&self) -> [RingSpan; 2] {
         let ring = self.old.as_ref().unwrap_or(&self.ring);
         let first = ring.readable();
@@ -124,12 +131,7 @@ impl Receiver {
     /// Bytes in both rings.
     #[inline]
     pub fn used(&self) -> u32 {
-        self.ring.used() + self.old.as_ref().map_or(0, Ring::used)
-    }
-
-    /// Bytes ever copied out of a ring.
-    fn freed(&self) -> Seq {
-        self.old.as_ref().unwrap_or(&self.ring).freed()
+        self.unread
     }
 
     /// Bytes of the ring that are free as far as the peer has been told.
@@ -144,6 +146,12 @@ impl Receiver {
         self.ring.bytes()
     }
 
+    /// See [`crate::Stream::ring_to_end`].
+    #[inline]
+    pub fn ring_to_end(&self) -> u32 {
+        self.old.as_ref().unwrap_or(&self.ring).read_to_end()
+    }
+
     /// See [`crate::Stream::recall`].
     pub fn recall(&mut self) -> bool {
         self.want(Question::Recall)
@@ -156,7 +164,7 @@ impl Receiver {
     }
 
     fn want(&mut self, question: Question) -> bool {
-        let may = self.ask == Ask::Nothing && self.end.is_none();
+        let may = !self.is_asking() && self.end.is_none();
         if may {
             self.ask = Ask::Wanted(question);
         }
@@ -164,21 +172,25 @@ impl Receiver {
     }
 
     /// Whether a question waits to be sent. Behind the peer's end it would not answer.
+    #[inline]
     pub fn wants_to_ask(&self) -> bool {
         matches!(self.ask, Ask::Wanted(_)) && self.end.is_none()
     }
 
     /// Whether a question waits to be sent, or its mark to come.
     pub fn is_asking(&self) -> bool {
-        self.ask != Ask::Nothing
+        !matches!(self.ask, Ask::Nothing)
     }
 
     /// The question, which the caller must send.
+    #[inline]
     pub fn take_ask(&mut self) -> Option<ControlBody> {
+        if self.wants_to_ask() { self.take_wanted() } else { None }
+    }
+
+    #[cold]
+    fn take_wanted(&mut self) -> Option<ControlBody> {
         let Ask::Wanted(question) = self.ask else { return None };
-        if self.end.is_some() {
-            return None;
-        }
         self.ask = Ask::Sent(question);
         Some(match question {
             Question::Recall => ControlBody::Recall,
@@ -187,6 +199,7 @@ impl Receiver {
     }
 
     /// The peer answers: it holds no advertisement, waits for none, and has taken over the ring of the question.
+    #[cold]
     pub fn handle_mark(&mut self, counters: &mut Counters) -> Result<Arrival, Violation> {
         let Ask::Sent(question) = self.ask else {
             return Err(Violation::MarkUnasked);
@@ -283,6 +296,7 @@ impl Receiver {
             self.answer = if answers { Answer::Due } else { Answer::NotDue };
         }
         self.ring.write(bytes);
+        self.unread += bytes;
         counters.indirect_transfers_received += 1;
         counters.indirect_bytes_received += u64::from(bytes);
         Ok(Arrival::Ring { bytes })
@@ -329,18 +343,19 @@ impl Receiver {
 
     /// The caller copied `bytes` out of the ring, into the head receive if there is one.
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
-        let ring = self.old.as_mut().unwrap_or(&mut self.ring);
-        debug_assert!(
-            bytes <= ring.used(),
-            "{bytes} bytes copied, {} in the ring",
-            ring.used()
-        );
-        let bytes = bytes.min(ring.used());
+        let bytes = match &mut self.old {
+            None => self.ring.free_first(bytes),
+            Some(old) => {
+                let bytes = old.free_first(bytes);
+                self.old.take_if(|old| old.used() == 0);
+                bytes
+            }
+        };
         if bytes == 0 {
             return None;
         }
-        ring.free_to(ring.freed().plus(bytes));
-        self.old.take_if(|old| old.used() == 0);
+        self.unread -= bytes;
+        self.freed = self.freed.plus(bytes);
         self.next = self.next.plus(bytes);
         let is_advertised = self.advertised > 0;
         let Some(head) = self.receives.front_mut() else {
@@ -398,7 +413,7 @@ impl Receiver {
         self.mode != Mode::IndirectOnly
             && self.end.is_none()
             && self.used() == 0
-            && self.ask == Ask::Nothing
+            && matches!(self.ask, Ask::Nothing)
             && self.receives.len() > self.advertised
             && (self.advertised == 0 || self.is_advertising())
             && self.advertised < usize::from(self.adverts_max)
@@ -453,17 +468,17 @@ impl Receiver {
     /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
     /// all of it. After the peer's end there is no peer to tell.
     pub fn ack_due(&self) -> bool {
-        self.has_unacked() && self.freed().0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
+        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
     }
 
     /// Whether anything was freed that the peer does not know of and still wants to.
     pub fn has_unacked(&self) -> bool {
-        self.end.is_none() && self.freed() > self.acked
+        self.end.is_none() && self.freed > self.acked
     }
 
     /// All bytes freed so far, which the caller must tell the peer.
     pub fn ack(&mut self) -> Seq {
-        self.acked = self.freed();
+        self.acked = self.freed;
         self.acked
     }
 }

@@ -81,6 +81,16 @@ impl Ring {
         self.span(self.freed, self.used())
     }
 
+    /// Bytes from where the next write goes to the ring's end.
+    pub fn write_to_end(&self) -> u32 {
+        self.to_end(self.written)
+    }
+
+    /// Bytes from the oldest one in the ring, or where it will be, to the ring's end.
+    pub fn read_to_end(&self) -> u32 {
+        self.to_end(self.freed)
+    }
+
     /// `bytes` are now written; at most `free()`.
     pub fn write(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.free());
@@ -93,12 +103,33 @@ impl Ring {
         self.freed = freed;
     }
 
+    /// The oldest `bytes`, or all that there are, are now free; how many. More is the caller's mistake.
+    pub fn free_first(&mut self, bytes: u32) -> u32 {
+        debug_assert!(
+            bytes <= self.used(),
+            "{bytes} bytes copied, {} in the ring",
+            self.used()
+        );
+        let bytes = bytes.min(self.used());
+        self.freed = self.freed.plus(bytes);
+        bytes
+    }
+
     fn span(&self, from: Seq, bytes: u32) -> RingSpan {
-        // Fits: a remainder by a 32-bit number. `from` is `written` or `freed`, so not below `base`.
-        let offset = ((from.0 - self.base.0) % u64::from(self.bytes)) as u32;
+        let offset = self.offset(from);
         RingSpan {
             offset,
             bytes: bytes.min(self.bytes - offset),
         }
+    }
+
+    fn to_end(&self, from: Seq) -> u32 {
+        self.bytes - self.offset(from)
+    }
+
+    /// `from` is `written` or `freed`, so not below `base`.
+    fn offset(&self, from: Seq) -> u32 {
+        // Fits: a remainder by a 32-bit number.
+        ((from.0 - self.base.0) % u64::from(self.bytes)) as u32
     }
 }

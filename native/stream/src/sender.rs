@@ -124,16 +124,27 @@ impl Sender {
         if self.finished {
             return Ok(false);
         }
-        if self.asked != Asked::Nothing {
+        if self.owes_mark() {
             return Err(Violation::AskedTwice);
         }
         self.asked = ring.map_or(Asked::Recall, Asked::Ring);
         Ok(true)
     }
 
+    pub fn peer_ring_bytes(&self) -> u32 {
+        self.ring.bytes()
+    }
+
+    /// See [`crate::Stream::peer_ring_to_end`].
+    #[inline]
+    pub fn ring_to_end(&self) -> u32 {
+        self.ring.write_to_end()
+    }
+
     /// Whether the peer waits for a mark.
+    #[inline]
     pub fn owes_mark(&self) -> bool {
-        self.asked != Asked::Nothing
+        !matches!(self.asked, Asked::Nothing)
     }
 
     /// Sends the mark that is owed.

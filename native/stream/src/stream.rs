@@ -83,12 +83,13 @@ impl Stream {
     /// A transfer has arrived in this side's memory; its receive slot is posted again.
     pub fn handle_notice(&mut self, notice: Notice) -> Result<Arrival, Violation> {
         self.credit.handle_message()?;
-        if (notice.direct && notice.bytes == 0) || notice.bytes > TRANSFER_BYTES_MAX {
-            return Err(Violation::NoticeBytes(notice.bytes));
+        if notice.bytes == 0 || notice.bytes > TRANSFER_BYTES_MAX {
+            return match notice {
+                Notice::MARK => self.receiver.handle_mark(&mut self.counters),
+                Notice { bytes, .. } => Err(Violation::NoticeBytes(bytes)),
+            };
         }
-        if notice == Notice::MARK {
-            self.receiver.handle_mark(&mut self.counters)
-        } else if notice.direct {
+        if notice.direct {
             self.receiver.handle_direct(notice.bytes, &mut self.counters)
         } else {
             self.receiver.handle_indirect(notice.bytes, &mut self.counters)
@@ -178,6 +179,19 @@ impl Stream {
         Some(self.sender.send_mark(&mut self.counters))
     }
 
+    /// Size of the peer's ring, as far as marks went out.
+    #[must_use]
+    pub fn peer_ring_bytes(&self) -> u32 {
+        self.sender.peer_ring_bytes()
+    }
+
+    /// Bytes from where the next indirect transfer goes to the end of the peer's ring, some of which may be in use.
+    #[must_use]
+    #[inline]
+    pub fn peer_ring_to_end(&self) -> u32 {
+        self.sender.ring_to_end()
+    }
+
     /// Whether the peer waits for a mark, be it that credits forbid it for now.
     #[must_use]
     #[inline]
@@ -246,6 +260,13 @@ impl Stream {
     #[inline]
     pub fn ring_bytes_readable(&self) -> u32 {
         self.receiver.used()
+    }
+
+    /// Bytes from the next one to be read to the end of the ring that it is in, some of which may not have arrived.
+    #[must_use]
+    #[inline]
+    pub fn ring_to_end(&self) -> u32 {
+        self.receiver.ring_to_end()
     }
 
     /// Whether there are bytes in the ring that was replaced. The first bytes to be read are there, and its memory is in use

@@ -9,6 +9,8 @@ use super::landing_memory::LandingMemory;
 use super::landings::Landings;
 use super::posted_receives::PostedReceives;
 use super::records::Controls;
+use super::ring_memory::RingMemory;
+use crate::fabric::Exposed;
 
 /// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,8 +84,25 @@ pub(super) enum End {
     Closed(Closed),
 }
 
+/// Whether the staging memory fits the peer's ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Staging {
+    /// It does.
+    Fits,
+    /// It is to be replaced by so many bytes.
+    Claimed(usize),
+    /// It has been replaced, and the device may still send from what was before.
+    Replaced,
+}
+
 pub(super) struct Core<T> {
     pub(super) stream: Stream,
+    /// The rings.
+    pub(super) ring: RingMemory,
+    /// Bytes that are staged at a time, and the bytes that shall be.
+    pub(super) staging: Staging,
+    /// Rings that the peer writes no more and nothing is to be read from: to be revoked.
+    pub(super) unused: Vec<Box<dyn Exposed>>,
     /// All landing buffers.
     pub(super) landing: LandingMemory,
     /// A transfer is decided on and not posted, with `core` free: another one must not be posted before it.
@@ -123,9 +142,13 @@ pub(super) struct Core<T> {
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 impl<T> Core<T> {
-    pub(super) fn new(stream: Stream, policy: AdvertPolicy, landing: LandingMemory, busy: bool) -> Self {
+    pub(super) fn new(stream: Stream, policy: AdvertPolicy, memory: (RingMemory, LandingMemory), busy: bool) -> Self {
+        let (ring, landing) = memory;
         Self {
             stream,
+            ring,
+            staging: Staging::Fits,
+            unused: Vec::new(),
             landings: Landings::new(landing.count_max(), landing.buffer_bytes()),
             landing,
             posts_transfer: false,

@@ -95,7 +95,12 @@ impl LandingMemory {
     /// Takes a free buffer; None: all that there are now are advertised or held by the user.
     #[inline]
     pub(super) fn take(&mut self) -> Option<LandingBuffer> {
-        self.areas.iter().find_map(|area| area.pool.take())
+        // As a rule the first area has what is free.
+        let (first, others) = self.areas.split_first()?;
+        first
+            .pool
+            .take()
+            .or_else(|| others.iter().find_map(|area| area.pool.take()))
     }
 
     /// Size of each buffer in bytes.
@@ -149,7 +154,9 @@ impl LandingMemory {
     /// Buffers are in use that the thread that sweeps does not know of. True once.
     #[inline]
     pub(super) fn wants_sweep(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_swept, true)
+        let wants = !self.is_swept;
+        self.is_swept = true;
+        wants
     }
 
     /// Bytes that were claimed. None: nothing was, or it came.

@@ -1,10 +1,10 @@
-//! Landing memory of a connection comes and goes: on the thread of [`crate::keeper`], but for a fabric that has it already.
+//! Landing memory, rings and staging memory of a connection come and go: on the thread of [`crate::keeper`], but for a fabric that has it already.
 
 use std::sync::Arc;
 
 use super::Connection;
 use super::closed::Closed;
-use super::core::Core;
+use super::core::{Core, Staging};
 use super::landing_memory::{Due, GivenBack, Source, is_vital};
 use super::notifier::Notifier;
 use super::notifying::Caller;
@@ -41,6 +41,119 @@ impl<N: Notifier> Connection<N> {
     pub(super) fn have_swept(&self) {
         // Without the thread the buffers stay as they are.
         let _unswept = keeper::claim(self.this.clone());
+    }
+
+    #[inline(never)]
+    pub(super) fn note_ring_arrival(&self, core: &mut Core<N::Token>) {
+        let (room, bytes) = (core.stream.ring_room_of_peer(), core.stream.ring_bytes());
+        if core.ring.note_arrival(room, bytes) && keeper::claim(self.this.clone()).is_err() {
+            // No thread would make it.
+            core.ring.refuse();
+        }
+    }
+
+    /// Asks the peer to go on in another ring, if one is wanted. Another question may have to be answered first.
+    fn replace_ring(&self, core: &mut Core<N::Token>) {
+        let Some(ring) = core.ring.wanted() else { return };
+        if core.stream.replace_ring(ring) {
+            core.ring.asked();
+            self.flush_controls(core);
+        }
+    }
+
+    /// A ring was replaced, or read to its end: what nothing is to be read from any more goes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_ring(&self, core: &mut Core<N::Token>) {
+        if let Some(unused) = core.ring.take_unused(core.stream.reads_old_ring()) {
+            core.unused.push(unused);
+            // Without the thread it stays registered until the end.
+            let _stays = keeper::claim(self.this.clone());
+        }
+    }
+
+    /// The peer has another ring: staging memory that is much smaller would cut transfers, a larger one is of no use.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn claim_staging(&self, core: &mut Core<N::Token>) {
+        if !self.qp.capabilities().pins {
+            return;
+        }
+        let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes) as usize;
+        core.staging = Staging::Claimed(bytes);
+        // Without the thread the transfers stay small.
+        let _stays = keeper::claim(self.this.clone());
+    }
+
+    /// Gets staging memory that was claimed. Without it the old one goes on serving.
+    fn fetch_staging(&self) {
+        let Staging::Claimed(bytes) = self.core.lock().staging else {
+            return;
+        };
+        let prepared = self.qp.prepare_staging(bytes);
+        // No write is between its offer of room and its post.
+        let sending = self.sending.lock();
+        let mut core = self.core.lock();
+        if prepared.is_ok() && core.is_up() {
+            self.qp.replace_staging();
+        }
+        if core.staging == Staging::Claimed(bytes) {
+            core.staging = Staging::Replaced;
+        }
+        // A writer that waits for room is woken by what is under way: nobody else may wake a link's port.
+        drop(core);
+        drop(sending);
+    }
+
+    fn fetch_ring(&self) {
+        let (unused, claimed) = {
+            let mut core = self.core.lock();
+            (std::mem::take(&mut core.unused), core.ring.claimed_bytes())
+        };
+        unused.into_iter().for_each(|exposed| exposed.revoke());
+        let Some(bytes) = claimed else { return };
+        let exposed = self.qp.exposer().expose(bytes);
+        let mut core = self.core.lock();
+        match exposed {
+            Ok(exposed) => core.ring.add(exposed),
+            Err(_) => core.ring.refuse(),
+        }
+        if core.is_up() {
+            self.replace_ring(&mut core);
+        }
+        let woken = core.take_woken();
+        drop(core);
+        self.heed(woken, Caller::User);
+    }
+
+    fn fetch_landing(&self) {
+        let Some(bytes) = self.core.lock().landing.claimed_bytes() else {
+            return;
+        };
+        let exposed = self.qp.exposer().expose(bytes);
+        // A read that is under way advertises at its end.
+        let receiving = self.receiving.try_lock();
+        let mut core = self.core.lock();
+        self.settle_claim(&mut core, |_| exposed);
+        if receiving.is_some() && core.is_up() {
+            self.advertise(&mut core);
+            self.flush_controls(&mut core);
+        }
+        let woken = core.take_woken();
+        drop(core);
+        drop(receiving);
+        self.heed(woken, Caller::User);
+    }
+
+    /// Looks after ring and staging memory. False: there is nothing to look after.
+    fn sweep_ring(&self, core: &mut Core<N::Token>) -> bool {
+        let is_kept = core.ring.sweep();
+        if core.ring.is_elastic() && core.stream.ring_room_of_peer() == 0 {
+            // Refused before, and no arrival will ask again.
+            self.note_ring_arrival(core);
+        }
+        self.replace_ring(core);
+        is_kept || core.staging == Staging::Replaced
     }
 
     fn settle_claim(
@@ -85,32 +198,22 @@ impl<N: Notifier> Connection<N> {
 
 impl<N: Notifier> Tenant for Connection<N> {
     fn fetch(&self) {
-        let Some(bytes) = self.core.lock().landing.claimed_bytes() else {
-            return;
-        };
-        let exposed = self.qp.exposer().expose(bytes);
-        // A read that is under way advertises at its end.
-        let receiving = self.receiving.try_lock();
-        let mut core = self.core.lock();
-        self.settle_claim(&mut core, |_| exposed);
-        if receiving.is_some() && core.is_up() {
-            self.advertise(&mut core);
-            self.flush_controls(&mut core);
-        }
-        let woken = core.take_woken();
-        drop(core);
-        drop(receiving);
-        self.heed(woken, Caller::User);
+        self.fetch_ring();
+        self.fetch_staging();
+        self.fetch_landing();
     }
 
     fn sweep(&self) -> bool {
         let mut core = self.core.lock();
-        // A connection that has ended keeps what it has until it goes. Direct transfers only: nothing comes without memory.
-        if !core.is_up() || self.settings.mode == Mode::DirectOnly {
+        // A connection that has ended keeps what it has until it goes.
+        if !core.is_up() {
             return false;
         }
+        let keeps_ring = self.sweep_ring(&mut core);
+        let releases = core.staging == Staging::Replaced;
         let landings = core.stream.counters().direct_transfers_received;
         let (is_kept, given_back) = match core.landing.sweep(landings) {
+            Due::GiveBack if self.settings.mode == Mode::DirectOnly => (false, None),
             Due::Later => (true, None),
             Due::Never => (false, None),
             Due::GiveBack => {
@@ -123,8 +226,14 @@ impl<N: Notifier> Tenant for Connection<N> {
         if let Some(given_back) = given_back {
             given_back.release();
         }
+        if releases && self.qp.release_staging() {
+            let mut core = self.core.lock();
+            if core.staging == Staging::Replaced {
+                core.staging = Staging::Fits;
+            }
+        }
         self.heed(woken, Caller::User);
-        is_kept
+        is_kept || keeps_ring
     }
 }
 

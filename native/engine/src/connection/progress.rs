@@ -63,7 +63,7 @@ impl<N: Notifier> Connection<N> {
             return;
         }
         let offset = core.stream.ring_writable().offset as usize;
-        let first = self.qp.memory().base().cast_const().wrapping_add(offset);
+        let first = core.ring.memory(false).base().cast_const().wrapping_add(offset);
         for at in (0..bytes).step_by(LINE_BYTES) {
             prefetch(first.wrapping_add(at));
         }
@@ -99,7 +99,19 @@ impl<N: Notifier> Connection<N> {
             .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
             // The peer wrote to the ring, or was asked: buffers that were advertised before can never be filled.
-            Arrival::Ring { .. } | Arrival::Mark { .. } => core.withdraw(),
+            Arrival::Ring { .. } => {
+                core.withdraw();
+                if core.ring.is_elastic() {
+                    self.note_ring_arrival(core);
+                }
+            }
+            Arrival::Mark { ring } => {
+                core.withdraw();
+                if ring {
+                    core.ring.replaced();
+                    self.release_ring(core);
+                }
+            }
             Arrival::Direct {
                 id: ReceiveId(index),
                 offset,
@@ -186,9 +198,12 @@ impl<N: Notifier> Connection<N> {
         if core.posts_transfer || !core.is_up() || self.qp.write_room() == 0 {
             return;
         }
+        let before = core.stream.peer_ring_bytes();
         let Some(mark) = core.stream.poll_mark() else { return };
         if let Err(error) = self.qp.post_write(&[], mark.target, mark.notice) {
             self.fail(core, error.into());
+        } else if core.stream.peer_ring_bytes() != before {
+            self.claim_staging(core);
         }
     }
 

@@ -258,7 +258,11 @@ impl<N: Notifier> Connection<N> {
             (self.core.lock(), pushed)
         };
         let taken = pushed.map_err(Closed::from).map(|bytes| {
+            let reads_old = core.stream.reads_old_ring();
             core.stream.handle_copied(saturating_u32(bytes));
+            if reads_old {
+                self.release_ring(&mut core);
+            }
             Some(bytes)
         });
         (core, taken)
@@ -304,15 +308,15 @@ impl<N: Notifier> Connection<N> {
     /// What is in the ring, up to `max` bytes.
     #[inline(always)]
     pub(super) fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
-        let all = (core.stream.ring_bytes_readable() as usize).min(max);
-        let [first, _] = core.stream.ring_readable();
+        let [first, second] = core.stream.ring_readable();
+        let all = (first.bytes as usize + second.bytes as usize).min(max);
         if all == 0 {
             return None;
         }
-        let base = self.qp.memory().base().cast_const();
+        let base = core.ring.memory(core.stream.reads_old_ring()).base().cast_const();
         let first_bytes = (first.bytes as usize).min(all);
-        // SAFETY: the stream gives runs inside the ring, which lies at the start of the memory that `qp` keeps mapped
-        // and outlives the value, which does not leave `read`. The peer does not overwrite these bytes before they are
+        // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays mapped as
+        // long as it has unread bytes: these are unread until the value, which does not leave `read`, is gone. The peer does not overwrite these bytes before they are
         // acknowledged unless it breaks the protocol; the copy stands that, too.
         Some(unsafe {
             Arrived::new([

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use inet_rdma_records::{
     Cipher, ControlOpener, ControlSealer, HEADER_BYTES, Header, Key, KeyRefused, OVERHEAD_BYTES, Opener,
-    PLAIN_BYTES_MAX, Protection, RECORD_BYTES_MIN, Sealer, TAG_BYTES, Usage, UsedUp, Violation,
+    PLAIN_BYTES_MAX, Protection, RECORD_BYTES_MIN, Sealer, TAG_BYTES, Usage, UsedUp, Violation, filling,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Offer, Transfer};
 use parking_lot::Mutex;
@@ -143,7 +143,8 @@ impl<N: Notifier> Connection<N> {
                 return Err(Closed::Here);
             }
             let room = self.qp.write_room().min(core.stream.indirect_room() as usize);
-            let least = sealer.transfer_min();
+            let to_end = core.stream.peer_ring_to_end() as usize;
+            let least = to_end.min(RECORD_BYTES_MIN);
             core.transfer_min = saturating_u32(least);
             if room >= least {
                 return self.post_record(sealer, core, gather, range, room);
@@ -165,7 +166,7 @@ impl<N: Notifier> Connection<N> {
         room: usize,
     ) -> Result<Option<usize>, Closed> {
         sealer.check().map_err(|used_up| self.fail(core, used_up.into()))?;
-        let filling = sealer.filling();
+        let filling = filling(core.stream.peer_ring_to_end() as usize);
         let wanted = filling.unwrap_or_else(|| {
             let plain_max = PLAIN_BYTES_MAX.min(room - OVERHEAD_BYTES);
             whole_packets(gather, &range, plain_max) + OVERHEAD_BYTES
@@ -238,7 +239,7 @@ impl<N: Notifier> Connection<N> {
             core.holds_opened = opened.rest.is_some();
             return (core, taken.map_err(Closed::from));
         }
-        if let Some(bytes) = opened.opener.filling() {
+        if let Some(bytes) = filling(core.stream.ring_to_end() as usize) {
             let [arrived, _] = core.stream.ring_readable();
             let arrived = arrived.bytes as usize;
             if arrived == 0 {

@@ -95,7 +95,7 @@ pub struct Statistics {
     pub wakeups_sent: u64,
     /// Events taken from the event fd.
     pub wakeups_received: u64,
-    /// Size of this side's ring.
+    /// Size of the ring that the peer writes into.
     pub ring_bytes: u32,
     /// Bytes in it that are not read yet.
     pub ring_used: u32,
@@ -109,6 +109,8 @@ pub struct Statistics {
     pub landing_refusals: u64,
     /// Bytes of that memory.
     pub landing_bytes: u64,
+    /// Bytes of memory for rings.
+    pub ring_memory_bytes: u64,
 }
 
 impl<N: Notifier> Connection<N> {
@@ -137,13 +139,14 @@ impl<N: Notifier> Connection<N> {
             polls: self.tally.polls.get(),
             wakeups_sent: self.qp.wakeups_sent(),
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
-            ring_bytes: self.ring_bytes,
+            ring_bytes: core.stream.ring_bytes(),
             ring_used: core.stream.ring_bytes_readable(),
             landing_buffers: core.landing.count(),
             landing_used: core.landing.used(),
             landing_state: core.landing.state(),
             landing_refusals: core.landing.refusals(),
             landing_bytes: core.landing.bytes() as u64,
+            ring_memory_bytes: (self.qp.memory().bytes() + core.ring.bytes()) as u64,
         }
     }
 }

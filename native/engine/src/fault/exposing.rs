@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fabric::{Exposed, Exposer, FabricError};
+use crate::fabric::{Exposed, Exposer, FabricError, Parameters};
 
 /// How a queue pair exposes more memory.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +13,19 @@ pub enum Exposing {
     AsInner,
     /// As a fabric that pins memory, within these grants.
     Pinning(Arc<Grants>),
+}
+
+impl Exposing {
+    /// What the wrapped fabric begins with: rings as small as those that are pinned, and room in its landing area for larger
+    /// ones.
+    pub(super) fn first(&self, parameters: &Parameters) -> Parameters {
+        let mut first = *parameters;
+        if let Exposing::Pinning(_) = self {
+            first.limits.ring_bytes = parameters.first_ring_bytes();
+            first.landing_bytes = first.landing_bytes.saturating_add(2 * parameters.limits.ring_bytes);
+        }
+        first
+    }
 }
 
 /// The bytes that may be pinned, over all queue pairs that share them.

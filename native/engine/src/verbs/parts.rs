@@ -40,7 +40,6 @@ pub(super) struct Parts {
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
-    pub(super) staging: MemoryRegion,
     /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
     slots: MemoryRegion,
     _ring: MemoryRegion,
@@ -99,9 +98,8 @@ impl Parts {
                 .map_err(FabricError::from)
         };
         let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
-        let (ring, memory) = ExposedMemory::register(&pd, parameters.limits.ring_bytes as usize)?;
-        let staging_bytes = parameters.limits.ring_bytes as usize;
-        let staging = memory::register(&pd, staging_bytes, Access::Read)?;
+        let (ring, memory) = ExposedMemory::register(&pd, parameters.first_ring_bytes() as usize)?;
+        let staging = memory::register(&pd, parameters.first_ring_bytes() as usize, Access::Read)?;
         let slots_bytes = (receives + entries) as usize * CONTROL_BYTES;
         let slots = memory::register(&pd, slots_bytes, Access::Receive)?;
         let capacity = Capacity {
@@ -113,7 +111,7 @@ impl Parts {
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity)?);
         let hello = Hello {
             ring: memory.remote_address(0),
-            ring_bytes: parameters.limits.ring_bytes,
+            ring_bytes: parameters.first_ring_bytes(),
             receive_slots: parameters.limits.receive_slots,
             adverts: parameters.limits.adverts,
             connection_id: parameters.connection_id,
@@ -125,7 +123,6 @@ impl Parts {
             send_queue,
             receive_queue,
             channel,
-            staging,
             slots,
             _ring: ring,
             regions: Arc::default(),
@@ -134,7 +131,7 @@ impl Parts {
             entries,
             receives,
             transport,
-            sending: Mutex::new(Sending::new(entries, staging_bytes)),
+            sending: Mutex::new(Sending::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
             is_closed: AtomicBool::new(false),
@@ -147,6 +144,11 @@ impl Parts {
 
     pub(super) fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// Registers more memory to send from.
+    pub(super) fn register_staging(&self, bytes: usize) -> Result<MemoryRegion, FabricError> {
+        memory::register(&self.pd, bytes, Access::Read)
     }
 
     /// Registers more memory for the peer.

@@ -9,6 +9,7 @@ use inet_rdma_verbs::qp::Source;
 use parking_lot::Mutex;
 
 use super::parts::Parts;
+use super::sending::Sending;
 use super::{reaper, sending};
 use crate::fabric::{
     Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
@@ -97,8 +98,8 @@ impl QueuePair for VerbsQueuePair {
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
             });
         }
-        let ranges = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
-        let (pieces, count) = sending::copy(&parts.staging, ranges, source);
+        let staged = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
+        let (pieces, count) = sending::copy(&staged.region, staged.ranges, source);
         parts.with_sending(|sending, outlet| {
             sending.post_write(outlet, Source::Region(&pieces[..count]), target, notice)
         })
@@ -108,6 +109,23 @@ impl QueuePair for VerbsQueuePair {
         self.check_open()?;
         self.parts
             .with_sending(|sending, outlet| sending.post_control(outlet, message))
+    }
+
+    fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
+        let staging = self.parts.register_staging(bytes)?;
+        let _before = self.parts.with_sending(|sending, _| sending.prepare_staging(staging));
+        Ok(())
+    }
+
+    fn replace_staging(&self) {
+        let target = self.peer.ring;
+        self.parts
+            .with_sending(|sending, outlet| sending.replace_staging(outlet, target));
+    }
+
+    fn release_staging(&self) -> bool {
+        let (_released, is_all) = self.parts.with_sending(Sending::release_staging);
+        is_all
     }
 
     fn write_room(&self) -> usize {

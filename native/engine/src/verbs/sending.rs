@@ -1,6 +1,7 @@
 //! The sending half of a queue pair.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
@@ -15,6 +16,12 @@ use crate::fabric::{Counts, FabricError};
 /// The ledger, controls that wait for a place, and the fault, if any.
 pub(super) struct Sending {
     ledger: Ledger,
+    /// The memory of `ledger`.
+    staging: Arc<MemoryRegion>,
+    /// What takes its place.
+    prepared: Option<Arc<MemoryRegion>>,
+    /// What it has taken the place of, and the staged byte at which that ends.
+    replaced: Vec<(Arc<MemoryRegion>, u64)>,
     /// Controls for which the send queue had no place. They go before later controls, and before room is offered again.
     waiting: Backlog,
     /// The last caller found no place in the send queue: the next completion of a send is worth an event.
@@ -34,13 +41,22 @@ pub(super) struct Outlet<'a> {
     pub(super) transport: Transport,
 }
 
+/// Where the bytes of a transfer are staged.
+pub(super) struct Staged {
+    pub(super) region: Arc<MemoryRegion>,
+    pub(super) ranges: [Range<usize>; 2],
+}
+
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
 impl Sending {
-    pub(super) fn new(entries: u32, staging_bytes: usize) -> Sending {
+    pub(super) fn new(entries: u32, staging: MemoryRegion) -> Sending {
         Sending {
-            ledger: Ledger::new(entries, staging_bytes),
+            ledger: Ledger::new(entries, staging.pages().bytes()),
+            staging: Arc::new(staging),
+            prepared: None,
+            replaced: Vec::new(),
             waiting: Backlog::default(),
             starved: false,
             failed: None,
@@ -65,9 +81,39 @@ impl Sending {
     }
 
     /// Reserves staging memory for the next transfer. See [`Self::check_room`].
-    pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<[Range<usize>; 2], FabricError> {
+    pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<Staged, FabricError> {
         self.check_room(outlet, bytes)?;
-        Ok(self.ledger.stage(bytes))
+        Ok(Staged {
+            region: Arc::clone(&self.staging),
+            ranges: self.ledger.stage(bytes),
+        })
+    }
+
+    /// Keeps memory for [`Self::replace_staging`]; what was kept before.
+    pub(super) fn prepare_staging(&mut self, staging: MemoryRegion) -> Option<Arc<MemoryRegion>> {
+        self.prepared.replace(Arc::new(staging))
+    }
+
+    /// Sends from the prepared memory from now on. `target` is somewhere in the peer's memory.
+    pub(super) fn replace_staging(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
+        let Some(prepared) = self.prepared.take() else { return };
+        let end = self.ledger.replace_staging(prepared.pages().bytes());
+        self.replaced
+            .push((std::mem::replace(&mut self.staging, prepared), end));
+        // Requests without a signal would never be known to be done if no more follow.
+        self.ask_for_the_end(outlet, target);
+    }
+
+    /// Replaced memory that nothing is sent from any more, and whether that is all.
+    pub(super) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<MemoryRegion>>, bool) {
+        self.reap(outlet);
+        let ledger = &self.ledger;
+        let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.replaced)
+            .into_iter()
+            .partition(|(_, end)| ledger.is_done_to(*end));
+        self.replaced = left;
+        let regions = done.into_iter().map(|(region, _)| region).collect();
+        (regions, self.replaced.is_empty())
     }
 
     /// Fails if send queue or staging memory have no place for a transfer of which `bytes` are to be staged. Takes

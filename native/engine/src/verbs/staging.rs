@@ -14,6 +14,8 @@ pub(super) struct Ledger {
     posted: u64,
     done: u64,
     staging_bytes: u64,
+    /// The staging byte that went to the start of the present memory: those before it are in memory that was replaced.
+    staging_base: u64,
     /// Staging bytes handed out, those of them that are posted, and those free again: counted since the start.
     staged: u64,
     staged_posted: u64,
@@ -41,6 +43,7 @@ impl Ledger {
             posted: 0,
             done: 0,
             staging_bytes: staging_bytes as u64,
+            staging_base: 0,
             staged: 0,
             staged_posted: 0,
             staged_done: 0,
@@ -75,7 +78,20 @@ impl Ledger {
 
     /// Bytes that can be staged.
     fn staging_free(&self) -> usize {
-        (self.staging_bytes - (self.staged - self.staged_done)) as usize
+        (self.staging_bytes - (self.staged - self.staged_done.max(self.staging_base))) as usize
+    }
+
+    /// Other memory, of `bytes`, takes over. The position up to which staged bytes are in the old memory: see
+    /// [`Self::is_done_to`].
+    pub(super) fn replace_staging(&mut self, bytes: usize) -> u64 {
+        self.staging_bytes = bytes as u64;
+        self.staging_base = self.staged;
+        self.staging_base
+    }
+
+    /// Whether all bytes staged before `position` are sent.
+    pub(super) fn is_done_to(&self, position: u64) -> bool {
+        self.staged_done >= position
     }
 
     /// Whether all that was posted is known to be done.
@@ -96,7 +112,7 @@ impl Ledger {
     pub(super) fn stage(&mut self, bytes: usize) -> [Range<usize>; 2] {
         assert!(bytes <= self.staging_free(), "no more than is free");
         let size = self.staging_bytes as usize;
-        let start = (self.staged % self.staging_bytes) as usize;
+        let start = ((self.staged - self.staging_base) % self.staging_bytes) as usize;
         self.staged += bytes as u64;
         let first = bytes.min(size - start);
         [start..start + first, 0..bytes - first]
@@ -165,6 +181,24 @@ mod tests {
         let control = ledger.post_signalled();
         ledger.complete(control);
         assert_eq!(ledger.staging_free(), 40);
+    }
+
+    #[test]
+    fn memory_that_takes_over_is_free_from_its_start_on() {
+        let mut ledger = Ledger::new(8, 100);
+        assert_eq!(ledger.stage(70), [0..70, 0..0]);
+        let (number, signalled) = ledger.post(true, true);
+        assert!(signalled);
+        let end = ledger.replace_staging(300);
+        assert_eq!((ledger.staging_free(), ledger.is_done_to(end)), (300, false));
+        assert_eq!(ledger.stage(250), [0..250, 0..0]);
+        assert_eq!(ledger.staging_free(), 50);
+        ledger.complete(number);
+        assert!(ledger.is_done_to(end));
+        assert_eq!(ledger.staging_free(), 50, "the old memory frees none of the new");
+        let (number, _) = ledger.post(true, true);
+        ledger.complete(number);
+        assert_eq!(ledger.stage(100), [250..300, 0..50]);
     }
 
     /// Posts the work requests of one transfer: on iWARP the notice is a work request of its own.

@@ -1,6 +1,6 @@
 //! Writes, notices and control messages between two ends.
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Memory, QueuePair};
+use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Memory, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
@@ -80,7 +80,7 @@ pub fn memory_can_be_exposed_again(fabric: &dyn Fabric) {
         }
     }
     drop((client, server));
-    assert!(exposer.expose(4_096).is_err(), "the queue pair is gone");
+    eventually("the queue pair is gone", || exposer.expose(4_096).is_err());
 }
 
 pub fn a_transfer_of_no_bytes_is_a_notice(fabric: &dyn Fabric) {
@@ -275,24 +275,56 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     assert_eq!(poll_one(&*server), Completion::Control(numbered(sent)));
 }
 
-/// Slots of the peer of [`busy_pair`], and its ring. An emulated device takes hundreds of milliseconds to send that much.
+/// Slots of the peer of [`busy_pair`], and its memory. An emulated device takes hundreds of milliseconds to send that much.
 const PEER_SLOTS: u64 = 250;
-const PEER_RING_BYTES: usize = 16 << 20;
+const PEER_AREA_BYTES: usize = 16 << 20;
+
+/// The side that connects, the side that accepts, and much memory of that side.
+type BusyPair = (Box<dyn QueuePair>, Box<dyn QueuePair>, Box<dyn Exposed>);
 
 /// A pair whose connecting side has few receive slots and its peer has many. What the connecting side posts waits in its
 /// send queue, behind a transfer of `bytes` that the device has yet to send.
-fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     let with_slots = |receive_slots| {
         let mut unequal = parameters();
         unequal.limits.receive_slots = receive_slots;
-        unequal.limits.ring_bytes = PEER_RING_BYTES as u32;
+        unequal.landing_bytes = PEER_AREA_BYTES as u32;
         unequal
     };
     let (client, server) = pair_of(fabric, with_slots(5), with_slots(PEER_SLOTS as u16));
+    let area = server.exposer().expose(PEER_AREA_BYTES).expect("memory");
+    client.prepare_staging(PEER_AREA_BYTES).expect("memory");
+    client.replace_staging();
     client
-        .post_write(&[&vec![b'x'; bytes]], server.memory().remote_address(0), notice(bytes))
+        .post_write(&[&vec![b'x'; bytes]], area.memory().remote_address(0), notice(bytes))
         .expect("a fresh queue");
-    (client, server)
+    (client, server, area)
+}
+
+/// What is under way comes out of the old memory, what is posted after the change out of the new.
+pub fn staging_memory_is_replaced_while_transfers_are_under_way(fabric: &dyn Fabric) {
+    const BLOCK: usize = 8_000;
+    let (client, server) = pair(fabric);
+    let blocks: Vec<Vec<u8>> = (1..=4u8).map(|number| vec![number; BLOCK]).collect();
+    let post = |number: usize| {
+        let target = server.memory().remote_address(number * BLOCK);
+        client
+            .post_write(&[&blocks[number]], target, notice(BLOCK))
+            .expect("room");
+    };
+    let mut posted = 0;
+    for bytes in [100_000, 40_000] {
+        post(posted);
+        client.prepare_staging(bytes).expect("memory");
+        client.replace_staging();
+        post(posted + 1);
+        posted += 2;
+    }
+    for _ in 0..posted {
+        assert_eq!(poll_one(&*server), Completion::Notice(notice(BLOCK)));
+    }
+    assert_eq!(read(server.memory(), 0, 4 * BLOCK), blocks.concat());
+    eventually("the old memory is given back", || client.release_staging());
 }
 
 /// Polls until this many controls, in order, and this many notices have come.
@@ -317,7 +349,7 @@ fn expect_all(client: &dyn QueuePair, server: &dyn QueuePair, controls: u64, not
 }
 
 pub fn the_peers_slots_say_how_many_controls_may_be_posted(fabric: &dyn Fabric) {
-    let (client, server) = busy_pair(fabric, PEER_RING_BYTES);
+    let (client, server, _area) = busy_pair(fabric, PEER_AREA_BYTES);
     let controls = PEER_SLOTS - 1;
     for number in 0..controls {
         client.post_control(&numbered(number)).expect("a slot of the peer's");
@@ -326,17 +358,17 @@ pub fn the_peers_slots_say_how_many_controls_may_be_posted(fabric: &dyn Fabric) 
 }
 
 pub fn controls_leave_a_transfer_the_room_that_it_was_offered(fabric: &dyn Fabric) {
-    let (client, server) = busy_pair(fabric, PEER_RING_BYTES / 4 * 3);
+    let (client, server, area) = busy_pair(fabric, PEER_AREA_BYTES / 4 * 3);
     let room = client.write_room();
     assert!(room > 0, "a quarter of the memory is free");
-    let bytes = room.min(PEER_RING_BYTES / 4);
+    let bytes = room.min(PEER_AREA_BYTES / 4);
     // Enough to fill the send queue of an iWARP device, which has 20 entries for 5 receive slots.
     let controls = 18;
     for number in 0..controls {
         client.post_control(&numbered(number)).expect("a slot of the peer's");
     }
     client
-        .post_write(&[&vec![b'y'; bytes]], server.memory().remote_address(0), notice(bytes))
+        .post_write(&[&vec![b'y'; bytes]], area.memory().remote_address(0), notice(bytes))
         .expect("the room that was offered");
     expect_all(&*client, &*server, controls, 2);
 }

@@ -1,0 +1,186 @@
+//! The memory of a connection's ring, where it is pinned: little at first, all that the options allow while the peer finds it
+//! full, little again after that.
+
+use std::sync::Arc;
+
+use inet_rdma_stream::NewRing;
+
+use crate::fabric::{Exposed, Memory};
+
+/// Arrivals that leave less than a quarter of the ring to the peer, until the ring is replaced by a larger one. A writer of
+/// bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that leaves
+/// nothing is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
+const CROWDED_ARRIVALS: u32 = 8;
+
+/// Sweeps in which the peer has used no more than half of the first ring, until that takes over again: 10 to 15 s. See
+/// [`super::landing_memory`].
+const IDLE_SWEEPS: u32 = 2;
+
+/// Sweeps until memory that was refused is asked for again.
+const REFUSED_SWEEPS: u32 = 2;
+
+/// What is being done about the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing. The first ring is in use.
+    Small,
+    /// Memory for the large one has been asked for.
+    Claimed,
+    /// The peer is asked to go on in the large one.
+    Growing,
+    /// The large one is in use.
+    Large,
+    /// The peer is asked to go on in the first one.
+    Shrinking,
+    /// The first one is written; in the large one there may be bytes to be read.
+    Shrunk,
+    /// There is no memory for the large one for now.
+    Refused,
+}
+
+/// The ring that a connection begins with, and the large one that takes its place for a while.
+pub(super) struct RingMemory {
+    /// There is a large one.
+    is_elastic: bool,
+    first: Arc<dyn Memory>,
+    /// Size of the large one.
+    large_bytes: u32,
+    large: Option<Box<dyn Exposed>>,
+    state: State,
+    /// Arrivals that found the ring crowded, since it was replaced or swept.
+    crowded: u32,
+    /// The most that the peer has used since the last sweep.
+    used_bytes: u32,
+    idle_sweeps: u32,
+}
+
+impl RingMemory {
+    /// `large_bytes`: what the ring may grow to; no more than `first`: it never grows.
+    pub(super) fn new(first: Arc<dyn Memory>, large_bytes: u32) -> Self {
+        Self {
+            is_elastic: large_bytes as usize > first.bytes(),
+            first,
+            large_bytes,
+            large: None,
+            state: State::Small,
+            crowded: 0,
+            used_bytes: 0,
+            idle_sweeps: 0,
+        }
+    }
+
+    fn first_bytes(&self) -> u32 {
+        u32::try_from(self.first.bytes()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it may ever be replaced.
+    #[inline]
+    pub(super) fn is_elastic(&self) -> bool {
+        self.is_elastic
+    }
+
+    /// The ring that is written, or the one before it.
+    #[inline]
+    pub(super) fn memory(&self, is_old: bool) -> &dyn Memory {
+        match &self.large {
+            Some(large) if self.writes_large() != is_old => &**large.memory(),
+            _ => &*self.first,
+        }
+    }
+
+    fn writes_large(&self) -> bool {
+        matches!(self.state, State::Large | State::Shrinking)
+    }
+
+    /// Bytes have arrived: `room` of `bytes` are free as far as the peer knows. True: memory is to be fetched.
+    pub(super) fn note_arrival(&mut self, room: u32, bytes: u32) -> bool {
+        self.used_bytes = self.used_bytes.max(bytes - room);
+        if self.state != State::Small || room >= bytes / 4 {
+            return false;
+        }
+        self.crowded += 1;
+        let is_crowded = self.crowded >= CROWDED_ARRIVALS || room == 0;
+        if is_crowded {
+            self.state = State::Claimed;
+        }
+        is_crowded
+    }
+
+    /// Bytes to be exposed for the large ring. None: nothing was claimed.
+    pub(super) fn claimed_bytes(&self) -> Option<usize> {
+        (self.state == State::Claimed && self.large.is_none()).then_some(self.large_bytes as usize)
+    }
+
+    /// The claimed memory has come.
+    pub(super) fn add(&mut self, exposed: Box<dyn Exposed>) {
+        self.large = Some(exposed);
+    }
+
+    /// There is none for now.
+    pub(super) fn refuse(&mut self) {
+        self.state = State::Refused;
+        self.idle_sweeps = 0;
+    }
+
+    /// The ring that the peer is to be asked to go on in; [`Self::asked`] once it is.
+    pub(super) fn wanted(&self) -> Option<NewRing> {
+        let (memory, bytes) = match (self.state, &self.large) {
+            (State::Claimed, Some(large)) => (large.memory(), self.large_bytes),
+            (State::Large, Some(_)) if self.idle_sweeps >= IDLE_SWEEPS => (&self.first, self.first_bytes()),
+            _ => return None,
+        };
+        let target = memory.remote_address(0);
+        Some(NewRing { target, bytes })
+    }
+
+    /// The peer has been asked.
+    pub(super) fn asked(&mut self) {
+        self.state = match self.state {
+            State::Claimed => State::Growing,
+            _ => State::Shrinking,
+        };
+    }
+
+    /// The peer has gone over.
+    pub(super) fn replaced(&mut self) {
+        self.state = match self.state {
+            State::Growing => State::Large,
+            _ => State::Shrunk,
+        };
+        self.crowded = 0;
+        self.used_bytes = 0;
+        self.idle_sweeps = 0;
+    }
+
+    /// The large ring after it was replaced, once nothing in it is unread.
+    pub(super) fn take_unused(&mut self, reads_old: bool) -> Option<Box<dyn Exposed>> {
+        if self.state != State::Shrunk || reads_old {
+            return None;
+        }
+        self.state = State::Small;
+        self.large.take()
+    }
+
+    /// Called at intervals. False: there is nothing to look after.
+    pub(super) fn sweep(&mut self) -> bool {
+        let is_idle = self.used_bytes <= self.first_bytes() / 2;
+        self.used_bytes = 0;
+        self.crowded = 0;
+        match self.state {
+            State::Large => self.idle_sweeps = if is_idle { self.idle_sweeps + 1 } else { 0 },
+            State::Refused => {
+                self.idle_sweeps += 1;
+                if self.idle_sweeps >= REFUSED_SWEEPS {
+                    self.state = State::Small;
+                }
+            }
+            State::Small | State::Claimed | State::Growing | State::Shrinking | State::Shrunk => {}
+        }
+        self.state != State::Small
+    }
+
+    /// Bytes of the large ring.
+    pub(super) fn bytes(&self) -> usize {
+        self.large.as_ref().map_or(0, |large| large.memory().bytes())
+    }
+}

@@ -1,0 +1,158 @@
+//! Rings that a fabric has to pin: small at first, large while the peer fills them, small again when it does not.
+
+#[path = "support_connection/contents.rs"]
+mod contents;
+#[path = "support_connection/message.rs"]
+mod message;
+#[path = "support_connection/pair.rs"]
+mod pair;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_engine::fabric::FIRST_RING_BYTES;
+use inet_rdma_engine::fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_stream::Mode;
+use message::Messages;
+use pair::{BOUND, Conn, Side};
+
+const UNLIMITED: u64 = u64::MAX;
+
+const ALL: ReadLimit = ReadLimit {
+    bytes: usize::MAX,
+    packets: usize::MAX,
+    exact: 0,
+};
+
+/// As a link has it: no landing buffers.
+fn side() -> Side {
+    Side {
+        mode: Mode::Dynamic,
+        landing_buffers: 0,
+        ..Side::default()
+    }
+}
+
+/// Two ends over a fabric that pins within `grants`, and delays by `seed`.
+fn pinning(side: Side, grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, Arc<Conn>) {
+    let often = if seed.is_some() { 300 } else { 0 };
+    let plan = FaultPlan {
+        seed: seed.unwrap_or(0),
+        delayed_notices: often,
+        delayed_controls: often,
+        delay: Delay::Polls(1..=20),
+        exposing: Exposing::Pinning(Arc::clone(grants)),
+        ..FaultPlan::default()
+    };
+    pair::connect(&FaultFabric::new(ShmFabric, plan), &side, &side)
+}
+
+/// Writes all; the reader reads when the writer has come to a stop.
+fn carry(from: &Conn, to: &Conn, messages: &Messages) {
+    let gather = messages.gather(true);
+    let (mut at, mut received) = (0, Vec::new());
+    let end = Instant::now() + BOUND;
+    while contents::packets(&received).len() < messages.bodies().len() {
+        assert!(Instant::now() < end, "{at} of {} written", gather.total());
+        loop {
+            let written = from.write(&gather, at, usize::MAX).expect("the peer reads");
+            at = written.at;
+            if written.blocked || at == gather.total() {
+                break;
+            }
+        }
+        while to.read(ALL, &mut received) == ReadEnd::More {}
+        from.attend(false);
+    }
+    assert_eq!(contents::packets(&received), messages.bodies());
+}
+
+fn carry_until(what: &str, [from, to]: [&Conn; 2], mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + BOUND;
+    for seed in 0.. {
+        if condition() {
+            return;
+        }
+        assert!(Instant::now() < end, "still not so: {what}");
+        carry(from, to, &Messages::new(seed, &[9_000; 60]));
+    }
+}
+
+fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !condition() {
+        assert!(Instant::now() < end, "still not so: {what}");
+        for connection in ends {
+            connection.attend(false);
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_ring_that_is_filled_grows_and_shrinks_when_it_is_not() {
+    let grants = Grants::new(UNLIMITED);
+    let (left, right) = pinning(side(), &grants, None);
+    let ring_bytes = || right.statistics().ring_bytes;
+    for seed in 0..50 {
+        carry(&left, &right, &Messages::new(seed, &[100; 20]));
+    }
+    assert_eq!((ring_bytes(), grants.pinned()), (FIRST_RING_BYTES, 0));
+    for _ in 0..2 {
+        carry_until("the ring grows", [&left, &right], || ring_bytes() == side().ring_bytes);
+        assert_eq!(grants.pinned(), u64::from(side().ring_bytes));
+        carry(&left, &right, &Messages::new(7, &[40_000; 100]));
+        eventually("the ring shrinks", [&left, &right], || grants.pinned() == 0);
+        assert_eq!(ring_bytes(), FIRST_RING_BYTES);
+        carry(&left, &right, &Messages::new(8, &[100; 20]));
+    }
+}
+
+#[test]
+fn as_much_can_be_written_before_anything_is_read_as_the_large_ring_holds() {
+    let grants = Grants::new(0);
+    let (left, right) = pinning(side(), &grants, None);
+    let messages = Messages::new(3, &[9_000; 20]);
+    let gather = messages.gather(true);
+    assert!(gather.total() > 2 * FIRST_RING_BYTES as usize);
+    let mut at = 0;
+    let mut write = |what: &str, until: &mut dyn FnMut(usize) -> bool| {
+        eventually(what, [&left, &right], || {
+            at = left.write(&gather, at, usize::MAX).expect("it is up").at;
+            until(at)
+        });
+    };
+    write("the small ring is full", &mut |at| at == FIRST_RING_BYTES as usize);
+    // Asked for again after a while.
+    grants.set_limit(UNLIMITED);
+    write("all is written", &mut |at| at == gather.total());
+    let mut received = Vec::new();
+    while right.read(ALL, &mut received) == ReadEnd::More {}
+    assert_eq!(contents::packets(&received), messages.bodies());
+}
+
+#[test]
+fn a_ring_that_cannot_grow_carries_all_the_same() {
+    let grants = Grants::new(0);
+    let (left, right) = pinning(side(), &grants, None);
+    for seed in 0..50 {
+        carry(&left, &right, &Messages::new(seed, &[9_000; 60]));
+    }
+    assert_eq!(right.statistics().ring_bytes, FIRST_RING_BYTES);
+}
+
+/// Each question, mark and transfer late by itself, in both directions, with landing buffers beside the ring.
+#[test]
+fn rings_are_replaced_however_late_messages_are() {
+    for seed in 0..20 {
+        let grants = Grants::new(UNLIMITED);
+        let (left, right) = pinning(Side::default(), &grants, Some(seed));
+        let is_grown = |end: &Conn| end.statistics().ring_bytes == Side::default().ring_bytes;
+        carry_until("one ring grows", [&left, &right], || is_grown(&right));
+        carry_until("the other one grows", [&right, &left], || is_grown(&left));
+        carry(&left, &right, &Messages::new(seed, &[30_000; 50]));
+    }
+}
