@@ -3,11 +3,12 @@
 //! of each device once. A connection so needs no descriptor for its life: the thread marks its end, and moves its queue pair
 //! to the error state, which wakes the user through the completion channel ([`super::fate::Fate::wake`]).
 
+mod turn;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inet_rdma_verbs::async_event;
 use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
@@ -20,16 +21,13 @@ use super::refusal;
 use crate::event::Event;
 use crate::fabric::{Errno, FabricError};
 use crate::threads;
+use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
 const BATCH: usize = 64;
 
 /// The same for a user that looks for the reason of its end: it may be a scheduler.
 const PULLED_MAX: usize = 16;
-
-/// A turn of the thread that takes longer than this hangs in the kernel: a queue pair is moved to the error state in
-/// microseconds, by a device's firmware in milliseconds.
-const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// The data of descriptors in the epoll set; of a device it is the token.
 const CALLED: u64 = 0;
@@ -201,7 +199,11 @@ impl Events {
                 device => self.take_of_device(&self.known.lock(), device as usize, BATCH, &mut told),
             }
         }
-        told.iter().for_each(|fate| fate.wake());
+        for fate in told {
+            // Each of them asks the device: many are no reason to take the thread for one that hangs.
+            self.turn.begin(Instant::now());
+            fate.wake();
+        }
         Ok(())
     }
 
@@ -276,44 +278,6 @@ fn end_by(kind: Kind) -> Option<End> {
     }
 }
 
-/// When the thread's turn began.
-struct Turn {
-    start: Instant,
-    /// Milliseconds after `start`, plus 1; 0: the thread waits for events.
-    began_ms: AtomicU64,
-}
-
-impl Turn {
-    fn new() -> Turn {
-        Turn {
-            start: Instant::now(),
-            began_ms: AtomicU64::new(0),
-        }
-    }
-
-    fn since_start_ms(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX - 1)
-    }
-
-    fn begin(&self, now: Instant) {
-        self.began_ms.store(self.since_start_ms(now) + 1, Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        self.began_ms.store(0, Ordering::Relaxed);
-    }
-
-    fn hangs(&self, now: Instant) -> bool {
-        match self.began_ms.load(Ordering::Relaxed) {
-            0 => false,
-            began => {
-                let for_ms = (self.since_start_ms(now) + 1).saturating_sub(began);
-                Duration::from_millis(for_ms) >= HANGS_AFTER
-            }
-        }
-    }
-}
-
 fn watching(errno: rustix::io::Errno) -> FabricError {
     FabricError::System {
         doing: "watching the lives of connections",
@@ -328,18 +292,6 @@ fn add(watch: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), FabricError
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_turn_that_does_not_end_is_seen() {
-        let turn = Turn::new();
-        let (begin, late) = (turn.start + HANGS_AFTER, turn.start + HANGS_AFTER + HANGS_AFTER);
-        assert!(!turn.hangs(late), "it waits");
-        turn.begin(begin);
-        assert!(!turn.hangs(begin + HANGS_AFTER / 2));
-        assert!(turn.hangs(late));
-        turn.end();
-        assert!(!turn.hangs(late));
-    }
 
     #[test]
     fn only_the_ends_of_connections_end_them() {
