@@ -118,7 +118,9 @@ class Kernel:
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{headers.parent}/"))
         module = work / SIW
         avoid_the_bad_key(module / "siw_verbs.c")
-        run("make", "-C", headers, f"M={module}", "CC=gcc", "CONFIG_RDMA_SIW=m", f"-j{os.cpu_count()}", "modules")
+        # Debian 13's kernel wants type information for debuggers (BTF) in modules, and pahole to make it.
+        settings = ("CC=gcc", "CONFIG_RDMA_SIW=m", "CONFIG_DEBUG_INFO_BTF_MODULES=")
+        run("make", "-C", headers, f"M={module}", *settings, f"-j{os.cpu_count()}", "modules")
         extra = work / "unpacked" / "lib/modules" / self.release / "extra"
         extra.mkdir()
         shutil.copy(module / "siw.ko", extra)
