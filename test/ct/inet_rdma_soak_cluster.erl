@@ -212,12 +212,14 @@ measure(Letter, #{nodes := Nodes} = State) ->
 %% Ends the soak. What the nodes were doing is kept beside their logs.
 -spec violation(term(), t()) -> no_return().
 violation(What, #{dir := Dir, seed := Seed, report := Report, silent := Silent} = State) ->
-    Doing = [{name(Letter, State), catch call(Letter, State, inet_rdma_soak_node, diagnosis, [])}
-             || Letter <- ?LETTERS -- Silent, is_alive(Letter, State)],
+    Doing = [{name(Letter, State), diagnosis(Letter, State)} || Letter <- ?LETTERS -- Silent, is_alive(Letter, State)],
     ok = file:write_file(filename:join(Dir, "diagnosis"), io_lib:format("~tp~n", [Doing])),
     ct:pal("VIOLATION (INET_RDMA_SOAK_SEED=~b, logs of the nodes and a diagnosis in ~ts)~n~tp~n~ts", [
         Seed, Dir, What, inet_rdma_soak_report:summary(Report)
     ]),
     ct:fail({violation, What}).
+
+diagnosis(Letter, State) ->
+    try call(Letter, State, inet_rdma_soak_node, diagnosis, []) catch Class:Reason -> {Class, Reason} end.
 
 now_ms() -> erlang:monotonic_time(millisecond).

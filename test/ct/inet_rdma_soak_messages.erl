@@ -69,7 +69,8 @@ burst(Left, Bytes, #{to := Pid, next := Next, hashes := Hashes} = Session) ->
     burst(Left - 1, Bytes - Size, Session#{next := Next + 1, hashes := erlang:phash2({Hashes, Hash})}).
 
 confirmed(#{peer := Peer, to := Pid, monitor := Monitor, next := Next}) ->
-    Pid ! {confirm, self(), Ref = make_ref()},
+    Ref = make_ref(),
+    Pid ! {confirm, self(), Ref},
     receive
         {Ref, Next, Received} ->
             _ = inet_rdma_soak_node:add(messages, Received),

@@ -22,7 +22,8 @@ answer(To, Ref) ->
 -spec spawn_request_answers(node()) -> ok.
 spawn_request_answers(Node) ->
     process_flag(trap_exit, true),
-    Request = erlang:spawn_request(Node, ?MODULE, answer, [self(), Ref = make_ref()], [monitor]),
+    Ref = make_ref(),
+    Request = erlang:spawn_request(Node, ?MODULE, answer, [self(), Ref], [monitor]),
     Pid = receive {spawn_reply, Request, ok, P} -> P after ?TIMEOUT_MS -> error(no_spawn_reply) end,
     receive {Ref, Node} -> ok after ?TIMEOUT_MS -> error({no_answer_from, Node}) end,
     receive {'DOWN', Request, process, Pid, normal} -> ok after ?TIMEOUT_MS -> error(no_down) end,
