@@ -90,9 +90,12 @@ class Kernel:
             for package in packages:
                 if not package.name.startswith("linux-source-"):
                     run("dpkg-deb", "-x", package, work / "unpacked")
+            root = work / "unpacked"
+            # Debian 13's modules are in usr/lib. depmod and modprobe know it as lib.
+            if not (root / "lib").exists():
+                (root / "lib").symlink_to("usr/lib")
             say("building the siw module")
             self._build_siw(work, next(package for package in packages if package.name.startswith("linux-source-")))
-            root = work / "unpacked"
             run("depmod", "-b", root, self.release)
             boot_image.write_program(root / "boot" / f"vmlinuz-{self.release}", done / "program")
             boot_image.collect_modules(root, self.release, done / "modules")
