@@ -15,9 +15,10 @@ use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_engine::fabric::FIRST_RING_BYTES;
 use inet_rdma_engine::fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_records::Cipher;
 use inet_rdma_stream::Mode;
 use message::Messages;
-use pair::{BOUND, Conn, Side};
+use pair::{BOUND, Conn, Keys, Side};
 
 const UNLIMITED: u64 = u64::MAX;
 
@@ -38,6 +39,11 @@ fn side() -> Side {
 
 /// Two ends over a fabric that pins within `grants`, and delays by `seed`.
 fn pinning(side: Side, grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, Arc<Conn>) {
+    pinning_pair([side; 2], grants, seed)
+}
+
+/// As [`pinning`]; the side that connects first.
+fn pinning_pair(sides: [Side; 2], grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, Arc<Conn>) {
     let often = if seed.is_some() { 300 } else { 0 };
     let plan = FaultPlan {
         seed: seed.unwrap_or(0),
@@ -47,7 +53,7 @@ fn pinning(side: Side, grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, A
         exposing: Exposing::Pinning(Arc::clone(grants)),
         ..FaultPlan::default()
     };
-    pair::connect(&FaultFabric::new(ShmFabric, plan), &side, &side)
+    pair::connect(&FaultFabric::new(ShmFabric, plan), &sides[0], &sides[1])
 }
 
 /// Writes all; the reader reads when the writer has come to a stop.
@@ -94,8 +100,21 @@ fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool)
 
 #[test]
 fn a_ring_that_is_filled_grows_and_shrinks_when_it_is_not() {
+    grows_and_shrinks([side(); 2], None);
+}
+
+#[test]
+fn records_end_where_each_ring_ends() {
+    let sides = Keys::pair(Cipher::Aes256Gcm).map(|keys| Side {
+        keys: Some(keys),
+        ..side()
+    });
+    grows_and_shrinks(sides, Some(1));
+}
+
+fn grows_and_shrinks(sides: [Side; 2], seed: Option<u64>) {
     let grants = Grants::new(UNLIMITED);
-    let (left, right) = pinning(side(), &grants, None);
+    let (left, right) = pinning_pair(sides, &grants, seed);
     let ring_bytes = || right.statistics().ring_bytes;
     for seed in 0..50 {
         carry(&left, &right, &Messages::new(seed, &[100; 20]));

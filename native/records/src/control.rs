@@ -14,8 +14,8 @@ use crate::wire::TAG_BYTES;
 /// Size of a control message.
 pub const CONTROL_BYTES: usize = 40;
 
-/// Names the key, little-endian.
-const GENERATION: Range<usize> = 4..8;
+/// Names the key by the low 8 bits of its generation: more keys than [`crate::KEYS_MAX`] are never kept.
+const GENERATION: usize = 1;
 /// Covers what is before it.
 const TAG: Range<usize> = 24..40;
 const _: () = assert!(TAG.end - TAG.start == TAG_BYTES && TAG.end == CONTROL_BYTES);
@@ -57,7 +57,7 @@ impl ControlSealer {
                 generation: self.generation,
             });
         }
-        message[GENERATION].copy_from_slice(&self.generation.to_le_bytes());
+        message[GENERATION] = self.generation as u8;
         let (covered, tag) = message.split_at_mut(TAG.start);
         self.key.seal(Kind::Control, self.sequence, covered, (tag, 0), &[]);
         self.sequence += 1;
@@ -97,17 +97,15 @@ impl ControlOpener {
 
     /// Checks a message, and takes generation and tag out of it: it is then as its kind has it.
     pub fn open(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), Violation> {
-        let mut generation = [0; 4];
-        generation.copy_from_slice(&message[GENERATION]);
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&message[TAG]);
         let sequence = self.sequence;
         self.keys
-            .key(u32::from_le_bytes(generation))?
+            .key_by_low_bits(message[GENERATION])?
             .open(Kind::Control, sequence, &message[..TAG.start], &tag, &mut [])
             .map_err(|_| Violation::ControlForged { sequence })?;
         self.sequence += 1;
-        message[GENERATION].fill(0);
+        message[GENERATION] = 0;
         message[TAG].fill(0);
         Ok(())
     }

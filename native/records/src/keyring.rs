@@ -9,6 +9,7 @@ use crate::violation::{KeyRefused, Violation};
 /// Keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits for the peer
 /// between two changes. More are for records that lie unread in the ring meanwhile.
 pub const KEYS_MAX: usize = 8;
+const _: () = assert!(KEYS_MAX <= 256, "8 bits tell them apart");
 
 /// Keys of ascending generations, the present one first.
 #[derive(Debug)]
@@ -52,6 +53,12 @@ impl Keyring {
     /// Adds the next key. Call [`Self::check`] before.
     pub fn add(&mut self, key: Arc<AeadKey>) {
         self.keys.push_back(key);
+    }
+
+    /// As [`Self::key`], by the low 8 bits of the generation.
+    pub fn key_by_low_bits(&mut self, low: u8) -> Result<&AeadKey, Violation> {
+        let ahead = low.wrapping_sub(self.present as u8);
+        self.key(self.present.wrapping_add(ahead.into()))
     }
 
     /// The key of this generation; those before it are dropped, as the peer goes forward only.

@@ -1,6 +1,8 @@
 //! The control messages, all of one size.
 
-use super::{RemoteAddress, TRANSFER_BYTES_MAX, WireError, check_length, check_zero, read_u16, read_u32, read_u64};
+use super::{
+    Field, RemoteAddress, TRANSFER_BYTES_MAX, WireError, check_length, check_zero, read_u16, read_u32, read_u64,
+};
 use crate::seq::{Phase, Seq};
 
 /// Size of a control message on the wire.
@@ -22,7 +24,8 @@ mod field {
     pub const BEFORE_SEQ: Field = 4..16;
     pub const AFTER_SEQ: Field = 24..40;
     pub const PHASE: Field = 24..32;
-    pub const RING_UNUSED: Field = 16..32;
+    pub const RING_KEY: Field = 16..24;
+    pub const RING_UNUSED: Field = 24..40;
     pub const KEY: Field = 32..40;
 }
 
@@ -147,7 +150,7 @@ impl Control {
             }
             ControlBody::Recall => kind::RECALL,
             ControlBody::Ring(ring) => {
-                emit_place(ring.target, ring.bytes, &mut message);
+                emit_place(ring.target, ring.bytes, field::RING_KEY, &mut message);
                 kind::RING
             }
         };
@@ -168,25 +171,25 @@ fn parse_seq(message: &[u8]) -> Result<Seq, WireError> {
 
 fn parse_ring(message: &[u8]) -> Result<NewRing, WireError> {
     check_zero(message, field::RING_UNUSED, "control body")?;
-    let (target, bytes) = parse_place(message, "ring bytes")?;
+    let (target, bytes) = parse_place(message, field::RING_KEY, "ring bytes")?;
     Ok(NewRing { target, bytes })
 }
 
 /// Where memory is, and its size, which the error names.
-fn parse_place(message: &[u8], size: &'static str) -> Result<(RemoteAddress, u32), WireError> {
+fn parse_place(message: &[u8], key: Field, size: &'static str) -> Result<(RemoteAddress, u32), WireError> {
     let bytes = read_u32(message, field::BYTES);
     if bytes == 0 || bytes > TRANSFER_BYTES_MAX {
         return Err(WireError::Field(size));
     }
     let target = RemoteAddress {
-        key: read_u64(message, field::KEY),
+        key: read_u64(message, key),
         address: read_u64(message, field::ADDRESS),
     };
     Ok((target, bytes))
 }
 
-fn emit_place(target: RemoteAddress, bytes: u32, message: &mut [u8; CONTROL_BYTES]) {
-    message[field::KEY].copy_from_slice(&target.key.to_le_bytes());
+fn emit_place(target: RemoteAddress, bytes: u32, key: Field, message: &mut [u8; CONTROL_BYTES]) {
+    message[key].copy_from_slice(&target.key.to_le_bytes());
     message[field::ADDRESS].copy_from_slice(&target.address.to_le_bytes());
     message[field::BYTES].copy_from_slice(&bytes.to_le_bytes());
 }
@@ -195,7 +198,7 @@ fn parse_advert(message: &[u8]) -> Result<Advert, WireError> {
     if message[field::FLAGS] & !FILL != 0 {
         return Err(WireError::Field("control flags"));
     }
-    let (target, bytes) = parse_place(message, "advert bytes")?;
+    let (target, bytes) = parse_place(message, field::KEY, "advert bytes")?;
     Ok(Advert {
         target,
         bytes,
@@ -207,7 +210,7 @@ fn parse_advert(message: &[u8]) -> Result<Advert, WireError> {
 
 fn emit_advert(advert: &Advert, message: &mut [u8; CONTROL_BYTES]) {
     message[field::FLAGS] = if advert.fill { FILL } else { 0 };
-    emit_place(advert.target, advert.bytes, message);
+    emit_place(advert.target, advert.bytes, field::KEY, message);
     message[field::SEQ].copy_from_slice(&advert.seq.0.to_le_bytes());
     message[field::PHASE].copy_from_slice(&advert.phase.0.to_le_bytes());
 }

@@ -171,12 +171,12 @@ fn a_new_ring_lies_as_documented() {
         address: 6,
     };
     let mut expected = [0; CONTROL_BYTES];
-    for (at, value) in [(0, 7), (2, 9), (4, 7), (8, 6), (39, 5)] {
+    for (at, value) in [(0, 7), (2, 9), (4, 7), (8, 6), (23, 5)] {
         expected[at] = value;
     }
     let body = ControlBody::Ring(NewRing { target, bytes: 7 });
     assert_eq!(Control { credits: 9, body }.emit(), expected);
-    expected[16] = 1;
+    expected[24] = 1;
     assert_eq!(Control::parse(&expected), Err(WireError::Field("control body")));
 }
 
