@@ -93,8 +93,8 @@ impl Sealer {
         Ok(())
     }
 
-    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. The last slice is read once, by
-    /// the cipher; those before it are copied. Call [`Self::check`] before.
+    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. AES reads the last slice
+    /// where it is; all others are copied before the cipher. Call [`Self::check`] before.
     #[inline]
     pub fn seal(&mut self, bytes: usize, plain: &[&[u8]]) -> &[u8] {
         let header = Header {
@@ -109,9 +109,10 @@ impl Sealer {
         let record = &mut self.record[..record_bytes];
         let (to, sealed) = record.split_at_mut(HEADER_BYTES);
         to.copy_from_slice(&header);
-        let (tail, head) = plain
-            .split_last()
-            .map_or((&[] as &[u8], plain), |(tail, head)| (*tail, head));
+        let (tail, head) = match plain.split_last() {
+            Some((tail, head)) if self.cipher.seals_out_of_place() => (*tail, head),
+            _ => (&[] as &[u8], plain),
+        };
         let mut at = 0;
         for slice in head {
             sealed[at..at + slice.len()].copy_from_slice(slice);
