@@ -248,6 +248,8 @@ def add_scale(tests: Any) -> None:
     own.set_defaults(run=scale.run)
     own.add_argument("--connections", type=whole_numbers, metavar="N,...",
                      help="connections of the native side [10,100,1000; quick: 10,100]")
+    own.add_argument("--verbs", metavar="ADDRESS",
+                     help="the connections also over verbs, by an RDMA device of this host that has this address")
     meshes(own, "scale", scale.ROUNDS)
 
 

@@ -17,6 +17,7 @@ IDLE = [
     Figure("ratio", "round trips of one busy connection beside idle ones", "times its rate alone"),
     Figure("memory", "memory touched by an idle connection, both ends", "KiB", higher_is_better=False,
            logarithmic=True),
+    Figure("pinned", "memory pinned for an idle connection, either end", "KiB", higher_is_better=False),
     Figure("descriptors", "descriptors of an idle connection, either end", "", higher_is_better=False,
            logarithmic=True),
     Figure("idle", "CPU while nothing is sent, all connections", "% of a core", higher_is_better=False),
@@ -40,44 +41,45 @@ def run(options: argparse.Namespace) -> int:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     connections = options.connections or (QUICK_CONNECTIONS if options.quick else CONNECTIONS)
     points = [Point(count, str(count), {"connections": count}) for count in connections]
+    fabrics: dict[str, list[str]] = {"shm": [], "verbs": [options.verbs]} if options.verbs else {"shm": []}
     series = [
-        Series("idle", "One busy connection among idle ones, over shm", "connections", IDLE, points, [], growth=True),
-        Series("light", "Connections that each make 10 round trips a second, over shm", "connections", LIGHT, points,
+        Series("idle", "One busy connection among idle ones", "connections", IDLE, points, [], growth=True),
+        Series("light", "Connections that each make 10 round trips a second", "connections", LIGHT, points,
                [], growth=True),
         mesh.series(options.nodes or (QUICK_NODES if options.quick else NODES), chosen),
     ]
-    subjects: dict[str, Subject] = {"shm": shm}
+    subjects: dict[str, Subject] = {name: native(address) for name, address in fabrics.items()}
     subjects |= {carrier.name: mesh.subject(carrier, options.idle_seconds) for carrier in chosen}
     paths.compile_workers()
     shown = {"carriers": options.carriers, "idle_seconds": options.idle_seconds, "light_seconds": LIGHT_SECONDS}
     return sheet.measure_and_report("scale", series, subjects, rounds, shown, notes, options.out, options.chart)
 
 
-def shm(each: Series, point: Point) -> Values | None:
-    """Nothing of meshes: those are the carriers'."""
-    native = {"idle": idle, "light": light}
-    return native[each.name](point) if each.name in native else None
+def native(address: list[str]) -> Subject:
+    """Over shm, or with the address of a device over verbs; nothing of meshes: those are the carriers'."""
+    kinds = {"idle": idle, "light": light}
+    return lambda each, point: kinds[each.name](point, address) if each.name in kinds else None
 
 
-def idle(point: Point) -> Values:
-    said = example("idle_connections", point.order["connections"], IDLE_ROUNDS)
+def idle(point: Point, address: list[str]) -> Values:
+    said = example("idle_connections", point.order["connections"], IDLE_ROUNDS, *address)
     return {
-        "ratio": said["ratio"][0], "memory": said["touched_bytes"] / 1024, "descriptors": said["descriptors"],
-        "idle": 100 * said["idle_cpu"],
+        "ratio": said["ratio"][0], "memory": said["touched_bytes"] / 1024, "pinned": said["pinned_bytes"] / 1024,
+        "descriptors": said["descriptors"], "idle": 100 * said["idle_cpu"],
     }
 
 
-def light(point: Point) -> Values:
-    said = example("light_connections", point.order["connections"], LIGHT_SECONDS)
+def light(point: Point, address: list[str]) -> Values:
+    said = example("light_connections", point.order["connections"], LIGHT_SECONDS, *address)
     return {"p50": said["p50_us"], "p99": said["p99_us"], "cpu": said["cpu_us"]}
 
 
-def example(name: str, *numbers: int) -> dict[str, Any]:
+def example(name: str, *arguments: int | str) -> dict[str, Any]:
     """The line of JSON that one of the engine's examples prints."""
     program = perf.program().parent / "examples" / name
     if not program.exists():
         raise BenchError(f"{name} is not built yet: run `make scale-programs` first")
-    command = [str(program), *map(str, numbers)]
+    command = [str(program), *map(str, arguments)]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,

@@ -1,10 +1,12 @@
-//! What idle connections cost a busy one: `cargo run --release --example idle_connections [idle [rounds]]`.
+//! What idle connections cost a busy one: `cargo run --release --example idle_connections [idle [rounds [address]]]`.
 //!
-//! One connection with an engine of its own for either end carries packets of 64 bytes and answers to them: alone, and
-//! beside idle connections (default 1,000) in the same two engines, in each of some rounds (default 7). Which of both
-//! comes first changes from round to round. Prints the rates, their ratios within the rounds, the memory that an idle
-//! connection touched, the descriptors that either end of it has, and the share of a core that the process takes while
-//! nothing is sent; the same as a line of JSON on standard output, where three numbers are median, least, most.
+//! One connection, with the sizes of a link and an engine of its own for either end, carries packets of 64 bytes and
+//! answers to them: alone, and beside idle connections (default 1,000) in the same two engines, in each of some rounds
+//! (default 7). Which of both comes first changes from round to round. Prints the rates, their ratios within the
+//! rounds, the memory that an idle connection touched, the descriptors that either end of it has, and the share of a
+//! core that the process takes while nothing is sent; the same as a line of JSON on standard output, where three
+//! numbers are median, least, most. Over shm, or over verbs with the address of an RDMA device of this host: then also
+//! the memory that the device has pinned.
 
 #[path = "../tests/support_connection/attached.rs"]
 mod attached;
@@ -22,27 +24,24 @@ use attached::Attached;
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::shm::ShmFabric;
 use message::Messages;
 use pair::Side;
 
 const MEASURED: Duration = Duration::from_secs(1);
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .map(|argument| argument.parse().expect("a number"));
-    let idle: usize = arguments.next().unwrap_or(1_000);
-    let rounds: usize = arguments.next().unwrap_or(7);
+    let arguments = pair::Arguments::new([1_000, 7]);
+    let [idle, rounds] = arguments.numbers;
     assert!(rounds > 0, "at least one round");
     // Three of either end, and the engines' own.
     process::allow_descriptors(6 * idle as u64 + 200);
     let spin = Duration::from_micros(50);
     let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
-    let side = Side::default();
-    let mut listener = pair::listen(&ShmFabric, &side);
+    let side = Side::of_link();
+    let fabric = arguments.fabric();
+    let mut listener = pair::listen(&*fabric, &side);
     let mut connected = || {
-        let (left, right) = pair::join(&ShmFabric, &mut *listener, &side);
+        let (left, right) = pair::join_at(&*fabric, &mut *listener, &side, arguments.address);
         [
             Attached::new(&engines[0], side.connection(left)),
             Attached::new(&engines[1], side.connection(right)),
@@ -51,13 +50,19 @@ fn main() {
     let busy = connected();
     round_trips_per_second(&busy);
     let (mut all_alone, mut all_beside, mut ratios, mut touched) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
-    let (mut descriptors, mut cpu) = (0.0, f64::INFINITY);
+    let (mut descriptors, mut pinned, mut cpu) = (0.0, 0.0, f64::INFINITY);
     for round in 0..rounds {
         let before = (round % 2 == 0).then(|| round_trips_per_second(&busy));
-        let (bytes, open) = (process::proportional_bytes(), process::descriptors());
+        let (bytes, open, pins) = (
+            process::proportional_bytes(),
+            process::descriptors(),
+            process::pinned_bytes(),
+        );
         let others: Vec<_> = (0..idle).map(|_| once_used(connected())).collect();
         let bytes = process::proportional_bytes().saturating_sub(bytes);
-        descriptors = (process::descriptors() - open) as f64 / (2 * idle.max(1)) as f64;
+        let ends = (2 * idle.max(1)) as f64;
+        descriptors = (process::descriptors() - open) as f64 / ends;
+        pinned = process::pinned_bytes().saturating_sub(pins) as f64 / ends;
         // Other work of the machine can only add to it.
         cpu = f64::min(cpu, idle_cpu());
         let beside = round_trips_per_second(&busy);
@@ -82,7 +87,7 @@ fn main() {
         100.0 * cpu
     );
     print!(r#"{{"idle":{idle},"rounds":{rounds},"touched_bytes":{touched:.0},"descriptors":{descriptors:.2},"#);
-    print!(r#""idle_cpu":{cpu:.5},"ratio":{ratio:.3?},"#);
+    print!(r#""pinned_bytes":{pinned:.0},"idle_cpu":{cpu:.5},"ratio":{ratio:.3?},"#);
     println!(r#""per_second":{{"alone":{alone:.0?},"beside":{beside:.0?}}}}}"#);
 }
 

@@ -1,10 +1,12 @@
-//! What connections cost that all do a little: `cargo run --release --example light_connections [connections [seconds]]`.
+//! What connections cost that all do a little: `cargo run --release --example light_connections [connections [seconds
+//! [address]]]`.
 //!
-//! Each connection (default 1,000, over shm, an engine of its own for either end) makes a round trip of 64 bytes every
-//! 100 ms, at moments that are evenly spread, for some seconds (default 3). One thread asks on all connections, another
-//! answers on all; both sleep until a polling thread tells them which connection has something to read. Prints a line of
-//! JSON: the round trip from the moment at which it was due (median, 99th percentile, most) and the CPU time of the process
-//! per round trip, in microseconds.
+//! Each connection (default 1,000, with the sizes of a link and an engine of its own for either end; over shm, or over
+//! verbs with the address of an RDMA device of this host) makes a round trip of 64 bytes every 100 ms, at moments that
+//! are evenly spread, for some seconds (default 3). One thread asks on all connections, another answers on all; both
+//! sleep until a polling thread tells them which connection has something to read. Prints a line of JSON: the round
+//! trip from the moment at which it was due (median, 99th percentile, most) and the CPU time of the process per round
+//! trip, in microseconds.
 
 #[path = "../tests/support_connection/message.rs"]
 mod message;
@@ -23,7 +25,6 @@ use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_engine::fabric::QueuePair;
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::shm::ShmFabric;
 use message::Messages;
 use pair::signal::Ticket;
 use pair::{BOUND, Side};
@@ -89,22 +90,20 @@ impl End {
 }
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .map(|argument| argument.parse().expect("a number"));
-    let connections: usize = arguments.next().unwrap_or(1_000);
-    let seconds: usize = arguments.next().unwrap_or(3);
+    let arguments = pair::Arguments::new([1_000, 3]);
+    let [connections, seconds] = arguments.numbers;
     assert!(connections > 0 && seconds > 0, "at least one connection and one second");
     // Three of either end, and the engines' own.
     process::allow_descriptors(6 * connections as u64 + 200);
     let spin = Duration::from_micros(50);
     let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
     let ((to_asker, asker), (to_answerer, answerer)) = (channel(), channel());
-    let side = Side::default();
-    let mut listener = pair::listen(&ShmFabric, &side);
+    let side = Side::of_link();
+    let fabric = arguments.fabric();
+    let mut listener = pair::listen(&*fabric, &side);
     let (askers, answerers): (Vec<_>, Vec<_>) = (0..connections)
         .map(|index| {
-            let (left, right) = pair::join(&ShmFabric, &mut *listener, &side);
+            let (left, right) = pair::join_at(&*fabric, &mut *listener, &side, arguments.address);
             (
                 End::new(&engines[0], &side, left, index, &to_asker),
                 End::new(&engines[1], &side, right, index, &to_answerer),

@@ -5,7 +5,7 @@
 #[path = "signal.rs"]
 pub mod signal;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
 use inet_rdma_engine::fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
+use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_engine::verbs::VerbsFabric;
 use inet_rdma_stream::{Limits, Mode};
 use signal::Signal;
 
@@ -100,6 +102,15 @@ impl Default for Side {
 }
 
 impl Side {
+    /// With the sizes that links of the distribution have by default (docs/OPTIONS.md).
+    pub fn of_link() -> Self {
+        Self {
+            ring_bytes: 524_288,
+            landing_buffers: 0,
+            ..Self::default()
+        }
+    }
+
     pub fn limits(&self) -> Limits {
         Limits {
             ring_bytes: self.ring_bytes,
@@ -140,6 +151,38 @@ impl Side {
     }
 }
 
+/// What a program that measures pairs is called with: two numbers, then, for the fabric verbs, an address of a device.
+pub struct Arguments {
+    pub numbers: [usize; 2],
+    /// By which the listener is reached.
+    pub address: IpAddr,
+    verbs: bool,
+}
+
+impl Arguments {
+    /// Missing numbers are the defaults, a missing address means shm.
+    pub fn new(defaults: [usize; 2]) -> Self {
+        let mut words = std::env::args().skip(1);
+        let numbers = defaults.map(|default| words.next().map_or(default, |word| word.parse().expect("a number")));
+        let device: Option<IpAddr> = words
+            .next()
+            .map(|word| word.parse().expect("an address of an RDMA device"));
+        Self {
+            numbers,
+            address: device.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+            verbs: device.is_some(),
+        }
+    }
+
+    pub fn fabric(&self) -> Box<dyn Fabric> {
+        if self.verbs {
+            Box::new(VerbsFabric)
+        } else {
+            Box::new(ShmFabric)
+        }
+    }
+}
+
 /// A listener on any free port.
 pub fn listen(fabric: &dyn Fabric, server: &Side) -> Box<dyn Listener> {
     let options = ListenOptions {
@@ -158,10 +201,20 @@ pub fn join(
     listener: &mut dyn Listener,
     client: &Side,
 ) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    join_at(fabric, listener, client, Ipv4Addr::LOCALHOST.into())
+}
+
+/// The same by an address of this host.
+pub fn join_at(
+    fabric: &dyn Fabric,
+    listener: &mut dyn Listener,
+    client: &Side,
+    address: IpAddr,
+) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
     let port = listener.port();
     let parameters = client.parameters();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(move || fabric.connect((Ipv4Addr::LOCALHOST, port).into(), &parameters, BOUND));
+        let connecting = scope.spawn(move || fabric.connect((address, port).into(), &parameters, BOUND));
         let end = Instant::now() + BOUND;
         let accepted = loop {
             match listener.poll_accept() {

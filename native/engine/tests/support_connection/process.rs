@@ -4,8 +4,18 @@
 
 /// Memory of this process in bytes, shared pages counted once however often they are mapped.
 pub fn proportional_bytes() -> u64 {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("procfs");
-    let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a sum");
+    bytes_of("/proc/self/smaps_rollup", "Pss:")
+}
+
+/// Memory that devices have pinned for this process, in bytes.
+pub fn pinned_bytes() -> u64 {
+    bytes_of("/proc/self/status", "VmPin:")
+}
+
+/// The number behind a name in a file of procfs, which says it in KiB.
+fn bytes_of(path: &str, name: &str) -> u64 {
+    let file = std::fs::read_to_string(path).expect("procfs");
+    let line = file.lines().find(|line| line.starts_with(name)).expect("a sum");
     let kilobytes: u64 = line
         .split_whitespace()
         .nth(1)
