@@ -521,8 +521,9 @@ i() ->
 %%   completions and events_armed (of the verbs fabric: what it asks of the device), cipher (none: the stream is plain),
 %%   key_generation, key_records and key_bytes (sealed under this side's present key), peer_key_generation,
 %%   ring_bytes and ring_used, landing_buffers (that there are now) and landing_used (advertised or held by the user),
-%%   landing_state (unused | claimed | ready | refused: whether there is memory for them), landing_refusals; of a link also
-%%   bytes_pending (in the queue of its port).
+%%   landing_state (unused | claimed | ready | refused: whether there is memory for them), landing_refusals,
+%%   pinned_bytes (for an RDMA device) and node_pinned_bytes (of all connections of this node; pinned_max_bytes bounds
+%%   it); of a link also bytes_pending (in the queue of its port).
 %% A link that stayed on TCP or TLS: node, fabric (tcp, tls), why, state, bytes_* and packets_* of its socket,
 %% bytes_pending (not sent yet).
 -spec info(socket() | node()) -> info() | undefined.

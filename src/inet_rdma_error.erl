@@ -27,6 +27,7 @@
         %% The machine, its devices, and the options that they do not allow.
       | {unavailable, lack()} | {limits, limits()}
       | {locked_memory, Bytes :: non_neg_integer(), Limit :: non_neg_integer() | unlimited}
+      | {pinned_limit, Bytes :: non_neg_integer(), Pinned :: non_neg_integer(), Max :: non_neg_integer()}
       | {shared_memory, Bytes :: non_neg_integer()}
       | {device_limit, Device :: binary(), Receives :: non_neg_integer(), Completions :: non_neg_integer()}
       | {option_unknown, Option :: atom()}
@@ -115,6 +116,9 @@ text({only_strangers, Refused, Last}) ->
 text({no_route, Why}) -> io("~ts", [Why]);
 text({unavailable, What}) -> ["the verbs fabric cannot be used: ", lack(What)];
 text({limits, Limits}) -> limits(Limits);
+text({pinned_limit, Bytes, Pinned, Max}) ->
+    io("cannot register ~b bytes of memory: this node has pinned ~b of ~b bytes (raise pinned_max_bytes; its default is what "
+       "`ulimit -l` allows, and at most a quarter of the machine's memory)", [Bytes, Pinned, Max]);
 text({locked_memory, Bytes, Limit}) ->
     io("cannot register ~b bytes of memory: the limit on locked memory is ~ts (raise it with `ulimit -l unlimited`, "
        "LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",

@@ -121,6 +121,7 @@ carrier() ->
     [{link_info, gauge, "1 for each link: what carries it, and why.", fun link_info/1},
      {link_direct_ratio, gauge, "Share of the link's bytes that were written straight into landing buffers, 0 to 1.",
       each_way(percent_direct_received, percent_direct_sent, fun(Percent) -> Percent / 100 end)},
+     {link_pinned_bytes, gauge, "Memory that is pinned for the link's RDMA device, in bytes.", fun pinned/1},
      {link_credit_stalls_total, counter, "Transfers that waited for a free receive slot of the peer.",
       fun credit_stalls/1},
      {link_wakeups_total, counter, "Wake-ups that cost a system call, of this node (recv) and of the peer (send).",
@@ -129,6 +130,10 @@ carrier() ->
 link_info(Link) ->
     {ok, #{fabric := Fabric, why := Why}} = inet_rdma_link_facts:info(Link),
     [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
+
+pinned(Link) ->
+    {ok, #{pinned_bytes := Bytes}} = inet_rdma_link_facts:info(Link),
+    [{peer(Link), Bytes}].
 
 credit_stalls(Link) ->
     {ok, #{credit_stalls := Stalls}} = inet_rdma_link_facts:info(Link),

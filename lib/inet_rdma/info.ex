@@ -24,6 +24,8 @@ defmodule InetRdma.Info do
     landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed` (memory
     for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);
     `landing_refusals` - how often it was refused. Links have no landing buffers
+  * `pinned_bytes` - memory that is pinned for an RDMA device; `node_pinned_bytes` - that of all connections of this node,
+    which the option `pinned_max_bytes` bounds
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
 
   A link over TCP has `node`, `fabric`, `why`, `state`, the user bytes and packets of its socket, and `bytes_pending`; the
@@ -71,6 +73,8 @@ defmodule InetRdma.Info do
     :landing_buffers,
     :landing_used,
     :landing_refusals,
+    :pinned_bytes,
+    :node_pinned_bytes,
     :bytes_pending
   ]
 
@@ -122,6 +126,8 @@ defmodule InetRdma.Info do
           landing_used: non_neg_integer() | nil,
           landing_state: :unused | :claimed | :ready | :refused | nil,
           landing_refusals: non_neg_integer() | nil,
+          pinned_bytes: non_neg_integer() | nil,
+          node_pinned_bytes: non_neg_integer() | nil,
           bytes_pending: non_neg_integer() | nil
         }
 

@@ -8,6 +8,7 @@
 keys() ->
     [
         fabric, required, security, encrypt_shm, rekey_bytes, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        pinned_max_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service
     ].
@@ -20,6 +21,7 @@ smallest(ring_bytes) -> 4096;
 smallest(receive_slots) -> 16;
 smallest(landing_buffers) -> 0;
 smallest(landing_bytes) -> 4096;
+smallest(pinned_max_bytes) -> 0;
 smallest(direct_bytes) -> 8192;
 smallest(packet_max_bytes) -> 65536;
 smallest(spin_us) -> 0;
@@ -48,6 +50,7 @@ good(ring_bytes) -> [4096, 10000, 1 bsl 24];
 good(receive_slots) -> [16, 100, 32768];
 good(landing_buffers) -> [0, 1, 256];
 good(landing_bytes) -> [4096, 70000, 1 bsl 20];
+good(pinned_max_bytes) -> [0, 1 bsl 23, 1 bsl 60];
 good(direct_bytes) -> [8192, 16384, 1 bsl 30];
 good(packet_max_bytes) -> [1 bsl 20, 2147483647];
 good(zero_copy) -> [auto, always, never];

@@ -73,6 +73,7 @@ impl Shape {
             landing_bytes: self.landing_bytes() * u32::from(self.buffers),
             connection_id: std::process::id(),
             token: 0,
+            pinned_max_bytes: 0,
             network: Network::SYSTEM,
         }
     }

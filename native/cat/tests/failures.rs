@@ -144,6 +144,7 @@ fn parameters() -> Parameters {
         landing_bytes: 16 * 8192,
         connection_id: 1,
         token: 0,
+        pinned_max_bytes: 0,
         network: Network::SYSTEM,
     }
 }

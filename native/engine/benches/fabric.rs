@@ -38,6 +38,7 @@ fn usual() -> Parameters {
         landing_bytes: 256 * 69_632,
         connection_id: 1,
         token: 0,
+        pinned_max_bytes: 0,
         network: Network::SYSTEM,
     }
 }

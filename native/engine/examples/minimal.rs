@@ -22,6 +22,7 @@ const PARAMETERS: Parameters = Parameters {
     landing_bytes: 0,
     connection_id: 1,
     token: 0,
+    pinned_max_bytes: 0,
     network: Network::SYSTEM,
 };
 

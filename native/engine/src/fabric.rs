@@ -30,6 +30,8 @@ pub struct Parameters {
     /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
     /// [`Parameters::check_token`].
     pub token: u64,
+    /// Bytes that all connections of this process together may pin; 0: see [`crate::budget::default_bytes`].
+    pub pinned_max_bytes: u64,
     /// How a device treats the packets of this side.
     pub network: Network,
 }
@@ -180,6 +182,10 @@ pub trait QueuePair: Send + Sync {
     fn check_alive(&self) -> Result<(), FabricError>;
     /// Ends the connection; the peer sees it at once. Idempotent.
     fn disconnect(&self);
+    /// Bytes of memory that are pinned for it.
+    fn pinned_bytes(&self) -> u64 {
+        0
+    }
     /// Wake-ups sent to the peer, that is: events that cost a system call.
     fn wakeups_sent(&self) -> u64;
     /// The fabric that made it.

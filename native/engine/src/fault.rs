@@ -357,6 +357,10 @@ impl QueuePair for FaultQueuePair {
         self.inner.disconnect();
     }
 
+    fn pinned_bytes(&self) -> u64 {
+        self.inner.pinned_bytes()
+    }
+
     fn wakeups_sent(&self) -> u64 {
         self.inner.wakeups_sent()
     }

@@ -5,6 +5,7 @@ mod arrived;
 pub mod assembly;
 pub mod attempt;
 pub mod auto;
+pub mod budget;
 pub mod connection;
 pub mod endpoint;
 mod event;

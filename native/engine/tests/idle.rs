@@ -36,6 +36,7 @@ fn an_idle_connection_touches_few_pages() {
         landing_bytes: 32 * 69_632,
         connection_id: 1,
         token: 0,
+        pinned_max_bytes: 0,
         network: Network::SYSTEM,
     };
     assert_eq!(resident_kib(), 0);

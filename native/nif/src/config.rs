@@ -74,6 +74,7 @@ pub struct Config {
     pub receive_slots: u16,
     pub landing_buffers: u16,
     pub landing_bytes: u32,
+    pub pinned_max_bytes: u64,
     pub direct_bytes: u32,
     pub zero_copy: ZeroCopyOption,
     pub packet_max_bytes: u32,
@@ -97,6 +98,7 @@ impl Config {
             landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
             connection_id: connection_id as u32,
             token,
+            pinned_max_bytes: self.pinned_max_bytes,
             network: self.network(),
         }
     }

@@ -1,5 +1,6 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
+use inet_rdma_engine::budget;
 use inet_rdma_engine::connection::{LandingState, Notifier};
 use inet_rdma_records::Usage;
 use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
@@ -59,6 +60,8 @@ pub struct StatisticsMap {
     landing_used: u16,
     landing_state: String,
     landing_refusals: u64,
+    pinned_bytes: u64,
+    node_pinned_bytes: u64,
 }
 
 impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
@@ -118,6 +121,8 @@ impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
             landing_used: all.landing_used,
             landing_state: landing_state(all.landing_state).to_owned(),
             landing_refusals: all.landing_refusals,
+            pinned_bytes: qp.pinned_bytes(),
+            node_pinned_bytes: budget::pinned_bytes(),
         }
     }
 }

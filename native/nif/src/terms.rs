@@ -90,6 +90,7 @@ shapes! {
         FabricError::Unavailable(what) => unavailable(lack(env, what)),
         FabricError::NoRoute(why) => no_route(why),
         FabricError::LockedMemory { bytes, limit } => locked_memory(bytes, limit_bytes(env, *limit)),
+        FabricError::PinnedLimit { bytes, pinned, max } => pinned_limit(bytes, pinned, max),
         FabricError::SharedMemory { bytes } => shared_memory(bytes),
         FabricError::DeviceLimit { device, receives, completions } => device_limit(device, receives, completions),
         FabricError::OptionUnknown { option } => option_unknown(atom(env, option)),

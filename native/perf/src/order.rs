@@ -194,6 +194,7 @@ impl Order {
             landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id(),
             token: 0,
+            pinned_max_bytes: 0,
             network: Network::SYSTEM,
         }
     }

@@ -10,6 +10,7 @@
 -export([streams/1, settlement/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
 -export([each_link_has_a_fabric_of_its_own/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
 -export([tcp_connection_cut/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1]).
+-export([rings_grow_and_shrink/1, streams_land_on_demand/1, pinned_memory_is_bounded/1]).
 -export([required_without_a_device/1, wrong_cookie/1, device_removed/1]).
 
 -define(MB, 1048576).
@@ -27,7 +28,8 @@ groups() ->
         simultaneous_connects, hundred_connects_leave_nothing, streams, settlement, refused_streams_say_what_to_do,
         hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own, killed_and_back_under_the_same_name,
         stopped_nodes_leave_nothing, tcp_connection_cut, no_device_files, forbidden_device_files,
-        too_little_locked_memory, required_without_a_device, wrong_cookie, device_removed
+        too_little_locked_memory, rings_grow_and_shrink, streams_land_on_demand, pinned_memory_is_bounded,
+        required_without_a_device, wrong_cookie, device_removed
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -362,7 +364,10 @@ as_nobody(First) ->
 %% Root may lock as much as it likes, whatever the limit is.
 too_little_locked_memory(Config) ->
     Limited = as_nobody("ulimit -l 64; "),
-    stays_on_tcp(Config, #{under => Limited}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
+    stays_on_tcp(Config, #{under => Limited}, ["of 65536 bytes", "ulimit -l", "pinned_max_bytes"]),
+    %% The node would pin more than the kernel allows.
+    Bold = [{fabric, verbs}, {pinned_max_bytes, 1 bsl 30}],
+    stays_on_tcp(Config, #{under => Limited, rdma => Bold}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
     %% So little that the limit suffices.
     [A, B] = inet_rdma_vm:pair(Config),
     Small = [{fabric, verbs}, {ring_bytes, 4096}, {receive_slots, 16}],
@@ -371,6 +376,72 @@ too_little_locked_memory(Config) ->
     [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, N}, {N, A}]],
     inet_rdma_test_node:stop(N),
     inet_rdma_test_node:await_nodes(A, [name(B)]).
+
+%% An idle link pins little; bulk brings a larger ring and more staging memory, which go when it ends.
+rings_grow_and_shrink(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    await_idle([{A, B}, {B, A}]),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [5 * ?MB || _ <- lists:seq(1, 4)]]),
+    #{ring_bytes := Grown, pinned_bytes := Pinned} = inet_rdma_vm:info(B, A),
+    ?assertEqual(524288, Grown),
+    ?assert(Pinned >= 524288 + 163840),
+    await_idle([{A, B}, {B, A}]),
+    ok = call(B, inet_rdma_test_data, send_and_compare, [name(A), [1, 65536, 5 * ?MB]]).
+
+await_idle(Links) ->
+    inet_rdma_test_wait:until(rings_are_small, 60000, fun() ->
+        Infos = [inet_rdma_vm:info(X, Y) || {X, Y} <- Links],
+        ct:pal("~p", [[{Ring, Pinned, All} || #{ring_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
+        lists:all(fun(#{ring_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536 andalso Pinned =< 262144 end, Infos)
+    end).
+
+%% Landing buffers of a stream come with bulk and go after it.
+streams_land_on_demand(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    {ok, Ip} = inet:parse_address(proplists:get_value(ipv4, Config)),
+    Options = [{fabric, verbs}],
+    {Port, Listening} = inet_rdma_test_pair:listener([{b, B}], Options),
+    {ok, Connected} = call(A, inet_rdma_test_end, connect, [Ip, Port, Options]),
+    {ok, Accepted} = inet_rdma_test_pair:do(Listening, accept_end, []),
+    {X, Y} = {{A, Connected}, {B, Accepted}},
+    #{landing_state := unused, landing_buffers := 0, pinned_bytes := Pinned} = inet_rdma_test_pair:do(Y, info, []),
+    ?assert(Pinned =< 262144),
+    inet_rdma_test_wait:until(bulk_lands, 60000, fun() ->
+        ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
+        #{direct_transfers_received := Landed} = inet_rdma_test_pair:do(Y, info, []),
+        Landed > 0
+    end),
+    ?assertMatch(#{landing_state := ready}, inet_rdma_test_pair:do(Y, info, [])),
+    inet_rdma_test_wait:until(memory_is_given_back, 60000, fun() ->
+        case inet_rdma_test_pair:do(Y, info, []) of
+            #{landing_state := unused, pinned_bytes := Left} when Left =< 262144 -> true;
+            Info -> Info
+        end
+    end),
+    ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
+    [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
+    ok.
+
+%% 64 KB hold no link, 8 MiB hold links and rings that stay small where there is no more.
+pinned_memory_is_bounded(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Bounded = fun(Bytes) -> [{fabric, verbs}, {pinned_max_bytes, Bytes}] end,
+    stays_on_tcp(Config, #{rdma => Bounded(65536)}, ["of 65536 bytes", "pinned_max_bytes"]),
+    [
+        begin
+            [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], #{rdma => Bounded(Bytes)}),
+            ok = inet_rdma_test_node:connect(A, N),
+            [ok = inet_rdma_test_link:await(P, Q, verbs) || {P, Q} <- [{A, N}, {N, A}]],
+            ok = call(A, inet_rdma_test_data, send_and_compare, [name(N), [5 * ?MB, 5 * ?MB]]),
+            #{ring_bytes := Ring, node_pinned_bytes := Pinned} = inet_rdma_vm:info(N, A),
+            ct:pal("~b: ring ~b, pinned ~b", [Bytes, Ring, Pinned]),
+            ?assertEqual(Expected, Ring),
+            ?assert(Pinned =< Bytes),
+            inet_rdma_test_node:stop(N),
+            inet_rdma_test_node:await_nodes(A, [name(B)])
+        end
+     || {Bytes, Expected} <- [{1 bsl 18, 65536}, {8 bsl 20, 524288}, {1 bsl 60, 524288}]
+    ].
 
 %% The link of A and a node with these options is up over TCP whichever connects, and both nodes say why in these words. What
 %% was made for the attempt is freed.

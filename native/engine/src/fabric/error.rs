@@ -97,6 +97,19 @@ pub enum FabricError {
         /// RLIMIT_MEMLOCK; None: not set.
         limit: Option<u64>,
     },
+    /// All connections of this process together would pin more than they may.
+    #[error(
+        "cannot register {bytes} bytes of memory: this node has pinned {pinned} of {max} bytes (raise pinned_max_bytes; its \
+         default is what `ulimit -l` allows, and at most a quarter of the machine's memory)"
+    )]
+    PinnedLimit {
+        /// Bytes that were to be registered.
+        bytes: u64,
+        /// Bytes that are pinned.
+        pinned: u64,
+        /// The bound.
+        max: u64,
+    },
     /// The system refuses to commit these bytes of memory.
     #[error(
         "cannot reserve {bytes} bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise \

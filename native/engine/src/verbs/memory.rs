@@ -1,6 +1,7 @@
 //! Registered memory: what the peer writes, and what the device sends from.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use inet_rdma_stream::RemoteAddress;
@@ -9,6 +10,7 @@ use inet_rdma_verbs::pd::ProtectionDomain;
 use parking_lot::Mutex;
 
 use super::refusal;
+use crate::budget::{self, Charge, Need};
 use crate::fabric::{Exposed, Exposer, FabricError, Memory};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
@@ -22,10 +24,11 @@ pub(super) struct ExposedMemory {
 impl ExposedMemory {
     /// Allocates and registers `bytes`.
     pub(super) fn register(
-        pd: &Arc<ProtectionDomain>,
+        account: &Account,
         bytes: usize,
-    ) -> Result<(MemoryRegion, ExposedMemory), FabricError> {
-        let region = register(pd, bytes, Access::RemoteWrite)?;
+        need: Need,
+    ) -> Result<(PinnedRegion, ExposedMemory), FabricError> {
+        let region = account.register(bytes, Access::RemoteWrite, need)?;
         let memory = ExposedMemory {
             pages: Arc::clone(region.pages()),
             key: region.remote_key(),
@@ -58,18 +61,18 @@ impl Memory for ExposedMemory {
 
 /// The regions of a queue pair that were exposed after it was made. They go with its parts, unless they are revoked before.
 #[derive(Default)]
-pub(super) struct Regions(Mutex<Vec<Arc<MemoryRegion>>>);
+pub(super) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 
 /// Registers memory in the protection domain of a queue pair.
 pub(super) struct VerbsExposer {
-    pub(super) pd: Weak<ProtectionDomain>,
+    pub(super) account: Weak<Account>,
     pub(super) regions: Weak<Regions>,
 }
 
 impl Exposer for VerbsExposer {
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
-        let pd = self.pd.upgrade().ok_or(FabricError::PeerGone)?;
-        let (region, memory) = ExposedMemory::register(&pd, bytes)?;
+        let account = self.account.upgrade().ok_or(FabricError::PeerGone)?;
+        let (region, memory) = ExposedMemory::register(&account, bytes, Need::More)?;
         let region = Arc::new(region);
         let regions = self.regions.upgrade().ok_or(FabricError::PeerGone)?;
         regions.0.lock().push(Arc::clone(&region));
@@ -82,7 +85,7 @@ impl Exposer for VerbsExposer {
 }
 
 struct Registered {
-    region: Arc<MemoryRegion>,
+    region: Arc<PinnedRegion>,
     memory: Arc<dyn Memory>,
     regions: Weak<Regions>,
 }
@@ -99,10 +102,52 @@ impl Exposed for Registered {
     }
 }
 
-/// Fresh memory, registered.
-pub(super) fn register(pd: &Arc<ProtectionDomain>, bytes: usize, access: Access) -> Result<MemoryRegion, FabricError> {
-    let memory = HostMemory::allocate(bytes)?;
-    memory
-        .register(pd, access)
-        .map_err(|failed| refusal::registration(bytes, failed))
+/// Registers memory for one connection, within what the process may pin.
+pub(super) struct Account {
+    pd: Arc<ProtectionDomain>,
+    max_bytes: u64,
+    pinned: Arc<AtomicU64>,
+}
+
+/// A region that counts as pinned as long as it lives.
+pub(super) struct PinnedRegion {
+    region: MemoryRegion,
+    /// After the region: it counts until it is deregistered.
+    _charge: Charge,
+}
+
+impl Deref for PinnedRegion {
+    type Target = MemoryRegion;
+
+    fn deref(&self) -> &MemoryRegion {
+        &self.region
+    }
+}
+
+impl Account {
+    /// `max_bytes`: see [`crate::fabric::Parameters::pinned_max_bytes`].
+    pub(super) fn new(pd: Arc<ProtectionDomain>, max_bytes: u64) -> Account {
+        Account {
+            pd,
+            max_bytes,
+            pinned: Arc::default(),
+        }
+    }
+
+    /// Fresh memory, registered.
+    pub(super) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
+        let charge = budget::take(bytes, need, self.max_bytes, &self.pinned)?;
+        let region = HostMemory::allocate(bytes)?
+            .register(&self.pd, access)
+            .map_err(|failed| refusal::registration(bytes, failed))?;
+        Ok(PinnedRegion {
+            region,
+            _charge: charge,
+        })
+    }
+
+    /// Bytes that are pinned for the connection.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.pinned.load(Ordering::Relaxed)
+    }
 }

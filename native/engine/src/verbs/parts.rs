@@ -7,18 +7,19 @@ use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
 use inet_rdma_verbs::cm::{CmId, Conduct};
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
-use inet_rdma_verbs::memory::{Access, MemoryRegion};
+use inet_rdma_verbs::memory::Access;
 use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
 use parking_lot::Mutex;
 
 use super::fate::End;
 use super::life::Life;
-use super::memory::{self, ExposedMemory, Regions, VerbsExposer};
+use super::memory::{Account, ExposedMemory, PinnedRegion, Regions, VerbsExposer};
 use super::network;
 use super::reaper;
 use super::receiving::{Fault, Inlet, Receiving};
 use super::sending::{Outlet, Sending};
+use crate::budget::Need;
 use crate::fabric::{self, Capabilities, Exposer, FabricError, Memory, Parameters};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
@@ -41,8 +42,8 @@ pub(super) struct Parts {
     receive_queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
     /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
-    slots: MemoryRegion,
-    _ring: MemoryRegion,
+    slots: PinnedRegion,
+    _ring: PinnedRegion,
     /// What was exposed beside the ring.
     regions: Arc<Regions>,
     pub(super) memory: Arc<dyn Memory>,
@@ -55,7 +56,7 @@ pub(super) struct Parts {
     has_waiting: AtomicBool,
     receiving: Mutex<Receiving>,
     is_closed: AtomicBool,
-    pd: Arc<ProtectionDomain>,
+    account: Arc<Account>,
     id: Arc<CmId>,
 }
 
@@ -98,10 +99,12 @@ impl Parts {
                 .map_err(FabricError::from)
         };
         let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
-        let (ring, memory) = ExposedMemory::register(&pd, parameters.first_ring_bytes() as usize)?;
-        let staging = memory::register(&pd, parameters.first_ring_bytes() as usize, Access::Read)?;
+        let account = Account::new(Arc::clone(&pd), parameters.pinned_max_bytes);
+        let first_bytes = parameters.first_ring_bytes() as usize;
+        let (ring, memory) = ExposedMemory::register(&account, first_bytes, Need::First)?;
+        let staging = account.register(first_bytes, Access::Read, Need::First)?;
         let slots_bytes = (receives + entries) as usize * CONTROL_BYTES;
-        let slots = memory::register(&pd, slots_bytes, Access::Receive)?;
+        let slots = account.register(slots_bytes, Access::Receive, Need::First)?;
         let capacity = Capacity {
             sends: entries,
             receives,
@@ -135,7 +138,7 @@ impl Parts {
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
             is_closed: AtomicBool::new(false),
-            pd,
+            account: Arc::new(account),
             id,
         };
         Receiving::begin(&parts.inlet())?;
@@ -147,14 +150,19 @@ impl Parts {
     }
 
     /// Registers more memory to send from.
-    pub(super) fn register_staging(&self, bytes: usize) -> Result<MemoryRegion, FabricError> {
-        memory::register(&self.pd, bytes, Access::Read)
+    pub(super) fn register_staging(&self, bytes: usize) -> Result<PinnedRegion, FabricError> {
+        self.account.register(bytes, Access::Read, Need::More)
+    }
+
+    /// Bytes that are pinned for the connection.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.account.pinned_bytes()
     }
 
     /// Registers more memory for the peer.
     pub(super) fn exposer(&self) -> Arc<dyn Exposer> {
         Arc::new(VerbsExposer {
-            pd: Arc::downgrade(&self.pd),
+            account: Arc::downgrade(&self.account),
             regions: Arc::downgrade(&self.regions),
         })
     }

@@ -203,6 +203,10 @@ impl QueuePair for VerbsQueuePair {
         }
     }
 
+    fn pinned_bytes(&self) -> u64 {
+        self.parts.pinned_bytes()
+    }
+
     fn wakeups_sent(&self) -> u64 {
         // The peer's device wakes it.
         0

@@ -10,6 +10,7 @@ use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
 use inet_rdma_verbs::{Transport, VerbsError};
 
 use super::backlog::Backlog;
+use super::memory::PinnedRegion;
 use super::staging::Ledger;
 use crate::fabric::{Counts, FabricError};
 
@@ -17,11 +18,11 @@ use crate::fabric::{Counts, FabricError};
 pub(super) struct Sending {
     ledger: Ledger,
     /// The memory of `ledger`.
-    staging: Arc<MemoryRegion>,
+    staging: Arc<PinnedRegion>,
     /// What takes its place.
-    prepared: Option<Arc<MemoryRegion>>,
+    prepared: Option<Arc<PinnedRegion>>,
     /// What it has taken the place of, and the staged byte at which that ends.
-    replaced: Vec<(Arc<MemoryRegion>, u64)>,
+    replaced: Vec<(Arc<PinnedRegion>, u64)>,
     /// Controls for which the send queue had no place. They go before later controls, and before room is offered again.
     waiting: Backlog,
     /// The last caller found no place in the send queue: the next completion of a send is worth an event.
@@ -43,7 +44,7 @@ pub(super) struct Outlet<'a> {
 
 /// Where the bytes of a transfer are staged.
 pub(super) struct Staged {
-    pub(super) region: Arc<MemoryRegion>,
+    pub(super) region: Arc<PinnedRegion>,
     pub(super) ranges: [Range<usize>; 2],
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Staged {
 const BATCH: usize = 16;
 
 impl Sending {
-    pub(super) fn new(entries: u32, staging: MemoryRegion) -> Sending {
+    pub(super) fn new(entries: u32, staging: PinnedRegion) -> Sending {
         Sending {
             ledger: Ledger::new(entries, staging.pages().bytes()),
             staging: Arc::new(staging),
@@ -90,7 +91,7 @@ impl Sending {
     }
 
     /// Keeps memory for [`Self::replace_staging`]; what was kept before.
-    pub(super) fn prepare_staging(&mut self, staging: MemoryRegion) -> Option<Arc<MemoryRegion>> {
+    pub(super) fn prepare_staging(&mut self, staging: PinnedRegion) -> Option<Arc<PinnedRegion>> {
         self.prepared.replace(Arc::new(staging))
     }
 
@@ -105,7 +106,7 @@ impl Sending {
     }
 
     /// Replaced memory that nothing is sent from any more, and whether that is all.
-    pub(super) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<MemoryRegion>>, bool) {
+    pub(super) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
         self.reap(outlet);
         let ledger = &self.ledger;
         let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.replaced)

@@ -60,6 +60,7 @@ pub fn parameters() -> Parameters {
         landing_bytes: 10_000,
         connection_id: 7,
         token: 0,
+        pinned_max_bytes: 0,
         network: Network::SYSTEM,
     }
 }
