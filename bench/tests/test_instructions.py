@@ -2,7 +2,7 @@
 
 import unittest
 
-from instructions import compare
+from instructions import compare, is_comparable
 
 
 class Comparison(unittest.TestCase):
@@ -21,6 +21,13 @@ class Comparison(unittest.TestCase):
     def test_cases_and_figures_belong_together(self):
         self.assertFalse(self.well({"write": 100.0}, {"write": 100.0, "read": 1.0}))
         self.assertFalse(self.well({"write": 100.0, "read": 1.0}, {"write": 100.0}))
+
+    def test_an_older_compiler_or_another_c_library_is_not_judged(self):
+        committed = {"rustc": "1.95.0", "libc": "2.36"}
+        self.assertTrue(is_comparable(committed, "1.95.1", "2.36"))
+        self.assertTrue(is_comparable(committed, "2.0.0-nightly", "2.36"))
+        self.assertFalse(is_comparable(committed, "1.85.1", "2.36"))
+        self.assertFalse(is_comparable(committed, "1.95.0", "2.41"))
 
 
 if __name__ == "__main__":
