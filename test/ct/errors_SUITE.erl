@@ -9,7 +9,7 @@
 -export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
 
 %% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, fallback_retry_ms]).
+-define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, fallback_retry_ms]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
