@@ -136,7 +136,9 @@ impl Account {
 
     /// Fresh memory, registered.
     pub(super) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
-        let charge = budget::take(bytes, need, self.max_bytes, &self.pinned)?;
+        // Whole pages are pinned.
+        let pages = bytes.next_multiple_of(rustix::param::page_size());
+        let charge = budget::take(pages, need, self.max_bytes, &self.pinned)?;
         let region = HostMemory::allocate(bytes)?
             .register(&self.pd, access)
             .map_err(|failed| refusal::registration(bytes, failed))?;
