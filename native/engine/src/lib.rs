@@ -5,6 +5,7 @@ mod arrived;
 pub mod assembly;
 pub mod attempt;
 pub mod auto;
+#[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "only verbs pins memory"))]
 pub mod budget;
 pub mod connection;
 pub mod endpoint;
