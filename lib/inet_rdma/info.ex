@@ -78,7 +78,17 @@ defmodule InetRdma.Info do
     :bytes_pending
   ]
 
-  defstruct [:id, :node, :fabric, :why, :state, :peer, :landing_state, :percent_direct_sent, :percent_direct_received | @counters]
+  defstruct [
+    :id,
+    :node,
+    :fabric,
+    :why,
+    :state,
+    :peer,
+    :landing_state,
+    :percent_direct_sent,
+    :percent_direct_received | @counters
+  ]
 
   @type t :: %__MODULE__{
           id: pos_integer() | nil,

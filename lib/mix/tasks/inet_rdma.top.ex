@@ -40,7 +40,7 @@ defmodule Mix.Tasks.InetRdma.Top do
 
     node = connect(names, options[:cookie])
     first = sample(node)
-    if live, do: start_live(node, first)
+    _ = if live, do: start_live(node, first)
     watch(node, first, interval_ms, live, count)
   end
 

@@ -17,6 +17,9 @@ use inet_rdma_engine::verbs::VerbsFabric;
 /// Nothing that works takes as long as this; whatever takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(60);
 
+/// For greeting a receiver, where all tests run at once in an emulated machine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(50);
+
 /// A process, killed at the latest when this is dropped.
 pub struct Cat {
     pub child: Child,
@@ -68,6 +71,9 @@ pub fn command(arguments: &[&str]) -> Command {
     command.args(arguments);
     if verbs_address().is_some() && matches!(arguments, ["send" | "recv" | "relay", ..]) {
         command.args(["--fabric", "verbs"]);
+    }
+    if matches!(arguments, ["send" | "relay", ..]) && !arguments.contains(&"--connect-timeout") {
+        command.args(["--connect-timeout", &CONNECT_TIMEOUT.as_secs().to_string()]);
     }
     command
         .stdin(Stdio::null())
