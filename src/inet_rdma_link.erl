@@ -3,7 +3,7 @@
 %% The guard owns the connection on which the link began. When that ends it tells the port, which gives the VM the
 %% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
 %% it the connection. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
-%% New keys for an encrypted link go by it (inet_rdma_link_keys).
+%% New keys for an encrypted link go by it (inet_rdma_link_keys). It also tells of stalls.
 -module(inet_rdma_link).
 
 -export([open/4, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
@@ -20,8 +20,9 @@
 }).
 
 %% What the guard keeps of a link. since: as of erlang:monotonic_time/0.
+%% stalled: since when the peer takes nothing.
 -type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer(),
-                     keys := inet_rdma_link_keys:t()}.
+                     stalled := integer() | undefined, keys := inet_rdma_link_keys:t()}.
 
 -opaque link() :: #link{}.
 
@@ -31,7 +32,7 @@
 -define(TICK, 3).
 -define(PACKETS, 4).
 -define(PEER_GONE, 5).
--define(WATCH_KEY, 6).
+-define(WATCH, 6).
 
 %% Opens a port, linked to the caller, for the queue pair of an attempt. Nothing is taken from it before start/3.
 -spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
@@ -90,7 +91,7 @@ port(#link{port = Port}) -> Port.
 -spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
 start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
     Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time(),
-                keys => inet_rdma_link_keys:new(Native, IsEncrypted)},
+                stalled => undefined, keys => inet_rdma_link_keys:new(Native, IsEncrypted)},
     Guard = spawn(?MODULE, guard, [Port, Connection, Guarded]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
@@ -126,14 +127,11 @@ guard(Port, Connection, Guarded) ->
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet_rdma_bootstrap:watch(Connection),
-            _ = watch_key(Port, Guarded),
+            _ = control(Port, ?WATCH),
             erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
         {'DOWN', _, port, Port, _} ->
             ended(Guarded)
     end.
-
-watch_key(_Port, #{keys := none}) -> ok;
-watch_key(Port, #{}) -> control(Port, ?WATCH_KEY).
 
 guarding(Port, Connection, #{keys := Keys} = Guarded) ->
     receive
@@ -141,6 +139,10 @@ guarding(Port, Connection, #{keys := Keys} = Guarded) ->
             ended(Guarded);
         {'$inet_rdma', Port, key_due} ->
             guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_due(Keys, Connection));
+        {'$inet_rdma', Port, stalled} ->
+            erlang:hibernate(?MODULE, guarding, [Port, Connection, stalled(Guarded)]);
+        {'$inet_rdma', Port, resumed} ->
+            erlang:hibernate(?MODULE, guarding, [Port, Connection, resumed(Guarded)]);
         {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
             guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_received(Keys, Connection, Bytes));
         {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
@@ -168,6 +170,25 @@ guard_on(Port, Connection, #{node := Node, fabric := Fabric} = Guarded, {error, 
 peer_gone(Port, Connection, Guarded) ->
     _ = control(Port, ?PEER_GONE),
     erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]).
+
+stalled(#{node := Node, fabric := Fabric} = Guarded) ->
+    Why = <<"the peer takes nothing, and senders wait">>,
+    Event = inet_rdma_link_event:new(stalled, Node, Fabric, Why),
+    ?LOG_NOTICE("inet_rdma: the link to ~ts stalls: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
+    inet_rdma_link_event:tell(Event, #{count => 1}),
+    Guarded#{stalled := erlang:monotonic_time()}.
+
+resumed(#{stalled := undefined} = Guarded) ->
+    Guarded;
+resumed(#{node := Node, fabric := Fabric, stalled := Since} = Guarded) ->
+    Duration = erlang:monotonic_time() - Since,
+    Why = <<"the peer takes bytes again">>,
+    Event = inet_rdma_link_event:new(resumed, Node, Fabric, Why),
+    ?LOG_NOTICE("inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
+                [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
+                inet_rdma_link_event:metadata(Event)),
+    inet_rdma_link_event:tell(Event, #{count => 1, duration => Duration}),
+    Guarded#{stalled := undefined}.
 
 ended(#{native := Native, node := Node, fabric := Fabric, since := Since}) ->
     Reason = link_end(Native),

@@ -6,9 +6,10 @@
 -export([new/4, new/5, metadata/1, tell/2]).
 -export_type([t/0, kind/0]).
 
-%% up: over RDMA. fallback: over TCP or TLS. down: a link over RDMA has ended. refused: the option required forbids TCP. failed: the
-%% settlement failed. The last two never came up.
--type kind() :: up | fallback | down | refused | failed.
+%% up: over RDMA. fallback: over TCP or TLS. stalled: over RDMA, senders wait, and the peer takes nothing. resumed: it takes bytes
+%% again. down: a link over RDMA has ended. refused: the option required forbids TCP. failed: the settlement failed. The last two
+%% never came up.
+-type kind() :: up | fallback | stalled | resumed | down | refused | failed.
 
 %% why: in words. reason: of an end, as a term.
 -type t() :: #{event := kind(), node := node(), fabric := shm | verbs | tcp | tls | undefined, why := binary(),

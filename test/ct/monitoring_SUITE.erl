@@ -10,7 +10,8 @@
 -export([each_link_has_its_series/1]).
 -export([link_without_facts_leaves_the_others/1, counts_outlive_links/1]).
 -export([table_of_links/1, table_without_links/1]).
--export([log_events_name_the_link/1, telemetry_is_told_of_links/1, telemetry_that_hangs_keeps_no_link/1]).
+-export([log_events_name_the_link/1, telemetry_is_told_of_links/1,
+         stalls_are_events/1, telemetry_that_hangs_keeps_no_link/1]).
 
 -define(COLLECTOR, inet_rdma_prometheus_collector).
 %% The collector of prometheus.erl whose series must go on.
@@ -25,7 +26,7 @@ suite() ->
 all() ->
     [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs, dashboard_has_known_series,
      each_link_has_its_series, link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
-     log_events_name_the_link, telemetry_is_told_of_links, telemetry_that_hangs_keeps_no_link].
+     log_events_name_the_link, telemetry_is_told_of_links, stalls_are_events, telemetry_that_hangs_keeps_no_link].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -250,6 +251,33 @@ telemetry_is_told_of_links(_Config) ->
     ?assertMatch(#{event := fallback, node := TcpName, fabric := tcp, why := <<"the peer makes no offer", _/binary>>},
                  FallbackMetadata),
     ?assertMatch(#{event := down, node := MovedName, fabric := shm, why := <<_, _/binary>>, reason := _}, DownMetadata).
+
+%% A peer that is stopped takes nothing; once it goes on, all that was sent arrives.
+stalls_are_events(_Config) ->
+    [A, Moved, _] = three(),
+    ok = call(A, inet_rdma_test_events, install, []),
+    ok = call(A, inet_rdma_test_events, use_stand_in, [returns]),
+    ok = inet_rdma_test_link:connect(A, Moved),
+    ok = inet_rdma_test_link:await(A, Moved, shm),
+    inet_rdma_test_node:suspend(Moved),
+    %% 16 MB: more than ring and queues hold.
+    Sender = call(A, erlang, spawn, [erlang, send, [{nobody, name(Moved)}, binary:copy(<<0>>, 16000000)]]),
+    Kinds = fun() -> [Kind || {[inet_rdma, link, Kind], _, _} <- call(A, inet_rdma_test_events, executed, [])] end,
+    inet_rdma_test_wait:until(stalled, 20000, fun() -> Kinds() =:= [up, stalled] end),
+    inet_rdma_test_node:resume(Moved),
+    inet_rdma_test_wait:until(resumed, 20000, fun() -> lists:member(resumed, Kinds()) end),
+    inet_rdma_test_wait:until(sent, 20000, fun() -> not call(A, erlang, is_process_alive, [Sender]) end),
+    ok = call(A, inet_rdma_test_data, send_and_compare, [name(Moved), [1000]]),
+    Executed = call(A, inet_rdma_test_events, executed, []),
+    {value, {_, Stalled, StalledMetadata}} = lists:keysearch([inet_rdma, link, stalled], 1, Executed),
+    {value, {_, Resumed, ResumedMetadata}} = lists:keysearch([inet_rdma, link, resumed], 1, Executed),
+    Name = name(Moved),
+    ?assertMatch(#{count := 1, system_time := _}, Stalled),
+    ?assert(maps:get(duration, Resumed) > 0),
+    [?assertMatch(#{node := Name, fabric := shm, why := <<_, _/binary>>}, Metadata)
+     || Metadata <- [StalledMetadata, ResumedMetadata]],
+    Notices = [Kind || {notice, #{inet_rdma := #{event := Kind}}} <- call(A, inet_rdma_test_events, logged, [])],
+    ?assertEqual([stalled, resumed], Notices).
 
 %% Handlers run in the process that executes; none of a link's may be that process.
 telemetry_that_hangs_keeps_no_link(_Config) ->

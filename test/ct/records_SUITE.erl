@@ -13,7 +13,7 @@
 -define(CARRY, 1).
 -define(START, 2).
 -define(TICK, 3).
--define(WATCH_KEY, 6).
+-define(WATCH, 6).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -137,7 +137,7 @@ link_carries_packets_encrypted(_Config) ->
 
 link_asks_for_a_key(_Config) ->
     {{Port, Left}, {RightPort, Right}} = links(#{renew_bytes => 1000}),
-    [] = port_control(Port, ?WATCH_KEY, []),
+    [] = port_control(Port, ?WATCH, []),
     true = port_command(Port, rand:bytes(500)),
     receive {'$inet_rdma', Port, key_due} -> ct:fail(too_early) after 0 -> ok end,
     true = port_command(Port, rand:bytes(500)),

@@ -30,9 +30,10 @@ mod command {
     pub const PACKETS: u32 = 4;
     /// The peer's TCP socket has ended.
     pub const PEER_GONE: u32 = 5;
-    /// The calling process gets `{'$inet_rdma', Port, key_due}` when the sending key of a sealed link nears its limit, once
-    /// for each key; at once if it does already.
-    pub const WATCH_KEY: u32 = 6;
+    /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its limit, once
+    /// for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing. `resumed`: it
+    /// takes bytes again.
+    pub const WATCH: u32 = 6;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -195,8 +196,8 @@ fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], a
             link.handle_peer_gone(port);
             0
         }
-        (command::WATCH_KEY, Some(link)) => {
-            link.watch_key(port);
+        (command::WATCH, Some(link)) => {
+            link.watch(port);
             0
         }
         _ => -1,

@@ -9,6 +9,7 @@ mod link;
 pub mod links;
 pub mod noted;
 mod port;
+mod stall;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;
 

@@ -22,6 +22,7 @@ use inet_rdma_engine::looking::{Looking, Next};
 use crate::block::Block;
 use crate::links::{self, Carried};
 use crate::port::{Packet, Port, Process};
+use crate::stall::{Change, Stall};
 
 /// From this size of the port's queue on the VM keeps its packets. One packet may be larger: it is queued as a whole.
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
@@ -44,8 +45,12 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// How long the port waits for bytes that the peer has sent, once the link's TCP connection has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What a process that watches the sending key is told.
+/// What the process that watches the link is told: its sending key nears its limit.
 const KEY_DUE: &CStr = c"key_due";
+/// The port is busy, and the peer takes nothing.
+const STALLED: &CStr = c"stalled";
+/// The peer takes bytes again.
+const RESUMED: &CStr = c"resumed";
 
 /// Bytes of the length that goes before each packet.
 const HEADER_BYTES: usize = 4;
@@ -104,8 +109,9 @@ pub struct Link {
     /// still to come.
     deadline: Option<Instant>,
     received: Vec<Received<Block>>,
-    /// The process that brings the next key.
-    key_watcher: Option<Process>,
+    stall: Stall,
+    /// The process that brings the next key, and tells of stalls.
+    watcher: Option<Process>,
 }
 
 impl Link {
@@ -123,7 +129,8 @@ impl Link {
             is_busy: false,
             deadline: None,
             received: Vec::new(),
-            key_watcher: None,
+            stall: Stall::default(),
+            watcher: None,
             carried,
         }
     }
@@ -220,6 +227,11 @@ impl Link {
                 break Output::Empty;
             };
             port.dequeue(written.at);
+            if written.at > 0 {
+                let change = self.stall.handle_moved();
+                self.tell_stall(port, change);
+            }
+            let connection = &*self.carried.connection;
             let is_armed = written.blocked && connection.arm_writer();
             self.heed(port);
             if is_armed {
@@ -239,16 +251,27 @@ impl Link {
     }
 
     fn heed_key(&self, port: Port) {
-        let Some(watcher) = self.key_watcher else { return };
+        let Some(watcher) = self.watcher else { return };
         if self.carried.connection.notifier().take_key_due() {
             port.tell(watcher, KEY_DUE);
         }
     }
 
-    /// The caller is told when the sending key nears its limit.
-    pub fn watch_key(&mut self, port: Port) {
-        self.key_watcher = Some(port.caller());
+    /// The caller is told of stalls, and when the sending key nears its limit.
+    pub fn watch(&mut self, port: Port) {
+        self.watcher = Some(port.caller());
         self.heed_key(port);
+    }
+
+    fn tell_stall(&self, port: Port, change: Option<Change>) {
+        let (Some(watcher), Some(change)) = (self.watcher, change) else {
+            return;
+        };
+        let what = match change {
+            Change::Stalled => STALLED,
+            Change::Resumed => RESUMED,
+        };
+        port.tell(watcher, what);
     }
 
     fn update_busy(&mut self, port: Port) {
@@ -261,6 +284,11 @@ impl Link {
         if is_busy != self.is_busy {
             self.is_busy = is_busy;
             port.set_busy(is_busy);
+            let change = self.stall.set_busy(is_busy);
+            self.tell_stall(port, change);
+            if self.input == Input::Armed {
+                self.set_timer(port);
+            }
         }
     }
 
@@ -278,13 +306,17 @@ impl Link {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Fate::Ends;
         }
+        if self.stall.at().is_some() {
+            let change = self.stall.look(Instant::now());
+            self.tell_stall(port, change);
+        }
         if self.output == Output::Gathers {
             self.send_queued(port);
         }
         match self.input {
             Input::Held => Fate::Lives,
             Input::Armed => {
-                self.set_deadline(port);
+                self.set_timer(port);
                 Fate::Lives
             }
             Input::Looking if self.carried.connection.is_quiet() => {
@@ -340,15 +372,16 @@ impl Link {
                 }
                 self.input = Input::Armed;
                 if self.output != Output::Gathers {
-                    self.set_deadline(port);
+                    self.set_timer(port);
                 }
             }
         }
     }
 
-    fn set_deadline(&self, port: Port) {
-        if let Some(deadline) = self.deadline {
-            port.set_timer(milliseconds_until(deadline));
+    /// For an armed link: until its deadline, or the next look at a stall.
+    fn set_timer(&self, port: Port) {
+        if let Some(next) = self.deadline.into_iter().chain(self.stall.at()).min() {
+            port.set_timer(milliseconds_until(next));
         }
     }
 

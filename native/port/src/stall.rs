@@ -1,0 +1,139 @@
+//! When a link stalls: its port is busy, and the peer takes nothing for a while.
+
+use std::time::{Duration, Instant};
+
+/// A busy link is looked at this often. One that has moved no byte since the last look stalls, so a stall shows after one to
+/// two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets resends them within a second.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The peer takes nothing.
+    Stalled,
+    /// It takes bytes again.
+    Resumed,
+}
+
+/// The state of one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stall {
+    /// The port is not busy.
+    #[default]
+    Idle,
+    /// It is busy; `has_moved`: bytes have gone since the last look.
+    Busy {
+        /// The next look.
+        at: Instant,
+        /// Bytes have gone since the last look.
+        has_moved: bool,
+    },
+    /// The peer takes nothing.
+    Stalled,
+}
+
+impl Stall {
+    /// The port has become busy, or is no longer so.
+    #[must_use]
+    pub fn set_busy(&mut self, is_busy: bool) -> Option<Change> {
+        let before = *self;
+        *self = match (before, is_busy) {
+            (_, false) => Stall::Idle,
+            (Stall::Idle, true) => Stall::Busy {
+                at: Instant::now() + INTERVAL,
+                has_moved: false,
+            },
+            (before, true) => before,
+        };
+        (before == Stall::Stalled && !is_busy).then_some(Change::Resumed)
+    }
+
+    /// Bytes have gone to the peer.
+    #[must_use]
+    pub fn handle_moved(&mut self) -> Option<Change> {
+        match self {
+            Stall::Idle => None,
+            Stall::Busy { has_moved, .. } => {
+                *has_moved = true;
+                None
+            }
+            Stall::Stalled => {
+                *self = Stall::Busy {
+                    at: Instant::now() + INTERVAL,
+                    has_moved: true,
+                };
+                Some(Change::Resumed)
+            }
+        }
+    }
+
+    /// The time of the next [`Self::look`], if one is needed.
+    pub fn at(&self) -> Option<Instant> {
+        match self {
+            Stall::Busy { at, .. } => Some(*at),
+            Stall::Idle | Stall::Stalled => None,
+        }
+    }
+
+    /// Looks whether bytes have gone, if it is time.
+    #[must_use]
+    pub fn look(&mut self, now: Instant) -> Option<Change> {
+        match *self {
+            Stall::Busy { at, has_moved: false } if at <= now => {
+                *self = Stall::Stalled;
+                Some(Change::Stalled)
+            }
+            Stall::Busy { at, has_moved: true } if at <= now => {
+                *self = Stall::Busy {
+                    at: now + INTERVAL,
+                    has_moved: false,
+                };
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy() -> (Stall, Instant) {
+        let mut stall = Stall::default();
+        assert_eq!(stall.set_busy(true), None);
+        let at = stall.at().expect("it is busy");
+        (stall, at)
+    }
+
+    #[test]
+    fn a_busy_link_that_moves_nothing_stalls_once() {
+        let (mut stall, at) = busy();
+        assert_eq!(stall.look(at - Duration::from_millis(1)), None);
+        assert_eq!(stall.look(at), Some(Change::Stalled));
+        assert_eq!(stall.look(at + INTERVAL), None);
+        assert_eq!(stall.at(), None, "no timer while nothing moves");
+    }
+
+    #[test]
+    fn a_link_that_moves_bytes_does_not_stall() {
+        let (mut stall, mut at) = busy();
+        for _ in 0..5 {
+            assert_eq!(stall.handle_moved(), None);
+            assert_eq!(stall.look(at), None);
+            at = stall.at().expect("it is busy");
+        }
+        assert_eq!(stall.look(at), Some(Change::Stalled), "nothing since the last look");
+    }
+
+    #[test]
+    fn a_stalled_link_resumes_with_the_next_bytes_or_the_end_of_its_queue() {
+        let (mut stall, at) = busy();
+        assert_eq!(stall.look(at), Some(Change::Stalled));
+        let mut emptied = stall;
+        assert_eq!(emptied.set_busy(false), Some(Change::Resumed));
+        assert_eq!(emptied, Stall::Idle);
+        assert_eq!(stall.handle_moved(), Some(Change::Resumed));
+        assert_eq!(stall.set_busy(false), None, "told already");
+    }
+}
