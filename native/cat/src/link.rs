@@ -23,26 +23,26 @@ pub const KEEPALIVE: Duration = Duration::from_secs(5);
 /// How long the last words to a peer and its goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Rung when the connection can go on, in whichever direction: its user looks at both.
-struct Bell(Sender<()>);
+/// Notified when the connection can go on, in whichever direction: its user looks at both.
+struct Notify(Sender<()>);
 
-impl Notifier for Bell {
+impl Notifier for Notify {
     type Buffer = Vec<u8>;
     type Token = Infallible;
     type Writer = ();
 
     fn readable(&self) {
-        self.ring();
+        self.notify();
     }
 
     fn writable(&self) {
-        self.ring();
+        self.notify();
     }
 }
 
-impl Bell {
-    fn ring(&self) {
-        // Full: it was rung before and not heard yet. Disconnected: the link is dropped.
+impl Notify {
+    fn notify(&self) {
+        // Full: an earlier notification waits. Disconnected: the link is dropped.
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
         }
@@ -51,8 +51,8 @@ impl Bell {
 
 /// One end of a connection.
 pub struct Link {
-    connection: Arc<Connection<Bell>>,
-    bell: Receiver<()>,
+    connection: Arc<Connection<Notify>>,
+    notified: Receiver<()>,
     inbox: VecDeque<Packet>,
     why: String,
     _attachment: Attachment,
@@ -65,13 +65,14 @@ impl Link {
             doing: "starting the connection".into(),
             error,
         };
-        let (ring, bell) = bounded(1);
+        let (notify, notified) = bounded(1);
         let (parameters, settings) = (shape.parameters(), shape.settings());
-        let connection = Connection::new(qp, &parameters, settings, Framing::Length4, Bell(ring)).map_err(failed)?;
+        let connection =
+            Connection::new(qp, &parameters, settings, Framing::Length4, Notify(notify)).map_err(failed)?;
         let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
-            bell,
+            notified,
             inbox: VecDeque::new(),
             why,
             _attachment: attachment,
@@ -179,14 +180,14 @@ impl Link {
         }
     }
 
-    /// The bell rings when there is something to hear. False: there is already.
+    /// Asks for a notification when there is something to read or to write. False: there is already.
     pub fn arm(&self) -> bool {
         self.connection.arm()
     }
 
     /// See [`Self::arm`].
-    pub fn bell(&self) -> &Receiver<()> {
-        &self.bell
+    pub fn notified(&self) -> &Receiver<()> {
+        &self.notified
     }
 
     /// Finds out, some time, whether the peer's host is still there.
@@ -202,7 +203,7 @@ impl Link {
         if left.is_zero() {
             return Err(Failure::Peer("does not answer".into()));
         }
-        match self.bell.recv_timeout(left) {
+        match self.notified.recv_timeout(left) {
             Ok(()) => Ok(()),
             // A connection that has ended says so at the next look.
             Err(_) => self.keep_alive().or(Ok(())),

@@ -22,15 +22,15 @@ const BACKLOG: u16 = 128;
 /// How long a peer may take to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-struct Bell {
-    ring: Sender<()>,
+struct Waker {
+    notify: Sender<()>,
     quiet: bool,
 }
 
-impl AcceptWaker for Bell {
+impl AcceptWaker for Waker {
     fn accepted(&self) {
-        // Full: rung already.
-        let _ = self.ring.try_send(());
+        // Full: notified already.
+        let _ = self.notify.try_send(());
     }
 
     fn refused(&self, error: &FabricError) {
@@ -43,7 +43,7 @@ impl AcceptWaker for Bell {
 /// A port where senders arrive.
 pub struct Door {
     acceptor: Acceptor,
-    bell: Receiver<()>,
+    notified: Receiver<()>,
     engine: Arc<Engine>,
     shape: Shape,
     quiet: bool,
@@ -82,9 +82,9 @@ impl Door {
             hello_timeout: HELLO_TIMEOUT,
             parameters: shape.parameters(),
         };
-        let (ring, bell) = bounded(1);
-        let waker = Box::new(Bell {
-            ring,
+        let (notify, notified) = bounded(1);
+        let waker = Box::new(Waker {
+            notify,
             quiet: common.quiet,
         });
         let acceptor = common
@@ -101,7 +101,7 @@ impl Door {
         }
         Ok(Self {
             acceptor,
-            bell,
+            notified,
             engine: Arc::clone(engine),
             shape,
             quiet: common.quiet,
@@ -134,7 +134,7 @@ impl Door {
         loop {
             let Some(qp) = self.acceptor.accept().map_err(Closed::from)? else {
                 // The other end lives in `acceptor`.
-                let _ = self.bell.recv();
+                let _ = self.notified.recv();
                 continue;
             };
             let why = format!("the peer chose it: {}", qp.route());

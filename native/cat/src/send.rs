@@ -84,7 +84,7 @@ fn next_piece(input: &Input, link: &mut Link) -> Result<Piece, Failure> {
         }
         select! {
             recv(input.pieces) -> piece => return piece.unwrap_or_else(|_| Err(reader_is_gone())),
-            recv(link.bell()) -> _ => {}
+            recv(link.notified()) -> _ => {}
             default(KEEPALIVE) => link.keep_alive()?,
         }
     }

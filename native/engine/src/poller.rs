@@ -65,7 +65,7 @@ pub struct PolledId(u64);
 struct Shared {
     epoll: OwnedFd,
     /// Makes the thread look at `kicked`.
-    bell: Event,
+    wakeup: Event,
     polled: Mutex<HashMap<u64, Arc<dyn Polled>>>,
     kicked: Mutex<Vec<u64>>,
     stop: AtomicBool,
@@ -96,7 +96,7 @@ impl Kicker {
 
 /// An event's data: in the low bits the index of the fd, in the rest the id of the [`Polled`].
 const FD_BITS: u32 = 2;
-const BELL: u64 = u64::MAX;
+const WAKEUP: u64 = u64::MAX;
 /// Polls of each hot entry between two looks at the event fds.
 const POLLS_PER_WAIT: u32 = 64;
 
@@ -111,12 +111,17 @@ impl Poller {
     /// Starts the thread.
     pub fn start(polling: Polling, name: String) -> Result<Self, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
-        let bell = Event::new()?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
-            .map_err(system("watching an event"))?;
+        let wakeup = Event::new()?;
+        epoll::add(
+            &epoll,
+            &wakeup,
+            epoll::EventData::new_u64(WAKEUP),
+            epoll::EventFlags::IN,
+        )
+        .map_err(system("watching an event"))?;
         let shared = Arc::new(Shared {
             epoll,
-            bell,
+            wakeup,
             polled: Mutex::new(HashMap::new()),
             kicked: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
@@ -174,7 +179,7 @@ impl Poller {
 impl Drop for Poller {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.ring();
+        self.shared.wake();
         if let Some(thread) = self.thread.take() {
             if thread.thread().id() != std::thread::current().id() {
                 // A panic of the thread was reported when it happened.
@@ -187,11 +192,11 @@ impl Drop for Poller {
 impl Shared {
     fn kick(&self, id: PolledId) {
         self.kicked.lock().push(id.0);
-        self.ring();
+        self.wake();
     }
 
-    fn ring(&self) {
-        self.bell.set();
+    fn wake(&self) {
+        self.wakeup.set();
     }
 
     /// False: it was removed before.
@@ -269,8 +274,8 @@ impl Loop {
 
     fn handle(&mut self, data: u64) {
         let spin = self.shared.polling != Polling::Event;
-        if data == BELL {
-            self.shared.bell.clear();
+        if data == WAKEUP {
+            self.shared.wakeup.clear();
             let kicked = std::mem::take(&mut *self.shared.kicked.lock());
             for id in kicked {
                 self.attend(id, |polled| polled.handle_kick(spin));

@@ -232,7 +232,7 @@ impl<N: Notifier> Connection<N> {
             // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
             // on, so a polling thread beside it would find nothing sooner.
             core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
-            self.rest_or_return(core);
+            self.arm_or_kick(core);
             core.thread_polls
         })
     }
@@ -255,7 +255,7 @@ impl<N: Notifier> Connection<N> {
     pub fn sleep(&self) {
         self.step(Caller::PollingThread, |core| {
             core.thread_polls = false;
-            self.rest_or_return(core);
+            self.arm_or_kick(core);
         });
     }
 

@@ -267,12 +267,12 @@ impl<N: Notifier> Connection<N> {
     /// side takes in. The caller must look again, or have the polling thread do it.
     #[inline]
     #[must_use]
-    pub(super) fn rest(&self, core: &mut Core<N::Token>) -> bool {
-        core.is_polled() || !core.is_up() || self.rest_unpolled(core)
+    pub(super) fn arm_if_unpolled(&self, core: &mut Core<N::Token>) -> bool {
+        core.is_polled() || !core.is_up() || self.arm_unpolled(core)
     }
 
     #[inline(never)]
-    fn rest_unpolled(&self, core: &mut Core<N::Token>) -> bool {
+    fn arm_unpolled(&self, core: &mut Core<N::Token>) -> bool {
         for _ in 0..ARMS_MAX {
             match self.qp.arm() {
                 Ok(true) => return true,
@@ -288,10 +288,10 @@ impl<N: Notifier> Connection<N> {
         false
     }
 
-    /// As [`Self::rest`], for callers that do not look again themselves: the polling thread does, after its other
+    /// As [`Self::arm_if_unpolled`], for callers that do not look again themselves: the polling thread does, after its other
     /// connections. Without one it goes on until the queue pair is armed.
-    pub(super) fn rest_or_return(&self, core: &mut Core<N::Token>) {
-        while !self.rest(core) {
+    pub(super) fn arm_or_kick(&self, core: &mut Core<N::Token>) {
+        while !self.arm_if_unpolled(core) {
             if let Some(kicker) = self.kicker.get() {
                 kicker.kick();
                 return;

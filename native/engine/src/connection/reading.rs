@@ -153,7 +153,7 @@ impl<N: Notifier> Connection<N> {
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
         });
         self.flush_controls(&mut core);
-        self.rest_or_return(&mut core);
+        self.arm_or_kick(&mut core);
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         end
@@ -335,7 +335,7 @@ impl<N: Notifier> Connection<N> {
         }
         let others = core.woken.reader;
         core.reader = Reader::Waits;
-        if self.rest(core) && !self.is_readable(core) {
+        if self.arm_if_unpolled(core) && !self.is_readable(core) {
             return true;
         }
         core.wake_reader();

@@ -165,9 +165,9 @@ impl<N: Notifier> Connection<N> {
             _ => Writer::WaitsForPeer,
         };
         self.flush_controls(core);
-        let is_at_rest = self.rest(core);
+        let is_armed = self.arm_if_unpolled(core);
         // What came meanwhile may have woken it.
-        if is_at_rest && core.is_up() && core.writer_waits() && !self.is_writable(core) {
+        if is_armed && core.is_up() && core.writer_waits() && !self.is_writable(core) {
             return true;
         }
         core.wake_writer();

@@ -40,25 +40,25 @@ impl Held {
 
 /// Something to sleep on, like an eventfd: a number that grows, and waiting for it to be past what one has seen.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<u32>,
-    rings: loom::sync::Condvar,
+struct Signal {
+    count: Mutex<u32>,
+    changed: loom::sync::Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock().unwrap() += 1;
-        self.rings.notify_all();
+impl Signal {
+    fn notify(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.changed.notify_all();
     }
 
-    fn rung(&self) -> u32 {
-        *self.rung.lock().unwrap()
+    fn seen(&self) -> u32 {
+        *self.count.lock().unwrap()
     }
 
     fn sleep_past(&self, seen: u32) {
-        let mut rung = self.rung.lock().unwrap();
-        while *rung == seen {
-            rung = self.rings.wait(rung).unwrap();
+        let mut count = self.count.lock().unwrap();
+        while *count == seen {
+            count = self.changed.wait(count).unwrap();
         }
     }
 }
@@ -68,29 +68,29 @@ struct Line {
     held: Held,
     producer: Mutex<Producer>,
     /// What the consumer sleeps on.
-    bell: Bell,
+    signal: Signal,
     /// Stands for the credits of the stream protocol, by which a sender learns of free slots. None: it never waits.
-    room: Option<Bell>,
+    room: Option<Signal>,
 }
 
 impl Line {
-    fn new(slots: u16, room: Option<Bell>) -> Arc<Line> {
+    fn new(slots: u16, room: Option<Signal>) -> Arc<Line> {
         let held = Held::new(usize::from(slots));
         Arc::new(Line {
             held,
             producer: Mutex::new(Producer::new(slots)),
-            bell: Bell::default(),
+            signal: Signal::default(),
             room,
         })
     }
 
     fn push(&self, item: &Completion) {
         loop {
-            let seen = self.room.as_ref().map(Bell::rung);
+            let seen = self.room.as_ref().map(Signal::seen);
             let pushed = self.producer.lock().unwrap().push(self.held.queue(), item);
             match (pushed, &self.room) {
                 (Ok(false), _) => return,
-                (Ok(true), _) => return self.bell.ring(),
+                (Ok(true), _) => return self.signal.notify(),
                 (Err(PushError::Full), Some(room)) => room.sleep_past(seen.unwrap()),
                 (Err(other), _) => panic!("{other:?}"),
             }
@@ -108,14 +108,14 @@ impl Line {
                 Some(item) => {
                     consumer.release(queue);
                     if let Some(room) = &self.room {
-                        room.ring();
+                        room.notify();
                     }
                     items.push(item);
                 }
                 None => {
                     if consumer.arm(queue).unwrap() {
-                        self.bell.sleep_past(seen);
-                        seen = self.bell.rung();
+                        self.signal.sleep_past(seen);
+                        seen = self.signal.seen();
                     }
                 }
             }
@@ -156,7 +156,7 @@ fn loom_no_wakeup_and_no_notice_is_lost() {
 #[test]
 fn loom_entries_are_whole_when_the_queue_wraps() {
     model(2, || {
-        let line = Line::new(1, Some(Bell::default()));
+        let line = Line::new(1, Some(Signal::default()));
         let producing = Arc::clone(&line);
         let thread = thread::spawn(move || (1..=3).for_each(|byte| producing.push(&control(byte))));
         assert_eq!(line.take(3), [1, 2, 3].map(control));
@@ -186,7 +186,7 @@ fn loom_two_producing_threads_lose_and_double_nothing() {
     });
 }
 
-/// Nothing but the queue's own words orders the reuse of an entry: no room bell, the producer tries until it fits.
+/// Nothing but the queue's own words orders the reuse of an entry: no room signal, the producer tries until it fits.
 #[test]
 fn loom_an_entry_is_reused_only_after_it_was_read() {
     model(3, || {
