@@ -28,6 +28,7 @@ KIND_NOTICE, KIND_CONTROL = 1, 2
 DIRECT = 1 << 31
 RING_BYTES = 65536
 SLOTS = 64
+RING_KEY, LANDING_KEY = 1, 2
 WAKE_UP = b"\0"
 
 
@@ -37,9 +38,8 @@ def connect(port):
     return sock
 
 
-def hello(magic=MAGIC, version=3, slots=SLOTS, ring=RING_BYTES, key=1, adverts=32, pad=0, address=0, tail=bytes(8)):
-    landing = min(pages(ring), 0xFFFFFFFF), 0
-    return struct.pack("<8sHHIQQIHHII", magic, version, slots, ring, key, address, 7, adverts, pad, *landing) + tail
+def hello(magic=MAGIC, version=4, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)):
+    return struct.pack("<8sHHIQQIHHQ", magic, version, slots, ring, key, address, 7, adverts, pad, 0) + tail
 
 
 def pages(size):
@@ -89,7 +89,7 @@ GREETINGS = {
     "no_slots": lambda: (hello(slots=0), [memory()]),
     "all_slots": lambda: (hello(slots=0xFFFF), [memory()]),
     "no_adverts": lambda: (hello(adverts=0), [memory()]),
-    "wrong_key": lambda: (hello(key=2), [memory()]),
+    "wrong_key": lambda: (hello(key=LANDING_KEY), [memory()]),
     "wild_ring_address": lambda: (hello(address=0xFFFFFFFFFFFFF000), [memory()]),
 }
 
@@ -137,6 +137,10 @@ class Peer:
         """A buffer for what comes when this side's ring is full, so that it is used."""
         self.control(ADVERT, key=key, address=address, seq=RING_BYTES, phase=2, count=65536)
 
+    def announce_ring(self, address, count):
+        """Another ring in place of the greeting's, whose key is where other messages have a sequence number."""
+        self.control(RING, seq=RING_KEY, address=address, count=count)
+
     def write(self, data):
         self.theirs[self.ring : self.ring + len(data)] = data
         self.notice(len(data))
@@ -160,19 +164,27 @@ class Peer:
         self.next = 0
         self.control(CREDIT)
 
+    def recall_twice(self):
+        """Both are there when the first becomes visible, so that no mark goes between them."""
+        self.next = 1
+        self.control(RECALL)
+        self.next = 0
+        self.control(RECALL)
+
     def scribble(self):
         """Random bytes over the whole receive queue."""
         self.theirs[: self.ring] = random.randbytes(self.ring)
 
 
-CREDIT, ADVERT, ACK, TICK, FINISH = 1, 2, 3, 4, 5
+CREDIT, ADVERT, ACK, TICK, FINISH, RECALL, RING = range(1, 8)
 
 # After the greeting: name -> what to do.
 ATTACKS = {
     "stamp_out_of_turn": lambda p: p.entry(KIND_CONTROL, stamp=12345),
     "stamp_of_all_ones": lambda p: p.entry(KIND_CONTROL, stamp=0xFFFFFFFFFFFFFFFF),
     "entry_of_unknown_kind": lambda p: p.entry(77),
-    "notice_of_no_bytes": lambda p: p.notice(0),
+    "mark_nobody_asked_for": lambda p: p.notice(0),
+    "direct_notice_of_no_bytes": lambda p: p.notice(0, direct=True),
     "notice_beyond_the_ring": lambda p: p.notice(p.ring_bytes + 1),
     "notice_of_2_gigabytes": lambda p: p.notice(DIRECT - 1),
     "direct_without_advertisement": lambda p: p.notice(100, direct=True),
@@ -180,12 +192,17 @@ ATTACKS = {
     "control_with_wild_flags": lambda p: p.control(TICK, flags=0xFF),
     "tick_with_a_body": lambda p: p.control(TICK, key=5),
     "too_many_credits": lambda p: p.control(CREDIT, credit=0xFFFF),
-    "advertisement_of_a_wild_address": lambda p: p.advertise(key=1, address=1 << 60),
+    "advertisement_of_a_wild_address": lambda p: p.advertise(key=LANDING_KEY, address=1 << 60),
     "advertisement_of_a_wild_key": lambda p: p.advertise(key=0xDEAD, address=0),
-    "advertisement_of_no_bytes": lambda p: p.control(ADVERT, key=1, address=RING_BYTES, count=0),
-    "advertisement_of_4_gigabytes": lambda p: p.control(ADVERT, key=1, address=RING_BYTES, count=0xFFFFFFFF),
-    "advertisement_that_wraps": lambda p: p.control(ADVERT, key=1, address=0xFFFFFFFFFFFFFFF0, count=65536),
-    "advertisement_in_an_indirect_phase": lambda p: p.control(ADVERT, key=1, count=4096, phase=1),
+    "advertisement_of_no_bytes": lambda p: p.control(ADVERT, key=LANDING_KEY, count=0),
+    "advertisement_of_4_gigabytes": lambda p: p.control(ADVERT, key=LANDING_KEY, count=0xFFFFFFFF),
+    "advertisement_that_wraps": lambda p: p.control(ADVERT, key=LANDING_KEY, address=0xFFFFFFFFFFFFFFF0, count=65536),
+    "advertisement_in_an_indirect_phase": lambda p: p.control(ADVERT, key=LANDING_KEY, count=4096, phase=1),
+    "recall_with_a_body": lambda p: p.control(RECALL, phase=2),
+    "two_recalls_at_once": lambda p: p.recall_twice(),
+    "new_ring_of_no_bytes": lambda p: p.announce_ring(address=0, count=0),
+    "ring_that_wraps": lambda p: p.announce_ring(address=0xFFFFFFFFFFFFFFF0, count=65536),
+    "ring_of_a_wild_address": lambda p: p.announce_ring(address=1 << 60, count=65536),
     "acknowledged_but_never_sent": lambda p: p.control(ACK, seq=1 << 40),
     "finish_before_what_came": lambda p: (p.write(b"\0\0\0\1x"), p.control(FINISH, seq=2)),
     "bytes_after_the_finish": lambda p: p.finish_then_write(b"\0\0\0\1x"),
