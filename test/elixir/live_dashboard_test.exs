@@ -14,15 +14,16 @@ defmodule InetRdma.LiveDashboardTest do
     for {name, carrier} <- [{moved, "inet_rdma"}, {plain, "inet_tcp"}], do: start(name, carrier)
 
     script = """
+    inspect = fn what, label -> IO.inspect(what, label: label, width: :infinity) end
     for peer <- [:"#{moved}", :"#{plain}"], do: true = Node.connect(peer)
     order = #{inspect(@order)}
     fetch = fn change -> InetRdma.LiveDashboard.fetch(Map.merge(order, change), node()) end
     {rows, 2} = fetch.(%{})
-    IO.inspect(for(row <- rows, do: {row.node, row.fabric, row.direct}), label: "all")
-    IO.inspect(elem(fetch.(%{search: "no offer"}), 0) |> Enum.map(& &1.node), label: "searched")
-    IO.inspect(elem(fetch.(%{sort_by: :fabric, sort_dir: :desc}), 0) |> Enum.map(& &1.fabric), label: "sorted")
-    IO.inspect(elem(fetch.(%{limit: 1}), 0) |> length(), label: "limited")
-    IO.inspect(InetRdma.LiveDashboard.fetch(order, :"#{plain}"), label: "without the library")
+    inspect.(for(row <- rows, do: {row.node, row.fabric, row.direct}), "all")
+    inspect.(elem(fetch.(%{search: "no offer"}), 0) |> Enum.map(& &1.node), "searched")
+    inspect.(elem(fetch.(%{sort_by: :fabric, sort_dir: :desc}), 0) |> Enum.map(& &1.fabric), "sorted")
+    inspect.(elem(fetch.(%{limit: 1}), 0) |> length(), "limited")
+    inspect.(InetRdma.LiveDashboard.fetch(order, :"#{plain}"), "without the library")
     """
 
     flags = "-proto_dist inet_rdma -setcookie live_dashboard -connect_all false"
