@@ -1,10 +1,10 @@
 //! The landing area of a memory file, given out in parts.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use super::memory::{ExposedMemory, LandingArea};
 use crate::fabric::{Exposed, Exposer, FabricError, Memory};
-use crate::primitive::lock;
+use crate::primitive::{Mutex, lock};
 
 /// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be given out
 /// again once no part is in use, by the engine or by the user.
@@ -18,7 +18,7 @@ impl ShmExposer {
     pub(super) fn new(memory: &Arc<ExposedMemory>) -> ShmExposer {
         ShmExposer {
             memory: Arc::downgrade(memory),
-            given: Mutex::default(),
+            given: Mutex::new(Vec::new()),
         }
     }
 }
