@@ -205,9 +205,7 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
                 let block = [number as u8 ^ 0x5a; BLOCK];
                 let (head, tail) = block.split_at(123);
                 let target = server.memory().remote_address(offset(number));
-                client
-                    .post_write(&[head, tail], target, notice(1 + number as usize))
-                    .expect("room");
+                write(&*client, &[head, tail], target, notice(1 + number as usize));
             }
         });
         for number in 0..writes {

@@ -77,8 +77,7 @@ pub fn two_processes_talk(fabric: &dyn Fabric, child: &str) {
             address: target.address + offset as u64,
             ..target
         };
-        end.post_write(&[&number.to_le_bytes()], target, notice(8 + offset))
-            .expect("room");
+        write(&*end, &[&number.to_le_bytes()], target, notice(8 + offset));
         assert_eq!(poll_one(&*end), Completion::Notice(notice(8 + offset)));
         assert_eq!(read(memory, offset, 8), (!number).to_le_bytes());
     }
@@ -110,7 +109,7 @@ pub fn echoing_child(fabric: &dyn Fabric) {
             address: target.address + offset as u64,
             ..target
         };
-        end.post_write(&[&turned], target, notice).expect("room");
+        write(&*end, &[&turned], target, notice);
         echoed += 1;
     }
     assert_eq!(echoed, echoes(fabric));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::fabric::{
     Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
 };
-use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice};
+use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice, RemoteAddress};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
@@ -154,6 +154,16 @@ pub fn poll_one(queue_pair: &dyn QueuePair) -> Completion {
     let mut out = [Completion::Notice(NOTICE)];
     poll_some(queue_pair, &mut out);
     out[0]
+}
+
+/// Posts a transfer once there is room, as users do: the device may have sent the bytes of the one before, and not have said
+/// so.
+pub fn write(queue_pair: &dyn QueuePair, source: &[&[u8]], target: RemoteAddress, notice: Notice) {
+    let bytes: usize = source.iter().map(|piece| piece.len()).sum();
+    eventually("there is room", || queue_pair.write_room() >= bytes.max(1));
+    queue_pair
+        .post_write(source, target, notice)
+        .expect("the room that was offered");
 }
 
 /// Sleeps until the end shows, as users do: arms, waits, drains, polls. What comes before it is dropped.

@@ -60,9 +60,7 @@ pub fn memory_can_be_exposed_again(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let exposer = server.exposer();
     let post = |to: &std::sync::Arc<dyn Memory>| {
-        client
-            .post_write(&[b"0123456789"], to.remote_address(7), DIRECT)
-            .expect("room");
+        write(&*client, &[b"0123456789"], to.remote_address(7), DIRECT);
         assert_eq!(poll_one(&*server), Completion::Notice(DIRECT));
         assert_eq!(read(to, 7, 10), b"0123456789");
     };
@@ -115,9 +113,7 @@ pub fn small_writes_land_as_large_ones_do(fabric: &dyn Fabric) {
         let ring_end = parameters().limits.ring_bytes as usize - count;
         for (memory, offset) in [(memory, 0), (memory, 3), (memory, ring_end), (area.memory(), 0)] {
             let (front, back) = bytes[..count].split_at(count / 3);
-            client
-                .post_write(&[front, back], memory.remote_address(offset), notice(count))
-                .expect("room");
+            write(&*client, &[front, back], memory.remote_address(offset), notice(count));
             assert_eq!(poll_one(&*server), Completion::Notice(notice(count)));
             assert_eq!(read(memory, offset, count), bytes[..count], "{count} at {offset}");
         }
@@ -197,9 +193,7 @@ pub fn order_is_kept_among_writes_and_controls(fabric: &dyn Fabric) {
                 client.post_control(&numbered(sent)).expect("a free slot");
             } else {
                 let target = server.memory().remote_address((sent % slots) as usize * 8);
-                client
-                    .post_write(&[&sent.to_le_bytes()], target, notice(8 + sent as usize % 7))
-                    .expect("a free slot");
+                write(&*client, &[&sent.to_le_bytes()], target, notice(8 + sent as usize % 7));
             }
             sent += 1;
         }
@@ -308,9 +302,7 @@ pub fn staging_memory_is_replaced_while_transfers_are_under_way(fabric: &dyn Fab
     let blocks: Vec<Vec<u8>> = (1..=4u8).map(|number| vec![number; BLOCK]).collect();
     let post = |number: usize| {
         let target = server.memory().remote_address(number * BLOCK);
-        client
-            .post_write(&[&blocks[number]], target, notice(BLOCK))
-            .expect("room");
+        write(&*client, &[&blocks[number]], target, notice(BLOCK));
     };
     let mut posted = 0;
     for bytes in [100_000, 40_000] {
