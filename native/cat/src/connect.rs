@@ -23,7 +23,7 @@ pub fn engine() -> Result<Arc<Engine>, Failure> {
     Engine::start(1, Polling::Event).map(Arc::new).map_err(failed)
 }
 
-/// Connects to the first address of `to` that answers.
+/// Connects to the first address of `to`, which is `HOST:PORT`, that answers.
 pub fn connect(
     engine: &Arc<Engine>,
     to: &str,
@@ -31,6 +31,12 @@ pub fn connect(
     shape: Shape,
     timeout: Duration,
 ) -> Result<Link, Failure> {
+    let has_port = to
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if !has_port {
+        return Err(Failure::Usage(format!("{to}: not HOST:PORT")));
+    }
     let addresses = to
         .to_socket_addrs()
         .map_err(|error| Failure::Connect {

@@ -124,12 +124,14 @@ fn wrong_usage_is_an_error() {
         &["recv"],
         &["send", "localhost:1", "--buffer", "3"],
         &["recv", "1", "--buffer", "65536", "--buffers", "64"],
+        &["send", ":1"],
+        &["send", "localhost:70000"],
     ] {
         Cat::start(&mut command(arguments)).wait().assert(2, "");
     }
     Cat::start(&mut command(&["send", "localhost"]))
         .wait()
-        .assert(3, "localhost");
+        .assert(2, "localhost: not HOST:PORT");
 }
 
 const LIMITS: Limits = Limits {
