@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -84,6 +84,25 @@ ebin() ->
         Beam ->
             filename:absname(filename:dirname(Beam))
     end.
+
+%% For a node of another user, who may be kept from this checkout: the directories for the option `code`.
+-spec copy_code(file:filename()) -> [file:filename()].
+copy_code(To) ->
+    Parts = [
+        {"ebin", filename:join(ebin(), "inet*")},
+        {"priv", filename:join([ebin(), "..", "priv", "*.so"])},
+        {"test", filename:join(filename:dirname(code:which(?MODULE)), "inet_rdma_test*.beam")}
+    ],
+    [
+        begin
+            Target = filename:join([To, Part, filename:basename(File)]),
+            ok = filelib:ensure_dir(Target),
+            {ok, _} = file:copy(File, Target)
+        end
+     || {Part, Pattern} <- Parts, File <- filelib:wildcard(Pattern)
+    ],
+    [] = os:cmd("chmod -R a+rX " ++ To),
+    [filename:join(To, Part) || Part <- ["ebin", "test"]].
 
 -spec start(string()) -> t().
 start(Prefix) ->

@@ -112,35 +112,15 @@ another_user(_Config) ->
         {"0\n", Setpriv, Env} when is_list(Setpriv), is_list(Env) ->
             %% The other user may be kept from this checkout; a home directory of its own is not needed, as the cookie is given.
             Home = scratch_directory("home"),
-            Library = filename:join(Home, "inet_rdma"),
-            copy_library(Library),
             Nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-C", Home, "HOME=" ++ Home],
             %% No directory of this checkout is in its path: OTP 27 does not boot with one that cannot be read.
-            Code = [filename:join(Library, "ebin"), filename:join(Library, "test")],
+            Code = inet_rdma_test_node:copy_code(filename:join(Home, "inet_rdma")),
             [A, B] = start_all([{"a", #{}}, {"b", #{under => Nobody, code => Code}}]),
             falls_back(A, B, "another user"),
             file:del_dir_r(Home);
         _ ->
             inet_rdma_test_link:skip("to run a node as another user needs root, setpriv and env")
     end.
-
-copy_library(To) ->
-    Ebin = filename:dirname(code:where_is_file("inet_rdma_dist.beam")),
-    [
-        begin
-            Target = filename:join([To, Part, filename:basename(File)]),
-            ok = filelib:ensure_dir(Target),
-            {ok, _} = file:copy(File, Target)
-        end
-     || {Part, Pattern} <- [
-            {"ebin", filename:join(Ebin, "inet*")},
-            {"priv", filename:join([Ebin, "..", "priv", "*.so"])},
-            {"test", filename:join(filename:dirname(code:which(?MODULE)), "inet_rdma_test*.beam")}
-        ],
-        File <- filelib:wildcard(Pattern)
-    ],
-    [] = os:cmd("chmod -R a+rX " ++ To),
-    ok.
 
 %% Below /tmp, as other users may not see where the tests write.
 scratch_directory(Prefix) ->

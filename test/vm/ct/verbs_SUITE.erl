@@ -350,28 +350,31 @@ forbidden_device_files(Config) ->
     Files = " /dev/infiniband/rdma_cm /dev/infiniband/uverbs*",
     [] = os:cmd("chmod 600" ++ Files),
     try
-        stays_on_tcp(Config, #{under => as_nobody("")}, ["no permission to open /dev/infiniband/rdma_cm"]),
+        stays_on_tcp(Config, as_nobody(""), ["no permission to open /dev/infiniband/rdma_cm"]),
         Doctor = "io:put_chars(inet_rdma_doctor:format(inet_rdma:doctor()))",
-        {0, Report} = run(Config, "n", #{under => as_nobody(""), rdma => [{fabric, auto}]}, Doctor),
+        {0, Report} = run(Config, "n", (as_nobody(""))#{rdma => [{fabric, auto}]}, Doctor),
         contains(Report, ["this user may not read and write /dev/infiniband/rdma_cm"])
     after
         [] = os:cmd("chmod 666" ++ Files)
     end.
 
+%% The options of a node that runs as a user without rights, behind this shell command.
 as_nobody(First) ->
-    ["sh", "-c", First ++ "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"", "sh"].
+    Code = filename:join("/run", inet_rdma_test_node:unique("code")),
+    Script = First ++ "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"",
+    #{under => ["sh", "-c", Script, "sh"], code => inet_rdma_test_node:copy_code(Code)}.
 
 %% Root may lock as much as it likes, whatever the limit is.
 too_little_locked_memory(Config) ->
     Limited = as_nobody("ulimit -l 64; "),
-    stays_on_tcp(Config, #{under => Limited}, ["of 65536 bytes", "ulimit -l", "pinned_max_bytes"]),
+    stays_on_tcp(Config, Limited, ["of 65536 bytes", "ulimit -l", "pinned_max_bytes"]),
     %% The node would pin more than the kernel allows.
     Bold = [{fabric, verbs}, {pinned_max_bytes, 1 bsl 30}],
-    stays_on_tcp(Config, #{under => Limited, rdma => Bold}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
+    stays_on_tcp(Config, Limited#{rdma => Bold}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
     %% So little that the limit suffices.
     [A, B] = inet_rdma_vm:pair(Config),
     Small = [{fabric, verbs}, {ring_bytes, 4096}, {receive_slots, 16}],
-    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], #{under => Limited, rdma => Small}),
+    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Limited#{rdma => Small}),
     ok = inet_rdma_test_node:connect(A, N),
     [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, N}, {N, A}]],
     inet_rdma_test_node:stop(N),
