@@ -38,7 +38,9 @@ def connect(port):
     return sock
 
 
-def hello(magic=MAGIC, version=4, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)):
+def hello(
+    magic=MAGIC, version=4, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
+):
     return struct.pack("<8sHHIQQIHHQ", magic, version, slots, ring, key, address, 7, adverts, pad, 0) + tail
 
 
