@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use rdma_sys::{
-    ibv_close_device, ibv_context, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_device_list,
-    ibv_open_device, ibv_port_attr, ibv_query_device, ibv_query_port, ibv_transport_type,
+    ibv_close_device, ibv_context, ibv_device, ibv_device_attr, ibv_device_cap_flags, ibv_free_device_list,
+    ibv_get_device_list, ibv_open_device, ibv_port_attr, ibv_query_device, ibv_query_port, ibv_transport_type,
 };
 
 use crate::error::check_errno;
@@ -37,6 +37,8 @@ pub struct DeviceLimits {
     pub completion_entries: u32,
     /// Ports.
     pub ports: u8,
+    /// It has memory windows of type 2.
+    pub windows: bool,
 }
 
 /// Attributes of a port.
@@ -49,6 +51,10 @@ pub struct PortState {
     /// Payload bytes of a packet at most.
     pub max_mtu_bytes: u32,
 }
+
+/// Of type 2: bound by a work request, for one queue pair, and invalidated by one. A and B differ in what else they check.
+const WINDOWS: u32 =
+    ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
 impl<'a> Device<'a> {
     /// # Safety
@@ -108,6 +114,7 @@ impl<'a> Device<'a> {
             pieces: number(attributes.max_sge),
             completion_entries: number(attributes.max_cqe),
             ports: attributes.phys_port_cnt,
+            windows: attributes.device_cap_flags & WINDOWS != 0,
         })
     }
 

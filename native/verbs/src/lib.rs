@@ -19,6 +19,7 @@ pub mod error;
 pub mod memory;
 pub mod pd;
 pub mod qp;
+pub mod window;
 
 pub use error::VerbsError;
 

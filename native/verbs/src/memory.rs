@@ -44,7 +44,7 @@ impl Pages {
         }
     }
 
-    fn contains(&self, offset: usize, bytes: usize) -> bool {
+    pub(crate) fn contains(&self, offset: usize, bytes: usize) -> bool {
         offset.checked_add(bytes).is_some_and(|end| end <= self.bytes())
     }
 }
@@ -74,6 +74,11 @@ impl HostMemory {
             .advise(Advice::DontFork)
             .map_err(system("keeping memory from forked processes"))?;
         Ok(HostMemory(Pages(pages)))
+    }
+
+    /// The pages, to be registered in parts: see [`crate::window::MemoryWindow`].
+    pub fn into_pages(self) -> Arc<Pages> {
+        Arc::new(self.0)
     }
 
     /// Hands it to the device of `pd`. Pins all its pages: limited by RLIMIT_MEMLOCK for those without CAP_IPC_LOCK.

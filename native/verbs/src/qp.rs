@@ -15,6 +15,7 @@ use crate::cq::CompletionQueue;
 use crate::error::{check, check_errno};
 use crate::memory::{MemoryRegion, Piece};
 use crate::pd::ProtectionDomain;
+use crate::window::MemoryWindow;
 
 /// How much a queue pair holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,6 +277,37 @@ impl QueuePair {
         check_errno("posting a send", result)
     }
 
+    /// Posts the bind of `window`, which must be bound to nothing by the time that the request is its turn: from then on the
+    /// peer may write through it with `key`, see [`MemoryWindow::key_after`]. What is posted later is done later.
+    pub fn post_bind(
+        &self,
+        number: u64,
+        window: &mut MemoryWindow,
+        key: u32,
+        signalled: bool,
+    ) -> Result<(), VerbsError> {
+        let mut request = request(number, ibv_wr_opcode::IBV_WR_BIND_MW, signalled);
+        request.bind_mw_tso_union = window.bind(key);
+        self.post_request(&mut request, "binding a memory window")?;
+        window.bound(key);
+        Ok(())
+    }
+
+    /// Posts the end of the window that is bound with `key`: when the request is complete the peer writes through it no more.
+    pub fn post_invalidate(&self, number: u64, key: u32, signalled: bool) -> Result<(), VerbsError> {
+        let mut request = request(number, ibv_wr_opcode::IBV_WR_LOCAL_INV, signalled);
+        request.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { invalidated_rkey: key };
+        self.post_request(&mut request, "invalidating a memory window")
+    }
+
+    /// `request` has no bytes to be fetched, and names nothing that does not live.
+    fn post_request(&self, request: &mut ibv_send_wr, doing: &'static str) -> Result<(), VerbsError> {
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: a queue pair that lives; the request is copied before the call returns.
+        let result = unsafe { ibv_post_send(self.raw.as_ptr(), request, &raw mut refused) };
+        check_errno(doing, result)
+    }
+
     /// Posts receives: for each its number and the piece of `region` that it fills. See `ibv_post_recv(3)`.
     ///
     /// # Panics
@@ -319,6 +351,17 @@ impl QueuePair {
         let result = unsafe { ibv_post_recv(self.raw.as_ptr(), first, &raw mut refused) };
         check_errno("posting receives", result)
     }
+}
+
+fn request(number: u64, opcode: ibv_wr_opcode::Type, signalled: bool) -> ibv_send_wr {
+    // SAFETY: all zeros are a value of this C struct of numbers and pointers.
+    let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
+    request.wr_id = number;
+    request.opcode = opcode;
+    if signalled {
+        request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+    }
+    request
 }
 
 const EMPTY_RECEIVE: ibv_recv_wr = ibv_recv_wr {
