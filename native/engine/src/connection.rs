@@ -76,14 +76,14 @@ pub use self::statistics::Statistics;
 use self::statistics::Tally;
 pub use self::writing::Written;
 use crate::assembly::{Assembly, Framing};
-use crate::fabric::{FabricError, Parameters, QueuePair};
+use crate::fabric::{FabricError, Parameters, QueuePair, Safeguard};
 use crate::poller::Kicker;
 
 /// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
 /// argument twice: bytes that change in between make it write past what it has allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// From a trusted peer ([`crate::fabric::Capabilities::zero_copy_safe`]).
+    /// Where it is safe: from a trusted peer, or behind closed windows ([`crate::fabric::Capabilities::safeguard`]).
     Auto,
     /// From any peer.
     Always,
@@ -92,11 +92,11 @@ pub enum ZeroCopy {
 }
 
 impl ZeroCopy {
-    fn holds(self, is_safe: bool) -> bool {
+    fn safeguard(self, offered: Safeguard) -> Safeguard {
         match self {
-            ZeroCopy::Auto => is_safe,
-            ZeroCopy::Always => true,
-            ZeroCopy::Never => false,
+            ZeroCopy::Auto => offered,
+            ZeroCopy::Always => Safeguard::Trust,
+            ZeroCopy::Never => Safeguard::None,
         }
     }
 }
@@ -139,8 +139,8 @@ pub struct Connection<N: Notifier> {
     ring_bytes: u32,
     /// For the thread that gets and gives back memory.
     this: Weak<Self>,
-    /// What has landed is handed over as it lies.
-    hands_over: bool,
+    /// Why what has landed may be handed over as it lies.
+    safeguard: Safeguard,
     receiving: Mutex<Receiving<N>>,
     sending: Mutex<Sending<N>>,
     core: Mutex<Core<N::Token>>,
@@ -215,10 +215,15 @@ impl<N: Notifier> Connection<N> {
         });
         let (records, controls) = seals.unzip();
         let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
-        let mut core = Core::new(stream, policy, (ring, landing), settings.busy);
+        let safeguard = settings.zero_copy.safeguard(qp.capabilities().safeguard);
+        let closed_bytes = match safeguard {
+            Safeguard::Windows => settings.direct_bytes,
+            Safeguard::Trust | Safeguard::None => usize::MAX,
+        };
+        let mut core = Core::new(stream, policy, (ring, landing, closed_bytes), settings.busy);
         core.controls = controls.map(Box::new);
         let connection = Arc::new_cyclic(|this| Self {
-            hands_over: settings.zero_copy.holds(qp.capabilities().zero_copy_safe),
+            safeguard,
             this: Weak::clone(this),
             settings,
             ring_bytes: parameters.limits.ring_bytes,
@@ -256,13 +261,14 @@ impl<N: Notifier> Connection<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::ZeroCopy;
+    use super::{Safeguard, ZeroCopy};
 
     #[test]
-    fn only_a_trusted_peers_bytes_are_handed_over_as_they_lie_unless_told() {
-        assert!(ZeroCopy::Auto.holds(true));
-        assert!(!ZeroCopy::Auto.holds(false));
-        assert!(ZeroCopy::Always.holds(false));
-        assert!(!ZeroCopy::Never.holds(true));
+    fn the_fabric_says_whether_bytes_are_handed_over_as_they_lie_unless_the_user_does() {
+        for offered in [Safeguard::Trust, Safeguard::Windows, Safeguard::None] {
+            assert_eq!(ZeroCopy::Auto.safeguard(offered), offered);
+            assert_eq!(ZeroCopy::Always.safeguard(offered), Safeguard::Trust);
+            assert_eq!(ZeroCopy::Never.safeguard(offered), Safeguard::None);
+        }
     }
 }

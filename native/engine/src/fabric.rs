@@ -105,15 +105,46 @@ pub trait Exposer: Send + Sync {
     /// Exposes `bytes` of zeros. With [`Capabilities::pins`] it pins them, which takes long: neither a scheduler nor a
     /// polling thread may call it.
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError>;
+    /// As [`Self::expose`], in parts of `part_bytes` that the peer may write only while their windows are open. With
+    /// [`Safeguard::Windows`]; where the device has none left the area is as [`Self::expose`] makes it.
+    fn expose_windows(&self, bytes: usize, _part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        self.expose(bytes)
+    }
 }
 
 /// Memory that an [`Exposer`] has made. Dropped, it stays exposed until the queue pair is taken apart.
 pub trait Exposed: Send {
     /// The memory, which outlives this value.
     fn memory(&self) -> &Arc<dyn Memory>;
+    /// A window for each part, in their order; none: the peer may write all of the memory.
+    fn windows(&self) -> Vec<Arc<dyn Window>> {
+        Vec::new()
+    }
     /// Takes it away from the peer, which must not write there any more: over verbs a write that is under way ends the
     /// connection. Takes as long as [`Exposer::expose`].
     fn revoke(self: Box<Self>);
+}
+
+/// A part of memory that the peer may write while it is open. Only calls of its connection's open and close it.
+pub trait Window: Send + Sync {
+    /// Opens it, anew if it is open: what to tell the peer in a control message that is posted afterwards. What the peer
+    /// was told before is worth nothing from then on.
+    fn open(&self) -> Result<RemoteAddress, FabricError>;
+    /// Asks the device to close it. The queue pair is to be polled until that is done, and its event tells when.
+    fn close(&self);
+    /// Whether the peer may write.
+    fn state(&self) -> WindowState;
+}
+
+/// Whether the peer may write through a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowState {
+    /// It may, or might: a window that could not be closed stays open.
+    Open,
+    /// It still may; a poll will find that it may not.
+    Closing,
+    /// It may not, whatever it was told.
+    Closed,
 }
 
 /// One end of a reliable connected queue pair.
@@ -217,15 +248,25 @@ pub struct Capabilities {
     /// Exposing memory pins it: that takes long, and others cannot use the memory meanwhile. False: exposing costs nothing,
     /// and pages take memory when they are touched.
     pub pins: bool,
-    /// What landed may be given to the user where it lies. False: the peer could change it afterwards, and this is the only
-    /// way in which it could change memory of this process.
-    pub zero_copy_safe: bool,
+    /// What keeps the peer from changing what landed when the user has it as it lies.
+    pub safeguard: Safeguard,
     /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
     /// they are written and read again while they are in the processor's cache.
     pub landing_window_bytes: usize,
     /// How long the device waits for an acknowledgement before it sends again. None: nothing is sent again, or the transport
     /// measures that itself.
     pub ack_timeout: Option<Duration>,
+}
+
+/// What keeps the peer from changing what has landed when it was handed over as it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Safeguard {
+    /// Trust: the peer could change memory of this process in other ways, too, or the user trusts it.
+    Trust,
+    /// The window of a landing buffer is closed before the buffer is handed over.
+    Windows,
+    /// Nothing does: all is copied out.
+    None,
 }
 
 /// What carries the bytes of a queue pair.

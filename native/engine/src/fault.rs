@@ -18,6 +18,7 @@ mod distance;
 mod exposing;
 mod inbound;
 mod stall;
+mod windows;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,13 +34,14 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::event::Event;
 use crate::fabric::{
     Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory,
-    Parameters, QueuePair,
+    Parameters, QueuePair, Safeguard,
 };
 use inbound::{Inbound, Next};
 
 pub use exposing::{Exposing, Grants};
 pub use inbound::{Delay, FaultPlan};
 pub use stall::Stall;
+pub use windows::Windows;
 
 /// Wraps a fabric: every queue pair it makes suffers the plan.
 #[derive(Debug)]
@@ -170,6 +172,8 @@ struct FaultQueuePair {
     event: OwnedFd,
     timer: OwnedFd,
     resumed: Arc<Event>,
+    /// Whose windows are its own.
+    owner: Arc<()>,
 }
 
 impl FaultQueuePair {
@@ -197,6 +201,7 @@ impl FaultQueuePair {
             event,
             timer,
             resumed,
+            owner: Arc::default(),
         })
     }
 
@@ -253,6 +258,11 @@ impl QueuePair for FaultQueuePair {
                 inner: self.inner.exposer(),
                 grants: Arc::clone(grants),
             }),
+            Exposing::Windows(windows) => Arc::new(windows::Windowing {
+                inner: self.inner.exposer(),
+                windows: Arc::clone(windows),
+                owner: Arc::downgrade(&self.owner),
+            }),
         }
     }
 
@@ -265,6 +275,10 @@ impl QueuePair for FaultQueuePair {
         let is_far = !self.plan.distance.is_zero();
         Capabilities {
             landing_window_bytes: if is_far { usize::MAX } else { inner.landing_window_bytes },
+            safeguard: match self.plan.exposing {
+                Exposing::Windows(_) => Safeguard::Windows,
+                Exposing::AsInner | Exposing::Pinning(_) => inner.safeguard,
+            },
             pins: inner.pins || matches!(self.plan.exposing, Exposing::Pinning(_)),
             ..inner
         }
@@ -272,6 +286,10 @@ impl QueuePair for FaultQueuePair {
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.count_post()?;
+        let target = match &self.plan.exposing {
+            Exposing::Windows(windows) => windows.resolve(target, source.iter().map(|piece| piece.len()).sum())?,
+            Exposing::AsInner | Exposing::Pinning(_) => target,
+        };
         self.inner.post_write(source, target, notice)
     }
 
@@ -302,6 +320,9 @@ impl QueuePair for FaultQueuePair {
         if self.stall.is_on() {
             return Ok(0);
         }
+        if let Exposing::Windows(windows) = &self.plan.exposing {
+            windows.poll(&self.owner);
+        }
         self.inbound().poll(&*self.inner, &self.plan, out)
     }
 
@@ -313,6 +334,11 @@ impl QueuePair for FaultQueuePair {
         // The end of the stall is an event of its own; what has come by then is found by the poll that follows it.
         if self.stall.is_on() {
             return Ok(true);
+        }
+        if let Exposing::Windows(windows) = &self.plan.exposing {
+            if windows.is_due(&self.owner) {
+                return Ok(false);
+            }
         }
         let next = self.inbound().next();
         match next {

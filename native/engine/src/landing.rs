@@ -9,7 +9,7 @@ use std::sync::Arc;
 use inet_rdma_stream::RemoteAddress;
 use parking_lot::Mutex;
 
-use crate::fabric::Memory;
+use crate::fabric::{FabricError, Memory, Window, WindowState};
 
 /// The landing buffers of one area of memory. A connection has as many areas as it has needed.
 pub struct LandingPool {
@@ -18,13 +18,15 @@ pub struct LandingPool {
     /// Number of the first buffer: those of the areas before it come first.
     first: u16,
     count: u16,
+    /// One for each buffer, or none: the peer may write at any time.
+    windows: Vec<Arc<dyn Window>>,
     free: Mutex<Vec<u16>>,
 }
 
 impl LandingPool {
     /// Cuts `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused), with numbers from `first`
-    /// on.
-    pub fn new(memory: Arc<dyn Memory>, buffer_bytes: usize, first: u16) -> Arc<Self> {
+    /// on. The peer may write each through its window of `windows`, or, where there are none, all of them.
+    pub fn new(memory: Arc<dyn Memory>, windows: Vec<Arc<dyn Window>>, buffer_bytes: usize, first: u16) -> Arc<Self> {
         let count = match buffer_bytes {
             0 => 0,
             size => u16::try_from(memory.bytes() / size).unwrap_or(u16::MAX),
@@ -37,6 +39,7 @@ impl LandingPool {
             buffer_bytes,
             first,
             count,
+            windows,
             free,
         })
     }
@@ -98,13 +101,34 @@ impl LandingBuffer {
         usize::from(self.place) * self.pool.buffer_bytes
     }
 
-    /// What to advertise.
-    pub fn remote_address(&self) -> RemoteAddress {
-        self.pool.memory.remote_address(self.offset())
+    fn window(&self) -> Option<&dyn Window> {
+        let window = self.pool.windows.get(usize::from(self.place));
+        window.map(|window| &**window)
     }
 
-    /// First byte; valid for [`LandingPool::buffer_bytes`] as long as this buffer lives. The peer may still write to it
-    /// if it breaks the protocol.
+    /// Lets the peer write into it: what to advertise.
+    pub fn open(&self) -> Result<RemoteAddress, FabricError> {
+        match self.window() {
+            Some(window) => window.open(),
+            None => Ok(self.pool.memory.remote_address(self.offset())),
+        }
+    }
+
+    /// Has the peer's writes into it refused, where that can be done: see [`Self::window_state`].
+    pub fn close(&self) {
+        if let Some(window) = self.window() {
+            window.close();
+        }
+    }
+
+    /// Whether the peer can write into it.
+    #[inline]
+    pub fn window_state(&self) -> WindowState {
+        self.window().map_or(WindowState::Open, Window::state)
+    }
+
+    /// First byte; valid for [`LandingPool::buffer_bytes`] as long as this buffer lives. Unless its window is closed
+    /// the peer may still write to it if it breaks the protocol.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: by the type's invariant the offset lies inside the pool's memory, which its `Arc` keeps mapped.
         unsafe { self.pool.memory.base().add(self.offset()) }

@@ -26,6 +26,7 @@ mod receiving;
 mod refusal;
 mod sending;
 mod staging;
+mod windows;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -12,8 +12,12 @@ mod support;
 mod tokens;
 #[path = "contract/transfers.rs"]
 mod transfers;
+#[path = "contract/windows.rs"]
+mod windows;
 
-use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
+use std::sync::Arc;
+
+use inet_rdma_engine::fault::{Exposing, FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_engine::verbs::VerbsFabric;
 
@@ -68,6 +72,16 @@ macro_rules! contract {
                 connections_outlive_their_listener,
                 many_connect_at_once,
                 a_connection_begins_at_the_own_address_that_is_given,
+            );
+            contract!(@tests $fabric; windows:
+                the_peer_writes_through_an_open_window,
+                nothing_is_written_through_a_closed_window,
+                a_window_that_is_opened_again_has_another_key,
+                a_window_opens_its_own_part_alone,
+                an_armed_queue_is_woken_when_a_window_is_closed,
+                windows_leave_controls_and_transfers_their_places,
+                memory_with_windows_can_be_revoked,
+                windows_that_are_being_closed_end_with_the_connection,
             );
             contract!(@tests $fabric; tokens:
                 a_peer_with_another_token_is_refused_and_the_right_one_gets_in,
@@ -133,3 +147,13 @@ macro_rules! contract {
 contract!(shm, ShmFabric);
 contract!(verbs, VerbsFabric);
 contract!(faultless, FaultFabric::new(ShmFabric, FaultPlan::default()));
+contract!(windowing, windowing());
+
+/// Shared memory with windows, as a device has them.
+fn windowing() -> FaultFabric<ShmFabric> {
+    let plan = FaultPlan {
+        exposing: Exposing::Windows(Arc::default()),
+        ..FaultPlan::default()
+    };
+    FaultFabric::new(ShmFabric, plan)
+}

@@ -2,6 +2,7 @@
 
 use inet_rdma_engine::budget;
 use inet_rdma_engine::connection::{LandingState, Notifier};
+use inet_rdma_engine::fabric::Safeguard;
 use inet_rdma_records::Usage;
 use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
 
@@ -49,6 +50,8 @@ pub struct StatisticsMap {
     receives_posted: u64,
     completions: u64,
     events_armed: u64,
+    zero_copy: Atom,
+    zero_copy_packets: u64,
     cipher: Atom,
     key_generation: u32,
     key_records: u64,
@@ -110,6 +113,12 @@ impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
             receives_posted: counts.receives_posted,
             completions: counts.completions,
             events_armed: counts.events_armed,
+            zero_copy: match all.safeguard {
+                Safeguard::Trust => atoms::trusted(),
+                Safeguard::Windows => atoms::windows(),
+                Safeguard::None => atoms::none(),
+            },
+            zero_copy_packets: all.zero_copy_packets,
             cipher: sealed.map_or(atoms::none(), |sealed| cipher_atom(sealed.cipher)),
             key_generation: usage.generation,
             key_records: usage.records,

@@ -210,7 +210,7 @@ impl<N: Notifier> Connection<N> {
     /// Whether the peer has ended its stream and all of it was read.
     pub fn is_end(&self) -> bool {
         let core = self.core.lock();
-        core.stream.is_end() && !core.holds_opened
+        core.stream.is_end() && !core.holds_opened && !core.awaits_landed()
     }
 }
 

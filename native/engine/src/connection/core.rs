@@ -6,7 +6,7 @@ use super::active::Left;
 use super::advert_policy::AdvertPolicy;
 use super::closed::Closed;
 use super::landing_memory::LandingMemory;
-use super::landings::Landings;
+use super::landings::{Landings, Next};
 use super::posted_receives::PostedReceives;
 use super::records::Controls;
 use super::ring_memory::RingMemory;
@@ -142,14 +142,19 @@ pub(super) struct Core<T> {
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 impl<T> Core<T> {
-    pub(super) fn new(stream: Stream, policy: AdvertPolicy, memory: (RingMemory, LandingMemory), busy: bool) -> Self {
-        let (ring, landing) = memory;
+    pub(super) fn new(
+        stream: Stream,
+        policy: AdvertPolicy,
+        memory: (RingMemory, LandingMemory, usize),
+        busy: bool,
+    ) -> Self {
+        let (ring, landing, closed_bytes) = memory;
         Self {
             stream,
             ring,
             staging: Staging::Fits,
             unused: Vec::new(),
-            landings: Landings::new(landing.count_max(), landing.buffer_bytes()),
+            landings: Landings::new(landing.count_max(), landing.buffer_bytes(), closed_bytes),
             landing,
             posts_transfer: false,
             posted: PostedReceives::default(),
@@ -261,12 +266,21 @@ impl<T> Core<T> {
         }
     }
 
+    /// What is to be read next has landed, and is not to be taken yet: nothing behind it is read before it.
+    #[inline]
+    pub(super) fn awaits_landed(&self) -> bool {
+        self.landings.next().is_some() && !self.has_landed()
+    }
+
     /// Something has landed that the reader takes.
     #[inline]
     pub(super) fn has_landed(&self) -> bool {
         match self.landings.next() {
-            Some((bytes, is_part)) => !(is_part && self.waits_for_rest(bytes)),
             None => false,
+            Some(Next::Whole) => true,
+            Some(Next::Part(bytes)) => !self.waits_for_rest(bytes),
+            // Nothing more is found out behind the end: what is not closed by then is copied out.
+            Some(Next::Closing) => !self.is_up(),
         }
     }
 }

@@ -178,7 +178,12 @@ impl LandingMemory {
 
     /// What was claimed has come.
     pub(super) fn add(&mut self, exposed: Box<dyn Exposed>) {
-        let pool = LandingPool::new(Arc::clone(exposed.memory()), self.buffer_bytes, self.count());
+        let pool = LandingPool::new(
+            Arc::clone(exposed.memory()),
+            exposed.windows(),
+            self.buffer_bytes,
+            self.count(),
+        );
         self.areas.push(Area { pool, exposed });
         self.state = LandingState::Ready;
     }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::fabric::WindowState;
 use crate::landing::LandingBuffer;
 
 /// A buffer that is advertised, or will be with the next credit.
@@ -24,6 +25,17 @@ pub(super) enum Landed {
     Part(usize, Range<usize>),
 }
 
+/// What is to be read next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A buffer that the peer writes no more.
+    Whole,
+    /// So many bytes, to which the peer may still add.
+    Part(usize),
+    /// A buffer whose window is being closed: it can be handed over when that is done.
+    Closing,
+}
+
 /// The landing buffers of one connection.
 ///
 /// # Invariants
@@ -39,16 +51,19 @@ pub(super) struct Landings {
     open_ended: usize,
     /// Bytes of the last transfer; before the first, of a buffer.
     last_bytes: usize,
+    /// A buffer with so many bytes or more is closed for the peer, to be handed over.
+    closed_bytes: usize,
 }
 
 impl Landings {
-    pub(super) fn new(buffers: u16, buffer_bytes: usize) -> Self {
+    pub(super) fn new(buffers: u16, buffer_bytes: usize, closed_bytes: usize) -> Self {
         Self {
             advertised: (0..buffers).map(|_| None).collect(),
             landed: VecDeque::with_capacity(buffers.into()),
             covered: 0,
             open_ended: 0,
             last_bytes: buffer_bytes,
+            closed_bytes,
         }
     }
 
@@ -88,8 +103,9 @@ impl Landings {
         }
         if done && offset == 0 {
             // The usual way: one transfer for one buffer.
-            let whole = slot.take().map(|whole| Landed::Whole(whole.buffer, 0..bytes));
-            self.landed.extend(whole);
+            if let Some(whole) = slot.take() {
+                self.land(whole.buffer, 0..bytes);
+            }
             return;
         }
         match self.landed.back_mut() {
@@ -122,9 +138,17 @@ impl Landings {
             if *of == index {
                 let range = range.clone();
                 self.landed.pop_back();
-                self.landed.push_back(Landed::Whole(advertised.buffer, range));
+                self.land(advertised.buffer, range);
             }
         }
+    }
+
+    #[inline]
+    fn land(&mut self, buffer: LandingBuffer, range: Range<usize>) {
+        if range.len() >= self.closed_bytes {
+            buffer.close();
+        }
+        self.landed.push_back(Landed::Whole(buffer, range));
     }
 
     /// Buffers in which something is to be read.
@@ -139,12 +163,13 @@ impl Landings {
         self.last_bytes
     }
 
-    /// What is to be read next: how many bytes, and whether the peer may still add to them.
+    /// What is to be read next.
     #[inline]
-    pub(super) fn next(&self) -> Option<(usize, bool)> {
+    pub(super) fn next(&self) -> Option<Next> {
         self.landed.front().map(|landed| match landed {
-            Landed::Whole(_, range) => (range.len(), false),
-            Landed::Part(_, range) => (range.len(), true),
+            Landed::Whole(buffer, _) if buffer.window_state() == WindowState::Closing => Next::Closing,
+            Landed::Whole(..) => Next::Whole,
+            Landed::Part(_, range) => Next::Part(range.len()),
         })
     }
 

@@ -8,7 +8,7 @@ use super::core::{Core, Staging};
 use super::landing_memory::{Due, GivenBack, Source, is_vital};
 use super::notifier::Notifier;
 use super::notifying::Caller;
-use crate::fabric::FabricError;
+use crate::fabric::{Exposed, FabricError, Safeguard};
 use crate::keeper::{self, Tenant};
 use inet_rdma_stream::Mode;
 
@@ -27,7 +27,7 @@ impl<N: Notifier> Connection<N> {
         }
         let is_here = !self.qp.capabilities().pins;
         if is_here {
-            self.settle_claim(core, |bytes| self.qp.exposer().expose(bytes));
+            self.settle_claim(core, |bytes| self.expose_landing(bytes));
         }
         if let Err(error) = keeper::claim(self.this.clone()) {
             self.refuse_landing(core, error);
@@ -126,11 +126,19 @@ impl<N: Notifier> Connection<N> {
         self.heed(woken, Caller::User);
     }
 
+    fn expose_landing(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        let exposer = self.qp.exposer();
+        match self.safeguard {
+            Safeguard::Windows => exposer.expose_windows(bytes, self.settings.landing_bytes as usize),
+            Safeguard::Trust | Safeguard::None => exposer.expose(bytes),
+        }
+    }
+
     fn fetch_landing(&self) {
         let Some(bytes) = self.core.lock().landing.claimed_bytes() else {
             return;
         };
-        let exposed = self.qp.exposer().expose(bytes);
+        let exposed = self.expose_landing(bytes);
         // A read that is under way advertises at its end.
         let receiving = self.receiving.try_lock();
         let mut core = self.core.lock();
@@ -159,7 +167,7 @@ impl<N: Notifier> Connection<N> {
     fn settle_claim(
         &self,
         core: &mut Core<N::Token>,
-        expose: impl FnOnce(usize) -> Result<Box<dyn crate::fabric::Exposed>, FabricError>,
+        expose: impl FnOnce(usize) -> Result<Box<dyn Exposed>, FabricError>,
     ) {
         let Some(bytes) = core.landing.claimed_bytes() else {
             return;

@@ -1,6 +1,6 @@
 //! A look at the receive queue: takes completions, posts the control messages that are due, arms.
 
-use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, Receive, ReceiveId};
+use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId};
 
 use super::Connection;
 use super::advert_policy::{Advice, Situation};
@@ -28,9 +28,8 @@ impl<N: Notifier> Connection<N> {
         core.reading_stopped
             || core.reader == Reader::Called
             || core.has_landed()
-            || core.stream.ring_bytes_readable() > 0
-            || core.stream.is_end()
-            || core.holds_opened
+            || !core.awaits_landed()
+                && (core.stream.ring_bytes_readable() > 0 || core.stream.is_end() || core.holds_opened)
             || !core.is_up()
     }
 
@@ -249,12 +248,21 @@ impl<N: Notifier> Connection<N> {
             buffer = core.landing.take();
         }
         let Some(buffer) = buffer else { return false };
+        let target = match buffer.open() {
+            Ok(target) => target,
+            // Its bytes go through the ring, and are copied there.
+            Err(_) if self.settings.mode == Mode::Dynamic => return false,
+            Err(error) => {
+                self.fail(core, error.into());
+                return false;
+            }
+        };
         if core.landing.wants_sweep() {
             self.have_swept();
         }
         core.stream.post_receive(Receive {
             id: ReceiveId(buffer.index().into()),
-            target: buffer.remote_address(),
+            target,
             bytes: saturating_u32(bytes),
             fill,
         });

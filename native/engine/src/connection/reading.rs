@@ -11,6 +11,8 @@ use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, Woken, saturating_u32};
 use super::landings::Landed;
 use super::notifier::Notifier;
 use crate::assembly::{Arrived, Assembly, ReadLimit, Received};
+use crate::fabric::{Safeguard, WindowState};
+use crate::landing::LandingBuffer;
 
 /// How a read ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -172,6 +174,9 @@ impl<N: Notifier> Connection<N> {
         for received in received {
             let sizes = received.sizes(header_bytes);
             self.tally.sizes_received.add(core, sizes);
+            if let Received::Landed(..) = received {
+                self.tally.zero_copy_packets.add(core, 1);
+            }
             packets += sizes.packets;
         }
         self.tally.packets_received.add(core, packets);
@@ -188,11 +193,14 @@ impl<N: Notifier> Connection<N> {
         out: &mut Packets<N>,
     ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
         if !core.has_landed() {
-            return self.read_ring(core, reader, limit, out);
+            return match core.landings.next() {
+                None => self.read_ring(core, reader, limit, out),
+                Some(_) => (core, Ok(None)),
+            };
         }
         match core.landings.take() {
             Some(Landed::Whole(buffer, range)) => {
-                let bulk = self.bulk_bytes(&core, limit);
+                let bulk = self.bulk_bytes(&core, limit, &buffer);
                 drop(core);
                 let bytes = range.len();
                 let pushed = reader.push_landed(buffer, range, bulk, limit, out);
@@ -271,9 +279,14 @@ impl<N: Notifier> Connection<N> {
     /// Minimum size for zero-copy delivery of a landing buffer, in bytes; a posted receive of a known length takes any size.
     /// In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user may hold
     /// all others until more has arrived.
-    fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit) -> usize {
+    fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && core.landing.used() == core.landing.count();
-        if !self.hands_over || self.settings.mode == Mode::DirectOnly && is_last() {
+        let is_safe = match self.safeguard {
+            Safeguard::Trust => true,
+            Safeguard::Windows => buffer.window_state() == WindowState::Closed,
+            Safeguard::None => false,
+        };
+        if !is_safe || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
         match core.posted.in_use && limit.exact > 0 {
@@ -300,7 +313,7 @@ impl<N: Notifier> Connection<N> {
     fn nothing_more(&self, core: &Core<N::Token>) -> ReadEnd {
         match core.closed() {
             Some(closed) => ReadEnd::Closed(closed.clone()),
-            None if core.stream.is_end() => ReadEnd::Closed(Closed::ByPeer),
+            None if core.stream.is_end() && !core.awaits_landed() => ReadEnd::Closed(Closed::ByPeer),
             None => ReadEnd::Empty,
         }
     }

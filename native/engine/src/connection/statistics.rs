@@ -9,6 +9,7 @@ use super::core::Core;
 use super::landing_memory::LandingState;
 use super::notifier::Notifier;
 use crate::assembly::Sizes;
+use crate::fabric::Safeguard;
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub(super) struct Tally {
     pub(super) packets_received: Count,
     pub(super) largest_sent: Count,
     pub(super) sizes_received: ReadSizes,
+    pub(super) zero_copy_packets: Count,
     pub(super) polls: Count,
     pub(super) wakeups_received: AtomicU64,
 }
@@ -89,6 +91,10 @@ pub struct Statistics {
     pub packet_bytes_received: u64,
     /// Standard deviation of their sizes, in bytes.
     pub packet_deviation_received: f64,
+    /// Packets that were handed over as they had landed, without a copy.
+    pub zero_copy_packets: u64,
+    /// Why that is safe.
+    pub safeguard: Safeguard,
     /// Looks at the receive queue.
     pub polls: u64,
     /// Events that cost the peer a system call.
@@ -136,6 +142,8 @@ impl<N: Notifier> Connection<N> {
             largest_packet_received: self.tally.sizes_received.largest.get(),
             packet_bytes_received: self.tally.sizes_received.bytes.get(),
             packet_deviation_received: self.tally.sizes_received.deviation(&core),
+            zero_copy_packets: self.tally.zero_copy_packets.get(),
+            safeguard: self.safeguard,
             polls: self.tally.polls.get(),
             wakeups_sent: self.qp.wakeups_sent(),
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),

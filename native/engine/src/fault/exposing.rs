@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::windows::Windows;
 use crate::fabric::{Exposed, Exposer, FabricError, Parameters};
 
 /// How a queue pair exposes more memory.
@@ -13,6 +14,8 @@ pub enum Exposing {
     AsInner,
     /// As a fabric that pins memory, within these grants.
     Pinning(Arc<Grants>),
+    /// As the wrapped fabric does it, but landing buffers have windows.
+    Windows(Arc<Windows>),
 }
 
 impl Exposing {

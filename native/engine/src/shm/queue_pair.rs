@@ -13,7 +13,8 @@ use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
 use crate::fabric::{
-    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Transport,
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
+    Transport,
 };
 use crate::primitive::{Mutex, lock};
 
@@ -160,7 +161,7 @@ impl QueuePair for ShmQueuePair {
             post_is_costly: false,
             pins: false,
             // The peer runs as the same user on the same host: it could change memory of this process in other ways, too.
-            zero_copy_safe: true,
+            safeguard: Safeguard::Trust,
             landing_window_bytes: LANDING_WINDOW_BYTES,
             ack_timeout: None,
         }

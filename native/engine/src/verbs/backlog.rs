@@ -1,16 +1,35 @@
-//! Controls that wait for a place in the send queue.
+//! Work requests that wait for a place in the send queue.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use inet_rdma_stream::CONTROL_BYTES;
 
+use super::windows::Cell;
 use crate::fabric::FabricError;
 
-/// First in, first out. The bound is the peer's number of receive slots: each control uses one of the peer's credits until
-/// it has arrived, so a side that keeps to its credits never has more controls under way.
-#[derive(Debug, Default)]
+/// A work request that keeps its order against the others.
+pub(super) enum Request {
+    /// A control message.
+    Control([u8; CONTROL_BYTES]),
+    /// The bind of a window with this key.
+    Bind(Arc<Cell>, u32),
+    /// The end of the window with this key.
+    Invalidate {
+        cell: Arc<Cell>,
+        key: u32,
+        /// Its completion is waited for.
+        awaited: bool,
+    },
+}
+
+/// First in, first out. The bound of controls is the peer's number of receive slots: each uses one of the peer's credits until
+/// it has arrived, so a side that keeps to its credits never has more controls under way. Windows have no more requests here
+/// than there are advertisements to follow them, which are controls, and buffers to be closed.
+#[derive(Default)]
 pub(super) struct Backlog {
-    waiting: VecDeque<[u8; CONTROL_BYTES]>,
+    waiting: VecDeque<Request>,
+    controls: usize,
     max: usize,
 }
 
@@ -19,6 +38,7 @@ impl Backlog {
     pub(super) fn new(peer_slots: u16) -> Backlog {
         Backlog {
             waiting: VecDeque::new(),
+            controls: 0,
             max: peer_slots.into(),
         }
     }
@@ -27,18 +47,25 @@ impl Backlog {
         self.waiting.is_empty()
     }
 
-    /// Keeps a control; [`FabricError::QueueFull`] for one without a credit.
-    pub(super) fn push(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
-        if self.waiting.len() >= self.max {
-            return Err(FabricError::QueueFull);
+    /// Keeps a request; [`FabricError::QueueFull`] for a control without a credit.
+    pub(super) fn push(&mut self, request: Request) -> Result<(), FabricError> {
+        if let Request::Control(_) = request {
+            if self.controls >= self.max {
+                return Err(FabricError::QueueFull);
+            }
+            self.controls += 1;
         }
-        self.waiting.push_back(*message);
+        self.waiting.push_back(request);
         Ok(())
     }
 
     /// The oldest.
-    pub(super) fn pop(&mut self) -> Option<[u8; CONTROL_BYTES]> {
-        self.waiting.pop_front()
+    pub(super) fn pop(&mut self) -> Option<Request> {
+        let request = self.waiting.pop_front()?;
+        if let Request::Control(_) = request {
+            self.controls -= 1;
+        }
+        Some(request)
     }
 }
 
@@ -46,7 +73,7 @@ impl Backlog {
 mod tests {
     use inet_rdma_stream::{Limits, Mode, Receive, ReceiveId, RemoteAddress, Stream};
 
-    use super::Backlog;
+    use super::{Backlog, Request};
 
     #[test]
     fn all_controls_that_credits_allow_find_a_place() {
@@ -75,13 +102,13 @@ mod tests {
         let mut controls = 0;
         while let Some(control) = stream.poll_control() {
             backlog
-                .push(&control.emit())
+                .push(Request::Control(control.emit()))
                 .expect("a place for each control that has a credit");
             controls += 1;
         }
         assert!(controls > usize::from(local.receive_slots), "a burst of {controls}");
         stream.finish();
         let finish = stream.poll_control().expect("the end has a credit of its own");
-        assert!(backlog.push(&finish.emit()).is_ok());
+        assert!(backlog.push(Request::Control(finish.emit())).is_ok());
     }
 }

@@ -7,11 +7,14 @@ use std::sync::{Arc, Weak};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{Access, HostMemory, MemoryRegion, Pages};
 use inet_rdma_verbs::pd::ProtectionDomain;
+use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::Mutex;
 
+use super::parts::Parts;
 use super::refusal;
+use super::windows::{WindowArea, WindowAreas};
 use crate::budget::{self, Charge, Need};
-use crate::fabric::{Exposed, Exposer, FabricError, Memory};
+use crate::fabric::{Exposed, Exposer, FabricError, Memory, Window};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
 /// pair is gone no peer writes any more, but what it wrote may still be read.
@@ -67,6 +70,8 @@ pub(super) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 pub(super) struct VerbsExposer {
     pub(super) account: Weak<Account>,
     pub(super) regions: Weak<Regions>,
+    pub(super) areas: Weak<WindowAreas>,
+    pub(super) parts: Weak<Parts>,
 }
 
 impl Exposer for VerbsExposer {
@@ -81,6 +86,45 @@ impl Exposer for VerbsExposer {
             memory: Arc::new(memory),
             regions: Weak::clone(&self.regions),
         }))
+    }
+
+    fn expose_windows(&self, bytes: usize, part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        let account = self.account.upgrade().ok_or(FabricError::PeerGone)?;
+        let Ok((area, pages)) = WindowArea::make(&account, bytes, part_bytes) else {
+            return self.expose(bytes);
+        };
+        let area = Arc::new(area);
+        self.areas.upgrade().ok_or(FabricError::PeerGone)?.add(&area);
+        Ok(Box::new(Windowed {
+            windows: area.windows(&self.parts),
+            area,
+            memory: Arc::new(ExposedMemory { pages, key: 0, bytes }),
+            areas: Weak::clone(&self.areas),
+        }))
+    }
+}
+
+/// Memory of which the peer may write what its windows open.
+struct Windowed {
+    windows: Vec<Arc<dyn Window>>,
+    area: Arc<WindowArea>,
+    memory: Arc<dyn Memory>,
+    areas: Weak<WindowAreas>,
+}
+
+impl Exposed for Windowed {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
+    fn windows(&self) -> Vec<Arc<dyn Window>> {
+        self.windows.clone()
+    }
+
+    fn revoke(self: Box<Self>) {
+        if let Some(areas) = self.areas.upgrade() {
+            areas.remove(&self.area);
+        }
     }
 }
 
@@ -136,9 +180,7 @@ impl Account {
 
     /// Fresh memory, registered.
     pub(super) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
-        // Whole pages are pinned.
-        let pages = bytes.next_multiple_of(rustix::param::page_size());
-        let charge = budget::take(pages, need, self.max_bytes, &self.pinned)?;
+        let charge = self.charge(bytes, need)?;
         let region = HostMemory::allocate(bytes)?
             .register(&self.pd, access)
             .map_err(|failed| refusal::registration(bytes, failed))?;
@@ -146,6 +188,19 @@ impl Account {
             region,
             _charge: charge,
         })
+    }
+
+    /// Counts `bytes` as pinned, as long as the result lives.
+    pub(super) fn charge(&self, bytes: usize, need: Need) -> Result<Charge, FabricError> {
+        // Whole pages are pinned.
+        let pages = bytes.next_multiple_of(rustix::param::page_size());
+        budget::take(pages, need, self.max_bytes, &self.pinned)
+    }
+
+    /// A window over a part of `pages`, for which there is a charge.
+    pub(super) fn window(&self, pages: &Arc<Pages>, range: Range<usize>) -> Result<MemoryWindow, FabricError> {
+        let bytes = range.len();
+        MemoryWindow::allocate(&self.pd, pages, range).map_err(|failed| refusal::registration(bytes, failed))
     }
 
     /// Bytes that are pinned for the connection.

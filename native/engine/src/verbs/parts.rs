@@ -19,8 +19,9 @@ use super::network;
 use super::reaper;
 use super::receiving::{Fault, Inlet, Receiving};
 use super::sending::{Outlet, Sending};
+use super::windows::WindowAreas;
 use crate::budget::Need;
-use crate::fabric::{self, Capabilities, Exposer, FabricError, Memory, Parameters};
+use crate::fabric::{self, Capabilities, Exposer, FabricError, Memory, Parameters, Safeguard};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
@@ -37,6 +38,7 @@ const MIN_RNR_TIMER: u8 = 12;
 /// A connection's resources. The fields are in the order in which they must go: what uses something goes before it.
 pub(super) struct Parts {
     pub(super) life: Life,
+    areas: Arc<WindowAreas>,
     qp: Arc<QueuePair>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
@@ -51,8 +53,9 @@ pub(super) struct Parts {
     entries: u32,
     receives: u32,
     transport: Transport,
+    has_windows: bool,
     sending: Mutex<Sending>,
-    /// Whether `sending` has controls that wait for a place.
+    /// Whether `sending` has something that a completion lets go on.
     has_waiting: AtomicBool,
     receiving: Mutex<Receiving>,
     is_closed: AtomicBool,
@@ -122,6 +125,7 @@ impl Parts {
         };
         let parts = Parts {
             life: Life::of(&id, &qp, [&send_queue, &receive_queue])?,
+            areas: Arc::default(),
             qp,
             send_queue,
             receive_queue,
@@ -134,6 +138,7 @@ impl Parts {
             entries,
             receives,
             transport,
+            has_windows: limits.windows,
             sending: Mutex::new(Sending::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
@@ -160,10 +165,12 @@ impl Parts {
     }
 
     /// Registers more memory for the peer.
-    pub(super) fn exposer(&self) -> Arc<dyn Exposer> {
+    pub(super) fn exposer(parts: &Arc<Parts>) -> Arc<dyn Exposer> {
         Arc::new(VerbsExposer {
-            account: Arc::downgrade(&self.account),
-            regions: Arc::downgrade(&self.regions),
+            account: Arc::downgrade(&parts.account),
+            regions: Arc::downgrade(&parts.regions),
+            areas: Arc::downgrade(&parts.areas),
+            parts: Arc::downgrade(parts),
         })
     }
 
@@ -180,7 +187,11 @@ impl Parts {
             inline_max: self.qp.inline_bytes(),
             post_is_costly: true,
             pins: true,
-            zero_copy_safe: false,
+            safeguard: if self.has_windows {
+                Safeguard::Windows
+            } else {
+                Safeguard::None
+            },
             // Not measured over a device: as much as there is.
             landing_window_bytes: usize::MAX,
             ack_timeout,
@@ -277,7 +288,7 @@ impl Parts {
         self.send_queue.request_event().map_err(FabricError::from)
     }
 
-    /// Whether controls wait for a place in the send queue.
+    /// Whether controls wait for a place in the send queue, or windows to be closed.
     pub(super) fn has_waiting(&self) -> bool {
         self.has_waiting.load(Ordering::Relaxed)
     }

@@ -66,7 +66,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn exposer(&self) -> Arc<dyn Exposer> {
-        self.parts.exposer()
+        Parts::exposer(&self.parts)
     }
 
     fn remote_hello(&self) -> &Hello {

@@ -1,5 +1,6 @@
 //! The sending half of a queue pair.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,12 +8,14 @@ use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::{MemoryRegion, Piece};
 use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
+use inet_rdma_verbs::window::MemoryWindow;
 use inet_rdma_verbs::{Transport, VerbsError};
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Request};
 use super::memory::PinnedRegion;
 use super::staging::Ledger;
-use crate::fabric::{Counts, FabricError};
+use super::windows::Cell;
+use crate::fabric::{Counts, FabricError, WindowState};
 
 /// The ledger, controls that wait for a place, and the fault, if any.
 pub(super) struct Sending {
@@ -23,8 +26,10 @@ pub(super) struct Sending {
     prepared: Option<Arc<PinnedRegion>>,
     /// What it has taken the place of, and the staged byte at which that ends.
     replaced: Vec<(Arc<PinnedRegion>, u64)>,
-    /// Controls for which the send queue had no place. They go before later controls, and before room is offered again.
+    /// Requests for which the send queue had no place. They go before later ones, and before room is offered again.
     waiting: Backlog,
+    /// Windows whose end is posted, in the order of its numbers, with the key that ends.
+    closing: VecDeque<(u64, Arc<Cell>, u32)>,
     /// The last caller found no place in the send queue: the next completion of a send is worth an event.
     starved: bool,
     failed: Option<Failure>,
@@ -59,6 +64,7 @@ impl Sending {
             prepared: None,
             replaced: Vec::new(),
             waiting: Backlog::default(),
+            closing: VecDeque::new(),
             starved: false,
             failed: None,
             counts: Counts::default(),
@@ -171,36 +177,125 @@ impl Sending {
         outlet: &Outlet<'_>,
         message: &[u8; CONTROL_BYTES],
     ) -> Result<(), FabricError> {
+        self.submit(outlet, Request::Control(*message))
+    }
+
+    /// Opens a window, behind its end if it is open: what to tell the peer.
+    pub(super) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
+        let before = cell.keyed().key;
+        let key = MemoryWindow::key_after(before);
+        if cell.state() == WindowState::Open {
+            let end = Request::Invalidate {
+                cell: Arc::clone(cell),
+                key: before,
+                awaited: false,
+            };
+            self.submit(outlet, end)?;
+            // If it cannot be bound again.
+            cell.set_state(WindowState::Closed);
+        }
+        self.submit(outlet, Request::Bind(Arc::clone(cell), key))?;
+        cell.keyed().key = key;
+        cell.set_state(WindowState::Open);
+        Ok(cell.remote_address(key))
+    }
+
+    /// Closes a window that is open. It stays so where that cannot be posted.
+    pub(super) fn close_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) {
+        if cell.state() != WindowState::Open {
+            return;
+        }
+        cell.set_state(WindowState::Closing);
+        let key = cell.keyed().key;
+        let end = Request::Invalidate {
+            cell: Arc::clone(cell),
+            key,
+            awaited: true,
+        };
+        if self.submit(outlet, end).is_err() {
+            cell.set_state(WindowState::Open);
+        }
+    }
+
+    /// Posts a request, or keeps it until there is a place.
+    fn submit(&mut self, outlet: &Outlet<'_>, request: Request) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_control() {
             self.reap(outlet);
             self.send_waiting(outlet);
         }
         if self.waiting.is_empty() && self.ledger.takes_control() {
-            return self.post_message(outlet, message);
+            return self.post_request(outlet, request);
         }
         self.starved = true;
-        self.waiting.push(message)
+        self.waiting.push(request)
     }
 
-    /// Sends the controls that wait, as far as there are places.
-    pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
-        while self.ledger.takes_control() {
-            let Some(message) = self.waiting.pop() else {
-                break;
-            };
-            // A queue pair that takes nothing any more says why in its completions.
-            let _ = self.post_message(outlet, &message);
+    fn post_request(&mut self, outlet: &Outlet<'_>, request: Request) -> Result<(), FabricError> {
+        match request {
+            Request::Control(message) => self.post_message(outlet, &message),
+            Request::Bind(cell, key) => {
+                let (number, signalled) = self.ledger.post(false, true);
+                self.counts.sends_posted += 1;
+                match &mut cell.keyed().window {
+                    Some(window) => posted(outlet.qp.post_bind(number, window, key, signalled)),
+                    None => Err(FabricError::PeerGone),
+                }
+            }
+            Request::Invalidate { cell, key, awaited } => {
+                if cell.keyed().window.is_none() {
+                    return Err(FabricError::PeerGone);
+                }
+                let (number, signalled) = match awaited {
+                    true => (self.ledger.post_signalled(), true),
+                    false => self.ledger.post(false, true),
+                };
+                self.counts.sends_posted += 1;
+                posted(outlet.qp.post_invalidate(number, key, signalled))?;
+                if awaited {
+                    self.closing.push_back((number, cell, key));
+                }
+                Ok(())
+            }
         }
     }
 
-    /// Whether controls wait for a place.
+    /// The requests up to this number are done, or none will be: what became of the windows whose end was posted.
+    fn settle_windows(&mut self, number: u64, state: WindowState) {
+        while let Some((closing, ..)) = self.closing.front() {
+            if *closing > number {
+                return;
+            }
+            if let Some((_, cell, key)) = self.closing.pop_front() {
+                cell.settle(key, state);
+            }
+        }
+    }
+
+    /// Sends the requests that wait, as far as there are places.
+    pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
+        while self.ledger.takes_control() {
+            let Some(request) = self.waiting.pop() else {
+                break;
+            };
+            let closing = match &request {
+                Request::Invalidate { cell, key, .. } => Some((Arc::clone(cell), *key)),
+                Request::Control(_) | Request::Bind(..) => None,
+            };
+            // A queue pair that takes nothing any more says why in its completions.
+            if let (Err(_), Some((cell, key))) = (self.post_request(outlet, request), closing) {
+                cell.settle(key, WindowState::Open);
+            }
+        }
+    }
+
+    /// Whether requests wait for a place, or windows to be closed.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.closing.is_empty()
     }
 
     /// Whether there is something that a completion would help.
     pub(super) fn wants_event(&self) -> bool {
-        self.starved || !self.waiting.is_empty()
+        self.starved || self.has_waiting()
     }
 
     /// Asks for a signal behind all that is under way, for [`Self::is_over`].
@@ -237,10 +332,17 @@ impl Sending {
             };
             for completion in &batch[..taken] {
                 match completion.check() {
-                    Ok(()) => self.ledger.complete(completion.id()),
-                    // The first one says why; what is thrown out after it does not.
-                    Err(failure) if self.failed.is_none_or(Failure::is_flush) => self.failed = Some(failure),
-                    Err(_) => {}
+                    Ok(()) => {
+                        self.ledger.complete(completion.id());
+                        self.settle_windows(completion.id(), WindowState::Closed);
+                    }
+                    Err(failure) => {
+                        // The first one says why; what is thrown out after it does not.
+                        if self.failed.is_none_or(Failure::is_flush) {
+                            self.failed = Some(failure);
+                        }
+                        self.settle_windows(u64::MAX, WindowState::Open);
+                    }
                 }
             }
             some |= taken > 0;

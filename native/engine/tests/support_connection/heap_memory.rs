@@ -37,7 +37,7 @@ impl Memory for HeapMemory {
 /// A pool of `count` landing buffers of `bytes` each.
 pub fn pool(count: usize, bytes: usize) -> Arc<LandingPool> {
     let cells = (0..count * bytes).map(|_| UnsafeCell::new(0)).collect();
-    LandingPool::new(Arc::new(HeapMemory(cells)), bytes, 0)
+    LandingPool::new(Arc::new(HeapMemory(cells)), Vec::new(), bytes, 0)
 }
 
 /// A buffer of the pool with `bytes` at `offset`, as if a peer had written them.

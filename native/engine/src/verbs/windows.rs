@@ -1,0 +1,177 @@
+//! Landing buffers that the peer may write only while it is to: each has a memory window of its own.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+
+use inet_rdma_stream::RemoteAddress;
+use inet_rdma_verbs::memory::{HostMemory, Pages};
+use inet_rdma_verbs::window::MemoryWindow;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::memory::Account;
+use super::parts::Parts;
+use crate::budget::{Charge, Need};
+use crate::fabric::{FabricError, Window, WindowState};
+
+/// One window. Its state changes under the lock of the connection's sending half.
+pub(super) struct Cell {
+    state: AtomicU8,
+    keyed: Mutex<Keyed>,
+    address: u64,
+}
+
+/// A window and its keys.
+pub(super) struct Keyed {
+    /// None: it was taken apart.
+    pub(super) window: Option<MemoryWindow>,
+    /// The key of the last bind that was asked for: the window's own, once that is posted.
+    pub(super) key: u32,
+}
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Cell {
+    fn new(window: MemoryWindow) -> Cell {
+        Cell {
+            state: AtomicU8::new(CLOSED),
+            address: window.address(),
+            keyed: Mutex::new(Keyed {
+                key: window.key(),
+                window: Some(window),
+            }),
+        }
+    }
+
+    pub(super) fn state(&self) -> WindowState {
+        match self.state.load(Ordering::Acquire) {
+            CLOSED => WindowState::Closed,
+            CLOSING => WindowState::Closing,
+            _ => WindowState::Open,
+        }
+    }
+
+    pub(super) fn set_state(&self, state: WindowState) {
+        let state = match state {
+            WindowState::Open => OPEN,
+            WindowState::Closing => CLOSING,
+            WindowState::Closed => CLOSED,
+        };
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// The end that was asked for with `key` has come to `state`. It may have been opened again since.
+    pub(super) fn settle(&self, key: u32, state: WindowState) {
+        if self.state() == WindowState::Closing && self.keyed().key == key {
+            self.set_state(state);
+        }
+    }
+
+    pub(super) fn keyed(&self) -> MutexGuard<'_, Keyed> {
+        self.keyed.lock()
+    }
+
+    pub(super) fn remote_address(&self, key: u32) -> RemoteAddress {
+        RemoteAddress {
+            key: key.into(),
+            address: self.address,
+        }
+    }
+}
+
+/// An area with a window for each of its parts.
+pub(super) struct WindowArea {
+    cells: Vec<Arc<Cell>>,
+    charge: Mutex<Option<Charge>>,
+}
+
+impl WindowArea {
+    /// Allocates `bytes`, registers each part of `part_bytes`, and makes the windows, which are closed.
+    pub(super) fn make(account: &Account, bytes: usize, part_bytes: usize) -> Result<(Self, Arc<Pages>), FabricError> {
+        let charge = account.charge(bytes, Need::More)?;
+        let pages = HostMemory::allocate(bytes)?.into_pages();
+        let mut cells = Vec::with_capacity(bytes / part_bytes);
+        for part in 0..bytes / part_bytes {
+            let start = part * part_bytes;
+            let window = account.window(&pages, start..start + part_bytes)?;
+            cells.push(Arc::new(Cell::new(window)));
+        }
+        let charge = Mutex::new(Some(charge));
+        Ok((WindowArea { cells, charge }, pages))
+    }
+
+    /// The end of one of its windows is under way.
+    pub(super) fn is_closing(&self) -> bool {
+        self.cells.iter().any(|cell| cell.state() == WindowState::Closing)
+    }
+
+    /// Takes the windows and their regions apart. The pages stay.
+    pub(super) fn take_apart(&self) {
+        for cell in &self.cells {
+            let window = cell.keyed().window.take();
+            drop(window);
+        }
+        drop(self.charge.lock().take());
+    }
+
+    /// The windows as the user of the connection sees them.
+    pub(super) fn windows(&self, parts: &Weak<Parts>) -> Vec<Arc<dyn Window>> {
+        let window = |cell: &Arc<Cell>| -> Arc<dyn Window> {
+            Arc::new(VerbsWindow {
+                cell: Arc::clone(cell),
+                parts: Weak::clone(parts),
+            })
+        };
+        self.cells.iter().map(window).collect()
+    }
+}
+
+/// The areas with windows of one connection. They go before its queue pair, to which a window of soft-RoCE holds a reference
+/// while it is bound.
+#[derive(Default)]
+pub(super) struct WindowAreas(Mutex<Vec<Arc<WindowArea>>>);
+
+impl WindowAreas {
+    pub(super) fn add(&self, area: &Arc<WindowArea>) {
+        self.0.lock().push(Arc::clone(area));
+    }
+
+    /// Takes an area apart, unless a work request that is under way names one of its windows: the device would end the
+    /// connection. It goes with the connection then.
+    pub(super) fn remove(&self, area: &Arc<WindowArea>) {
+        if !area.is_closing() {
+            self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
+            area.take_apart();
+        }
+    }
+}
+
+impl Drop for WindowAreas {
+    fn drop(&mut self) {
+        self.0.get_mut().iter().for_each(|area| area.take_apart());
+    }
+}
+
+struct VerbsWindow {
+    cell: Arc<Cell>,
+    /// Only calls of the connection, which holds the parts, come here: none drops the last reference.
+    parts: Weak<Parts>,
+}
+
+impl Window for VerbsWindow {
+    fn open(&self) -> Result<RemoteAddress, FabricError> {
+        let parts = self.parts.upgrade().ok_or(FabricError::PeerGone)?;
+        parts.with_sending(|sending, outlet| sending.open_window(outlet, &self.cell))
+    }
+
+    fn close(&self) {
+        if let Some(parts) = self.parts.upgrade() {
+            parts.with_sending(|sending, outlet| sending.close_window(outlet, &self.cell));
+        }
+    }
+
+    fn state(&self) -> WindowState {
+        self.cell.state()
+    }
+}
