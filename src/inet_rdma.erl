@@ -331,9 +331,10 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 
 %% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
-%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
-%% written straight into a landing buffer, and Data is that buffer, without a copy at any size; the buffer is free
-%% again when the binary is collected. Longer ones are put together from several landing buffers by a copy.
+%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes
+%% is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs from
+%% direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
+%% Longer ones are put together from several landing buffers by a copy.
 %% {error, enobufs}: receives_max are posted already. While receives are posted, recv/2,3, {active, true | once | N} and
 %% {packet, _} give {error, einval}; so does this in active mode. At the end of the stream all end with {error, Reason};
 %% recv(Socket, 0) gives the bytes that had come for a receive that is not full.
@@ -522,6 +523,7 @@ i() ->
 %%   key_generation, key_records and key_bytes (sealed under this side's present key), peer_key_generation,
 %%   ring_bytes and ring_used, landing_buffers (that there are now) and landing_used (advertised or held by the user),
 %%   landing_state (unused | claimed | ready | refused: whether there is memory for them), landing_refusals,
+%%   zero_copy (windows | trusted | none: why what landed may be handed over without a copy) and zero_copy_packets,
 %%   pinned_bytes (for an RDMA device) and node_pinned_bytes (of all connections of this node; pinned_max_bytes bounds
 %%   it); of a link also bytes_pending (in the queue of its port).
 %% A link that stayed on TCP or TLS: node, fabric (tcp, tls), why, state, bytes_* and packets_* of its socket,

@@ -24,6 +24,9 @@ defmodule InetRdma.Info do
     landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed` (memory
     for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);
     `landing_refusals` - how often it was refused. Links have no landing buffers
+  * `zero_copy` - why what has landed may be handed over without a copy: `:windows` (the peer cannot write there any
+    more), `:trusted` (a peer of the same user, or `zero_copy` is `always`), or `:none`: it is copied out;
+    `zero_copy_packets` - packets handed over so
   * `pinned_bytes` - memory that is pinned for an RDMA device; `node_pinned_bytes` - that of all connections of this node,
     which the option `pinned_max_bytes` bounds
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
@@ -73,6 +76,7 @@ defmodule InetRdma.Info do
     :landing_buffers,
     :landing_used,
     :landing_refusals,
+    :zero_copy_packets,
     :pinned_bytes,
     :node_pinned_bytes,
     :bytes_pending
@@ -86,6 +90,7 @@ defmodule InetRdma.Info do
     :state,
     :peer,
     :landing_state,
+    :zero_copy,
     :percent_direct_sent,
     :percent_direct_received | @counters
   ]
@@ -136,6 +141,8 @@ defmodule InetRdma.Info do
           landing_used: non_neg_integer() | nil,
           landing_state: :unused | :claimed | :ready | :refused | nil,
           landing_refusals: non_neg_integer() | nil,
+          zero_copy: :windows | :trusted | :none | nil,
+          zero_copy_packets: non_neg_integer() | nil,
           pinned_bytes: non_neg_integer() | nil,
           node_pinned_bytes: non_neg_integer() | nil,
           bytes_pending: non_neg_integer() | nil

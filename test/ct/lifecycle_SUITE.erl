@@ -188,7 +188,8 @@ check_counts(Mine, Theirs) ->
         direct_transfers_sent, indirect_transfers_sent, direct_bytes_sent, indirect_bytes_sent,
         direct_transfers_received, indirect_transfers_received, direct_bytes_received, indirect_bytes_received,
         percent_direct_sent, percent_direct_received, phase_switches, credit_stalls, wakeups_sent,
-        wakeups_received, polls, ring_bytes, ring_used, landing_buffers, landing_used, landing_state, landing_refusals
+        wakeups_received, polls, ring_bytes, ring_used, landing_buffers, landing_used, landing_state, landing_refusals,
+        zero_copy, zero_copy_packets
     ],
     ?assertEqual([], Keys -- maps:keys(Mine)),
     %% What one has sent the other has received.

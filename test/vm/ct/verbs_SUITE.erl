@@ -10,7 +10,7 @@
 -export([streams/1, settlement/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
 -export([each_link_has_a_fabric_of_its_own/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
 -export([tcp_connection_cut/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1]).
--export([rings_grow_and_shrink/1, streams_land_on_demand/1, pinned_memory_is_bounded/1]).
+-export([rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1, pinned_memory_is_bounded/1]).
 -export([required_without_a_device/1, wrong_cookie/1, device_removed/1]).
 
 -define(MB, 1048576).
@@ -28,8 +28,8 @@ groups() ->
         simultaneous_connects, hundred_connects_leave_nothing, streams, settlement, refused_streams_say_what_to_do,
         hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own, killed_and_back_under_the_same_name,
         stopped_nodes_leave_nothing, tcp_connection_cut, no_device_files, forbidden_device_files,
-        too_little_locked_memory, rings_grow_and_shrink, streams_land_on_demand, pinned_memory_is_bounded,
-        required_without_a_device, wrong_cookie, device_removed
+        too_little_locked_memory, rings_grow_and_shrink, streams_land_on_demand,
+        landed_bytes_are_handed_over, pinned_memory_is_bounded, required_without_a_device, wrong_cookie, device_removed
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -424,6 +424,35 @@ streams_land_on_demand(Config) ->
     ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
     [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
     ok.
+
+%% rxe has memory windows, siw has none: without them the peer could change what was handed over as it lies.
+landed_bytes_are_handed_over(Config) ->
+    Auto = case proplists:get_value(kind, Config) of rxe -> windows; siw -> none end,
+    [
+        begin
+            {Safeguard, Packets} = hand_over(Config, ZeroCopy),
+            ct:pal("~p: ~p, ~b packets", [ZeroCopy, Safeguard, Packets]),
+            ?assertEqual({ZeroCopy, Expected, Expected =/= none}, {ZeroCopy, Safeguard, Packets > 0})
+        end
+     || {ZeroCopy, Expected} <- [{auto, Auto}, {always, trusted}, {never, none}]
+    ].
+
+hand_over(Config, ZeroCopy) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    {ok, Ip} = inet:parse_address(proplists:get_value(ipv4, Config)),
+    Options = [{fabric, verbs}, {zero_copy, ZeroCopy}],
+    {Port, Listening} = inet_rdma_test_pair:listener([{b, B}], Options),
+    {ok, Connected} = call(A, inet_rdma_test_end, connect, [Ip, Port, Options]),
+    {ok, Accepted} = inet_rdma_test_pair:do(Listening, accept_end, []),
+    {X, Y} = {{A, Connected}, {B, Accepted}},
+    inet_rdma_test_wait:until(bulk_lands, 60000, fun() ->
+        ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
+        #{direct_transfers_received := Landed} = inet_rdma_test_pair:do(Y, info, []),
+        Landed > 20
+    end),
+    #{zero_copy := Safeguard, zero_copy_packets := Packets} = inet_rdma_test_pair:do(Y, info, []),
+    [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
+    {Safeguard, Packets}.
 
 %% 64 KB hold no link, 8 MiB hold links and rings that stay small where there is no more.
 pinned_memory_is_bounded(Config) ->
