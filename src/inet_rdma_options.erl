@@ -30,7 +30,7 @@ list() ->
      {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
      {pinned_max_bytes,   {integer, 0, 1 bsl 60, "bytes"},                      0},
      {direct_bytes,       {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
-     {zero_copy,          {one_of, [auto, always, never]},                      auto},
+     {zero_copy,          {one_of, [auto, windows, always, never]},             auto},
      {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
      {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
      {spin_us,            {integer, 0, 500, "microseconds"},                    100},

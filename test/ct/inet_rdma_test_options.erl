@@ -53,7 +53,7 @@ good(landing_bytes) -> [4096, 70000, 1 bsl 20];
 good(pinned_max_bytes) -> [0, 1 bsl 23, 1 bsl 60];
 good(direct_bytes) -> [8192, 16384, 1 bsl 30];
 good(packet_max_bytes) -> [1 bsl 20, 2147483647];
-good(zero_copy) -> [auto, always, never];
+good(zero_copy) -> [auto, windows, always, never];
 good(polling) -> [adaptive, event, busy];
 good(spin_us) -> [0, 50, 500];
 good(polling_threads) -> [1, 4];

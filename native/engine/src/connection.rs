@@ -85,6 +85,8 @@ use crate::poller::Kicker;
 pub enum ZeroCopy {
     /// Where it is safe: from a trusted peer, or behind closed windows ([`crate::fabric::Capabilities::safeguard`]).
     Auto,
+    /// Behind closed windows wherever the device has them, else never.
+    Windows,
     /// From any peer.
     Always,
     /// Never: all is copied out first.
@@ -92,9 +94,11 @@ pub enum ZeroCopy {
 }
 
 impl ZeroCopy {
-    fn safeguard(self, offered: Safeguard) -> Safeguard {
+    fn safeguard(self, offered: Safeguard, has_windows: bool) -> Safeguard {
         match self {
             ZeroCopy::Auto => offered,
+            ZeroCopy::Windows if has_windows => Safeguard::Windows,
+            ZeroCopy::Windows => Safeguard::None,
             ZeroCopy::Always => Safeguard::Trust,
             ZeroCopy::Never => Safeguard::None,
         }
@@ -215,7 +219,10 @@ impl<N: Notifier> Connection<N> {
         });
         let (records, controls) = seals.unzip();
         let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
-        let safeguard = settings.zero_copy.safeguard(qp.capabilities().safeguard);
+        let capabilities = qp.capabilities();
+        let safeguard = settings
+            .zero_copy
+            .safeguard(capabilities.safeguard, capabilities.windows);
         let closed_bytes = match safeguard {
             Safeguard::Windows => settings.direct_bytes,
             Safeguard::Trust | Safeguard::None => usize::MAX,
@@ -266,9 +273,13 @@ mod tests {
     #[test]
     fn the_fabric_says_whether_bytes_are_handed_over_as_they_lie_unless_the_user_does() {
         for offered in [Safeguard::Trust, Safeguard::Windows, Safeguard::None] {
-            assert_eq!(ZeroCopy::Auto.safeguard(offered), offered);
-            assert_eq!(ZeroCopy::Always.safeguard(offered), Safeguard::Trust);
-            assert_eq!(ZeroCopy::Never.safeguard(offered), Safeguard::None);
+            for has_windows in [true, false] {
+                assert_eq!(ZeroCopy::Auto.safeguard(offered, has_windows), offered);
+                assert_eq!(ZeroCopy::Always.safeguard(offered, has_windows), Safeguard::Trust);
+                assert_eq!(ZeroCopy::Never.safeguard(offered, has_windows), Safeguard::None);
+            }
+            assert_eq!(ZeroCopy::Windows.safeguard(offered, true), Safeguard::Windows);
+            assert_eq!(ZeroCopy::Windows.safeguard(offered, false), Safeguard::None);
         }
     }
 }

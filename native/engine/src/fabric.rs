@@ -106,7 +106,7 @@ pub trait Exposer: Send + Sync {
     /// polling thread may call it.
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError>;
     /// As [`Self::expose`], in parts of `part_bytes` that the peer may write only while their windows are open. With
-    /// [`Safeguard::Windows`]; where the device has none left the area is as [`Self::expose`] makes it.
+    /// [`Capabilities::windows`]; where the device has none left the area is as [`Self::expose`] makes it.
     fn expose_windows(&self, bytes: usize, _part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         self.expose(bytes)
     }
@@ -250,6 +250,8 @@ pub struct Capabilities {
     pub pins: bool,
     /// What keeps the peer from changing what landed when the user has it as it lies.
     pub safeguard: Safeguard,
+    /// Landing buffers can have windows ([`Exposer::expose_windows`]), also where these are no safeguard.
+    pub windows: bool,
     /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
     /// they are written and read again while they are in the processor's cache.
     pub landing_window_bytes: usize,

@@ -279,6 +279,7 @@ impl QueuePair for FaultQueuePair {
                 Exposing::Windows(_) => Safeguard::Windows,
                 Exposing::AsInner | Exposing::Pinning(_) => inner.safeguard,
             },
+            windows: inner.windows || matches!(self.plan.exposing, Exposing::Windows(_)),
             pins: inner.pins || matches!(self.plan.exposing, Exposing::Pinning(_)),
             ..inner
         }

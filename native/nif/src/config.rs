@@ -35,6 +35,7 @@ pub enum PollingOption {
 #[derive(NifUnitEnum, Clone, Copy)]
 pub enum ZeroCopyOption {
     Auto,
+    Windows,
     Always,
     Never,
 }
@@ -134,6 +135,7 @@ impl Config {
             packet_max_bytes: self.packet_max_bytes as usize,
             zero_copy: match self.zero_copy {
                 ZeroCopyOption::Auto => ZeroCopy::Auto,
+                ZeroCopyOption::Windows => ZeroCopy::Windows,
                 ZeroCopyOption::Always => ZeroCopy::Always,
                 ZeroCopyOption::Never => ZeroCopy::Never,
             },

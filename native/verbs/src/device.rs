@@ -39,6 +39,8 @@ pub struct DeviceLimits {
     pub ports: u8,
     /// It has memory windows of type 2.
     pub windows: bool,
+    /// It is the kernel's rxe, which has no maker.
+    pub is_soft_roce: bool,
 }
 
 /// Attributes of a port.
@@ -55,6 +57,9 @@ pub struct PortState {
 /// Of type 2: bound by a work request, for one queue pair, and invalidated by one. A and B differ in what else they check.
 const WINDOWS: u32 =
     ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+
+/// Where devices have the number of their maker.
+const SOFT_ROCE: u32 = 0xff_ffff;
 
 impl<'a> Device<'a> {
     /// # Safety
@@ -115,6 +120,7 @@ impl<'a> Device<'a> {
             completion_entries: number(attributes.max_cqe),
             ports: attributes.phys_port_cnt,
             windows: attributes.device_cap_flags & WINDOWS != 0,
+            is_soft_roce: attributes.vendor_id == SOFT_ROCE,
         })
     }
 

@@ -162,6 +162,7 @@ impl QueuePair for ShmQueuePair {
             pins: false,
             // The peer runs as the same user on the same host: it could change memory of this process in other ways, too.
             safeguard: Safeguard::Trust,
+            windows: false,
             landing_window_bytes: LANDING_WINDOW_BYTES,
             ack_timeout: None,
         }

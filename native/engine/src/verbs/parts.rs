@@ -53,7 +53,8 @@ pub(super) struct Parts {
     entries: u32,
     receives: u32,
     transport: Transport,
-    has_windows: bool,
+    /// It has windows, and whether a peer can do no harm by them.
+    windows: (bool, bool),
     sending: Mutex<Sending>,
     /// Whether `sending` has something that a completion lets go on.
     has_waiting: AtomicBool,
@@ -138,7 +139,7 @@ impl Parts {
             entries,
             receives,
             transport,
-            has_windows: limits.windows,
+            windows: (limits.windows, !limits.is_soft_roce),
             sending: Mutex::new(Sending::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(Receiving::default()),
@@ -187,11 +188,12 @@ impl Parts {
             inline_max: self.qp.inline_bytes(),
             post_is_costly: true,
             pins: true,
-            safeguard: if self.has_windows {
-                Safeguard::Windows
-            } else {
-                Safeguard::None
+            // A peer that invalidates a window of soft-RoCE makes the kernel of this host panic: docs/SECURITY.md.
+            safeguard: match self.windows {
+                (true, true) => Safeguard::Windows,
+                _ => Safeguard::None,
             },
+            windows: self.windows.0,
             // Not measured over a device: as much as there is.
             landing_window_bytes: usize::MAX,
             ack_timeout,

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::fabric::{
-    Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Safeguard, Window, WindowState,
-};
+use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Window, WindowState};
 use inet_rdma_stream::{Notice, RemoteAddress};
 
 use super::support::*;
@@ -35,7 +33,7 @@ impl Windowed {
             ..parameters()
         };
         let (client, server) = pair_of(fabric, parameters(), server);
-        if server.capabilities().safeguard != Safeguard::Windows {
+        if !server.capabilities().windows {
             println!("skipped: no windows of type 2");
             return None;
         }
