@@ -12,13 +12,17 @@
         timeout | einval | badarg | enobufs | emsgsize | too_late | not_owner
       | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}
         %% The end of a connection.
-      | closed | peer_gone | half_sent | {key_used_up, Generation :: non_neg_integer()} | {no_memory, Bytes :: non_neg_integer()}
+      | closed | peer_gone | tls_gone | half_sent | {key_used_up, Generation :: non_neg_integer()}
+      | {no_memory, Bytes :: non_neg_integer()}
         %% The peer's fault.
       | {peer_misbehaved, misbehaviour()}
         %% The peer and this side do not fit.
       | {wrong_user, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {bad_hello, message()} | wrong_token | {rejected, rejection()}
+        %% Of a stream with the option tls: what TLS has against the peer or its options, in OTP's words; no way is as
+        %% well protected as TLS; the peer says something else than a settlement.
+      | ssl:error_alert() | {tls, term()} | {no_way, binary()} | {not_settled, binary()}
         %% A new key of an encrypted connection is not taken.
       | not_sealed | {key_out_of_turn, Said :: number(), Next :: number()} | {too_many_keys, Keys :: pos_integer()}
         %% No process listens there, or no way leads there.
@@ -64,7 +68,7 @@
       | {record_ring, Bytes :: number()} | {record_bytes, Bytes :: number(), Max :: number()}
       | {record_cut, Bytes :: number(), Arrived :: number()} | {key_generation, Said :: number(), Present :: number()}
       | {record_forged, Sequence :: number()} | {control_forged, Sequence :: number()}
-      | {message_bytes, Bytes :: number()} | {answer_event, Event :: binary(), Status :: integer()}.
+      | {message_bytes, Bytes :: number()} | key_message | {answer_event, Event :: binary(), Status :: integer()}.
 
 %% Bytes that are no message of this protocol.
 -type message() :: {message_length, Got :: number(), Due :: number()} | not_a_hello
@@ -97,6 +101,7 @@ text(not_owner) -> "only the owner of the socket may do that";
 text({unknown_option, _} = Error) -> inet_rdma_options:format_error(Error);
 text({bad_option, _, _, _} = Error) -> inet_rdma_options:format_error(Error);
 text(peer_gone) -> "the peer is gone: its process ended";
+text(tls_gone) -> "the TLS connection of the stream has ended, and with it the way for new keys";
 text(half_sent) -> "a process died in the middle of a send, so the rest of its packet cannot follow";
 text({no_memory, Bytes}) -> io("no memory for a packet of ~b bytes", [Bytes]);
 text({peer_misbehaved, How}) -> misbehaviour(How);
@@ -138,6 +143,10 @@ text({verbs, completion, {Status, Vendor}}) when Status =:= retry_exc_err; Statu
 text({verbs, completion, {Status, Vendor}}) -> io("the queue pair failed: ~ts (vendor error ~b)", [Status, Vendor]);
 text({verbs, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
 text({system, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
+text({tls_alert, {_Alert, Text}}) -> io("~ts", [Text]);
+text({tls, Reason}) -> io("TLS: ~ts", [ssl:format_error(Reason)]);
+text({no_way, Why}) -> io("no way to the peer is as well protected as TLS: ~ts", [Why]);
+text({not_settled, Why}) -> io("the peer does not settle a stream: ~ts", [Why]);
 text({Kind, Text}) when is_atom(Kind), is_binary(Text), Kind =/= panicked -> io("~ts", [Text]);
 text({key_used_up, Generation}) ->
     io("the key of generation ~b has sealed all that it may, and the next one has not come", [Generation]);
@@ -195,6 +204,7 @@ misbehaviour({entry_inline, Bytes, Address}) ->
     io("an entry of the receive queue carries ~b bytes for the address ~b", [Bytes, Address]);
 misbehaviour({entry_kind, Said}) -> io("an entry of the receive queue has the unknown kind ~b", [Said]);
 misbehaviour({message_bytes, Bytes}) -> io("it sent a message of ~b bytes", [Bytes]);
+misbehaviour(key_message) -> "over the stream's TLS connection it sent something else than keys, or a key out of turn";
 misbehaviour({answer_event, Event, Status}) -> io("~ts (status ~b) instead of an answer", [Event, Status]);
 misbehaviour({record_ring, Bytes}) -> io("a ring of ~b bytes, which takes no records", [Bytes]);
 misbehaviour({record_bytes, Bytes, Max}) -> io("a record of ~b bytes; 1 to ~b are possible", [Bytes, Max]);

@@ -10,10 +10,11 @@
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/4, link_end/1]).
--export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, watch_key/1]).
+-export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([taken/1, reason_shapes/0]).
--export_type([attempt/0, cipher/0, conn/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0, token/0]).
+-export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
+-export_type([token/0]).
 
 -nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
@@ -21,7 +22,7 @@
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, watch_key/1]).
+-nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([statistics/1, all_statistics/0, link/4, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
 
 -type conn() :: reference().
@@ -31,10 +32,12 @@
 %% 64 random bits that the two sides of a settlement know; 0: none.
 -type token() :: 0..16#ffffffffffffffff.
 -type link() :: reference().
+%% Of a stream that began inside TLS: does not keep it open, and ends it when the last term that names it is collected.
+-type guard() :: reference().
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
 %% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one key
-%% on, or 2^30 records, the process that watches the key is asked for the next one.
+%% on, or 2^30 records, the process that guards the stream is asked for the next one.
 -type protection() :: none | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: inet_rdma's details of a socket.
@@ -294,14 +297,17 @@ link_receive_key(Link, Generation, Key) -> late(?FUNCTION_NAME, [Link, Generatio
 -spec link_send_key(link(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
 link_send_key(Link, Generation, Key) -> late(?FUNCTION_NAME, [Link, Generation, Key]).
 
--spec receive_key(conn(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
-receive_key(Conn, Generation, Key) -> late(?FUNCTION_NAME, [Conn, Generation, Key]).
+-spec receive_key(guard(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+receive_key(Guard, Generation, Key) -> late(?FUNCTION_NAME, [Guard, Generation, Key]).
 
--spec send_key(conn(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
-send_key(Conn, Generation, Key) -> late(?FUNCTION_NAME, [Conn, Generation, Key]).
+-spec send_key(guard(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
+send_key(Guard, Generation, Key) -> late(?FUNCTION_NAME, [Guard, Generation, Key]).
 
--spec watch_key(conn()) -> ok | {error, closed}.
-watch_key(Conn) -> late(?FUNCTION_NAME, [Conn]).
+-spec guard(conn()) -> {ok, guard(), Id :: pos_integer()} | {error, closed}.
+guard(Conn) -> late(?FUNCTION_NAME, [Conn]).
+
+-spec end_stream(guard(), tls_gone | key_message) -> ok.
+end_stream(Guard, Reason) -> late(?FUNCTION_NAME, [Guard, Reason]).
 
 -spec link_end(link()) -> up | inet_rdma:reason().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).

@@ -7,7 +7,8 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([cipher_is_one_that_can_be_used/1, protection_is_checked/1, packets_arrive_encrypted/1]).
 -export([keys_change_under_load/1, keys_out_of_turn_are_refused/1, wrong_key_ends_the_connection/1]).
--export([stream_asks_for_a_key/1, link_carries_packets_encrypted/1, link_asks_for_a_key/1]).
+-export([stream_asks_for_a_key/1, guard_hears_of_the_end/1, guard_ends_the_stream/1]).
+-export([link_carries_packets_encrypted/1, link_asks_for_a_key/1]).
 
 %% Commands of the port; native/port/src/entry.rs has the same numbers.
 -define(CARRY, 1).
@@ -20,7 +21,8 @@ suite() ->
 
 all() ->
     [cipher_is_one_that_can_be_used, protection_is_checked, packets_arrive_encrypted, keys_change_under_load,
-     keys_out_of_turn_are_refused, wrong_key_ends_the_connection, stream_asks_for_a_key, link_carries_packets_encrypted,
+     keys_out_of_turn_are_refused, wrong_key_ends_the_connection, stream_asks_for_a_key, guard_hears_of_the_end,
+     guard_ends_the_stream, link_carries_packets_encrypted,
      link_asks_for_a_key].
 
 init_per_suite(Config) ->
@@ -63,6 +65,7 @@ packets_arrive_encrypted(_Config) ->
 
 keys_change_under_load(_Config) ->
     {Left, Right} = streams(inet_rdma_nif:cipher(), #{}),
+    [{ok, Sender, _}, {ok, Receiver, _}] = [inet_rdma_nif:guard(Conn) || Conn <- [Left, Right]],
     Data = rand:bytes(20_000_000),
     Reader = spawn_reader(Right, byte_size(Data)),
     Parts = parts(Data, 2_000_000),
@@ -70,8 +73,8 @@ keys_change_under_load(_Config) ->
     [
         begin
             Key = crypto_key(),
-            ok = inet_rdma_nif:receive_key(Right, Generation, Key),
-            ok = inet_rdma_nif:send_key(Left, Generation, Key),
+            ok = inet_rdma_nif:receive_key(Receiver, Generation, Key),
+            ok = inet_rdma_nif:send_key(Sender, Generation, Key),
             send(Left, Part)
         end
      || {Generation, Part} <- lists:zip(lists:seq(1, 10), Parts)
@@ -82,16 +85,18 @@ keys_change_under_load(_Config) ->
 
 keys_out_of_turn_are_refused(_Config) ->
     {Left, Right} = streams(aes_256_gcm, #{}),
+    {ok, Guard, _} = inet_rdma_nif:guard(Left),
     Key = crypto_key(),
-    ?assertEqual({error, {key_out_of_turn, 0, 1}}, inet_rdma_nif:receive_key(Left, 0, Key)),
-    ?assertEqual({error, {key_out_of_turn, 2, 1}}, inet_rdma_nif:send_key(Left, 2, Key)),
-    ?assertError(badarg, inet_rdma_nif:send_key(Left, 1, <<1>>)),
-    [ok = inet_rdma_nif:receive_key(Left, Generation, Key) || Generation <- lists:seq(1, 7)],
-    ?assertEqual({error, {too_many_keys, 7}}, inet_rdma_nif:receive_key(Left, 8, Key)),
+    ?assertEqual({error, {key_out_of_turn, 0, 1}}, inet_rdma_nif:receive_key(Guard, 0, Key)),
+    ?assertEqual({error, {key_out_of_turn, 2, 1}}, inet_rdma_nif:send_key(Guard, 2, Key)),
+    ?assertError(badarg, inet_rdma_nif:send_key(Guard, 1, <<1>>)),
+    [ok = inet_rdma_nif:receive_key(Guard, Generation, Key) || Generation <- lists:seq(1, 7)],
+    ?assertEqual({error, {too_many_keys, 7}}, inet_rdma_nif:receive_key(Guard, 8, Key)),
     ok = inet_rdma_nif:close(Right),
-    ?assertEqual({error, closed}, inet_rdma_nif:send_key(Right, 1, Key)),
+    ?assertEqual({error, closed}, inet_rdma_nif:guard(Right)),
     {Plain, _} = streams(none),
-    ?assertEqual({error, not_sealed}, inet_rdma_nif:receive_key(Plain, 1, Key)).
+    {ok, PlainGuard, _} = inet_rdma_nif:guard(Plain),
+    ?assertEqual({error, not_sealed}, inet_rdma_nif:receive_key(PlainGuard, 1, Key)).
 
 wrong_key_ends_the_connection(_Config) ->
     {Left, Right} = attempts(),
@@ -108,15 +113,99 @@ stream_asks_for_a_key(_Config) ->
     {Left, Right} = streams(aes_256_gcm, #{renew_bytes => 1000}),
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
     %% It is told though it asks late, and once for each key.
-    ok = inet_rdma_nif:watch_key(Left),
-    Id = receive {'$inet_rdma', First, key_due} -> First end,
+    {ok, Guard, Id} = inet_rdma_nif:guard(Left),
+    receive {'$inet_rdma', Id, key_due} -> ok end,
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
     Key = crypto_key(),
-    ok = inet_rdma_nif:receive_key(Right, 1, Key),
-    ok = inet_rdma_nif:send_key(Left, 1, Key),
+    {ok, Theirs, _} = inet_rdma_nif:guard(Right),
+    ok = inet_rdma_nif:receive_key(Theirs, 1, Key),
+    ok = inet_rdma_nif:send_key(Guard, 1, Key),
     receive {'$inet_rdma', _, key_due} -> ct:fail(told_twice) after 0 -> ok end,
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
     receive {'$inet_rdma', Id, key_due} -> ok end.
+
+%% However a stream ends its guard hears of it, once, and at once if it asks late. The guard does not keep it open.
+guard_hears_of_the_end(_Config) ->
+    [
+        begin
+            {Owner, Left, Right} = owned_streams(),
+            {ok, Guard, Id} = inet_rdma_nif:guard(Left),
+            {ok, _, Other} = inet_rdma_nif:guard(Right),
+            receive {'$inet_rdma', _, ended} -> ct:fail({too_early, How}) after 0 -> ok end,
+            end_it(How, Owner, Left),
+            [receive {'$inet_rdma', Of, ended} -> ok end || Of <- [Id, Other]],
+            ok = inet_rdma_nif:end_stream(Guard, tls_gone),
+            receive {'$inet_rdma', _, ended} -> ct:fail({told_twice, How}) after 0 -> ok end
+        end
+     || How <- [close, death]
+    ],
+    {_, Left, Right} = owned_streams(),
+    ok = inet_rdma_nif:close(Left),
+    {error, closed, []} = recv(Right),
+    {ok, Late, LateId} = inet_rdma_nif:guard(Right),
+    receive {'$inet_rdma', LateId, ended} -> ok end,
+    %% The last term of a stream is gone, and the guard's is not.
+    Self = self(),
+    Holder = spawn_link(fun() ->
+        {Mine, Theirs} = streams(aes_256_gcm, #{}),
+        {ok, MyGuard, MyId} = inet_rdma_nif:guard(Mine),
+        Self ! {guarded, MyId, inet_rdma_nif:own(Mine, Self), inet_rdma_nif:own(Theirs, Self)},
+        held([MyGuard], MyId, Self)
+    end),
+    receive {guarded, HeldId, ok, ok} -> Holder ! collect, receive {collected, HeldId} -> ok end end,
+    true = is_reference(Late).
+
+held(Guards, Id, To) ->
+    receive collect -> ok end,
+    true = erlang:garbage_collect(),
+    receive {'$inet_rdma', Id, ended} -> To ! {collected, Id} end,
+    true = is_list(Guards).
+
+owned_streams() ->
+    {Left, Right} = streams(aes_256_gcm, #{}),
+    Owner = spawn(fun() -> receive stop -> ok end end),
+    ok = inet_rdma_nif:own(Left, Owner),
+    {Owner, Left, Right}.
+
+end_it(close, _Owner, Conn) -> ok = inet_rdma_nif:close(Conn);
+end_it(death, Owner, _Conn) -> Owner ! stop.
+
+%% A guard ends a stream with its reason, behind what has arrived; so does its own death.
+guard_ends_the_stream(_Config) ->
+    [
+        begin
+            {Left, Right} = streams(aes_256_gcm, #{}),
+            ok = inet_rdma_nif:send(Right, [[<<"before">>]], 0),
+            End(Left),
+            ?assertEqual({<<"before">>, Reason}, {next(Left), ended(Left)}),
+            ?assertEqual(peer_gone, ended(Right))
+        end
+     || {End, Reason} <- [{fun(Conn) -> end_by(Conn, tls_gone) end, tls_gone},
+                          {fun(Conn) -> end_by(Conn, key_message) end, {peer_misbehaved, key_message}},
+                          {fun guard_dies/1, tls_gone}]
+    ],
+    %% The peer has ended it in order before.
+    {Left, Right} = streams(aes_256_gcm, #{}),
+    ok = inet_rdma_nif:send(Right, [[<<"before">>]], 0),
+    ok = inet_rdma_nif:finish(Right),
+    end_by(Left, tls_gone),
+    ?assertEqual({<<"before">>, closed}, {next(Left), ended(Left)}).
+
+end_by(Conn, Reason) ->
+    {ok, Guard, _} = inet_rdma_nif:guard(Conn),
+    ok = inet_rdma_nif:end_stream(Guard, Reason).
+
+guard_dies(Conn) ->
+    {Pid, Monitor} = spawn_monitor(fun() -> {ok, _, _} = inet_rdma_nif:guard(Conn) end),
+    receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
+
+next(Conn) ->
+    {_, [Packet]} = recv(Conn),
+    Packet.
+
+ended(Conn) ->
+    {error, Reason, []} = recv(Conn),
+    Reason.
 
 %% A port that is no distribution's gives what arrives to its owner.
 link_carries_packets_encrypted(_Config) ->

@@ -95,6 +95,9 @@ pub enum Misbehaviour {
         /// Its status.
         status: i32,
     },
+    /// Over the connection that brings new keys it sent something else, or a key out of turn.
+    #[error("over the connection that brings new keys it sent something else, or a key out of turn")]
+    KeyMessage,
 }
 
 impl From<WireError> for Misbehaviour {

@@ -9,9 +9,10 @@ use inet_rdma_records::{BYTES_MAX, Cipher, Key, KeyRefused, Protection};
 use rustler::{Atom, Binary, Decoder, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
-use crate::connection::{ConnectionResource, closed_error};
+use crate::guard::GuardResource;
 use crate::link::LinkResource;
 use crate::terms;
+use crate::voice;
 
 /// Without the key `renew_bytes`: a quarter of what a key may seal.
 const RENEW_BYTES: u64 = BYTES_MAX / 4;
@@ -113,43 +114,38 @@ fn link_send_key<'a>(
     Ok(taken(env, link.connection().renew_send_key(generation, &key)))
 }
 
-/// `receive_key(Conn, Generation, Key) -> ok | {error, Reason}`: as [`link_receive_key`], of a stream.
+/// `receive_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_receive_key`], of a stream.
 #[rustler::nif]
 fn receive_key<'a>(
     env: Env<'a>,
-    conn: ResourceArc<ConnectionResource>,
+    guard: ResourceArc<GuardResource>,
     generation: u32,
     bytes: Term<'a>,
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
-    let result = conn.call(env, |connection| connection.install_receive_key(generation, &key));
-    Ok(result.map_or_else(|| closed_error(env), |result| taken(env, result)))
+    let connection = guard.connection();
+    let result = voice::speaking(env, || connection.install_receive_key(generation, &key));
+    Ok(taken(env, result))
 }
 
-/// `send_key(Conn, Generation, Key) -> ok | {error, Reason}`: as [`link_send_key`], of a stream; the tick goes by itself.
+/// `send_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_send_key`], of a stream; the tick goes by
+/// itself.
 #[rustler::nif]
 fn send_key<'a>(
     env: Env<'a>,
-    conn: ResourceArc<ConnectionResource>,
+    guard: ResourceArc<GuardResource>,
     generation: u32,
     bytes: Term<'a>,
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
-    let result = conn.call(env, |connection| {
+    let connection = guard.connection();
+    let result = voice::speaking(env, || {
         connection.renew_send_key(generation, &key)?;
         // An end shows elsewhere.
         let _ = connection.tick();
         Ok(())
     });
-    Ok(result.map_or_else(|| closed_error(env), |result| taken(env, result)))
-}
-
-/// `watch_key(Conn) -> ok | {error, closed}`: the caller gets `{'$inet_rdma', Id, key_due}` when the sending key of the stream
-/// nears its limit, once for each key; at once if it does already.
-#[rustler::nif]
-fn watch_key<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    let watched = conn.call(env, |connection| connection.notifier().watch_key(env.pid()));
-    watched.map_or_else(|| closed_error(env), |()| atoms::ok().encode(env))
+    Ok(taken(env, result))
 }
 
 fn taken(env: Env<'_>, result: Result<(), KeyRefused>) -> Term<'_> {

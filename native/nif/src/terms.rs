@@ -67,6 +67,7 @@ shapes! {
         Closed::PeerGone => peer_gone,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
+        Closed::NoNewKeys => tls_gone,
         Closed::NoMemory(bytes) => no_memory(bytes),
     }
     via { Closed::Fabric(error) => fabric_error(env, error), }
@@ -124,6 +125,7 @@ shapes! {
         Misbehaviour::EntryKind { said } => entry_kind(said),
         Misbehaviour::MessageBytes(bytes) => message_bytes(bytes),
         Misbehaviour::AnswerEvent { event, status } => answer_event(event, status),
+        Misbehaviour::KeyMessage => key_message,
     }
     via {
         Misbehaviour::Stream(broken) => violation(env, broken),

@@ -1,8 +1,8 @@
 //! The processes of a connection, and the messages that they get.
 //!
-//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call; `{inet_rdma_sent | inet_rdma_received, Socket,
-//! Reference, Result}` to the process that posted; in active mode `{inet_rdma, Socket, Data}` and the other messages of
-//! active mode to the socket's owner.
+//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call, `{'$inet_rdma', Id, key_due | ended}` to
+//! the guard; `{inet_rdma_sent | inet_rdma_received, Socket, Reference, Result}` to the process that posted; in active
+//! mode `{inet_rdma, Socket, Data}` and the other messages of active mode to the socket's owner.
 
 use inet_rdma_engine::assembly::Received;
 use inet_rdma_engine::connection::{Closed, Notifier};
@@ -21,15 +21,17 @@ pub struct User {
     id: u64,
     readers: Mutex<Vec<LocalPid>>,
     writers: Mutex<Vec<LocalPid>>,
-    key: Mutex<KeyWatch>,
+    guarded: Mutex<Guarded>,
 }
 
-/// Of the sending key of a sealed stream.
+/// What the guard of a stream is told, once each.
 #[derive(Default)]
-struct KeyWatch {
-    /// It nears its limit, and no process was told.
-    is_due: bool,
-    watcher: Option<LocalPid>,
+struct Guarded {
+    /// The sending key nears its limit, and no process was told.
+    is_key_due: bool,
+    /// The connection is over, and no process was told.
+    is_over: bool,
+    guard: Option<LocalPid>,
 }
 
 impl User {
@@ -39,7 +41,7 @@ impl User {
             id,
             readers: Mutex::default(),
             writers: Mutex::default(),
-            key: Mutex::default(),
+            guarded: Mutex::default(),
         }
     }
 
@@ -59,17 +61,21 @@ impl User {
         self.writers.lock().retain(|waiter| *waiter != pid);
     }
 
-    /// This process is told when the sending key nears its limit.
-    pub fn watch_key(&self, pid: LocalPid) {
-        self.key.lock().watcher = Some(pid);
-        self.tell_key_due();
+    /// This process is told when the sending key nears its limit, and of the end.
+    pub fn guard(&self, pid: LocalPid) {
+        self.guarded.lock().guard = Some(pid);
+        self.tell_guard();
     }
 
-    fn tell_key_due(&self) {
-        let mut key = self.key.lock();
-        if let Some(pid) = key.watcher.filter(|_| key.is_due) {
-            key.is_due = false;
-            voice::tell(&pid, |env| (atoms::event(), self.id, atoms::key_due()).encode(env));
+    fn tell_guard(&self) {
+        let mut guarded = self.guarded.lock();
+        let Some(pid) = guarded.guard else { return };
+        let told = [
+            (std::mem::take(&mut guarded.is_key_due), atoms::key_due()),
+            (std::mem::take(&mut guarded.is_over), atoms::ended()),
+        ];
+        for (_, what) in told.into_iter().filter(|(is_so, _)| *is_so) {
+            voice::tell(&pid, |env| (atoms::event(), self.id, what).encode(env));
         }
     }
 
@@ -101,8 +107,13 @@ impl Notifier for User {
     }
 
     fn key_due(&self) {
-        self.key.lock().is_due = true;
-        self.tell_key_due();
+        self.guarded.lock().is_key_due = true;
+        self.tell_guard();
+    }
+
+    fn over(&self) {
+        self.guarded.lock().is_over = true;
+        self.tell_guard();
     }
 
     fn sent(&self, receipt: Receipt, result: Result<usize, Closed>) {

@@ -202,6 +202,12 @@ impl<N: Notifier> Connection<N> {
         });
     }
 
+    /// As [`Self::close_with`], behind what the peer has sent before, which can still be read. A stream that the peer
+    /// has ended in order ends with [`Closed::ByPeer`].
+    pub fn close_behind_arrivals(&self, reason: Closed) {
+        self.step(Caller::User, |core| self.fail_behind_arrivals(core, reason));
+    }
+
     /// Why the connection ended; None: it is up.
     pub fn closed(&self) -> Option<Closed> {
         self.core.lock().closed().cloned()

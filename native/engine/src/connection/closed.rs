@@ -26,6 +26,9 @@ pub enum Closed {
     /// This side's key has sealed all that it may, and no next one has come.
     #[error(transparent)]
     KeyUsedUp(#[from] UsedUp),
+    /// The connection that brings new keys has ended.
+    #[error("the connection that brings new keys has ended")]
+    NoNewKeys,
     /// This side lacks memory for a packet of this size in bytes.
     #[error("no memory for a packet of {0} bytes")]
     NoMemory(usize),

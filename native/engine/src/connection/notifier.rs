@@ -27,6 +27,8 @@ pub trait Notifier: Send + Sync + 'static {
     /// A sealed connection's key nears its limit: [`super::Connection::renew_send_key`] with the next one. Told once for each
     /// key, with locks held.
     fn key_due(&self) {}
+    /// The connection is over, for this side or the peer. Told once, with locks held.
+    fn over(&self) {}
     /// A posted send is over: all of its bytes are on their way, or the connection ended first.
     fn sent(&self, _token: Self::Token, _result: Result<usize, Closed>) {}
     /// A posted receive is over: it has these bytes, or the connection ended first.

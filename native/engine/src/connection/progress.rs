@@ -326,6 +326,7 @@ impl<N: Notifier> Connection<N> {
             return earlier.clone();
         }
         core.end = End::Closed(closed.clone());
+        self.notifier.over();
         closed
     }
 
@@ -334,8 +335,14 @@ impl<N: Notifier> Connection<N> {
         let Err(error) = self.qp.check_alive() else {
             return true;
         };
-        // What the peer sent before its end is still valid, and is at most a full receive queue. A process that closes
-        // its socket and goes on sending is cut off there.
+        self.fail_behind_arrivals(core, error.into());
+        false
+    }
+
+    /// The peer is gone. What it sent before its end is still valid, and is at most a full receive queue. A process
+    /// that closes its socket and goes on sending is cut off there. The end of a stream that the peer has ended in
+    /// order is no failure.
+    pub(super) fn fail_behind_arrivals(&self, core: &mut Core<N::Token>, reason: Closed) {
         let start = core.arrivals;
         loop {
             let before = core.arrivals;
@@ -347,9 +354,8 @@ impl<N: Notifier> Connection<N> {
         let closed = if matches!(core.end, End::PeerFinished) {
             Closed::ByPeer
         } else {
-            error.into()
+            reason
         };
         self.fail(core, closed);
-        false
     }
 }

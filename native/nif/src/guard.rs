@@ -1,0 +1,58 @@
+//! The guard of a stream that began inside TLS: the process that owns the TLS connection, as a resource of its own.
+
+use std::sync::Arc;
+
+use inet_rdma_engine::connection::{Closed, Connection};
+use inet_rdma_engine::fabric::Misbehaviour;
+use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
+
+use crate::atoms;
+use crate::connection::{ConnectionResource, closed_error};
+use crate::user::User;
+use crate::voice;
+
+/// What `Guard` is in Erlang: the connection, without keeping the stream open. If it goes before the stream has ended
+/// (the guard has died), the stream ends: nothing brings new keys any more.
+pub struct GuardResource(Arc<Connection<User>>);
+
+#[rustler::resource_impl]
+impl Resource for GuardResource {
+    fn destructor(self, env: Env<'_>) {
+        voice::speaking(env, || self.0.close_behind_arrivals(Closed::NoNewKeys));
+    }
+}
+
+impl GuardResource {
+    /// The stream.
+    pub fn connection(&self) -> &Connection<User> {
+        &self.0
+    }
+}
+
+/// `guard(Conn) -> {ok, Guard, Id} | {error, closed}`: the caller gets `{'$inet_rdma', Id, key_due}` when the sending
+/// key of the stream nears its limit, once for each key, and `{'$inet_rdma', Id, ended}` when the stream is over,
+/// whoever ends it; at once if that is so already. `Guard` does not keep the stream open.
+#[rustler::nif]
+fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    let Some(open) = conn.open() else {
+        return closed_error(env);
+    };
+    let connection = Arc::clone(open.connection());
+    voice::speaking(env, || connection.notifier().guard(env.pid()));
+    (atoms::ok(), ResourceArc::new(GuardResource(connection)), open.id()).encode(env)
+}
+
+/// `end_stream(Guard, tls_gone | key_message) -> ok`: ends the stream with this reason, behind what has arrived. A
+/// stream that the peer has ended in order ends in order.
+#[rustler::nif]
+fn end_stream(env: Env<'_>, guard: ResourceArc<GuardResource>, reason: Term<'_>) -> NifResult<Atom> {
+    let closed = if atoms::tls_gone() == reason {
+        Closed::NoNewKeys
+    } else if atoms::key_message() == reason {
+        Closed::PeerMisbehaved(Misbehaviour::KeyMessage)
+    } else {
+        return Err(rustler::Error::BadArg);
+    };
+    voice::speaking(env, || guard.connection().close_behind_arrivals(closed));
+    Ok(atoms::ok())
+}
