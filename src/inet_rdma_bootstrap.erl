@@ -1,17 +1,17 @@
-%% The connection on which a link begins: TCP, or TLS over TCP.
+%% The connection on which a link begins: TCP, or TLS over TCP; or an encrypted stream: TLS.
 %%
 %% The handshake of the distribution and the settlement go over it. A link that stays on it is carried by OTP: by the VM's own
 %% port driver over TCP, by ssl's processes over TLS. Of a link that has moved it is the liveness: it is silent, but for new
 %% keys over TLS, and its end is the link's end.
 -module(inet_rdma_bootstrap).
 
--export([tcp/2, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, peer_certificate/1, counts/1]).
+-export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, peer_certificate/1, counts/1]).
 %% In the settlement.
 -export([passive/1, active_once/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
-%% For a link that has moved.
--export([give/2, watch/1]).
+%% For what has moved.
+-export([give/2, watch/1, close/1]).
 -export_type([t/0, driver/0]).
 
 %% A packet of a connection that should be silent is bounded before it is read.
@@ -19,7 +19,7 @@
 
 -type driver() :: inet_tcp | inet6_tcp.
 
--opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid()}.
+-opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}.
 
 -spec tcp(driver(), inet:socket()) -> t().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
@@ -27,6 +27,10 @@ tcp(Driver, Socket) -> {tcp, Driver, Socket}.
 %% Sender: ssl's process that sends.
 -spec tls(ssl:sslsocket(), pid()) -> t().
 tls(Socket, Sender) -> {tls, Socket, Sender}.
+
+%% Of a stream: its sender has no part in it.
+-spec tls(ssl:sslsocket()) -> t().
+tls(Socket) -> {tls, Socket, none}.
 
 -spec protocol(t()) -> tcp | tls.
 protocol(Connection) -> element(1, Connection).
@@ -155,6 +159,14 @@ give({tls, Socket, Sender}, Process) ->
 -spec watch(t()) -> ok | {error, term()}.
 watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
 watch({tls, Socket, Sender} = Connection) ->
-    _ = monitor(process, Sender),
+    _ = [monitor(process, Sender) || is_pid(Sender)],
     _ = ssl:setopts(Socket, [{packet_size, ?SILENT_BYTES_MAX}]),
     active_once(Connection).
+
+%% Over TLS the peer is told.
+-spec close(t()) -> ok.
+close({tcp, Driver, Socket}) ->
+    Driver:close(Socket);
+close({tls, Socket, _Sender}) ->
+    _ = ssl:close(Socket),
+    ok.

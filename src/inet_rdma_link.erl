@@ -3,10 +3,12 @@
 %% The guard owns the connection on which the link began. When that ends it tells the port, which gives the VM the
 %% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
 %% it the connection. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
-%% New keys for an encrypted link go by it (inet_rdma_link_keys). It also tells of stalls.
+%% New keys for an encrypted link go by it (inet_rdma_keys). It also tells of stalls.
 -module(inet_rdma_link).
 
--export([open/4, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
+-behaviour(inet_rdma_settlement_way).
+
+-export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 -export([guard/3, guarding/3]).
 -export_type([link/0]).
 
@@ -22,7 +24,7 @@
 %% What the guard keeps of a link. since: as of erlang:monotonic_time/0.
 %% stalled: since when the peer takes nothing.
 -type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer(),
-                     stalled := integer() | undefined, keys := inet_rdma_link_keys:t()}.
+                     stalled := integer() | undefined, keys := inet_rdma_keys:t()}.
 
 -opaque link() :: #link{}.
 
@@ -34,19 +36,10 @@
 -define(PEER_GONE, 5).
 -define(WATCH, 6).
 
-%% Opens a port, linked to the caller, for the queue pair of an attempt. Nothing is taken from it before start/3.
--spec open(inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
-          {ok, link(), Why :: binary()} | {error, inet_rdma:reason()}.
-open(Attempt, Node, Config, Protection) ->
-    case reserve() of
-        {ok, Port} ->
-            case open(Port, Attempt, Node, Config, Protection) of
-                waiting -> close(Port), {error, timeout};
-                Opened -> Opened
-            end;
-        Error ->
-            Error
-    end.
+%% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
+%% wherever they lie.
+-spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
+config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 
 %% A port for open/5. Err: the VM has no port left, or the driver is gone.
 -spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
@@ -55,7 +48,8 @@ reserve() ->
     catch error:Reason -> {error, {system, opening_a_port, Reason}}
     end.
 
-%% As open/4, in a port that was reserved. Err: the port is closed. waiting: the outcome is not there yet.
+%% Gives a port that was reserved, and is linked to the caller, the queue pair of an attempt. Nothing is taken from it
+%% before start/3. Err: the port is closed. waiting: the outcome is not there yet.
 -spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Attempt, Node, Config, Protection) ->
@@ -91,7 +85,7 @@ port(#link{port = Port}) -> Port.
 -spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
 start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
     Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time(),
-                stalled => undefined, keys => inet_rdma_link_keys:new(Native, IsEncrypted)},
+                stalled => undefined, keys => inet_rdma_keys:new({link, Native}, IsEncrypted)},
     Guard = spawn(?MODULE, guard, [Port, Connection, Guarded]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
@@ -138,13 +132,13 @@ guarding(Port, Connection, #{keys := Keys} = Guarded) ->
         {'DOWN', _, port, Port, _} ->
             ended(Guarded);
         {'$inet_rdma', Port, key_due} ->
-            guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_due(Keys, Connection));
+            guard_on(Port, Connection, Guarded, inet_rdma_keys:handle_due(Keys, Connection));
         {'$inet_rdma', Port, stalled} ->
             erlang:hibernate(?MODULE, guarding, [Port, Connection, stalled(Guarded)]);
         {'$inet_rdma', Port, resumed} ->
             erlang:hibernate(?MODULE, guarding, [Port, Connection, resumed(Guarded)]);
         {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
-            guard_on(Port, Connection, Guarded, inet_rdma_link_keys:handle_received(Keys, Connection, Bytes));
+            guard_on(Port, Connection, Guarded, inet_rdma_keys:handle_received(Keys, Connection, Bytes));
         {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             peer_gone(Port, Connection, Guarded);
         {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->

@@ -20,17 +20,22 @@
 %% for the time of the option fallback_retry_ms. An initiator sends `stay` before that: if the acceptor acknowledges,
 %% both sides know the next message again.
 %%
+%% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
+%% the version. It never stays: with no way left it is refused, on both sides.
+%%
 %% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the last one
 %% of the settlement: the bytes behind it belong to the VM.
 -module(inet_rdma_settlement).
 
--export([settle/6]).
+-export([settle/6, settle_stream/3]).
 
 -include("inet_rdma_settling.hrl").
 
 -import(inet_rdma_settlement_message, [tell/2, hear/2, now_ms/0, text/2]).
 -import(inet_rdma_settlement_outcome, [stay/4, break_off/2, broken_off/1]).
 
+%% Of the settlement of streams.
+-define(STREAM_VERSION, 1).
 %% An acceptor waits that much longer than the initiator may take, so that it hears the decision.
 -define(GRACE_MS, 1000).
 
@@ -52,10 +57,23 @@ broken_off_lately(none) -> <<"broke off lately">>;
 broken_off_lately({Why, LeftMs}) ->
     text("broke off lately and is tried again in ~b s: ~ts", [LeftMs div 1000 + 1, Why]).
 
-settle(Role, Connection, Node, #{connect_timeout_ms := BoundMs} = Config, Offer) ->
+settle(Role, Connection, Node, Config, Offer) ->
+    Facts = facts(Config, inet_rdma_bootstrap:protocol(Connection)),
+    settle(#settling{role = Role, connection = Connection, node = Node, config = Config, own = Facts, peer = Offer,
+                     deadline = 0}).
+
+%% A stream over a connection inside TLS. refuse: no way is left.
+-spec settle_stream(initiator | acceptor, inet_rdma_bootstrap:t(), inet_rdma_options:config()) ->
+          {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
+settle_stream(Role, Connection, Options) ->
+    Config = Options#{required := true},
+    Facts = facts(Config, tls),
+    settle(#settling{role = Role, connection = Connection, module = inet_rdma_stream, node = none, config = Config,
+                     own = Facts#{stream => ?STREAM_VERSION}, deadline = 0}).
+
+settle(#settling{role = Role, config = #{connect_timeout_ms := BoundMs}} = Undated) ->
     Started = now_ms(),
-    Settling = #settling{role = Role, connection = Connection, node = Node, config = Config,
-                         own = facts(Config, inet_rdma_bootstrap:protocol(Connection)), peer = Offer, deadline = Started + BoundMs + grace_ms(Role)},
+    Settling = Undated#settling{deadline = Started + BoundMs + grace_ms(Role)},
     try
         ok = inet_rdma_settlement_message:passive(Settling),
         run(Role, Settling, Started)
@@ -79,8 +97,15 @@ run(acceptor, #settling{own = Own} = Settling, Started) ->
 greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Facts, Started) ->
     ok = tell(Settling, {hello, Facts}),
     {hello, Peer} = hear(Settling, [hello]),
+    ok = same_version(Facts, Peer),
     SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
     Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
+
+%% Of links the offers have told it.
+same_version(#{stream := Ours}, #{stream := Ours}) -> ok;
+same_version(#{stream := _}, _Peer) ->
+    inet_rdma_settlement_message:broken(<<"the peer settles streams by another version">>);
+same_version(_Facts, _Peer) -> ok.
 
 %% The facts from which the peer sees the possible ways. Only a peer that has proved the cookie gets them.
 facts(Config, tcp) ->

@@ -17,47 +17,47 @@ run(Settling, #{fabric := Fabric} = Own, Greet) when Fabric =:= auto; Fabric =:=
     try Greet(Facts) of
         Greeted -> accept(Greeted, State)
     catch
-        throw:Reason -> discard(State), throw(Reason)
+        throw:Reason -> discard(Settling, State), throw(Reason)
     end;
 run(_Settling, Own, Greet) ->
     accept(Greet(Own), none).
 
-%% State: none; the port of a link, reserved, the attempt to meet the peer at the place that the hello has named, and its key; the
-%% fabric of a listener that has not met the peer; or a link, and why it is over its fabric, that waits for the decision.
+%% State: none; a place, reserved, the attempt to meet the peer where the hello has said, and its key; the fabric of a
+%% listener that has not met the peer; or a link or stream, and why it is over its fabric, that waits for the decision.
 accept(Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
         Try when element(1, Try) =:= 'try' ->
-            discard(State),
+            discard(Settling, State),
             {{'try', Fabric}, Theirs} = without_key(Try, 'try', 2),
             Trying = keys(tried(Settling, Fabric), key(Settling), Theirs),
             accept(Trying, listen(Trying, Fabric));
         {failed, Fabric, Why} ->
             _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
-            discard(State),
+            discard(Settling, State),
             accept(offer_failed(Settling, State), none);
-        {go} when element(1, State) =:= link ->
-            {link, Link, Why} = State,
-            {move, Link, Why};
+        {go} when element(1, State) =:= opened ->
+            {opened, Opened, Why} = State,
+            {move, Opened, Why};
         Go when element(1, Go) =:= go, element(1, State) =:= offered ->
-            {offered, _LinkPort, _Attempt, _Id, Key} = State,
+            {offered, _Place, _Attempt, _Id, Key} = State,
             {{go}, Theirs} = without_key(Go, go, 1),
             met(keys(Settling, Key, Theirs), State);
         {stay, Why} ->
-            discard(State),
+            discard(Settling, State),
             ok = tell(Settling, {stayed}),
             %% The initiator's words: "this node" is the initiator in them.
             inet_rdma_settlement_outcome:stay(Settling, text("the peer says: ~ts", [Why]));
         Go when element(1, Go) =:= go ->
             broken(<<"the peer decides before there is anything to decide">>)
     catch
-        throw:Reason -> discard(State), throw(Reason)
+        throw:Reason -> discard(Settling, State), throw(Reason)
     end.
 
 %% The initiator has connected: this side's queue pair is there, or will be in a moment.
-met(Settling, {offered, LinkPort, Attempt, Id, _Key} = State) ->
-    case inet_rdma_settlement_way:open(Settling, shm, LinkPort, Attempt) of
-        {ok, Link, Why} ->
-            {move, Link, Why};
+met(Settling, {offered, Place, Attempt, Id, _Key} = State) ->
+    case inet_rdma_settlement_way:open(Settling, shm, Place, Attempt) of
+        {ok, Opened, Why} ->
+            {move, Opened, Why};
         waiting ->
             ok = inet_rdma_nif:notify(Attempt),
             receive {'$inet_rdma', Id, connected} -> met(Settling, State)
@@ -68,10 +68,10 @@ met(Settling, {offered, LinkPort, Attempt, Id, _Key} = State) ->
     end.
 
 %% The reasons to tell the initiator when it could not connect.
-failure(Settling, {offered, LinkPort, Attempt, _Id, Key}, shm, Why) ->
+failure(Settling, {offered, Place, Attempt, _Id, Key}, shm, Why) ->
     %% The acceptor knows better why a queue pair was refused. No byte goes over this one, whose peer has told no key.
-    case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, LinkPort, Attempt) of
-        {ok, Link, _} -> inet_rdma_link:close(Link), [Why];
+    case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
+        {ok, Opened, _} -> inet_rdma_settlement_way:close(Settling, Opened), [Why];
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
     end;
@@ -81,26 +81,26 @@ failure(_Settling, _State, _Fabric, _Why) ->
     [].
 
 %% The initiator has tried the place that the hello named, without a `try`.
-offer_failed(Settling, {offered, _LinkPort, _Attempt, _Id, _Key}) -> tried(Settling, shm);
+offer_failed(Settling, {offered, _Place, _Attempt, _Id, _Key}) -> tried(Settling, shm);
 offer_failed(Settling, _State) -> Settling.
 
-discard({offered, LinkPort, Attempt, _Id, _Key}) ->
-    inet_rdma_link:close(LinkPort),
+discard(Settling, {offered, Place, Attempt, _Id, _Key}) ->
+    ok = inet_rdma_settlement_way:close(Settling, Place),
     inet_rdma_nif:drop_attempt(Attempt);
-discard({link, Link, _Why}) -> inet_rdma_link:close(Link);
-discard(_) -> ok.
+discard(Settling, {opened, Opened, _Why}) -> inet_rdma_settlement_way:close(Settling, Opened);
+discard(_Settling, _) -> ok.
 
 %% The acceptor offers a place over shm in its hello: an initiator that connects there needs no `try`. A failure here is
 %% reported when the initiator asks for shm.
 offer_shm(Settling, Own) ->
-    case inet_rdma_link:reserve() of
-        {ok, LinkPort} ->
+    case inet_rdma_settlement_way:reserve(Settling) of
+        {ok, Place} ->
             Token = inet_rdma_nif:token(),
             case inet_rdma_nif:expect_shm(Token, left(Settling), config(Settling, shm)) of
                 {ok, Attempt, Id, Port} ->
                     Key = key(Settling),
-                    {place(Own#{shm => {Port, Token}}, Key), {offered, LinkPort, Attempt, Id, Key}};
-                {error, _} -> inet_rdma_link:close(LinkPort), {Own, none}
+                    {place(Own#{shm => {Port, Token}}, Key), {offered, Place, Attempt, Id, Key}};
+                {error, _} -> inet_rdma_settlement_way:close(Settling, Place), {Own, none}
             end;
         {error, _} ->
             {Own, none}
@@ -148,7 +148,7 @@ await(Settling, Fabric, Attempt, Id) ->
         {'$inet_rdma', Id, connected} ->
             ok = inet_rdma_settlement_message:passive(Settling),
             case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
-                {ok, Link, Why} -> ok = tell(Settling, {ready}), {link, Link, Why};
+                {ok, Opened, Why} -> ok = tell(Settling, {ready}), {opened, Opened, Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;
         %% The connection is passive by that. There is no other message of it in the queue.

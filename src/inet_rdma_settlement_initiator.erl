@@ -33,11 +33,11 @@ try_way(Before, Fabric, Fabrics, Whys) ->
     case unbroken(Settling, Fabric) of
         {broken, Why} ->
             give_up(Settling, Why);
-        {ok, Link, Why, Go} ->
+        {ok, Opened, Why, Go} ->
             %% iWARP (MPA, RFC 5044) has the side that connected send first: a keepalive, on its way before the peer may send.
-            _ = inet_rdma_link:tick(Link),
+            _ = inet_rdma_settlement_way:tick(Settling, Opened),
             ok = tell(Settling, Go),
-            {move, Link, joined([Why | Whys])};
+            {move, Opened, joined([Why | Whys])};
         {failed, Why} ->
             ok = inet_rdma_settlement_way:failed(Settling, Fabric, Why),
             initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
@@ -55,7 +55,7 @@ attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
     %% The acceptor's queue pair and port are there already.
     Key = key(Settling),
     case connect(keys(Settling, Key, maps:get(shm_key, Peer, none)), shm, Port, Token, [inet_rdma_settlement_way:shm_address()], []) of
-        {ok, Link, Why} -> {ok, Link, Why, with_key({go}, Key)};
+        {ok, Opened, Why} -> {ok, Opened, Why, with_key({go}, Key)};
         {failed, Why} -> verdict(Settling, shm, {failed, Why})
     end;
 attempt(Settling, Fabric) ->
@@ -70,12 +70,12 @@ attempt(Settling, Fabric) ->
     end.
 
 %% The acceptor knows better why a queue pair was refused.
-verdict(Settling, _Fabric, {ok, Link, Why}) ->
+verdict(Settling, _Fabric, {ok, Opened, Why}) ->
     try hear(Settling, [ready, failed]) of
-        {ready} -> {ok, Link, Why, {go}};
-        {failed, _, Theirs} -> inet_rdma_link:close(Link), {failed, Theirs}
+        {ready} -> {ok, Opened, Why, {go}};
+        {failed, _, Theirs} -> inet_rdma_settlement_way:close(Settling, Opened), {failed, Theirs}
     catch
-        throw:Reason -> inet_rdma_link:close(Link), throw(Reason)
+        throw:Reason -> inet_rdma_settlement_way:close(Settling, Opened), throw(Reason)
     end;
 verdict(Settling, Fabric, {failed, Why}) ->
     ok = tell(Settling, {failed, Fabric, cut(Why)}),
@@ -105,7 +105,7 @@ connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
     Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
     case connected(TimeoutMs, Settling, Fabric, Attempt) of
-        {ok, Link, Why} -> {ok, Link, Why};
+        {ok, Opened, Why} -> {ok, Opened, Why};
         {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
     end.
 
@@ -114,7 +114,7 @@ connected(TimeoutMs, Settling, Fabric, {ok, Attempt, Id}) ->
     receive
         {'$inet_rdma', Id, connected} ->
             case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
-                {ok, Link, Why} -> {ok, Link, Why};
+                {ok, Opened, Why} -> {ok, Opened, Why};
                 {error, Reason} -> {failed, reason(Reason)}
             end
     after TimeoutMs ->
@@ -124,7 +124,13 @@ connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
     {failed, reason(Reason)}.
 
 %% The acceptor does not say what it must: if it acknowledges to stay, both are in step again.
+%% A stream has nothing to stay on.
 -spec give_up(#settling{}, Why :: binary()) -> inet_rdma_settlement_outcome:t().
+give_up(#settling{node = none} = Settling, Why) ->
+    try tell(Settling, {stay, cut(Why)})
+    catch throw:_ -> ok
+    end,
+    inet_rdma_settlement_outcome:break_off(Settling, Why);
 give_up(Settling, Why) ->
     try stay(Settling, Why)
     catch throw:_ -> inet_rdma_settlement_outcome:break_off(Settling, Why)

@@ -1,4 +1,4 @@
-%% How a settlement ends where the link does not move.
+%% How a settlement ends where nothing moves.
 -module(inet_rdma_settlement_outcome).
 
 -export([stay/2, stay/4, break_off/2, broken_off/1]).
@@ -6,7 +6,7 @@
 
 -include("inet_rdma_settling.hrl").
 
--type t() :: {move, inet_rdma_link:link(), Why :: binary()}
+-type t() :: {move, inet_rdma_settlement_way:opened(), Why :: binary()}
            %% Tried: the fabrics that both nodes could go, and that failed.
            | {stay, Why :: binary(), Tried :: [shm | verbs]}
            | {refuse, Why :: binary()}
@@ -27,7 +27,7 @@ stay(Why, #{required := Own}, Peer, Tried) ->
 %% The sides do not know any more which message comes next: the link ends, and the next one is not settled for a while.
 -spec break_off(#settling{}, Why :: binary()) -> {error, Why :: binary()}.
 break_off(#settling{node = Node, config = #{fallback_retry_ms := RetryMs}}, Why) ->
-    ok = inet_rdma_links:failed(settlement(Node), Why, RetryMs),
+    Node =:= none orelse inet_rdma_links:failed(settlement(Node), Why, RetryMs),
     {error, inet_rdma_settlement_message:text("the settlement broke off: ~ts", [Why])}.
 
 %% Why the last settlement with a node broke off, and how long no other is tried.

@@ -1,17 +1,38 @@
-%% The ways of a settlement: which fabrics can carry the link, and how a queue pair of one becomes a link.
+%% The ways of a settlement: which fabrics can carry a link or a stream, and how a queue pair of one becomes that.
+%%
+%% The callbacks are those of what is settled: inet_rdma_link, inet_rdma_stream.
 -module(inet_rdma_settlement_way).
 
--export([obstacle/2, failed/3, tried/2, config/2, open/3, open/4, shm_address/0]).
+-export([obstacle/2, failed/3, tried/2, config/2, reserve/1, open/3, open/4, close/2, tick/2, shm_address/0]).
 -export([key/1, keys/3]).
 
 -include("inet_rdma_settling.hrl").
 
 -import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
 
+-export_type([place/0, opened/0]).
+
 -type fabric() :: shm | verbs.
+%% What is reserved before the queue pair is there: a link's port.
+-type place() :: port() | none.
+-type opened() :: inet_rdma_link:link() | inet_rdma_stream:stream().
+
+%% Of the queue pair.
+-callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
+-callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
+%% Err: the place is given back. waiting: the outcome of the attempt is not there yet.
+-callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
+               inet_rdma_nif:protection()) ->
+    {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+%% Is not used.
+-callback close(opened() | place()) -> ok.
+%% A keepalive of the side that has connected.
+-callback tick(opened()) -> ok | {error, closed}.
 
 %% The reason not to try a fabric, or none.
 -spec obstacle(fabric(), #settling{}) -> none | Why :: binary().
+obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
+    obstacle(Fabric, Own, Peer);
 obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
     case obstacle(Fabric, Own, Peer) of
         none -> recent_failure(inet_rdma_links:failure(way(Settling, Fabric)));
@@ -48,8 +69,11 @@ obstacle(verbs, _Own, _Peer) ->
         {error, Reason} -> reason(Reason)
     end.
 
-%% Remembered for the option fallback_retry_ms, unless the peer is restarted.
+%% Remembered for the option fallback_retry_ms, unless the peer is restarted. Not of a stream, which has nothing to stay
+%% on.
 -spec failed(#settling{}, fabric(), Why :: binary()) -> ok.
+failed(#settling{node = none}, _Fabric, _Why) ->
+    ok;
 failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Why) ->
     inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs).
 
@@ -63,10 +87,7 @@ shm_address() -> <<"127.0.0.1">>.
 
 %% Of the queue pair.
 -spec config(#settling{}, fabric()) -> inet_rdma_options:config().
-config(#settling{config = Config}, Fabric) -> (link_config(Config))#{fabric := Fabric}.
-
-%% A link uses the ring alone: the VM joins the fragments of a large message by a copy wherever they lie.
-link_config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
+config(#settling{module = Module, config = Config}, Fabric) -> (Module:config(Config))#{fabric := Fabric}.
 
 %% A fresh key for what this side sends, to be told to the peer; over TCP there is none to tell it by.
 -spec key(#settling{}) -> none | inet_rdma_nif:key().
@@ -80,20 +101,39 @@ key(#settling{connection = Connection}) ->
 -spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.
 keys(Settling, none, none) -> Settling#settling{keys = none};
 keys(_Settling, _Send, none) -> broken(<<"the peer tells no key">>);
+%% A record of one direction would be one of the other.
+keys(_Settling, Key, Key) -> broken(<<"the peer tells the key that this node has told">>);
 keys(Settling, Send, Receive) -> Settling#settling{keys = {Send, Receive}}.
 
-%% As inet_rdma_link:open/4 and open/5.
+-spec reserve(#settling{}) -> {ok, place()} | {error, inet_rdma:reason()}.
+reserve(#settling{module = Module}) -> Module:reserve().
+
 -spec open(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
-          {ok, inet_rdma_link:link(), Why :: binary()} | {error, inet_rdma:reason()}.
-open(#settling{node = Node, config = Config} = Settling, Fabric, Attempt) ->
-    inet_rdma_link:open(Attempt, Node, link_config(Config), protection(Settling, Fabric)).
+          {ok, opened(), Why :: binary()} | {error, inet_rdma:reason()}.
+open(Settling, Fabric, Attempt) ->
+    case reserve(Settling) of
+        {ok, Place} ->
+            case open(Settling, Fabric, Place, Attempt) of
+                waiting -> close(Settling, Place), {error, timeout};
+                Opened -> Opened
+            end;
+        Error ->
+            Error
+    end.
 
--spec open(#settling{}, fabric(), port(), inet_rdma_nif:attempt()) ->
-          {ok, inet_rdma_link:link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open(#settling{node = Node, config = Config} = Settling, Fabric, LinkPort, Attempt) ->
-    inet_rdma_link:open(LinkPort, Attempt, Node, link_config(Config), protection(Settling, Fabric)).
+%% In a place that was reserved.
+-spec open(#settling{}, fabric(), place(), inet_rdma_nif:attempt()) ->
+          {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+open(#settling{module = Module, node = Node, config = Config} = Settling, Fabric, Place, Attempt) ->
+    Module:open(Place, Attempt, Node, Module:config(Config), protection(Settling, Fabric)).
 
-%% A link that began inside TLS leaves it for no weaker way. Memory that the kernel gives to processes of one user alone is
+-spec close(#settling{}, opened() | place()) -> ok.
+close(#settling{module = Module}, Opened) -> Module:close(Opened).
+
+-spec tick(#settling{}, opened()) -> ok | {error, closed}.
+tick(#settling{module = Module}, Opened) -> Module:tick(Opened).
+
+%% What began inside TLS leaves it for no weaker way. Memory that the kernel gives to processes of one user alone is
 %% none, unless one of the nodes wants it encrypted, too.
 protection(#settling{keys = none}, _Fabric) ->
     none;
@@ -104,4 +144,5 @@ protection(#settling{keys = {Send, Receive}, config = #{rekey_bytes := Bytes}} =
 
 %% The acceptor's.
 cipher(#settling{role = acceptor, own = #{cipher := Cipher}}) -> Cipher;
+cipher(#settling{role = initiator, peer = #{cipher := none}}) -> broken(<<"the peer names no cipher">>);
 cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.

@@ -2,7 +2,10 @@
 -record(settling, {
     role :: initiator | acceptor,
     connection :: inet_rdma_bootstrap:t(),
-    node :: binary(),
+    %% What is settled.
+    module = inet_rdma_link :: inet_rdma_link | inet_rdma_stream,
+    %% A stream's peer is none.
+    node :: binary() | none,
     config :: inet_rdma_options:config(),
     own :: map(),
     peer = #{} :: map(),

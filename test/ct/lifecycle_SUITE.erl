@@ -13,7 +13,7 @@
 -define(MB, 1048576).
 %% All that a link may call.
 -define(MODULES, [
-    inet_rdma_dist, inet6_rdma_dist, inet_rdma_link, inet_rdma_link_event, inet_rdma_link_keys, inet_rdma_links,
+    inet_rdma_dist, inet6_rdma_dist, inet_rdma_link, inet_rdma_link_event, inet_rdma_keys, inet_rdma_links,
     inet_rdma_offer,
     inet_rdma_settlement, inet_rdma_settlement_initiator, inet_rdma_settlement_acceptor, inet_rdma_settlement_message,
     inet_rdma_settlement_outcome, inet_rdma_settlement_way, inet_rdma_bootstrap, inet_rdma_tls, inet_rdma_tls_options,

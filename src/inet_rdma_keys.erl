@@ -1,12 +1,12 @@
-%% New keys for an encrypted link, over the TLS connection on which it began.
+%% New keys for an encrypted link or stream, over the TLS connection on which it began.
 %%
-%% Each direction has keys of its own, by generation: the settlement's are 0. When a key nears its limit the port tells the
-%% guard of the sending side, which makes the next one. The peer's guard installs it and says so; only then this side seals with
-%% it. Each record names its generation, so packets flow meanwhile:
+%% Each direction has keys of its own, by generation: the settlement's are 0. When a key nears its limit the native side
+%% tells the guard of the sending side, which makes the next one. The peer's guard installs it and says so; only then
+%% this side seals with it. Each record names its generation, so packets flow meanwhile:
 %%
 %%     {key, Generation, Key}        the next key of what I send
 %%     {key_installed, Generation}   yours may be used
--module(inet_rdma_link_keys).
+-module(inet_rdma_keys).
 
 -export([new/2, handle_due/2, handle_received/3]).
 -export_type([t/0]).
@@ -16,11 +16,13 @@
 
 %% sending: the generation under which this side seals. next: a key that was told, and that the peer has not installed.
 -type t() :: none
-           | #{native := inet_rdma_nif:link(), sending := non_neg_integer(),
+           | #{native := native(), sending := non_neg_integer(),
                next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
 
-%% none: a link that is not encrypted.
--spec new(inet_rdma_nif:link(), IsEncrypted :: boolean()) -> t().
+-type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
+
+%% none: one that is not encrypted.
+-spec new(native(), IsEncrypted :: boolean()) -> t().
 new(_Native, false) -> none;
 new(Native, true) -> #{native => Native, sending => 0, next => none}.
 
@@ -46,17 +48,23 @@ handle_received(Keys, Connection, Bytes) ->
 handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
     is_integer(Generation), Generation > 0, Generation < 1 bsl 32
 ->
-    case native(fun() -> inet_rdma_nif:link_receive_key(Native, Generation, Key) end) of
+    case native(fun() -> receive_key(Native, Generation, Key) end) of
         ok -> tell(Connection, {key_installed, Generation}, Keys);
         Error -> Error
     end;
 handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connection, {key_installed, Generation}) ->
-    case native(fun() -> inet_rdma_nif:link_send_key(Native, Generation, Key) end) of
+    case native(fun() -> send_key(Native, Generation, Key) end) of
         ok -> {changed, Keys#{sending := Generation, next := none}};
         Error -> Error
     end;
 handle_message(_Keys, Connection, _Message) ->
     unexpected(Connection).
+
+receive_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_receive_key(Link, Generation, Key);
+receive_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:receive_key(Guard, Generation, Key).
+
+send_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_send_key(Link, Generation, Key);
+send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Generation, Key).
 
 unexpected(Connection) ->
     Where = string:uppercase(atom_to_binary(inet_rdma_bootstrap:protocol(Connection))),
@@ -72,5 +80,5 @@ native(Call) ->
         ok -> ok;
         {error, Reason} -> {error, unicode:characters_to_binary(inet_rdma:format_error(Reason))}
     catch
-        error:badarg -> {error, <<"inet_rdma_nif was loaded anew, and the link can get no new key">>}
+        error:badarg -> {error, <<"inet_rdma_nif was loaded anew, and there can be no new key">>}
     end.
