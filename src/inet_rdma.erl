@@ -18,8 +18,8 @@
 }).
 
 -record(inet_rdma_listener, {
-    listener :: inet_rdma_nif:listener(),
-    id :: pos_integer(),
+    listener :: inet_rdma_nif:listener() | {tls, pid()},
+    id :: pos_integer() | none,
     port :: inet:port_number(),
     config :: inet_rdma_options:config(),
     socket_options :: inet_rdma_socket_options:options()
@@ -40,23 +40,38 @@
 
 -opaque socket() :: #inet_rdma_socket{}.
 -opaque listener() :: #inet_rdma_listener{}.
--type address() :: {shm, inet:port_number()} | {verbs, inet:ip_address(), inet:port_number()}.
+-type address() :: {shm, inet:port_number()} | {verbs | tls, inet:ip_address(), inet:port_number()}.
 %% The side that connected over shm has port 0.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} |
                   {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
                   {send_timeout, timeout()} | {send_timeout_close, boolean()} |
-                  {ip | ifaddr, inet:ip_address() | any | loopback} | inet | inet6 | binary | {atom(), term()}.
+                  {ip | ifaddr, inet:ip_address() | any | loopback} | inet | inet6 | binary |
+                  {tls, [atom() | tuple()]} | {atom(), term()}.
 -type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
 
 %% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the listener: its death closes
 %% the port, not the connections. {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no
 %% addresses. {error, eaddrnotavail}: Ip is no address of this host.
+%%
+%% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2; they leave
+%% it for no weaker way. docs/STREAMS.md has an example.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, #{ip := Ip} = SocketOptions} -> listen(own_address(Ip), Port, Config, SocketOptions);
+        {ok, Config, #{tls := none, ip := Ip} = SocketOptions} -> listen(own_address(Ip), Port, Config, SocketOptions);
+        {ok, Config, SocketOptions} -> listen_tls(Port, Config, SocketOptions);
         Error -> Error
+    end.
+
+%% The options of TLS may have keys and passwords: the listener's term has none of them.
+listen_tls(Port, Config, SocketOptions) ->
+    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
+        {ok, Listener, Bound} ->
+            {ok, #inet_rdma_listener{listener = {tls, Listener}, id = none, port = Bound, config = Config,
+                                     socket_options = SocketOptions#{tls := none}}};
+        Error ->
+            Error
     end.
 
 listen({ok, Address}, Port, Config, SocketOptions) ->
@@ -97,6 +112,14 @@ accept(Listener) ->
 accept(#inet_rdma_listener{} = Listener, Timeout) ->
     accept_until(Listener, deadline(Timeout)).
 
+accept_until(#inet_rdma_listener{listener = {tls, Pid}, port = Port, config = Config} = Listener, Deadline) ->
+    case inet_rdma_stream_listener:accept(Pid, Deadline) of
+        {ok, Conn, Id} ->
+            opened(#inet_rdma_socket{conn = Conn, id = Id}, #details{port = Port, role = accepted, config = Config},
+                   Listener#inet_rdma_listener.socket_options);
+        Error ->
+            Error
+    end;
 accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = Config} = Listener, Deadline) ->
     case inet_rdma_nif:accept(Ref, Config) of
         {ok, Conn, ConnId} ->
@@ -129,15 +152,40 @@ connect(Host, Port, Options) ->
 %% @doc Connects to a listener of this host or another. Gives up with timeout after Timeout, or with etimedout after the
 %% option connect_timeout_ms, whichever is shorter. The caller owns the socket. {ip, Ip} is the own address: over verbs
 %% that of an RDMA device. {error, eaddrnotavail}: it is none of this host.
+%%
+%% {tls, Options}: to a listener with that option, with these options of ssl:connect/4. Both times then bound the
+%% handshake of TLS, too. {ip, Ip} is the own address of the TCP connection.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
+        {ok, Config, #{tls := Tls, ip := Own, family := Family} = SocketOptions} when Tls =/= none ->
+            case resolve(Host, family(Family, Own)) of
+                {ok, Ip} -> connect_tls(Host, Port, Config, SocketOptions#{family := family_of(Ip)}, Timeout);
+                Error -> Error
+            end;
         {ok, Config, #{ip := Own, family := Family} = SocketOptions} ->
             case {own_address(Own), resolve(Host, family(Family, Own))} of
                 {{ok, From}, {ok, Ip}} -> connect(From, Ip, Port, Config, SocketOptions, Timeout);
                 {{ok, _}, Error} -> Error;
                 {Error, _} -> Error
+            end;
+        Error ->
+            Error
+    end.
+
+%% Host as it is given: TLS compares it with the peer's certificate.
+connect_tls(Host, Port, #{connect_timeout_ms := Limit} = Config, SocketOptions, Timeout) ->
+    case inet_rdma_stream_tls:start() of
+        ok ->
+            case inet_rdma_stream:connect(Host, Port, SocketOptions, Config, min(Limit, max(1, Timeout))) of
+                {ok, Conn, Id} ->
+                    opened(#inet_rdma_socket{conn = Conn, id = Id},
+                           #details{port = Port, role = connected, config = Config}, SocketOptions);
+                {error, etimedout} when Timeout =< Limit ->
+                    {error, timeout};
+                Error ->
+                    Error
             end;
         Error ->
             Error
@@ -188,9 +236,11 @@ resolve(Host, Family) ->
 
 %% Without an option the family is that of the own address.
 family(any, any) -> any;
-family(any, Own) when tuple_size(Own) =:= 4 -> inet;
-family(any, _Own) -> inet6;
+family(any, Own) -> family_of(Own);
 family(Family, _Own) -> Family.
+
+family_of(Ip) when tuple_size(Ip) =:= 4 -> inet;
+family_of(_Ip) -> inet6.
 
 %% @doc Makes a process the owner of a socket. Only the owner may do so. Messages of the socket that are in the caller's
 %% message queue go to the new owner, before all that arrive later. {error, badarg}: Pid is no living process of this
@@ -378,10 +428,12 @@ shutdown(Socket, read_write) ->
     shutdown(Socket, write).
 
 %% @doc Closes a socket or a listener. The peer reads to the end of what was sent. A listener: the port is free, its
-%% connections live on. Idempotent.
+%% connections live on; with the option tls, those that were accepted. Idempotent.
 -spec close(socket() | listener()) -> ok.
 close(#inet_rdma_socket{conn = Conn}) ->
     inet_rdma_nif:close(Conn);
+close(#inet_rdma_listener{listener = {tls, Pid}}) ->
+    inet_rdma_stream_listener:close(Pid);
 close(#inet_rdma_listener{listener = Listener}) ->
     inet_rdma_nif:close_listener(Listener).
 
@@ -404,6 +456,8 @@ sockname(#inet_rdma_socket{conn = Conn}) ->
         {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
         _ -> {error, closed}
     end;
+sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
+    inet_rdma_stream_listener:sockname(Pid);
 sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := any}}) ->
     {ok, {verbs, {0, 0, 0, 0}, Port}};
 sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := Ip}}) ->
@@ -454,7 +508,9 @@ setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) -
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
 setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
     inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
-setopt(_Socket, _Details, {ok, {Key, Value}}) when Key =:= ip; Key =:= family ->
+setopt(_Socket, _Details, {ok, {Key, Value}}) when
+    Key =:= ip; Key =:= family; Key =:= tls
+->
     {error, {bad_option, Key, Value, "an option of listen/2 or connect/3,4"}};
 setopt(_Socket, _Details, {ok, without_effect}) ->
     ok;

@@ -12,13 +12,13 @@
 
 -type options() :: #{active := active(), packet := packet(), packet_size := non_neg_integer(),
                      buffer := pos_integer(), ip := any | inet:ip_address(), family := any | inet | inet6,
-                     send_timeout := timeout(), send_timeout_close := boolean()}.
+                     send_timeout := timeout(), send_timeout_close := boolean(), tls := none | [term()]}.
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to the count that is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type packet() :: raw | 1 | 2 | 4 | line.
 -type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
                    {ip, any | inet:ip_address()} | {family, inet | inet6} | {send_timeout, timeout()} |
-                   {send_timeout_close, boolean()} | without_effect.
+                   {send_timeout_close, boolean()} | {tls, [term()]} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% Takes the socket's options out of a list and checks them; of equal keys the last counts. Others: the rest of the
@@ -26,7 +26,7 @@
 -spec split([term()]) -> {ok, options(), Others :: [term()]} | error().
 split(List) ->
     Unset = #{active => passive, packet => raw, packet_size => 0, buffer => ?BUFFER_BYTES, ip => any, family => any,
-              send_timeout => infinity, send_timeout_close => false},
+              send_timeout => infinity, send_timeout_close => false, tls => none},
     split(List, Unset, []).
 
 split([Option | Rest], Options, Others) ->
@@ -52,6 +52,7 @@ check({ifaddr, Value}) -> ip(Value);
 check({send_timeout, Value}) -> send_timeout(Value);
 check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
 check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};
+check({tls, Value}) -> tls(Value);
 check(inet) -> {ok, {family, inet}};
 check(inet6) -> {ok, {family, inet6}};
 check(Other) ->
@@ -80,6 +81,13 @@ ip(Value) ->
 send_timeout(infinity) -> {ok, {send_timeout, infinity}};
 send_timeout(Ms) when is_integer(Ms), Ms >= 0, Ms =< 16#7fffffff -> {ok, {send_timeout, Ms}};
 send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds up to 2147483647, or infinity"}}.
+
+%% Options of ssl for the TLS connection of a stream.
+tls(Value) ->
+    case inet_rdma_stream_tls:check(Value) of
+        ok -> {ok, {tls, Value}};
+        {error, Bad, Expected} -> {error, {bad_option, tls, Bad, Expected}}
+    end.
 
 packet(0) -> {ok, {packet, raw}};
 packet(Value) ->

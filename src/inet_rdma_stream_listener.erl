@@ -1,0 +1,219 @@
+%% A listener of streams that begin inside TLS: the TCP port, and the connections that no process has accepted yet.
+%%
+%% Each connection has a process of its own from its arrival on, which does the handshake of TLS and the settlement, and
+%% then is the stream's guard (inet_rdma_stream_guard). One further process waits for the next connection. At most as
+%% many connections as the option backlog says are in their handshake, settle, or wait for inet_rdma:accept/1,2; further
+%% ones wait in the TCP socket's backlog, which the same option bounds. Each has connect_timeout_ms for its handshake
+%% and settlement. With the listener those end that were not accepted.
+-module(inet_rdma_stream_listener).
+
+-behaviour(gen_server).
+
+-include_lib("kernel/include/logger.hrl").
+
+-export([start/3, accept/2, sockname/1, close/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([arrive/3]).
+
+%% Where the system has no descriptor left, another try comes after that time.
+-define(RETRY_MS, 100).
+%% Refused peers are logged once in this time, with the number of those between.
+-define(LOG_MS, 1000).
+
+-record(listener, {
+    socket :: ssl:sslsocket(),
+    port :: inet:port_number(),
+    config :: inet_rdma_options:config(),
+    owner :: reference(),
+    %% The process that waits for the next connection. none: there is no room for one more.
+    arriving = none :: pid() | none,
+    %% A process for each connection that no process has accepted.
+    present = #{} :: #{pid() => []},
+    %% Those of them with a stream, oldest first.
+    ready = queue:new() :: queue:queue(pid()),
+    %% The calls of accept/2 that wait.
+    waiting = [] :: [{pid(), reference()}],
+    logged_ms :: integer(),
+    left_out = 0 :: non_neg_integer()
+}).
+
+%% The caller owns the listener.
+-spec start(inet:port_number(), inet_rdma_socket_options:options(), inet_rdma_options:config()) ->
+          {ok, pid(), inet:port_number()} | {error, inet_rdma:reason()}.
+start(Port, SocketOptions, Config) ->
+    case inet_rdma_stream_tls:start() of
+        ok ->
+            case gen_server:start(?MODULE, {self(), Port, SocketOptions, Config}, []) of
+                {ok, Pid} -> {ok, Pid, gen_server:call(Pid, port, infinity)};
+                {error, {shutdown, Reason}} -> {error, Reason}
+            end;
+        Error ->
+            Error
+    end.
+
+%% The caller owns the stream.
+-spec accept(pid(), DeadlineMs :: integer() | infinity) ->
+          {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, closed | timeout}.
+accept(Listener, DeadlineMs) ->
+    Monitor = monitor(process, Listener),
+    Result = accept(Listener, Monitor, DeadlineMs),
+    demonitor(Monitor, [flush]),
+    Result.
+
+accept(Listener, Monitor, DeadlineMs) ->
+    Ref = make_ref(),
+    case call(Listener, {accept, Ref}) of
+        {ok, Guard} ->
+            GuardMonitor = monitor(process, Guard),
+            receive
+                {Ref, Conn, Id} -> demonitor(GuardMonitor, [flush]), {ok, Conn, Id};
+                {'DOWN', GuardMonitor, process, Guard, _} -> accept(Listener, Monitor, DeadlineMs)
+            end;
+        empty ->
+            receive
+                {Ref, acceptable} -> accept(Listener, Monitor, DeadlineMs);
+                {'DOWN', Monitor, process, Listener, _} -> {error, closed}
+            after left(DeadlineMs) ->
+                _ = call(Listener, {stop_accepting, Ref}),
+                receive {Ref, acceptable} -> ok after 0 -> ok end,
+                {error, timeout}
+            end;
+        closed ->
+            {error, closed}
+    end.
+
+left(infinity) -> infinity;
+left(DeadlineMs) -> max(0, DeadlineMs - now_ms()).
+
+call(Listener, Request) ->
+    try gen_server:call(Listener, Request, infinity)
+    catch exit:_ -> closed
+    end.
+
+-spec sockname(pid()) -> {ok, {tls, inet:ip_address(), inet:port_number()}} | {error, closed}.
+sockname(Listener) ->
+    case call(Listener, sockname) of
+        {ok, {Ip, Port}} -> {ok, {tls, Ip, Port}};
+        _ -> {error, closed}
+    end.
+
+-spec close(pid()) -> ok.
+close(Listener) ->
+    try gen_server:stop(Listener)
+    catch exit:_ -> ok
+    end.
+
+init({Owner, Port, SocketOptions, #{backlog := Backlog} = Config}) ->
+    _ = process_flag(trap_exit, true),
+    case inet_rdma_stream_tls:listen(Port, SocketOptions, Backlog) of
+        {ok, Socket, Bound} ->
+            {ok, await_next(#listener{socket = Socket, port = Bound, config = Config, owner = monitor(process, Owner),
+                                      logged_ms = now_ms() - ?LOG_MS})};
+        {error, Reason} ->
+            {stop, {shutdown, Reason}}
+    end.
+
+handle_call(port, _From, #listener{port = Port} = State) ->
+    {reply, Port, State};
+handle_call(sockname, _From, #listener{socket = Socket} = State) ->
+    {reply, ssl:sockname(Socket), State};
+handle_call({accept, Ref}, {Pid, _Tag}, #listener{ready = Ready, present = Present, waiting = Waiting} = State) ->
+    case queue:out(Ready) of
+        {{value, Guard}, Others} ->
+            release(Guard),
+            Guard ! {give, Pid, Ref},
+            {reply, {ok, Guard}, await_next(State#listener{ready = Others, present = maps:remove(Guard, Present)})};
+        {empty, _} ->
+            {reply, empty, State#listener{waiting = [{Pid, Ref} | Waiting]}}
+    end;
+handle_call({stop_accepting, Ref}, _From, #listener{waiting = Waiting} = State) ->
+    {reply, ok, State#listener{waiting = lists:keydelete(Ref, 2, Waiting)}}.
+
+%% The stream outlives the listener.
+release(Guard) ->
+    unlink(Guard),
+    receive {'EXIT', Guard, _} -> ok after 0 -> ok end.
+
+handle_cast(_Request, State) ->
+    {noreply, State}.
+
+handle_info({arrived, Pid}, #listener{arriving = Pid, present = Present} = State) ->
+    {noreply, await_next(State#listener{arriving = none, present = Present#{Pid => []}})};
+handle_info({ready, Guard}, #listener{ready = Ready, present = Present, waiting = Waiting} = State) ->
+    %% One that comes back, as the process that it was given to has died, is not linked any more.
+    link(Guard),
+    _ = [Pid ! {Ref, acceptable} || {Pid, Ref} <- Waiting],
+    {noreply, State#listener{ready = queue:in(Guard, Ready), present = Present#{Guard => []}, waiting = []}};
+handle_info({'EXIT', Pid, _Reason}, #listener{arriving = Pid} = State) ->
+    _ = erlang:send_after(?RETRY_MS, self(), await_next),
+    {noreply, State#listener{arriving = none}};
+handle_info({'EXIT', Pid, Reason}, #listener{present = Present, ready = Ready} = State) when is_map_key(Pid, Present) ->
+    Left = State#listener{present = maps:remove(Pid, Present), ready = queue:delete(Pid, Ready)},
+    {noreply, await_next(log(Reason, Left))};
+handle_info(await_next, State) ->
+    {noreply, await_next(State)};
+handle_info({'DOWN', Owner, process, _, _}, #listener{owner = Owner} = State) ->
+    {stop, normal, State};
+handle_info(_Message, State) ->
+    {noreply, State}.
+
+terminate(_Reason, #listener{socket = Socket, arriving = Arriving, present = Present}) ->
+    _ = ssl:close(Socket),
+    _ = [exit(Pid, kill) || Pid <- [Arriving | maps:keys(Present)], is_pid(Pid)],
+    ok.
+
+await_next(#listener{arriving = none, present = Present, config = #{backlog := Backlog}} = State) when
+    map_size(Present) < Backlog
+->
+    #listener{socket = Socket, config = Config} = State,
+    State#listener{arriving = spawn_link(?MODULE, arrive, [self(), Socket, Config])};
+await_next(State) ->
+    State.
+
+log({shutdown, {refused, Why}}, #listener{logged_ms = LoggedMs, left_out = LeftOut, port = Port} = State) ->
+    case now_ms() - LoggedMs of
+        PassedMs when PassedMs < ?LOG_MS ->
+            State#listener{left_out = LeftOut + 1};
+        _ ->
+            Others = [io_lib:format(" (and ~b others that are not in the log)", [LeftOut]) || LeftOut > 0],
+            ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts~ts", [Port, inet_rdma:format_error(Why), Others],
+                         #{inet_rdma_reason => Why}),
+            State#listener{logged_ms = now_ms(), left_out = 0}
+    end;
+log(_Reason, State) ->
+    State.
+
+now_ms() -> erlang:monotonic_time(millisecond).
+
+%% Waits for a connection, and becomes the guard of its stream.
+-spec arrive(Listener :: pid(), ssl:sslsocket(), inet_rdma_options:config()) -> no_return().
+arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
+    case ssl:transport_accept(ListenSocket) of
+        {ok, Transport} ->
+            Listener ! {arrived, self()},
+            DeadlineMs = now_ms() + BoundMs,
+            case inet_rdma_stream_tls:accept(Transport, BoundMs) of
+                {ok, Socket} ->
+                    Left = Config#{connect_timeout_ms := max(1, left(DeadlineMs))},
+                    settle(Listener, inet_rdma_bootstrap:tls(Socket), Left);
+                {error, Reason} ->
+                    exit({shutdown, not_inside_tls(Reason)})
+            end;
+        {error, Reason} ->
+            exit({shutdown, Reason})
+    end.
+
+%% The type of ssl:handshake/2 leaves out options that cannot be used.
+-dialyzer({no_match, not_inside_tls/1}).
+
+%% What TLS has against a peer ssl has logged. A peer that leaves or is silent is none for the log. The rest are options
+%% of this side that cannot be used.
+not_inside_tls({tls_alert, _} = Alert) -> Alert;
+not_inside_tls(Reason) when is_atom(Reason) -> Reason;
+not_inside_tls(Reason) -> {refused, {tls, Reason}}.
+
+settle(Listener, Connection, Config) ->
+    case inet_rdma_stream:settle(acceptor, Connection, Config) of
+        {ok, Stream} -> inet_rdma_stream_guard:offer(Stream, Connection, Listener);
+        {error, Reason} -> exit({shutdown, {refused, Reason}})
+    end.
