@@ -38,6 +38,33 @@ defmodule InetRdmaTest do
       assert {:ok, "back"} = InetRdma.recv(client, 0, @timeout_ms)
     end
 
+    test "a stream inside TLS is encrypted" do
+      # Mix takes applications that the project does not list out of the code path, from Elixir 1.15 on.
+      if function_exported?(Mix, :ensure_application!, 1), do: apply(Mix, :ensure_application!, [:ssl])
+      made = [digest: :sha256, key: {:namedCurve, :secp256r1}]
+      chain = %{root: made, intermediates: [], peer: made}
+
+      %{server_config: server, client_config: client} =
+        :public_key.pkix_test_data(%{server_chain: chain, client_chain: chain})
+
+      listening = [tls: [verify: :verify_peer, fail_if_no_peer_cert: true] ++ server, encrypt_shm: true]
+      {:ok, listener} = InetRdma.listen(0, listening)
+      {:ok, port} = InetRdma.port(listener)
+      assert {:ok, {:tls, {0, 0, 0, 0}, ^port}} = InetRdma.sockname(listener)
+      # Those certificates name this host as it calls itself.
+      connecting = [verify: :verify_peer, server_name_indication: :net_adm.localhost()] ++ client
+      {:ok, client} = InetRdma.connect("localhost", port, [tls: connecting], @timeout_ms)
+      {:ok, server} = InetRdma.accept(listener, @timeout_ms)
+      assert :ok = InetRdma.send(client, "hello")
+      assert {:ok, "hello"} = InetRdma.recv(server, 5, @timeout_ms)
+      assert %Info{cipher: cipher} = InetRdma.info(client)
+      assert cipher in [:aes_256_gcm, :chacha20_poly1305]
+      assert {:error, reason} = InetRdma.connect("localhost", port, [tls: [verify: :verify_none]], @timeout_ms)
+      assert to_string(:inet_rdma.format_error(reason)) =~ "TLS"
+      assert :ok = InetRdma.close(listener)
+      assert {:error, :closed} = InetRdma.accept(listener, @timeout_ms)
+    end
+
     test "sockets survive their listener" do
       {:ok, listener} = InetRdma.listen(0)
       assert %Listener{} = listener

@@ -7,7 +7,8 @@
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1]).
 -export([bulk_goes_through_the_ring/1, simultaneous_connects/1, hundred_connects_leave_nothing/1]).
--export([streams/1, settlement/1, refused_streams_say_what_to_do/1, hidden_node_with_an_ipv6_name/1]).
+-export([streams/1, streams_inside_tls/1, settlement/1, refused_streams_say_what_to_do/1]).
+-export([hidden_node_with_an_ipv6_name/1]).
 -export([each_link_has_a_fabric_of_its_own/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
 -export([tcp_connection_cut/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1]).
 -export([rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1, pinned_memory_is_bounded/1]).
@@ -25,7 +26,8 @@ all() ->
 groups() ->
     Cases = [
         ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes, bulk_goes_through_the_ring,
-        simultaneous_connects, hundred_connects_leave_nothing, streams, settlement, refused_streams_say_what_to_do,
+        simultaneous_connects, hundred_connects_leave_nothing, streams, streams_inside_tls, settlement,
+        refused_streams_say_what_to_do,
         hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own, killed_and_back_under_the_same_name,
         stopped_nodes_leave_nothing, tcp_connection_cut, no_device_files, forbidden_device_files,
         too_little_locked_memory, rings_grow_and_shrink, streams_land_on_demand,
@@ -170,6 +172,69 @@ stream(A, B, Address) ->
     {error, Closed} = do(A, Server, recv, [0]),
     [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
     Closed.
+
+%% Encrypted by records; zero_copy has no part in that. New keys go over the TLS connection meanwhile.
+streams_inside_tls(Config) ->
+    [A, B] = inet_rdma_vm:pair(Config),
+    Directory = filename:join(proplists:get_value(priv_dir, Config), inet_rdma_test_node:unique("certificates")),
+    ok = filelib:ensure_dir(filename:join(Directory, "x")),
+    ok = inet_rdma_test_certificates:make(Directory, ["localhost"]),
+    Tls = [{certfile, filename:join(Directory, "good.pem")}, {keyfile, filename:join(Directory, "good.key")},
+           {cacertfile, filename:join(Directory, "ca.pem")}, {verify, verify_peer}],
+    Listening = [{fail_if_no_peer_cert, true} | Tls],
+    Connecting = [{server_name_indication, "localhost"} | Tls],
+    %% As the accepting side does: librdmacm keeps each device open that it has looked at.
+    {ok, _} = call(A, inet_rdma_nif, verbs_addresses, [call(A, inet_rdma_test_settle, addresses, [])]),
+    Before = inet_rdma_vm:resources(),
+    [
+        begin
+            Options = [{fabric, verbs}, {zero_copy, ZeroCopy}, {rekey_bytes, 262144}],
+            {ok, Ip} = inet:parse_address(proplists:get_value(Address, Config)),
+            {ok, Port, Listener} = call(A, inet_rdma_test_end, listen, [0, [{ip, Ip}, {tls, Listening} | Options]]),
+            {ok, Client} = call(B, inet_rdma_test_end, connect, [Ip, Port, [{tls, Connecting} | Options]]),
+            {ok, Server} = do(A, Listener, accept_end, []),
+            ?assertMatch({ok, {verbs, _, _}}, do(B, Client, peername, [])),
+            [
+                begin
+                    ok = do(Sender, From, start_sending, [Bytes]),
+                    {_, Hash} = do(Receiver, To, collect_hash, [Bytes]),
+                    ?assertMatch({ok, Bytes, Hash}, do(Sender, From, sent, []))
+                end
+             || Bytes <- [1, 1000, 100000, 4 * ?MB],
+                {Sender, From, Receiver, To} <- [{A, Server, B, Client}, {B, Client, A, Server}]
+            ],
+            Infos = [do(Node, End, info, []) || {Node, End} <- [{A, Server}, {B, Client}]],
+            ct:pal("~p", [Infos]),
+            [
+                begin
+                    ?assertMatch(#{fabric := verbs, direct_bytes_sent := 0, direct_bytes_received := 0}, Info),
+                    ?assertNotEqual(none, map_get(cipher, Info))
+                end
+             || Info <- Infos
+            ],
+            %% One more key for each direction, at least, comes behind each of these transfers.
+            inet_rdma_test_wait:until(new_keys, 60000, fun() ->
+                [
+                    begin
+                        ok = do(Sender, From, start_sending, [300000]),
+                        {_, Hash} = do(Receiver, To, collect_hash, [300000]),
+                        {ok, 300000, Hash} = do(Sender, From, sent, [])
+                    end
+                 || {Sender, From, Receiver, To} <- [{A, Server, B, Client}, {B, Client, A, Server}]
+                ],
+                Keys = [do(Node, End, info, []) || {Node, End} <- [{A, Server}, {B, Client}]],
+                Generations = [{Own, Peers} || #{key_generation := Own, peer_key_generation := Peers} <- Keys],
+                lists:all(fun({Own, Peers}) -> Own >= 5 andalso Peers >= 5 end, Generations) orelse Generations
+            end),
+            ok = do(B, Client, send, [<<"the last">>]),
+            ok = do(B, Client, close, []),
+            ?assertEqual({ok, <<"the last">>}, do(A, Server, recv, [8])),
+            ?assertEqual({error, closed}, do(A, Server, recv, [0])),
+            [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]]
+        end
+     || {ZeroCopy, Address} <- [{auto, ipv4}, {always, ipv6}]
+    ],
+    inet_rdma_vm:await_resources(Before).
 
 %% A listener for the peer that knows a token, on an address of a device or on all.
 settlement(Config) ->
