@@ -220,9 +220,13 @@ impl<N: Notifier> Connection<N> {
         let (records, controls) = seals.unzip();
         let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
         let capabilities = qp.capabilities();
-        let safeguard = settings
-            .zero_copy
-            .safeguard(capabilities.safeguard, capabilities.windows);
+        let safeguard = match records {
+            // What landed is decrypted out of its buffer, which is never handed over.
+            Some(_) => Safeguard::None,
+            None => settings
+                .zero_copy
+                .safeguard(capabilities.safeguard, capabilities.windows),
+        };
         let closed_bytes = match safeguard {
             Safeguard::Windows => settings.direct_bytes,
             Safeguard::Trust | Safeguard::None => usize::MAX,
