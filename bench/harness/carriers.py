@@ -97,8 +97,14 @@ def inet_ktls() -> Carrier:
     return Carrier("inet_ktls", ("-proto_dist", "inet_tls", "-ssl_dist_optfile", str(optfile)), link=PORT)
 
 
-# Carriers to compare with that may be missing.
-OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
+def inet_rdma_tls() -> Carrier:
+    """inet_rdma with the certificates of inet_tls, encrypted over shared memory, too."""
+    options = ["-inet_rdma", "security", "tls", "-inet_rdma", "encrypt_shm", "true"]
+    return inet_rdma(["-ssl_dist_optfile", str(certificates.optfile()), *options], "inet_rdma_tls")
+
+
+# Carriers to compare with on request. Those of OTP may be missing.
+OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls, "inet_rdma_tls": inet_rdma_tls}
 
 
 def on_hosts(

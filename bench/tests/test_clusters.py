@@ -142,6 +142,13 @@ class Clusters(unittest.TestCase):
             with Cluster(tls, 2, [], [Place(ThisHost(), "127.0.0.1")] * 2):
                 pass
 
+    def test_links_of_inet_rdma_inside_tls_are_encrypted(self) -> None:
+        [tls], _ = carriers.select(["inet_rdma_tls"], [], {})
+        with Cluster(tls, 2, []) as cluster:
+            [connection] = cluster.ask(cluster.nodes[0], Atom("info"))["connections"]
+            self.assertEqual(connection["fabric"], "shm")
+            self.assertNotEqual(connection["cipher"], "none")
+
     def test_links_of_inet_rdma_may_have_a_port_as_controller(self) -> None:
         # A carrier of that name whose links are those of inet_tcp, and what it says of them.
         with tempfile.TemporaryDirectory() as directory:
