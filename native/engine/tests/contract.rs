@@ -42,6 +42,7 @@ macro_rules! contract {
                 a_full_queue_is_an_error_and_not_a_loss,
                 the_peers_slots_say_how_many_controls_may_be_posted,
                 controls_leave_a_transfer_the_room_that_it_was_offered,
+                what_was_posted_arrives_though_its_memory_is_used_again,
                 staging_memory_is_replaced_while_transfers_are_under_way,
             );
             contract!(@tests $fabric; events:

@@ -158,7 +158,13 @@ impl Sending {
                 self.post(outlet, posted, write(Some(word)), source)
             }
             Transport::Iwarp => {
-                let posted = self.ledger.post(true, false);
+                // The end of a later request does not say that the bytes of a write without a signal may be changed: siw has
+                // TCP send a page or more of them out of this memory, until the peer's TCP has taken them. Those of a
+                // write with a signal it copies.
+                let posted = match source {
+                    Source::Region(_) => (self.ledger.post_signalled(true), true),
+                    Source::Inline(_) => self.ledger.post(true, false),
+                };
                 self.post(outlet, posted, write(None), source)?;
                 self.post_message(outlet, &word.to_be_bytes())
             }
@@ -246,7 +252,7 @@ impl Sending {
                     return Err(FabricError::PeerGone);
                 }
                 let (number, signalled) = match awaited {
-                    true => (self.ledger.post_signalled(), true),
+                    true => (self.ledger.post_signalled(false), true),
                     false => self.ledger.post(false, true),
                 };
                 self.counts.sends_posted += 1;
@@ -310,7 +316,7 @@ impl Sending {
             address: target.address,
             immediate: None,
         };
-        let number = self.ledger.post_signalled();
+        let number = self.ledger.post_signalled(false);
         // If it cannot be posted, nothing can be sent any more.
         let _ = outlet.qp.post_send(number, write, Source::Region(&[]), true);
     }

@@ -1,7 +1,8 @@
 //! The ledger of work requests without a completion yet, and of the staging memory that they read from.
 //!
 //! Only one work request in some is signalled; its completion says that all before it are done, too (section "Completion
-//! ordering" of the InfiniBand specification: work requests of one send queue complete in order).
+//! ordering" of the InfiniBand specification: work requests of one send queue complete in order). Over iWARP each write is
+//! signalled ([`super::sending`] says why).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -135,9 +136,12 @@ impl Ledger {
         (self.posted, signalled)
     }
 
-    /// Counts one that is signalled whatever else.
-    pub(super) fn post_signalled(&mut self) -> u64 {
+    /// As [`Self::post`], of one that is signalled whatever else.
+    pub(super) fn post_signalled(&mut self, with_staged: bool) -> u64 {
         self.posted += 1;
+        if with_staged {
+            self.staged_posted = self.staged;
+        }
         self.signals.push_back((self.posted, self.staged_posted));
         self.posted
     }
@@ -178,7 +182,7 @@ mod tests {
     fn what_is_staged_is_not_freed_by_a_completion_of_something_posted_before() {
         let mut ledger = Ledger::new(8, 100);
         let _staged = ledger.stage(60);
-        let control = ledger.post_signalled();
+        let control = ledger.post_signalled(false);
         ledger.complete(control);
         assert_eq!(ledger.staging_free(), 40);
     }
@@ -266,7 +270,7 @@ mod tests {
                     prop_assert!(ledger.entries_free() > 0 && ledger.staging_free() >= staging / 2);
                 }
             }
-            let last = ledger.post_signalled();
+            let last = ledger.post_signalled(false);
             ledger.complete(last);
             prop_assert!(ledger.is_idle());
             prop_assert_eq!(ledger.staging_free(), staging);

@@ -1,6 +1,6 @@
 //! Writes, notices and control messages between two ends.
 
-use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Memory, QueuePair};
+use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Memory, Parameters, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
@@ -293,6 +293,37 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
         .post_write(&[&vec![b'x'; bytes]], area.memory().remote_address(0), notice(bytes))
         .expect("a fresh queue");
     (client, server, area)
+}
+
+/// The peer's memory holds many times what this side's staging memory does, which is used again as soon as the device allows.
+pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabric) {
+    const BLOCK: usize = 9_000;
+    const BLOCKS: usize = 80;
+    let with_area = Parameters {
+        landing_bytes: (BLOCK * BLOCKS) as u32,
+        ..parameters()
+    };
+    let (client, server) = pair_of(fabric, parameters(), with_area);
+    let area = server.exposer().expose(BLOCK * BLOCKS).expect("memory");
+    let fill = |round: usize, block: usize| vec![(round * BLOCKS + block) as u8; BLOCK];
+    for round in 0..20 {
+        for block in 0..BLOCKS {
+            let target = area.memory().remote_address(block * BLOCK);
+            write(&*client, &[&fill(round, block)], target, notice(BLOCK));
+            while server
+                .poll(&mut [Completion::Notice(NOTICE); 8])
+                .expect("an honest peer")
+                > 0
+            {}
+        }
+        let last = [round as u8; CONTROL_BYTES];
+        client.post_control(&last).expect("room");
+        while poll_one(&*server) != Completion::Control(last) {}
+        for block in 0..BLOCKS {
+            let arrived = read(area.memory(), block * BLOCK, BLOCK);
+            assert!(arrived == fill(round, block), "block {block} of round {round}");
+        }
+    }
 }
 
 /// What is under way comes out of the old memory, what is posted after the change out of the new.
