@@ -297,8 +297,8 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
 
 /// The peer's memory holds many times what this side's staging memory does, which is used again as soon as the device allows.
 pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabric) {
-    const BLOCK: usize = 9_000;
-    const BLOCKS: usize = 80;
+    const BLOCK: usize = 36_000;
+    const BLOCKS: usize = 20;
     let with_area = Parameters {
         landing_bytes: (BLOCK * BLOCKS) as u32,
         ..parameters()
@@ -306,7 +306,7 @@ pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabr
     let (client, server) = pair_of(fabric, parameters(), with_area);
     let area = server.exposer().expose(BLOCK * BLOCKS).expect("memory");
     let fill = |round: usize, block: usize| vec![(round * BLOCKS + block) as u8; BLOCK];
-    for round in 0..20 {
+    for round in 0..40 {
         for block in 0..BLOCKS {
             let target = area.memory().remote_address(block * BLOCK);
             write(&*client, &[&fill(round, block)], target, notice(BLOCK));

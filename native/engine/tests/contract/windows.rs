@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Window, WindowState};
-use inet_rdma_stream::{Notice, RemoteAddress};
+use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
 
@@ -48,7 +48,10 @@ impl Windowed {
         })
     }
 
+    /// Behind a control of the side with the windows, as is an advertisement: what it has asked for before is done.
     fn write(&self, bytes: &[u8; 10], target: RemoteAddress) -> Result<(), FabricError> {
+        self.server.post_control(&[7; CONTROL_BYTES]).expect("room");
+        assert_eq!(poll_one(&*self.client), Completion::Control([7; CONTROL_BYTES]));
         self.client.post_write(&[bytes], target, DIRECT)
     }
 
