@@ -56,9 +56,14 @@ key(Name) -> ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nod
 
 node_certificate(Directory, Authority, Name, Hosts, From, To) ->
     openssl(Directory, ["req", "-config", "openssl.cnf", "-new", "-subj", "/CN=" ++ Name, "-out", Name ++ ".csr" | key(Name)]),
-    ok = file:write_file(filename:join(Directory, Name ++ ".ext"), ["subjectAltName = ", lists:join(",", ["DNS:" ++ Host || Host <- Hosts]), "\n"]),
+    Names = lists:join(",", lists:flatmap(fun alternatives/1, Hosts)),
+    ok = file:write_file(filename:join(Directory, Name ++ ".ext"), ["subjectAltName = ", Names, "\n"]),
     openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", Authority, "-batch", "-notext", "-in", Name ++ ".csr",
                         "-out", Name ++ ".pem", "-extfile", Name ++ ".ext", "-startdate", date(From), "-enddate", date(To)]).
+
+%% Releases of ssl differ in what they compare a host with that is an address.
+alternatives(Host) ->
+    ["DNS:" ++ Host | ["IP:" ++ Host || {ok, _} <- [inet:parse_strict_address(Host)]]].
 
 %% YYYYMMDDHHMMSSZ
 date(Seconds) ->
