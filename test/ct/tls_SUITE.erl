@@ -103,11 +103,11 @@ stayed(A, B, Why) ->
 %% With each kind of certificate on either side the link is up or not as between two nodes of inet_tls, and both nodes log the
 %% same of TLS.
 certificates_as_inet_tls_has_them(Config) ->
-    Good = [{Carrier, start("good", node_of(Config, Carrier, good))} || Carrier <- [?PLAIN, ?RDMA]],
+    Good = [{Carrier, start("good", alone(Config, Carrier, good))} || Carrier <- [?PLAIN, ?RDMA]],
     [with_certificate(Config, Kind, Good) || Kind <- inet_rdma_test_certificates:kinds()].
 
 with_certificate(Config, Kind, Good) ->
-    Tested = [{Carrier, start("tested", node_of(Config, Carrier, Kind))} || Carrier <- [?PLAIN, ?RDMA]],
+    Tested = [{Carrier, start("tested", alone(Config, Carrier, Kind))} || Carrier <- [?PLAIN, ?RDMA]],
     [
         begin
             [ok = call(Node, inet_rdma_test_log, install, []) || {_, Node} <- Good ++ Tested],
@@ -124,6 +124,11 @@ with_certificate(Config, Kind, Good) ->
      || {From, To} <- [{Tested, Good}, {Good, Tested}]
     ],
     [inet_rdma_test_node:stop(Node) || {_, Node} <- Tested].
+
+%% A node that global does not connect to others: a link that the peer has begun would hide a refusal.
+alone(Config, Carrier, Kind) ->
+    #{args := Args} = Options = node_of(Config, Carrier, Kind),
+    Options#{args := ["-connect_all", "false" | Args]}.
 
 %% Whether it connects, and what both nodes then have in their logs of TLS. A node that refuses has said why. A server that
 %% cannot even begin, as it has no certificate, tells its log alone from OTP 27 on.
