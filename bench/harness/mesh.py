@@ -90,14 +90,19 @@ def start(carrier: Carrier, size: int, directory: Path) -> list[subprocess.Popen
         paths.erl_program(), "-noinput", "-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false",
         "-setcookie", cookie, "-pa", str(paths.WORKER_EBIN), *carrier.flags, "-s", "inet_rdma_bench_mesh",
     ]
-    with open(directory / "log", "wb") as log:
-        return [
-            subprocess.Popen(
+    nodes = []
+    for number in range(1, size + 1):
+        # A log each: nodes that fail at the same time would write into each other's lines.
+        with open(log_of(directory, number), "wb") as log:
+            nodes.append(subprocess.Popen(
                 [*common, "-sname", f"{prefix}{number}", "-extra", prefix, str(number), str(size), str(directory)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )
-            for number in range(1, size + 1)
-        ]
+            ))
+    return nodes
+
+
+def log_of(directory: Path, number: int) -> Path:
+    return directory / f"{number}.log"
 
 
 def await_all(nodes: list[subprocess.Popen[bytes]], size: int, directory: Path) -> float:
@@ -105,15 +110,20 @@ def await_all(nodes: list[subprocess.Popen[bytes]], size: int, directory: Path) 
     deadline = time.monotonic() + TIMEOUT_S
     files = [directory / str(number) for number in range(1, size + 1)]
     while not all(file.exists() for file in files):
-        log = (directory / "log").read_text(errors="replace")[-2000:]
-        if any(node.poll() is not None for node in nodes):
-            raise MeasurementError(f"a node has ended; the log:\n{log}")
+        ended = [number for number, node in enumerate(nodes, 1) if node.poll() is not None]
+        if ended:
+            raise MeasurementError(f"a node has ended; its log:\n{last_of_log(directory, ended[0])}")
         if time.monotonic() > deadline:
-            missing = sum(not file.exists() for file in files)
+            missing = [number for number, file in enumerate(files, 1) if not file.exists()]
             raise MeasurementError(
-                f"{missing} of {size} nodes do not see all others after {TIMEOUT_S:g} s; the log:\n{log}")
+                f"{len(missing)} of {size} nodes do not see all others after {TIMEOUT_S:g} s; the log of one of them:\n"
+                f"{last_of_log(directory, missing[0])}")
         time.sleep(0.05)
     return max(int(file.read_text()) for file in files) / 1e6
+
+
+def last_of_log(directory: Path, number: int) -> str:
+    return log_of(directory, number).read_text(errors="replace")[-2000:]
 
 
 def pss_mb(pid: int) -> float:
