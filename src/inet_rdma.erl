@@ -178,15 +178,8 @@ connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 6
 connect_tls(Host, Port, #{connect_timeout_ms := Limit} = Config, SocketOptions, Timeout) ->
     case inet_rdma_stream_tls:start() of
         ok ->
-            case inet_rdma_stream:connect(Host, Port, SocketOptions, Config, min(Limit, max(1, Timeout))) of
-                {ok, Conn, Id} ->
-                    opened(#inet_rdma_socket{conn = Conn, id = Id},
-                           #details{port = Port, role = connected, config = Config}, SocketOptions);
-                {error, etimedout} when Timeout =< Limit ->
-                    {error, timeout};
-                Error ->
-                    Error
-            end;
+            Result = inet_rdma_stream:connect(Host, Port, SocketOptions, Config, min(Limit, max(1, Timeout))),
+            connected(Result, Port, Config, SocketOptions, Timeout);
         Error ->
             Error
     end.
@@ -201,18 +194,22 @@ connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
             %% The message comes once, with any outcome, and the attempt ends within Bound: no `after` here, so no
             %% message stays in the mailbox.
             receive {'$inet_rdma', Id, connected} -> ok end,
-            case inet_rdma_nif:stream(Attempt, none) of
-                {ok, Conn} ->
-                    opened(#inet_rdma_socket{conn = Conn, id = Id},
-                           #details{port = Port, role = connected, config = Config}, SocketOptions);
-                {error, etimedout} when Timeout =< Limit ->
-                    {error, timeout};
-                Error ->
-                    Error
-            end;
+            Result = case inet_rdma_nif:stream(Attempt, none) of
+                         {ok, Conn} -> {ok, Conn, Id};
+                         Failed -> Failed
+                     end,
+            connected(Result, Port, Config, SocketOptions, Timeout);
         Error ->
             Error
     end.
+
+%% The time of the caller, or that of the option connect_timeout_ms, whichever is shorter.
+connected({ok, Conn, Id}, Port, Config, SocketOptions, _Timeout) ->
+    opened(#inet_rdma_socket{conn = Conn, id = Id}, #details{port = Port, role = connected, config = Config}, SocketOptions);
+connected({error, etimedout}, _Port, #{connect_timeout_ms := Limit}, _SocketOptions, Timeout) when Timeout =< Limit ->
+    {error, timeout};
+connected(Error, _Port, _Config, _SocketOptions, _Timeout) ->
+    Error.
 
 %% @doc A reason in words.
 -spec format_error(reason()) -> string().

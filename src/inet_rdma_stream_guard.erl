@@ -1,6 +1,6 @@
 %% The guard of a stream that began inside TLS: a sleeping process that owns the TLS connection.
 %%
-%% It brings new keys (inet_rdma_keys). When the stream ends, whoever ends it, it closes the TLS connection and ends.
+%% It brings new keys (inet_rdma_keys). When either side ends the stream, the guard closes the TLS connection and ends.
 %% When the TLS connection ends first it waits for the end of the stream, which may be on its way behind data, and then
 %% ends the stream. It keeps no term that keeps the socket from being collected.
 -module(inet_rdma_stream_guard).

@@ -231,7 +231,7 @@ impl<N: Notifier> Connection<N> {
             Safeguard::Windows => settings.direct_bytes,
             Safeguard::Trust | Safeguard::None => usize::MAX,
         };
-        let mut core = Core::new(stream, policy, (ring, landing, closed_bytes), settings.busy);
+        let mut core = Core::new(stream, policy, (ring, landing), closed_bytes, settings.busy);
         core.controls = controls.map(Box::new);
         let connection = Arc::new_cyclic(|this| Self {
             safeguard,

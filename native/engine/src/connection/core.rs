@@ -145,10 +145,11 @@ impl<T> Core<T> {
     pub(super) fn new(
         stream: Stream,
         policy: AdvertPolicy,
-        memory: (RingMemory, LandingMemory, usize),
+        memory: (RingMemory, LandingMemory),
+        closed_bytes: usize,
         busy: bool,
     ) -> Self {
-        let (ring, landing, closed_bytes) = memory;
+        let (ring, landing) = memory;
         Self {
             stream,
             ring,

@@ -30,7 +30,7 @@ pub(super) enum Landed {
 pub(super) enum Next {
     /// A buffer that the peer writes no more.
     Whole,
-    /// So many bytes, to which the peer may still add.
+    /// The number of bytes that have landed in a buffer, to which the peer may still add.
     Part(usize),
     /// A buffer whose window is being closed: it can be handed over when that is done.
     Closing,
@@ -51,7 +51,7 @@ pub(super) struct Landings {
     open_ended: usize,
     /// Bytes of the last transfer; before the first, of a buffer.
     last_bytes: usize,
-    /// A buffer with so many bytes or more is closed for the peer, to be handed over.
+    /// From this number of landed bytes on the connection closes the window of the buffer, to hand the buffer over.
     closed_bytes: usize,
 }
 

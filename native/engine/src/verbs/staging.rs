@@ -122,10 +122,7 @@ impl Ledger {
     /// Counts a work request that is about to be posted, with all that was staged if it is `with_staged`: its number, and
     /// whether it is to be signalled.
     pub(super) fn post(&mut self, with_staged: bool, may_signal: bool) -> (u64, bool) {
-        self.posted += 1;
-        if with_staged {
-            self.staged_posted = self.staged;
-        }
+        self.count(with_staged);
         let (last, last_staged) = self.signals.back().copied().unwrap_or((self.done, self.staged_done));
         let due = (self.posted - last) * SIGNAL_PARTS >= self.entries
             || (self.staged_posted - last_staged) * SIGNAL_PARTS >= self.staging_bytes;
@@ -138,12 +135,16 @@ impl Ledger {
 
     /// As [`Self::post`], of one that is signalled whatever else.
     pub(super) fn post_signalled(&mut self, with_staged: bool) -> u64 {
+        self.count(with_staged);
+        self.signals.push_back((self.posted, self.staged_posted));
+        self.posted
+    }
+
+    fn count(&mut self, with_staged: bool) {
         self.posted += 1;
         if with_staged {
             self.staged_posted = self.staged;
         }
-        self.signals.push_back((self.posted, self.staged_posted));
-        self.posted
     }
 
     /// A signalled work request is done, and all before it.
