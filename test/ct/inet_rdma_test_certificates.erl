@@ -2,7 +2,7 @@
 %% bad in one respect. Runs in the node that runs the tests.
 -module(inet_rdma_test_certificates).
 
--export([make/1, make/2, option_file/3, kinds/0]).
+-export([suite/2, make/2, option_file/3, kinds/0]).
 -export_type([kind/0]).
 
 %% none: the node has no certificate.
@@ -11,13 +11,22 @@
 -spec kinds() -> [kind()].
 kinds() -> [good, none, expired, wrong_host, unknown_ca, revoked].
 
-%% Makes all of them in a directory, which exists.
--spec make(file:filename()) -> ok.
-make(Directory) ->
-    {ok, Host} = inet:gethostname(),
-    make(Directory, [Host]).
+%% For init_per_suite: {certificates, Directory}, for these hosts.
+-spec suite(Config, Hosts :: [string()]) -> Config | {skip, string()} when Config :: [tuple()].
+suite(Config, Hosts) ->
+    case {inet_rdma_test_node:only_rdma(Config), os:find_executable("openssl"), code:lib_dir(ssl)} of
+        {{skip, _} = Skip, _, _} ->
+            Skip;
+        {_, Openssl, Ssl} when Openssl =:= false; not is_list(Ssl) ->
+            inet_rdma_test_link:skip("to make certificates needs openssl, TLS the application ssl");
+        _ ->
+            Directory = filename:join(proplists:get_value(priv_dir, Config), "certificates"),
+            ok = filelib:ensure_dir(filename:join(Directory, "x")),
+            ok = make(Directory, Hosts),
+            [{certificates, Directory} | Config]
+    end.
 
-%% For these hosts.
+%% Makes all of them in a directory, which exists, for these hosts.
 -spec make(file:filename(), Hosts :: [string()]) -> ok.
 make(Directory, Hosts) ->
     ok = file:write_file(filename:join(Directory, "openssl.cnf"), configuration()),

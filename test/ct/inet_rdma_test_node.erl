@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -85,7 +85,8 @@ ebin() ->
             filename:absname(filename:dirname(Beam))
     end.
 
-%% For a node of another user, who may be kept from this checkout: the directories for the option `code`.
+%% Copies the code for a node of another user, whom the system may keep from reading this checkout. The result is for the
+%% option `code`.
 -spec copy_code(file:filename()) -> [file:filename()].
 copy_code(To) ->
     Parts = [
@@ -103,6 +104,11 @@ copy_code(To) ->
     ],
     [] = os:cmd("chmod -R a+rX " ++ To),
     [filename:join(To, Part) || Part <- ["ebin", "test"]].
+
+%% The options for a node that global does not connect to others.
+-spec alone(options()) -> options().
+alone(#{args := Args} = Options) ->
+    Options#{args := ["-connect_all", "false" | Args]}.
 
 -spec start(string()) -> t().
 start(Prefix) ->

@@ -34,17 +34,7 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case {inet_rdma_test_node:only_rdma(Config), os:find_executable("openssl"), code:lib_dir(ssl)} of
-        {{skip, _} = Skip, _, _} ->
-            Skip;
-        {_, Openssl, Ssl} when Openssl =:= false; not is_list(Ssl) ->
-            inet_rdma_test_link:skip("to make certificates needs openssl, TLS the application ssl");
-        _ ->
-            Directory = filename:join(proplists:get_value(priv_dir, Config), "certificates"),
-            ok = filelib:ensure_dir(filename:join(Directory, "x")),
-            ok = inet_rdma_test_certificates:make(Directory, ["localhost"]),
-            [{certificates, Directory} | Config]
-    end.
+    inet_rdma_test_certificates:suite(Config, ["localhost"]).
 
 end_per_suite(_Config) ->
     ok.

@@ -31,17 +31,8 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case {inet_rdma_test_node:only_rdma(Config), os:find_executable("openssl"), code:lib_dir(ssl)} of
-        {{skip, _} = Skip, _, _} ->
-            Skip;
-        {_, Openssl, Ssl} when Openssl =:= false; not is_list(Ssl) ->
-            inet_rdma_test_link:skip("to make certificates needs openssl, TLS the application ssl");
-        _ ->
-            Directory = filename:join(proplists:get_value(priv_dir, Config), "certificates"),
-            ok = filelib:ensure_dir(filename:join(Directory, "x")),
-            ok = inet_rdma_test_certificates:make(Directory),
-            [{certificates, Directory} | Config]
-    end.
+    {ok, Host} = inet:gethostname(),
+    inet_rdma_test_certificates:suite(Config, [Host]).
 
 end_per_suite(_Config) ->
     ok.
@@ -125,10 +116,9 @@ with_certificate(Config, Kind, Good) ->
     ],
     [inet_rdma_test_node:stop(Node) || {_, Node} <- Tested].
 
-%% A node that global does not connect to others: a link that the peer has begun would hide a refusal.
+%% A link that the peer has begun would hide a refusal.
 alone(Config, Carrier, Kind) ->
-    #{args := Args} = Options = node_of(Config, Carrier, Kind),
-    Options#{args := ["-connect_all", "false" | Args]}.
+    inet_rdma_test_node:alone(node_of(Config, Carrier, Kind)).
 
 %% Whether it connects, and what both nodes then have in their logs of TLS. A node that refuses has said why. A server that
 %% cannot even begin, as it has no certificate, tells its log alone from OTP 27 on.

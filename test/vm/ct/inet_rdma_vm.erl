@@ -1,7 +1,7 @@
 %% What the suites of the virtual machines share: the devices, what the kernel's RDMA stack holds, nodes on them.
 -module(inet_rdma_vm).
 
--export([device/1, nodes_on/3, name_at/3, alone/1, pair/1, call/4, name/1, cast/4]).
+-export([device/1, nodes_on/3, name_at/3, pair/1, call/4, name/1, cast/4]).
 -export([resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
 -export([cut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).
@@ -41,11 +41,6 @@ name_at(Prefix, Address, Options) ->
             maps:get(args, Options, [])
         ])
     }).
-
-%% The same for a node that global does not connect to others.
--spec alone(inet_rdma_test_node:options()) -> inet_rdma_test_node:options().
-alone(#{args := Args} = Options) ->
-    Options#{args := ["-connect_all", "false" | Args]}.
 
 %% The pair of nodes that a group's cases share, connected.
 -spec pair([{atom(), term()}]) -> [inet_rdma_test_node:t()].

@@ -338,7 +338,7 @@ each_link_has_a_fabric_of_its_own(Config) ->
 %% waits for as long as connecting may take.
 killed_and_back_under_the_same_name(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Options = inet_rdma_vm:alone(inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})),
+    Options = inet_rdma_test_node:alone(inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})),
     Before = inet_rdma_vm:resources(),
     [
         begin

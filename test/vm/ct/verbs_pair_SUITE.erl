@@ -77,7 +77,7 @@ tls_hides_what_is_said(Config) ->
     Start = fun(Prefix, Address, Under) ->
         Options = #{args := Args, rdma := Rdma} = options(Prefix, Address, Under),
         Secure = [{security, tls}, {rekey_bytes, 65536} | Rdma],
-        inet_rdma_test_node:start(Prefix, (inet_rdma_vm:alone(Options#{args := Args ++ Tls}))#{rdma := Secure})
+        inet_rdma_test_node:start(Prefix, (inet_rdma_test_node:alone(Options#{args := Args ++ Tls}))#{rdma := Secure})
     end,
     [OwnAddress, TheirAddress] = Addresses,
     [A, B] = [Start("ta", OwnAddress, []), Start("tb", TheirAddress, there())],
@@ -151,10 +151,10 @@ order_both_ways(Config) ->
 
 lossy_link(Config) ->
     Start = fun(Prefix, Address, Under) ->
-        inet_rdma_test_node:start(Prefix, inet_rdma_vm:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S)))
+        inet_rdma_test_node:start(Prefix, inet_rdma_test_node:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S)))
     end,
-    Pair = [Start("la", proplists:get_value(own_address, Config), []), Start("lb", proplists:get_value(their_address, Config), there())],
-    [A, B] = Pair,
+    [Own, Theirs] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address]],
+    [A, B] = Pair = [Start("la", Own, []), Start("lb", Theirs, there())],
     ok = inet_rdma_test_node:connect(A, B),
     stays_connected(Config, Pair, "loss 1%"),
     [inet_rdma_test_node:stop(Node) || Node <- Pair].
@@ -244,7 +244,7 @@ tcp_connection_cut(Config) ->
 devices_beside_the_nodes_network(_Config) ->
     Options = fun(Prefix, Address, Under) ->
         Retry = [{fabric, verbs}, {fallback_retry_ms, 0}],
-        inet_rdma_vm:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => [], rdma => Retry}))
+        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => [], rdma => Retry}))
     end,
     [A, B] = inet_rdma_test_node:start_all([
         {"near", Options("near", ?OWN_MANAGEMENT, [])}, {"far", Options("far", ?THEIR_MANAGEMENT, there())}
@@ -309,7 +309,7 @@ kill_and_await(Config) ->
     Options = options("c", proplists:get_value(their_address, Config), there()),
     Before = inet_rdma_vm:resources(),
     BeforeThere = inet_rdma_vm:resources(["ssh", ?OTHER]),
-    C = inet_rdma_test_node:start("c", inet_rdma_vm:alone(Options)),
+    C = inet_rdma_test_node:start("c", inet_rdma_test_node:alone(Options)),
     ok = inet_rdma_test_node:connect(A, C),
     Streams = start_streams([A, C]),
     Watched = inet_rdma_vm:watch(A, C),
