@@ -97,14 +97,14 @@ def inet_ktls() -> Carrier:
     return Carrier("inet_ktls", ("-proto_dist", "inet_tls", "-ssl_dist_optfile", str(optfile)), link=PORT)
 
 
-def inet_rdma_tls() -> Carrier:
+def inet_rdma_tls(extra: list[str]) -> Carrier:
     """inet_rdma with the certificates of inet_tls, encrypted over shared memory, too."""
     options = ["-inet_rdma", "security", "tls", "-inet_rdma", "encrypt_shm", "true"]
-    return inet_rdma(["-ssl_dist_optfile", str(certificates.optfile()), *options], "inet_rdma_tls")
+    return inet_rdma([*extra, "-ssl_dist_optfile", str(certificates.optfile()), *options], "inet_rdma_tls")
 
 
-# Carriers to compare with on request. Those of OTP may be missing.
-OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls, "inet_rdma_tls": inet_rdma_tls}
+# Carriers to compare with that may be missing.
+OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
 
 
 def on_hosts(
@@ -136,13 +136,16 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
             chosen.append(inet_tcp())
         elif name == "inet_rdma":
             chosen.append(inet_rdma(rdma_flags))
+        elif name == "inet_rdma_tls":
+            chosen.append(inet_rdma_tls(rdma_flags))
         elif name in OTHERS:
             try:
                 chosen.append(OTHERS[name]())
             except Missing as reason:
                 skipped.append(f"{name} skipped: {reason}")
         else:
-            raise BenchError(f"unknown carrier {name!r}: known are inet_tcp, inet_rdma, {', '.join(OTHERS)}")
+            known = ", ".join(["inet_tcp", "inet_rdma", "inet_rdma_tls", *OTHERS])
+            raise BenchError(f"unknown carrier {name!r}: known are {known}")
     chosen += [inet_rdma(rdma_flags + flags, name) for name, flags in variants.items()]
     taken = [carrier.name for carrier in chosen]
     if len(set(taken)) != len(taken):
