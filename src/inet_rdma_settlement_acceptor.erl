@@ -23,12 +23,14 @@ run(_Settling, Own, Greet) ->
     accept(Greet(Own), none).
 
 %% State: none; a place, reserved, the attempt to meet the peer where the hello has said, and its key; the fabric of a
-%% listener that has not met the peer; or a link or stream, and why it is over its fabric, that waits for the decision.
+%% listener that has not met the peer, and its attempt; or a link or stream, and why it is over its fabric, that waits for
+%% the decision.
 accept(Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
         Try when element(1, Try) =:= 'try' ->
             discard(Settling, State),
             {{'try', Fabric}, Theirs} = without_key(Try, 'try', 2),
+            ok = not_tried(Settling, Fabric),
             Trying = keys(tried(Settling, Fabric), key(Settling), Theirs),
             accept(Trying, listen(Trying, Fabric));
         {failed, Fabric, Why} ->
@@ -53,6 +55,13 @@ accept(Settling, State) ->
         throw:Reason -> discard(Settling, State), throw(Reason)
     end.
 
+%% What the settlement costs and says is bounded by that.
+not_tried(#settling{tried = Tried}, Fabric) ->
+    case lists:member(Fabric, Tried) of
+        false -> ok;
+        true -> broken(<<"the peer tries a fabric for the second time">>)
+    end.
+
 %% The initiator has connected: this side's queue pair is there, or will be in a moment.
 met(Settling, {offered, Place, Attempt, Id, _Key} = State) ->
     case inet_rdma_settlement_way:open(Settling, shm, Place, Attempt) of
@@ -75,7 +84,7 @@ failure(Settling, {offered, Place, Attempt, _Id, Key}, shm, Why) ->
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
     end;
-failure(_Settling, {listens, Fabric}, Fabric, Why) ->
+failure(_Settling, {listens, Fabric, _Attempt, _Id}, Fabric, Why) ->
     [Why];
 failure(_Settling, _State, _Fabric, _Why) ->
     [].
@@ -87,6 +96,7 @@ offer_failed(Settling, _State) -> Settling.
 discard(Settling, {offered, Place, Attempt, _Id, _Key}) ->
     ok = inet_rdma_settlement_way:close(Settling, Place),
     inet_rdma_nif:drop_attempt(Attempt);
+discard(_Settling, {listens, _Fabric, Attempt, Id}) -> inet_rdma_settlement_way:drop(Attempt, Id);
 discard(Settling, {opened, Opened, _Why}) -> inet_rdma_settlement_way:close(Settling, Opened);
 discard(_Settling, _) -> ok.
 
@@ -154,7 +164,7 @@ await(Settling, Fabric, Attempt, Id) ->
         %% The connection is passive by that. There is no other message of it in the queue.
         {Tag, _Socket, _} = Message when Tag =:= tcp; Tag =:= ssl ->
             self() ! Message,
-            {listens, Fabric};
+            {listens, Fabric, Attempt, Id};
         {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             throw(closed);
         {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->

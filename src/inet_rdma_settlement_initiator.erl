@@ -85,15 +85,20 @@ verdict(Settling, Fabric, {failed, Why}) ->
     end.
 
 %% The address that the connection leads to comes first: the peer is known to be there.
-addresses(#settling{connection = Connection}, Addresses) ->
+addresses(#settling{connection = Connection}, Texts) ->
     case inet_rdma_bootstrap:peername(Connection) of
         {ok, {Ip, _}} ->
             Same = list_to_binary(inet:ntoa(Ip)),
-            {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, Addresses),
+            {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, [as_ntoa(Text) || Text <- Texts]),
             lists:sublist(First ++ Others, ?ADDRESSES_MAX);
         {error, _} ->
             throw(closed)
     end.
+
+%% inet takes forms of addresses that the native library does not.
+as_ntoa(Text) ->
+    {ok, Ip} = inet:parse_strict_address(binary_to_list(Text)),
+    list_to_binary(inet:ntoa(Ip)).
 
 %% Whys: why the addresses before did not do, last first.
 connect(_Settling, _Fabric, _Port, _Token, [], []) ->
@@ -118,6 +123,7 @@ connected(TimeoutMs, Settling, Fabric, {ok, Attempt, Id}) ->
                 {error, Reason} -> {failed, reason(Reason)}
             end
     after TimeoutMs ->
+            ok = inet_rdma_settlement_way:drop(Attempt, Id),
             {failed, <<"timed out">>}
     end;
 connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->

@@ -11,6 +11,9 @@
 %% Texts and lists of the peer are refused above these sizes.
 -define(TEXT_BYTES_MAX, 4096).
 -define(LIST_MAX, 256).
+%% Of the external term format.
+-define(VERSION_MAGIC, 131).
+-define(COMPRESSED, 80).
 
 -type settling() :: #settling{}.
 
@@ -60,13 +63,17 @@ broken(Why) -> throw({broken, Why}).
 %% Without making an atom that this node does not know.
 -spec parse(settling(), binary(), [Name :: atom()]) -> tuple().
 parse(#settling{connection = Connection}, Bytes, Expected) ->
-    Message = try binary_to_term(Bytes, [safe])
+    Message = try decode(Bytes)
               catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
     case is_message(inet_rdma_bootstrap:protocol(Connection), Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
         false -> broken(<<"the peer's answer is not one that can come here">>)
     end.
+
+%% A compressed term may be a thousand times as large as its packet.
+decode(<<?VERSION_MAGIC, ?COMPRESSED, _/binary>>) -> error(badarg);
+decode(Bytes) -> binary_to_term(Bytes, [safe]).
 
 %% Inside TLS some messages have a key behind them.
 -spec with_key(tuple(), none | inet_rdma_nif:key()) -> tuple().
@@ -121,7 +128,7 @@ is_place(_) ->
     false.
 
 is_address(Address) ->
-    is_binary(Address) andalso element(1, inet:parse_address(binary_to_list(Address))) =:= ok.
+    is_binary(Address) andalso element(1, inet:parse_strict_address(binary_to_list(Address))) =:= ok.
 
 %% A proper one; length/1 fails for others.
 is_short_list(List) when length(List) =< ?LIST_MAX -> true;

@@ -3,7 +3,7 @@
 %% The callbacks are those of what is settled: inet_rdma_link, inet_rdma_stream.
 -module(inet_rdma_settlement_way).
 
--export([obstacle/2, failed/3, tried/2, config/2, reserve/1, open/3, open/4, close/2, tick/2, shm_address/0]).
+-export([obstacle/2, failed/3, tried/2, config/2, reserve/1, open/3, open/4, close/2, drop/2, tick/2, shm_address/0]).
 -export([key/1, keys/3]).
 
 -include("inet_rdma_settling.hrl").
@@ -118,6 +118,7 @@ open(Settling, Fabric, Attempt) ->
                 Opened -> Opened
             end;
         Error ->
+            ok = inet_rdma_nif:drop_attempt(Attempt),
             Error
     end.
 
@@ -129,6 +130,12 @@ open(#settling{module = Module, node = Node, config = Config} = Settling, Fabric
 
 -spec close(#settling{}, opened() | place()) -> ok.
 close(#settling{module = Module}, Opened) -> Module:close(Opened).
+
+%% The attempt, of which the caller is or may be told, is given up.
+-spec drop(inet_rdma_nif:attempt(), Id :: pos_integer()) -> ok.
+drop(Attempt, Id) ->
+    ok = inet_rdma_nif:drop_attempt(Attempt),
+    receive {'$inet_rdma', Id, connected} -> ok after 0 -> ok end.
 
 -spec tick(#settling{}, opened()) -> ok | {error, closed}.
 tick(#settling{module = Module}, Opened) -> Module:tick(Opened).

@@ -46,6 +46,8 @@ give(Conn, {Pid, Ref}, #{id := Id, offered := Offered} = Guarded) ->
             Pid ! {Ref, Conn, Id},
             sleep(Guarded#{offered := none});
         {{error, badarg}, {_, Listener}} ->
+            %% A listener that was closed meanwhile does not end it.
+            _ = monitor(process, Listener),
             Listener ! {ready, self()},
             sleep(Guarded);
         {{error, _}, _} ->
@@ -74,6 +76,8 @@ guarding(#{id := Id, native := Native, connection := Connection, keys := Keys, o
         tls_gone ->
             end_stream(Native, tls_gone),
             sleep(Guarded);
+        {'DOWN', _, process, _Listener, _} when Offered =/= none ->
+            exit(normal);
         {give, Pid, Ref} when Offered =/= none ->
             give(element(1, Offered), {Pid, Ref}, Guarded);
         _ ->

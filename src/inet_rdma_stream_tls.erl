@@ -7,6 +7,8 @@
 %% read.
 -define(PACKET_BYTES_MAX, 65536).
 
+-define(SEND_TIMEOUT_MS, 5000).
+
 %% Set here, given as options of the stream, or of another use of TLS than this one.
 -define(NOT_OF_TLS, [active, packet, packet_size, mode, binary, list, header, deliver, ip, ifaddr, inet, inet6, local,
                      fd, backlog, handshake, protocol, cb_info, erl_dist, ktls]).
@@ -74,7 +76,10 @@ greeted(Socket, TimeoutMs) ->
 
 left(DeadlineMs) -> max(1, DeadlineMs - erlang:monotonic_time(millisecond)).
 
-common() -> [binary, {packet, 4}, {packet_size, ?PACKET_BYTES_MAX}, {nodelay, true}].
+%% A peer that reads nothing ends the connection, not the process that writes to it.
+common() ->
+    [binary, {packet, 4}, {packet_size, ?PACKET_BYTES_MAX}, {nodelay, true}, {send_timeout, ?SEND_TIMEOUT_MS},
+     {send_timeout_close, true}].
 
 address(#{ip := any, family := inet6}) -> [inet6];
 address(#{ip := any}) -> [];

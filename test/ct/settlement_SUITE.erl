@@ -362,6 +362,8 @@ rules_broken() ->
         {huge_term, {say, binary:copy(<<"x">>, 65000)}},
         {huge_hello, {say, {hello, lists:seq(1, 10000)}}},
         {inflated, {raw, term_to_binary(binary:copy(<<0>>, 20000000), [compressed])}},
+        %% In which nothing else is wrong.
+        {compressed_hello, {raw, compressed({hello, Facts#{filling => binary:copy(<<0>>, 1000)}})}},
         {number, {say, 7}},
         {no_tuple, {say, []}},
         {empty_tuple, {say, {}}},
@@ -420,9 +422,13 @@ rules_broken_by_an_initiator(A) ->
             {garbage_instead_of_connecting, [{say, {'try', shm}}, {raw, <<"garbage">>}]},
             {no_text, [{say, {stay, <<255, 254>>}}]},
             {huge_text, [{say, {stay, binary:copy(<<"why ">>, 16000)}}]},
+            {second_try, [{say, {'try', shm}}, {say, {failed, shm, <<"no memory">>}}, {say, {'try', shm}}]},
             {no_end_of_tries, lists:duplicate(2000, {say, {'try', shm}})}
         ]
     ].
+
+compressed(Term) ->
+    <<131, 80, _/binary>> = term_to_binary(Term, [compressed]).
 
 same_host(A) ->
     inet_rdma_test_peer:hello(call(A, inet_rdma_nif, identity, [])).
