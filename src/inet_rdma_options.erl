@@ -54,22 +54,26 @@ node() ->
         Error -> Error
     end.
 
-%% While the kernel boots the application is not loaded yet; without its .app file there is no environment either.
-%% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
-%% a link. So another process asks it, and the wait for that process is bounded.
+%% While the kernel boots the application is not loaded yet, and what a configuration file says of it comes with its load.
+%% Without such a file the load has nothing to bring, and costs half of what this carrier adds to a node's start.
 load_application() ->
     case application:get_key(inet_rdma, vsn) of
-        {ok, _} ->
-            ok;
-        undefined ->
-            {Loader, Ref} = spawn_monitor(application, load, [inet_rdma]),
-            receive
-                {'DOWN', Ref, process, Loader, _} -> ok
-            after ?LOAD_MS ->
-                exit(Loader, kill),
-                demonitor(Ref, [flush]),
-                ok
-            end
+        {ok, _} -> ok;
+        undefined -> has_configuration_file() andalso load_by_another(), ok
+    end.
+
+has_configuration_file() ->
+    lists:any(fun(Flag) -> init:get_argument(Flag) =/= error end, [config, configfd]).
+
+%% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
+%% a link. So another process asks it, and the wait for that process is bounded.
+load_by_another() ->
+    {Loader, Ref} = spawn_monitor(application, load, [inet_rdma]),
+    receive
+        {'DOWN', Ref, process, Loader, _} -> true
+    after ?LOAD_MS ->
+        exit(Loader, kill),
+        demonitor(Ref, [flush])
     end.
 
 %% Lays options over a config that was checked before.
