@@ -651,7 +651,9 @@ read_to_the_end(Socket) ->
 
 %% Many connections that say nothing, and others that send no handshake: nodes get in, and move to shared memory.
 strangers_at_the_tcp_port(_Config) ->
-    [A, B] = start_all([{"a", #{args => ["-kernel", "net_setuptime", "5"]}}, {"b", #{}}]),
+    %% A link that global makes again would count.
+    Nodes = [{"a", #{args => ["-kernel", "net_setuptime", "5"]}}, {"b", #{args => []}}],
+    [A, B] = start_all([{Prefix, inet_rdma_test_node:alone(Options)} || {Prefix, Options} <- Nodes]),
     #{os_pid := OsPid} = A,
     [Short, _] = string:lexemes(atom_to_list(name(A)), "@"),
     {port, Port, _} = erl_epmd:port_please(Short, {127, 0, 0, 1}),
