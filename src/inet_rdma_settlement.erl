@@ -1,7 +1,7 @@
 %% The settlement: two connection supervisors decide over the connection on which their link began how it is carried.
 %%
 %% It runs after both have proved the cookie and before the VM knows the link, if both made an offer (inet_rdma_offer) of the
-%% same version. Each message is an external term in a packet with a length of two bytes:
+%% same version. Each message is an external term, not compressed, in a packet with a length of two bytes:
 %%
 %%     both        {hello, Facts}                       at once; the acceptor's may say where it listens over shm
 %%     initiator   {try, Fabric}                        the next way that both could go; not shm if the hello says where
@@ -13,12 +13,12 @@
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
 %%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
 %%
-%% The initiator decides. To each `try` the acceptor gives one verdict, `ready` or `failed`; to `failed` the initiator tries the
-%% next way. A failure before `go` costs the link nothing, as long as both sides know which message comes next. A side
-%% that gets no message in time, or one of the wrong kind, does not know that: further messages of the peer would be
-%% read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without a settlement,
-%% for the time of the option fallback_retry_ms. An initiator sends `stay` before that: if the acceptor acknowledges,
-%% both sides know the next message again.
+%% The initiator decides. It tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
+%% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know which
+%% message comes next. A side that gets no message in time, or one of the wrong kind, does not know that: further messages of
+%% the peer would be read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without
+%% a settlement, for the time of the option fallback_retry_ms. An initiator sends `stay` before that: if the acceptor
+%% acknowledges, both sides know the next message again.
 %%
 %% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
 %% the version. It never stays: with no way left it is refused, on both sides.
