@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use inet_rdma_engine::auto::AutoFabric;
-use inet_rdma_engine::fabric::FabricName;
+use inet_rdma_fabric::FabricName;
 
 const EXAMPLES: &str = "\
 Examples:

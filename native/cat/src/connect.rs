@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::FabricError;
 use inet_rdma_engine::poller::Polling;
+use inet_rdma_fabric::FabricError;
 
 use crate::arguments::Common;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::fabric::FabricError;
+use inet_rdma_fabric::FabricError;
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use inet_rdma_engine::assembly::{Framing, ReadLimit};
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
-use inet_rdma_engine::fabric::{FabricError, QueuePair};
 use inet_rdma_engine::gather::Gather;
+use inet_rdma_fabric::{FabricError, QueuePair};
 
 use crate::failure::Failure;
 use crate::frame::{Head, REASON_BYTES_MAX, length_of};

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 
 use crate::arguments::Common;
 use crate::failure::Failure;

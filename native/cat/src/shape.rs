@@ -1,7 +1,7 @@
 //! What a side brings into a connection: how many buffers, how large.
 
 use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Network, Parameters};
+use inet_rdma_fabric::{Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 
 use crate::arguments::Common;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Bounds, Connection, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_engine::gather::Gather;
+use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
 

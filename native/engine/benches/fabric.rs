@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Limits};
 use support::*;
 

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{FabricError, Listener, QueuePair, threads, waiting};
 use parking_lot::Mutex;
-
-use crate::event::Event;
-use crate::fabric::{FabricError, Listener, QueuePair};
-use crate::{threads, waiting};
 
 /// Tells the user of a listener, on the listener's thread. Must not block.
 pub trait AcceptWaker: Send + Sync {

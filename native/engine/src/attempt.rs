@@ -16,12 +16,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{FabricError, Listener, Parameters, QueuePair, threads};
 use parking_lot::Mutex;
 
-use crate::event::Event;
-use crate::fabric::{FabricError, Listener, Parameters, QueuePair};
 use crate::shm::shared_listener;
-use crate::threads;
 use connects::{CONNECTS, Connect};
 
 pub use connects::CONNECTS_MAX;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use rustix::event::epoll;
 
-use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use crate::shm::ShmFabric;
 use crate::verbs::VerbsFabric;
 

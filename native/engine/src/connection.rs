@@ -52,6 +52,7 @@ mod writing;
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use inet_rdma_fabric::{FabricError, Parameters, QueuePair, Safeguard};
 use inet_rdma_records::Protection;
 use inet_rdma_stream::{Limits, Mode, Stream};
 use parking_lot::Mutex;
@@ -76,14 +77,13 @@ pub use self::statistics::Statistics;
 use self::statistics::Tally;
 pub use self::writing::Written;
 use crate::assembly::{Assembly, Framing};
-use crate::fabric::{FabricError, Parameters, QueuePair, Safeguard};
 use crate::poller::Kicker;
 
 /// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
 /// argument twice: bytes that change in between make it write past what it has allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Where it is safe: from a trusted peer, or behind closed windows ([`crate::fabric::Capabilities::safeguard`]).
+    /// Where it is safe: from a trusted peer, or behind closed windows ([`inet_rdma_fabric::Capabilities::safeguard`]).
     Auto,
     /// Behind closed windows wherever the device has them, else never.
     Windows,

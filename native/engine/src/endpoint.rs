@@ -4,8 +4,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use inet_rdma_fabric::FabricError;
+
 use crate::connection::{Closed, Connection, Notifier};
-use crate::fabric::FabricError;
 use crate::poller::{Next, Polled, PolledId, Poller, Polling};
 
 /// The polling threads of a process.

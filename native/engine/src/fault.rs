@@ -26,16 +26,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{
+    Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory,
+    Parameters, QueuePair, Safeguard,
+};
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::event::Event;
-use crate::fabric::{
-    Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory,
-    Parameters, QueuePair, Safeguard,
-};
 use inbound::{Inbound, Next};
 
 pub use exposing::{Exposing, Grants};

@@ -7,9 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::FabricError;
 use parking_lot::{Condvar, Mutex};
-
-use crate::fabric::FabricError;
 
 /// Between two sweeps. Much longer than a burst of traffic, so that a sweep costs nothing that counts; a few of them are what
 /// memory stays for without use.
@@ -39,7 +38,7 @@ pub(crate) fn claim(tenant: Weak<dyn Tenant>) -> Result<(), FabricError> {
     let mut keeper = KEEPER.lock();
     let keeper = keeper.get_or_insert_default();
     if !keeper.is_running {
-        crate::threads::start("inet_rdma/memory", run)?;
+        inet_rdma_fabric::threads::start("inet_rdma/memory", run)?;
         keeper.is_running = true;
     }
     keeper.claims.push(tenant);

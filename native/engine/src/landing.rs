@@ -6,10 +6,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use inet_rdma_fabric::{FabricError, Memory, Window, WindowState};
 use inet_rdma_stream::RemoteAddress;
 use parking_lot::Mutex;
-
-use crate::fabric::{FabricError, Memory, Window, WindowState};
 
 /// The landing buffers of one area of memory. A connection has as many areas as it has needed.
 pub struct LandingPool {

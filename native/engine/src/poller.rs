@@ -9,11 +9,10 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric::event::Event;
 use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
-
-use crate::event::Event;
-use crate::fabric::FabricError;
 
 /// When a polling thread looks and when it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,7 +221,7 @@ impl Shared {
 
 /// Starts the thread with all signals blocked: the process's other threads handle them.
 fn spawn(shared: Arc<Shared>, name: String) -> std::io::Result<JoinHandle<()>> {
-    let _blocked = crate::signals::block_all();
+    let _blocked = inet_rdma_fabric::signals::block_all();
     std::thread::Builder::new().name(name).spawn(move || {
         crate::scheduling::ask_for_short_turns();
         Loop::new(shared).run();

@@ -21,7 +21,7 @@ pub(crate) mod shared_listener;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Queue pairs in shared memory, between processes of one host.
 #[derive(Debug, Clone, Copy, Default)]

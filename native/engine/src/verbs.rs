@@ -32,9 +32,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_verbs::cm::{CmId, EventChannel};
-
-use crate::fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Queue pairs of RDMA devices.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::fabric::{Fabric, FabricError, FabricName, Lack, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, Lack, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Stands for queue pairs of RDMA devices, of which this build has none.
 #[derive(Debug, Clone, Copy, Default)]

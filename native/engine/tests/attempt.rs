@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::attempt::{Attempt, CONNECTS_MAX, Notify, Outcome};
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use parking_lot::{Condvar, Mutex};
 
 use support::{BOUND, at, eventually, listen, numbered, parameters, poll_one, readable_within};

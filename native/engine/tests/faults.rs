@@ -6,9 +6,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::fabric::{Completion, FabricError, QueuePair};
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use support::*;
 
 fn fabric(plan: FaultPlan) -> FaultFabric<ShmFabric> {

@@ -4,8 +4,8 @@
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
-use inet_rdma_engine::fabric::{Completion, Network, Parameters};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric::{Completion, Network, Parameters};
 use inet_rdma_stream::Limits;
 use support::*;
 

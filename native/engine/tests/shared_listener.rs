@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{Attempt, Outcome, token};
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 
 use support::{BOUND, at, numbered, parameters, poll_one};
 

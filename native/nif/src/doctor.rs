@@ -1,6 +1,7 @@
 //! What the RDMA devices of this machine are and can, for `inet_rdma:doctor/0`.
 
 use inet_rdma_engine::verbs::VerbsFabric;
+use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::device::{self, Device, OpenDevice, Unopened};
 use inet_rdma_verbs::{Transport, VerbsError};
 use rustler::{Encoder, Env, NifMap, NifUnitEnum, NifUntaggedEnum, Term};
@@ -112,7 +113,10 @@ fn verbs_devices(env: Env<'_>) -> Term<'_> {
             (atoms::ok(), found).encode(env)
         }
         Err(failed) => {
-            let why = VerbsFabric.check().err().unwrap_or_else(|| failed.into());
+            let why = VerbsFabric.check().err().unwrap_or_else(|| FabricError::Verbs {
+                doing: failed.doing,
+                error: failed.error.into(),
+            });
             (atoms::error(), terms::fabric_error(env, &why)).encode(env)
         }
     }

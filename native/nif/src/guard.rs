@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::connection::{Closed, Connection};
-use inet_rdma_engine::fabric::Misbehaviour;
+use inet_rdma_fabric::Misbehaviour;
 use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;

@@ -1,8 +1,8 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
-use inet_rdma_engine::budget;
 use inet_rdma_engine::connection::{LandingState, Notifier};
-use inet_rdma_engine::fabric::Safeguard;
+use inet_rdma_fabric::Safeguard;
+use inet_rdma_fabric::budget;
 use inet_rdma_records::Usage;
 use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
 

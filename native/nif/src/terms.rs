@@ -1,7 +1,7 @@
 //! Errors as Erlang terms; no other module encodes them. `inet_rdma_error` has the texts.
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
+use inet_rdma_fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
 use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};

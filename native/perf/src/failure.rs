@@ -3,7 +3,7 @@
 use std::io;
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::fabric::FabricError;
+use inet_rdma_fabric::FabricError;
 
 /// Why a measurement is void.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
-use inet_rdma_engine::fabric::QueuePair;
 use inet_rdma_engine::gather::Gather;
+use inet_rdma_fabric::QueuePair;
 
 use crate::buffer::Recycled;
 use crate::failure::Failure;

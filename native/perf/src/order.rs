@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
-use inet_rdma_engine::fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller;
+use inet_rdma_fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
 use inet_rdma_stream::Limits;
 use serde::{Deserialize, Serialize};
@@ -266,7 +266,7 @@ impl Order {
 
 /// A fabric on the wire: its name.
 mod fabric_name {
-    use inet_rdma_engine::fabric::FabricName;
+    use inet_rdma_fabric::FabricName;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub fn serialize<S: Serializer>(fabric: &FabricName, to: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::fabric::{FabricError, ListenOptions, QueuePair};
+use inet_rdma_fabric::{FabricError, ListenOptions, QueuePair};
 
 use crate::control::{Answer, Control};
 use crate::failure::Failure;

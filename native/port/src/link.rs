@@ -3,7 +3,7 @@
 //! Packets leave in the VM's callback `outputv`, each as one transfer, without a process in between. Bytes for which
 //! the peer has no room wait in the port's own queue, which keeps the VM's binaries and copies nothing; from
 //! [`QUEUE_HIGH_BYTES`] on the port is busy, and the VM keeps its packets. Where a post is costly
-//! ([`inet_rdma_engine::fabric::Capabilities::post_is_costly`]) the packets of one turn of the port share a transfer: they wait in
+//! (`post_is_costly` of the fabric's `Capabilities`) the packets of one turn of the port share a transfer: they wait in
 //! the queue for a timeout of 0 ms, which the VM calls after the port task that is under way.
 //!
 //! Packets arrive in `ready_input`: the VM's poll set watches the connection's descriptors. After an arrival the port looks on

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use inet_rdma_fabric::{FabricError, Listener, waiting};
+
 use super::{Outcome, Slot};
 use crate::auto::SETTLED;
-use crate::fabric::{FabricError, Listener};
-use crate::waiting;
 
 /// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it
 /// returns.

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric::threads::start;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Outcome, Promise};
-use crate::fabric::FabricError;
-use crate::threads::start;
 
 /// Connects that are under way at a time, each on a thread.
 ///

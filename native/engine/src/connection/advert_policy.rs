@@ -31,7 +31,7 @@ pub(super) struct Bounds {
     pub(super) landing_bytes: usize,
     /// The ring, in bytes.
     pub(super) ring_bytes: usize,
-    /// Bytes to advertise at a time ([`crate::fabric::Capabilities::landing_window_bytes`]).
+    /// Bytes to advertise at a time ([`inet_rdma_fabric::Capabilities::landing_window_bytes`]).
     pub(super) window_bytes: usize,
 }
 

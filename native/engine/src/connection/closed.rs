@@ -1,9 +1,9 @@
 //! Why connections end.
 
+use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_records::{UsedUp, Violation};
 
 use crate::assembly::AssemblyError;
-use crate::fabric::{FabricError, Misbehaviour};
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! The state of a connection behind the lock `core`: the stream, landing buffers, posted receives, reader and writer.
 
+use inet_rdma_fabric::Exposed;
 use inet_rdma_stream::{ReceiveId, Stream};
 
 use super::active::Left;
@@ -10,7 +11,6 @@ use super::landings::{Landings, Next};
 use super::posted_receives::PostedReceives;
 use super::records::Controls;
 use super::ring_memory::RingMemory;
-use crate::fabric::Exposed;
 
 /// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::fabric::Exposed;
+use inet_rdma_fabric::Exposed;
+
 use crate::landing::{LandingBuffer, LandingPool};
 
 /// The first area, where exposing memory pins it. Each further one makes the whole twice as large: little is pinned for
@@ -272,7 +273,7 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::fabric::Memory;
+    use inet_rdma_fabric::Memory;
 
     const BUFFER_BYTES: usize = 64 * 1024;
     const ALL: u16 = 256;

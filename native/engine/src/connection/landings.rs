@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::fabric::WindowState;
+use inet_rdma_fabric::WindowState;
+
 use crate::landing::LandingBuffer;
 
 /// A buffer that is advertised, or will be with the next credit.

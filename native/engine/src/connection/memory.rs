@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use inet_rdma_fabric::{Exposed, FabricError, Safeguard};
+use inet_rdma_stream::Mode;
+
 use super::Connection;
 use super::closed::Closed;
 use super::core::{Core, Staging};
 use super::landing_memory::{Due, GivenBack, Source, is_vital};
 use super::notifier::Notifier;
 use super::notifying::Caller;
-use crate::fabric::{Exposed, FabricError, Safeguard};
 use crate::keeper::{self, Tenant};
-use inet_rdma_stream::Mode;
 
 impl<N: Notifier> Connection<N> {
     pub(super) fn memory_source(pins: bool) -> Source {

@@ -1,5 +1,7 @@
 //! Calls of a stream's user beside reads and writes: writers that take turns, posted sends and receives, active mode.
 
+use inet_rdma_fabric::FabricError;
+
 use super::Connection;
 use super::active::{ActiveOption, Left};
 use super::closed::Closed;
@@ -9,7 +11,6 @@ use super::notifying::Caller;
 use super::send_lock::SendLock;
 use super::sending::Holder;
 use crate::assembly::{Framing, Header};
-use crate::fabric::FabricError;
 
 /// Why something is not posted, or a mode not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

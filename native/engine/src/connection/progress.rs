@@ -1,5 +1,6 @@
 //! A look at the receive queue: takes completions, posts the control messages that are due, arms.
 
+use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId};
 
 use super::Connection;
@@ -7,7 +8,6 @@ use super::advert_policy::{Advice, Situation};
 use super::closed::Closed;
 use super::core::{Core, End, Reader, Writer, saturating_u32};
 use super::notifier::Notifier;
-use crate::fabric::Completion;
 use crate::primitive::prefetch;
 
 /// Completions taken from the queue at a time.

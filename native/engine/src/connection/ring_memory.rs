@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
+use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
-
-use crate::fabric::{Exposed, Memory};
 
 /// Arrivals that leave less than a quarter of the ring to the peer, until the ring is replaced by a larger one. A writer of
 /// bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that leaves

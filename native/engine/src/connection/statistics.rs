@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Counters;
 
 use super::Connection;
@@ -9,7 +10,6 @@ use super::core::Core;
 use super::landing_memory::LandingState;
 use super::notifier::Notifier;
 use crate::assembly::Sizes;
-use crate::fabric::Safeguard;
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]

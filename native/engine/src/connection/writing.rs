@@ -1,5 +1,6 @@
 //! A write: the transfers that the stream allows, as far as the peer has room.
 
+use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
@@ -8,7 +9,6 @@ use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
 use super::notifier::Notifier;
 use super::sending::Sending;
-use crate::fabric::FabricError;
 use crate::gather::Gather;
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use inet_rdma_stream::CONTROL_BYTES;
-
-use crate::fabric::{Completion, FabricError, QueuePair};
 
 /// Completions that are under way, oldest first, each with the time at which it arrives. A completion sets out when it is
 /// first seen here, so a side that does not look makes the way longer.

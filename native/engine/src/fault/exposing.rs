@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inet_rdma_fabric::{Exposed, Exposer, FabricError, Parameters};
+
 use super::windows::Windows;
-use crate::fabric::{Exposed, Exposer, FabricError, Parameters};
 
 /// How a queue pair exposes more memory.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +104,7 @@ struct Pinned {
 }
 
 impl Exposed for Pinned {
-    fn memory(&self) -> &Arc<dyn crate::fabric::Memory> {
+    fn memory(&self) -> &Arc<dyn inet_rdma_fabric::Memory> {
         self.inner.memory()
     }
 

@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{Completion, FabricError, QueuePair};
+
 use super::distance::Distance;
 use super::exposing::Exposing;
-use crate::fabric::{Completion, FabricError, QueuePair};
 
 /// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and `distance`,
 /// which look at the clock).

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::event::Event;
-use crate::fabric::FabricError;
+use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric::event::Event;
 
 /// Stops and resumes all deliveries of the queue pairs that share it: as if the network, or the peer's process, stood
 /// still. Nothing is lost, and liveness is not touched.

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Misbehaviour, Window, WindowState};
 use inet_rdma_stream::RemoteAddress;
-
-use crate::fabric::{Exposed, Exposer, FabricError, Memory, Misbehaviour, Window, WindowState};
 
 /// The windows of all queue pairs of one fabric, and how they fail. By default each is closed after one poll.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{FabricError, Parameters};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -11,7 +12,6 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use super::mapping::system;
 use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
 use super::rendezvous;
-use crate::fabric::{FabricError, Parameters};
 
 /// Connects to `port`; blocks until `timeout` has passed at most.
 pub(super) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> Result<ShmQueuePair, FabricError> {

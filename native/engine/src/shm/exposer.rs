@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory};
+
 use super::memory::{ExposedMemory, LandingArea};
-use crate::fabric::{Exposed, Exposer, FabricError, Memory};
 use crate::primitive::{Mutex, lock};
 
 /// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be given out

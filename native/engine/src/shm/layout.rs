@@ -1,9 +1,9 @@
 //! Where things are in the memory of one side: the receive queue, the ring, the landing area.
 
+use inet_rdma_fabric::{FabricError, Misbehaviour, Parameters};
 use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
 
 use super::queue::{Entry, QueueHeader};
-use crate::fabric::{FabricError, Misbehaviour, Parameters};
 
 /// Names the ring of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
 pub(super) const RING_KEY: u64 = 1;

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_stream::{Hello, WireError};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -14,7 +15,6 @@ use rustix::net::SocketFlags;
 use super::mapping::system;
 use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
 use super::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
-use crate::fabric::{FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
 /// Where free ports are looked for when the caller does not care: the range for that of the IANA.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;

@@ -3,11 +3,10 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use inet_rdma_fabric::{FabricError, Misbehaviour};
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-
-use crate::fabric::{FabricError, Misbehaviour};
 
 #[cfg(test)]
 mod tests;

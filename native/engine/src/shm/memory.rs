@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use inet_rdma_fabric::{FabricError, Memory, Misbehaviour};
 use inet_rdma_stream::RemoteAddress;
 
 use super::layout::{LANDING_KEY, Layout, RING_KEY};
 use super::mapping::{Mapping, SealedFile};
 use super::queue::{Entry, Queue, QueueHeader};
-use crate::fabric::{FabricError, Memory, Misbehaviour};
 
 /// A mapping with a known layout.
 ///

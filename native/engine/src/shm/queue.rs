@@ -8,9 +8,9 @@
 //! Every word here is also the peer's to write. All of them are atomics, so a torn or racing write is a wrong value
 //! and never undefined behaviour; each value is checked against what this side knows before it is used.
 
+use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 
-use crate::fabric::Completion;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Witness, fence};
 
 #[cfg(all(test, loom))]

@@ -4,6 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use inet_rdma_fabric::{
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
+    Transport,
+};
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 
 use super::exposer::ShmExposer;
@@ -12,10 +16,6 @@ use super::mapping::SealedFile;
 use super::memory::{ExposedMemory, PeerMemory};
 use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use super::rendezvous::{self, Greeting};
-use crate::fabric::{
-    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
-    Transport,
-};
 use crate::primitive::{Mutex, lock};
 
 /// This side's memory: made before the peer's greeting is known or answered.

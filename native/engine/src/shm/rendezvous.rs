@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_stream::{HELLO_BYTES, Hello};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -18,7 +19,6 @@ use rustix::net::{
 };
 
 use super::mapping::{SealedFile, system};
-use crate::fabric::{FabricError, Misbehaviour};
 
 /// The refusing answer of a listener: all places are taken.
 pub(super) const REFUSED_BUSY: u8 = 1;

@@ -11,15 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair, threads, waiting};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
 
 use super::listener::{Admission, ShmListener};
 use crate::attempt::Promise;
 use crate::auto::SETTLED;
-use crate::event::Event;
-use crate::fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair};
-use crate::{threads, waiting};
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
 /// refused, and its link goes another way.

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::CONTROL_BYTES;
 
 use super::windows::Cell;
-use crate::fabric::FabricError;
 
 /// A work request that keeps its order against the others.
 pub(super) enum Request {

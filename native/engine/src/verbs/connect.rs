@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::{FabricError, Parameters, waiting};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
+use super::network;
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
-use super::{network, refusal};
-use crate::fabric::{FabricError, Parameters};
-use crate::waiting;
+use super::refusal::{self, failed_call};
 
 /// Connects; blocks until `timeout` has passed at most.
 pub(super) fn connect(
@@ -64,7 +64,7 @@ impl Attempt {
     /// The next event, which must be this one.
     fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
         loop {
-            if let Some(event) = self.events.next_event()? {
+            if let Some(event) = self.events.next_event().map_err(failed_call)? {
                 return if event.kind == kind {
                     Ok(event)
                 } else {

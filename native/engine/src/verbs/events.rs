@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{Errno, FabricError, threads};
 use inet_rdma_verbs::async_event;
 use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
 use parking_lot::Mutex;
@@ -17,10 +19,7 @@ use rustix::event::epoll;
 
 use super::fate::{End, Fate};
 use super::known::{Known, Names};
-use super::refusal;
-use crate::event::Event;
-use crate::fabric::{Errno, FabricError};
-use crate::threads;
+use super::refusal::{self, failed_call};
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -94,7 +93,7 @@ impl Events {
         };
         let mut known = self.known.lock();
         if known.enter(names, Arc::clone(fate), Arc::clone(id)) {
-            let watched = id.watch_device().map_err(FabricError::from);
+            let watched = id.watch_device().map_err(failed_call);
             if let Err(error) = watched.and_then(|()| add(&self.watch, device.async_fd(), names.device as u64)) {
                 known.leave(names);
                 return Err(error);
@@ -113,7 +112,7 @@ impl Events {
 
     /// Takes the events of an id that is connected, from the channel on which it was made.
     pub(super) fn adopt(&self, id: &CmId) -> Result<(), FabricError> {
-        id.migrate(&self.channel)?;
+        id.migrate(&self.channel).map_err(failed_call)?;
         // Events that have moved along wake nobody.
         self.called.set();
         Ok(())
@@ -215,7 +214,7 @@ impl Events {
         told: &mut Vec<Arc<Fate>>,
     ) -> Result<bool, FabricError> {
         for _ in 0..max {
-            let Some(event) = self.channel.next_event()? else {
+            let Some(event) = self.channel.next_event().map_err(failed_call)? else {
                 return Ok(false);
             };
             let (Some(end), Some(fate)) = (end_by(event.kind), known.connection(event.id)) else {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
+use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::qp::QueuePair;
 use parking_lot::Mutex;
 
 use super::reaper;
-use crate::fabric::FabricError;
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::cq::CompletionQueue;
 use inet_rdma_verbs::qp::QueuePair;
@@ -9,7 +10,6 @@ use inet_rdma_verbs::qp::QueuePair;
 use super::events::Events;
 use super::fate::{End, Fate};
 use super::known::Names;
-use crate::fabric::FabricError;
 
 /// Held by the connection; the first of its parts that goes.
 pub(super) struct Life {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use inet_rdma_fabric::{FabricError, FabricName, ListenOptions, Listener, QueuePair};
 use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
@@ -13,9 +14,8 @@ use super::fate::End;
 use super::parts::{Parts, Role};
 use super::queue_pair::VerbsQueuePair;
 use super::reaper;
-use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO};
+use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
 use super::{network, ports};
-use crate::fabric::{FabricError, FabricName, ListenOptions, Listener, QueuePair};
 
 /// Listens on all addresses of both families, or on one address.
 pub(super) struct VerbsListener {
@@ -224,7 +224,7 @@ impl VerbsListener {
             Err(failed) => {
                 refuse(parts.id());
                 reaper::abandon(parts);
-                Err(FabricError::from(failed))
+                Err(failed_call(failed))
             }
         }
     }
@@ -311,7 +311,7 @@ impl Listener for VerbsListener {
                 }
                 Err(failed) => {
                     self.is_broken = true;
-                    return Some(Err(FabricError::from(failed)));
+                    return Some(Err(failed_call(failed)));
                 }
             }
         }

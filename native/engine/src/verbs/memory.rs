@@ -4,6 +4,8 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use inet_rdma_fabric::budget::{self, Charge, Need};
+use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Window};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{Access, HostMemory, MemoryRegion, Pages};
 use inet_rdma_verbs::pd::ProtectionDomain;
@@ -11,10 +13,8 @@ use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::Mutex;
 
 use super::parts::Parts;
-use super::refusal;
+use super::refusal::{self, failed_call};
 use super::windows::{WindowArea, WindowAreas};
-use crate::budget::{self, Charge, Need};
-use crate::fabric::{Exposed, Exposer, FabricError, Memory, Window};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
 /// pair is gone no peer writes any more, but what it wrote may still be read.
@@ -169,7 +169,7 @@ impl Deref for PinnedRegion {
 }
 
 impl Account {
-    /// `max_bytes`: see [`crate::fabric::Parameters::pinned_max_bytes`].
+    /// `max_bytes`: see [`inet_rdma_fabric::Parameters::pinned_max_bytes`].
     pub(super) fn new(pd: Arc<ProtectionDomain>, max_bytes: u64) -> Account {
         Account {
             pd,
@@ -181,7 +181,8 @@ impl Account {
     /// Fresh memory, registered.
     pub(super) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
         let charge = self.charge(bytes, need)?;
-        let region = HostMemory::allocate(bytes)?
+        let region = HostMemory::allocate(bytes)
+            .map_err(failed_call)?
             .register(&self.pd, access)
             .map_err(|failed| refusal::registration(bytes, failed))?;
         Ok(PinnedRegion {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use inet_rdma_fabric::{FabricError, Network};
 use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::qp::QueuePair;
 
 use super::refusal;
-use crate::fabric::{FabricError, Network};
 
 /// The unit of acknowledgement timeouts: a queue pair waits for 4.096 µs times 2 to the power of a code (InfiniBand
 /// specification, "Local ACK Timeout").

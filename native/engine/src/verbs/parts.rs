@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use inet_rdma_fabric::budget::Need;
+use inet_rdma_fabric::{Capabilities, Exposer, FabricError, Memory, Parameters, Safeguard};
 use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
 use inet_rdma_verbs::cm::{CmId, Conduct};
@@ -18,10 +20,9 @@ use super::memory::{Account, ExposedMemory, PinnedRegion, Regions, VerbsExposer}
 use super::network;
 use super::reaper;
 use super::receiving::{Fault, Inlet, Receiving};
+use super::refusal::failed_call;
 use super::sending::{Outlet, Sending};
 use super::windows::WindowAreas;
-use crate::budget::Need;
-use crate::fabric::{self, Capabilities, Exposer, FabricError, Memory, Parameters, Safeguard};
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
@@ -78,7 +79,7 @@ impl Parts {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
-        let limits = device.limits()?;
+        let limits = device.limits().map_err(failed_call)?;
         let slots = u32::from(parameters.limits.receive_slots);
         // The greeting needs a receive of its own: it uses none of the peer's credits.
         let is_greeted = transport == Transport::Iwarp && role == Role::Accepting;
@@ -95,12 +96,12 @@ impl Parts {
         let wanted = slots * if transport == Transport::Iwarp { 4 } else { 2 };
         let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
 
-        let pd = Arc::new(ProtectionDomain::allocate(&id)?);
-        let channel = Arc::new(CompletionChannel::create(&id)?);
+        let pd = Arc::new(ProtectionDomain::allocate(&id).map_err(failed_call)?);
+        let channel = Arc::new(CompletionChannel::create(&id).map_err(failed_call)?);
         let queue = |entries| {
             CompletionQueue::create(&channel, entries)
                 .map(Arc::new)
-                .map_err(FabricError::from)
+                .map_err(failed_call)
         };
         let (send_queue, receive_queue) = (queue(entries + 1)?, queue(receives + 1)?);
         let account = Account::new(Arc::clone(&pd), parameters.pinned_max_bytes);
@@ -115,7 +116,7 @@ impl Parts {
             pieces: limits.pieces.clamp(2, PIECES_MAX as u32),
             inline_bytes: INLINE_BYTES,
         };
-        let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity)?);
+        let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);
         let hello = Hello {
             ring: memory.remote_address(0),
             ring_bytes: parameters.first_ring_bytes(),
@@ -178,9 +179,9 @@ impl Parts {
     /// Of a connection that is up. Asks the device.
     pub(super) fn capabilities(&self) -> Capabilities {
         let (transport, ack_timeout) = match self.transport {
-            Transport::InfiniBand => (fabric::Transport::InfiniBand, network::ack_timeout(&self.qp)),
+            Transport::InfiniBand => (inet_rdma_fabric::Transport::InfiniBand, network::ack_timeout(&self.qp)),
             // TCP has its own timers.
-            Transport::Iwarp => (fabric::Transport::Iwarp, None),
+            Transport::Iwarp => (inet_rdma_fabric::Transport::Iwarp, None),
         };
         Capabilities {
             transport,
@@ -287,7 +288,7 @@ impl Parts {
     }
 
     pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
-        self.send_queue.request_event().map_err(FabricError::from)
+        self.send_queue.request_event().map_err(failed_call)
     }
 
     /// Whether controls wait for a place in the send queue, or windows to be closed.

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use inet_rdma_fabric::{FabricError, ListenOptions};
 use inet_rdma_verbs::cm::{CmId, EventChannel};
 
-use crate::fabric::{FabricError, ListenOptions};
+use super::refusal::failed_call;
 
 /// Ports to try where any free one will do: the second family may find the first one's port taken.
 const TRIES: u32 = 20;
@@ -59,7 +60,7 @@ fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Resul
                         first: port,
                         last: port,
                     }),
-                    _ => Taken::Other(FabricError::from(failed)),
+                    _ => Taken::Other(failed_call(failed)),
                 });
             }
         }

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use inet_rdma_fabric::{
+    Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
+};
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::qp::Source;
 use parking_lot::Mutex;
@@ -11,9 +14,6 @@ use parking_lot::Mutex;
 use super::parts::Parts;
 use super::sending::Sending;
 use super::{reaper, sending};
-use crate::fabric::{
-    Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
-};
 
 /// See the module's description. Its parts go when all that was posted is sent.
 pub(super) struct VerbsQueuePair {

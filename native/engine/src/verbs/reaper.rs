@@ -10,14 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{FabricError, threads};
 use inet_rdma_stream::RemoteAddress;
 use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
 
 use super::parts::Parts;
-use crate::event::Event;
-use crate::fabric::FabricError;
-use crate::threads;
 
 /// How long to wait until all is sent, and again until the peer has disconnected, too.
 const PATIENCE: Duration = Duration::from_secs(2);

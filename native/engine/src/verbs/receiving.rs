@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use inet_rdma_fabric::{Completion, Counts, FabricError, Misbehaviour};
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 use inet_rdma_verbs::cq::{self, CompletionQueue};
 use inet_rdma_verbs::memory::MemoryRegion;
 use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
 
-use crate::fabric::{Completion, Counts, FabricError, Misbehaviour};
+use super::refusal::failed_call;
 
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
@@ -47,7 +48,10 @@ impl Receiving {
         while number < inlet.receives {
             let count = (inlet.receives - number).min(RECEIVES_MAX as u32);
             let receives = (number..number + count).map(|slot| (u64::from(slot), slot as usize * CONTROL_BYTES));
-            inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, receives)?;
+            inlet
+                .qp
+                .post_receives(inlet.slots, CONTROL_BYTES, receives)
+                .map_err(failed_call)?;
 
             number += count;
         }
@@ -57,7 +61,7 @@ impl Receiving {
     /// Takes the greeting, a message of no bytes. Its receive is not posted again. False: it has not come, and the
     /// queue is armed.
     pub(super) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
-        let unreadable = |failed| Fault::Unreadable(FabricError::from(failed));
+        let unreadable = |failed| Fault::Unreadable(failed_call(failed));
         let mut greeting = [cq::Completion::default()];
         if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
             inlet.queue.request_event().map_err(unreadable)?;
@@ -100,7 +104,7 @@ impl Receiving {
         }
         self.counts.events_armed += 1;
         if let Err(failed) = inlet.queue.request_event() {
-            self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
+            self.fault = Some(Fault::Unreadable(failed_call(failed)));
             return false;
         }
         self.take(inlet);
@@ -113,7 +117,7 @@ impl Receiving {
         let taken = match inlet.queue.poll(&mut batch) {
             Ok(taken) => taken,
             Err(failed) => {
-                self.fault = Some(Fault::Unreadable(FabricError::from(failed)));
+                self.fault = Some(Fault::Unreadable(failed_call(failed)));
                 return 0;
             }
         };
@@ -138,8 +142,7 @@ impl Receiving {
             self.counts.receives_posted += 1;
         }
         if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again) {
-            self.fault
-                .get_or_insert_with(|| Fault::Unreadable(FabricError::from(failed)));
+            self.fault.get_or_insert_with(|| Fault::Unreadable(failed_call(failed)));
         }
         taken
     }

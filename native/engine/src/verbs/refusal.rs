@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
+use inet_rdma_fabric::{FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_stream::{HELLO_BYTES, Hello, WireError};
 use inet_rdma_verbs::VerbsError;
 use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
-
-use crate::fabric::{FabricError, Lack, Misbehaviour, Rejection};
 
 /// The first byte of a rejection's private data: the listener has no room.
 pub(super) const REFUSED_BUSY: u8 = 1;
@@ -20,12 +19,10 @@ const REJECTED_NO_LISTENER: i32 = 8;
 const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
 /// A call that failed for no reason that has a better name.
-impl From<VerbsError> for FabricError {
-    fn from(failed: VerbsError) -> Self {
-        FabricError::Verbs {
-            doing: failed.doing,
-            error: failed.error.into(),
-        }
+pub(super) fn failed_call(failed: VerbsError) -> FabricError {
+    FabricError::Verbs {
+        doing: failed.doing,
+        error: failed.error.into(),
     }
 }
 
@@ -89,7 +86,7 @@ pub(super) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
 /// A call about the peer's address failed at once.
 pub(super) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
     match failed.errno() {
-        0 | libc::ENOMEM => failed.into(),
+        0 | libc::ENOMEM => failed_call(failed),
         errno => no_route(to, errno),
     }
 }
@@ -101,7 +98,7 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
             bytes,
             limit: rustix::process::getrlimit(rustix::process::Resource::Memlock).current,
         },
-        _ => failed.into(),
+        _ => failed_call(failed),
     }
 }
 
@@ -109,7 +106,7 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
 pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOPROTOOPT => FabricError::OptionUnknown { option },
-        _ => failed.into(),
+        _ => failed_call(failed),
     }
 }
 

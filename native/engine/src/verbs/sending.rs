@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use inet_rdma_fabric::{Counts, FabricError, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::{MemoryRegion, Piece};
@@ -13,9 +14,9 @@ use inet_rdma_verbs::{Transport, VerbsError};
 
 use super::backlog::{Backlog, Request};
 use super::memory::PinnedRegion;
+use super::refusal::failed_call;
 use super::staging::Ledger;
 use super::windows::Cell;
-use crate::fabric::{Counts, FabricError, WindowState};
 
 /// The ledger, controls that wait for a place, and the fault, if any.
 pub(super) struct Sending {
@@ -400,7 +401,7 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
     result.map_err(|failed| match failed.errno() {
         // The queue pair has come to its end.
         libc::EINVAL | libc::ENOTCONN => FabricError::PeerGone,
-        _ => FabricError::from(failed),
+        _ => failed_call(failed),
     })
 }
 

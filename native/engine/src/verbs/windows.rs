@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
+use inet_rdma_fabric::budget::{Charge, Need};
+use inet_rdma_fabric::{FabricError, Window, WindowState};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{HostMemory, Pages};
 use inet_rdma_verbs::window::MemoryWindow;
@@ -10,8 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::memory::Account;
 use super::parts::Parts;
-use crate::budget::{Charge, Need};
-use crate::fabric::{FabricError, Window, WindowState};
+use super::refusal::failed_call;
 
 /// One window. Its state changes under the lock of the connection's sending half.
 pub(super) struct Cell {
@@ -90,7 +91,7 @@ impl WindowArea {
     /// Allocates `bytes`, registers each part of `part_bytes`, and makes the windows, which are closed.
     pub(super) fn make(account: &Account, bytes: usize, part_bytes: usize) -> Result<(Self, Arc<Pages>), FabricError> {
         let charge = account.charge(bytes, Need::More)?;
-        let pages = HostMemory::allocate(bytes)?.into_pages();
+        let pages = HostMemory::allocate(bytes).map_err(failed_call)?.into_pages();
         let mut cells = Vec::with_capacity(bytes / part_bytes);
         for part in 0..bytes / part_bytes {
             let start = part * part_bytes;

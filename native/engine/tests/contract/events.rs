@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, QueuePair};
 use inet_rdma_stream::CONTROL_BYTES;
 
 use super::support::*;

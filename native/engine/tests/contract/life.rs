@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, FabricName, ListenOptions, Transport};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, FabricName, ListenOptions, Transport};
 
 use super::support::*;
 

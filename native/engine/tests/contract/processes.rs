@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, QueuePair};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, QueuePair};
 
 use super::support::*;
 

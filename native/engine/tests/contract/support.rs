@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::fabric::{
+use inet_rdma_fabric::{
     Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice, RemoteAddress};

@@ -1,6 +1,6 @@
 //! Listeners for the peer that knows a token.
 
-use inet_rdma_engine::fabric::{Completion, Fabric, FabricError, Listener, Parameters, QueuePair};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, Listener, Parameters, QueuePair};
 
 use super::support::*;
 

@@ -1,6 +1,6 @@
 //! Writes, notices and control messages between two ends.
 
-use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Memory, Parameters, QueuePair};
+use inet_rdma_fabric::{Completion, Exposed, Fabric, FabricError, Memory, Parameters, QueuePair};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::fabric::{Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Window, WindowState};
+use inet_rdma_fabric::{Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Window, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;

@@ -3,8 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use inet_rdma_engine::fabric::Memory;
 use inet_rdma_engine::landing::{LandingBuffer, LandingPool};
+use inet_rdma_fabric::Memory;
 use inet_rdma_stream::RemoteAddress;
 
 /// An area of landing buffers.

@@ -2,6 +2,18 @@
 //!
 //! The stream protocol keeps the queues from overflowing (credits); a fabric checks all the same and answers
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
+//!
+//! The modules are what several fabrics, and the engine above them, share besides: the bound of pinned memory, threads that
+//! may wait, and what they wait for.
+
+pub mod budget;
+mod error;
+pub mod event;
+mod misbehaviour;
+mod name;
+pub mod signals;
+pub mod threads;
+pub mod waiting;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -9,13 +21,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-mod error;
-mod name;
-
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
 
-pub use crate::misbehaviour::Misbehaviour;
 pub use error::{Errno, FabricError, Lack, Rejection};
+pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};
 
 /// What one side brings into a connection.

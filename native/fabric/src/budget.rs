@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fabric::FabricError;
+use crate::FabricError;
 
 /// What the memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub enum Need {
     /// A connection cannot be made without it.
     First,
     /// A connection would be faster with it.
@@ -53,7 +53,7 @@ pub fn default_bytes() -> u64 {
 }
 
 /// Takes `bytes` of the process's bound; `max` is the option, 0 the default.
-pub(crate) fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<Charge, FabricError> {
+pub fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<Charge, FabricError> {
     let max = if max == 0 { default_bytes() } else { max };
     PROCESS.take(bytes as u64, need, max)?;
     own.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -64,7 +64,7 @@ pub(crate) fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> 
 }
 
 /// Pinned bytes of a connection, which count until this is dropped.
-pub(crate) struct Charge {
+pub struct Charge {
     bytes: u64,
     /// Those of its connection.
     own: Arc<AtomicU64>,

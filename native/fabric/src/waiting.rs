@@ -6,10 +6,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::fabric::FabricError;
+use crate::FabricError;
 
 /// Blocks until one of `fds` is readable, the deadline has passed (None: as long as it takes), or a signal came.
-pub(crate) fn until_readable(
+pub fn until_readable(
     fds: &[BorrowedFd<'_>],
     deadline: Option<Instant>,
     doing: &'static str,

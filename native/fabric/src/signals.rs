@@ -1,4 +1,4 @@
-//! Keeps signals away from polling threads.
+//! Keeps signals away from the threads of this library.
 
 /// Blocks all signals for this thread, and those it starts, until the guard is dropped.
 pub fn block_all() -> BlockedSignals {

@@ -4,15 +4,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::fabric::FabricError;
+use crate::FabricError;
 
 /// Readable while it is set. No call blocks.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub struct Event(OwnedFd);
 
 impl Event {
     /// An event that is not set.
-    pub(crate) fn new() -> Result<Event, FabricError> {
+    pub fn new() -> Result<Event, FabricError> {
         match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(fd) => Ok(Event(fd)),
             Err(errno) => Err(FabricError::System {
@@ -22,12 +22,14 @@ impl Event {
         }
     }
 
-    pub(crate) fn set(&self) {
+    /// Sets it; wakes the thread that waits for it.
+    pub fn set(&self) {
         // EAGAIN: the counter is full, so the event is set already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn clear(&self) {
+    /// Takes it back, until it is set again.
+    pub fn clear(&self) {
         // EAGAIN: it was not set.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }

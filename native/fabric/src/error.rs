@@ -1,6 +1,6 @@
 //! Errors below the stream.
 
-use crate::misbehaviour::Misbehaviour;
+use crate::Misbehaviour;
 
 /// The system's number of an error, as in errno(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
