@@ -60,7 +60,7 @@ bench-cluster: deps build ## measure rpc across machines (ARGS="--cluster FILE",
 
 bench-native: deps ## measure the native side alone: protocol, fabric, idle connections
 	cd native && cargo bench -p inet_rdma_stream --bench transfers
-	cd native && cargo bench -p inet_rdma_engine --bench fabric
+	cd native && cargo bench -p inet_rdma_fabric_shm --bench fabric
 	cd native && cargo run --release -p inet_rdma_engine --example idle_connections
 
 bench-stream: deps rdma-perf ## measure the stream between two processes: dynamic, direct, indirect (ARGS="--quick")
@@ -86,7 +86,7 @@ test: deps build test-native bench-instructions test-erlang test-elixir test-vm 
 test-native: ## run the Rust tests
 	cd native && cargo test --workspace --exclude inet_rdma_nif --exclude inet_rdma_port
 	@echo "loom: every interleaving of the shared-memory queue"
-	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_engine --lib --target-dir $(loom_target) loom
+	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm --lib --target-dir $(loom_target) loom
 
 test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	epmd -daemon
@@ -103,8 +103,9 @@ own_process := a_thousand_connections_leave_nothing_behind a_killed_process_is_s
 
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated
 	scripts/deps dist
-	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_engine --lib --test behaviour \
-	  --test contract --test connection -- $(addprefix --skip ,explore $(own_process))
+	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_fabric -p inet_rdma_fabric_shm \
+	  -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
+	  $(addprefix --skip ,explore $(own_process))
 
 # 77: this machine cannot make the chroots, and has said why.
 matrix: ## run Common Test and ExUnit on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)

@@ -8,8 +8,8 @@ use std::time::Duration;
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Connection, ReadEnd, Settings, ZeroCopy};
 use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};
 
 const BOUND: Duration = Duration::from_secs(10);

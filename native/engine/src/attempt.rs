@@ -9,6 +9,7 @@
 
 mod accept;
 mod connects;
+mod shared_listener;
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +21,6 @@ use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, Listener, Parameters, QueuePair, threads};
 use parking_lot::Mutex;
 
-use crate::shm::shared_listener;
 use connects::{CONNECTS, Connect};
 
 pub use connects::CONNECTS_MAX;
@@ -144,7 +144,7 @@ impl Drop for Attempt {
 }
 
 /// The state shared by the user's handle and the thread.
-pub(crate) struct Slot {
+struct Slot {
     state: Mutex<State>,
     awaited: Awaited,
 }
@@ -182,12 +182,12 @@ impl Slot {
 }
 
 /// The thread's end of an attempt: it owes an outcome.
-pub(crate) struct Promise(Arc<Slot>);
+struct Promise(Arc<Slot>);
 
 impl Promise {
     /// Does the work, unless the attempt is cancelled. Calls the notifier after the outcome is there. Closes the queue
     /// pair if the attempt was cancelled meanwhile.
-    pub(crate) fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
+    fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
         if self.0.is_cancelled() {
             return;
         }

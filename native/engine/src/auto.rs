@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use rustix::event::epoll;
 
-use crate::shm::ShmFabric;
 use crate::verbs::VerbsFabric;
 
 /// Uses the fabric of this name; with [`FabricName::Auto`] see the module's description.

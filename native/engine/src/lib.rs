@@ -1,4 +1,4 @@
-//! Connections, polling threads and fabrics of inet_rdma.
+//! Connections of inet_rdma over whatever fabric leads to the peer: their making, their bytes, and when to look for them.
 
 pub mod acceptor;
 mod arrived;
@@ -14,16 +14,10 @@ pub mod landing;
 pub mod log_limit;
 pub mod looking;
 pub mod poller;
-mod primitive;
+mod prefetch;
 mod scheduling;
-pub mod shm;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 #[cfg(not(feature = "verbs"))]
 #[path = "verbs_left_out.rs"]
 pub mod verbs;
-
-/// The effective user of this process, whom a peer over shm must share.
-pub fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}

@@ -21,8 +21,8 @@ use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Fabric, FabricError, Listener, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use message::Messages;
 use pair::{BOUND, Side};
 

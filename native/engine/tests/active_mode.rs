@@ -14,7 +14,7 @@ use inet_rdma_engine::connection::{ActiveOption, Closed, Left, ReadEnd, Refused}
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric_shm::ShmFabric;
 use message::Messages;
 use pair::signal::{Event, Ticket};
 use pair::{BOUND, Conn, Side};

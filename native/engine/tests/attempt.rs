@@ -1,6 +1,6 @@
 //! Queue pairs made by threads of their own: what their users are told, when they end, and what is left.
 
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::attempt::{Attempt, CONNECTS_MAX, Notify, Outcome};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use parking_lot::{Condvar, Mutex};
 
 use support::{BOUND, at, eventually, listen, numbered, parameters, poll_one, readable_within};

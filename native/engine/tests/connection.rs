@@ -11,8 +11,8 @@ mod world;
 
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::Fabric;
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, RECORD_BYTES_MIN, RING_BYTES_MIN};
 use inet_rdma_stream::{Limits, Mode};
 use message::Messages;

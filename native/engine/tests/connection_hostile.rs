@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::QueuePair;
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Advert, Control, ControlBody, Notice, Phase, RemoteAddress, Seq};
 use message::Messages;
 use pair::signal::Wakes;

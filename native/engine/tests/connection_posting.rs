@@ -10,7 +10,7 @@ use std::sync::Arc;
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Closed, ReadEnd};
 use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
 use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};

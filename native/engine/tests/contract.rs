@@ -6,7 +6,7 @@ mod events;
 mod life;
 #[path = "contract/processes.rs"]
 mod processes;
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 mod support;
 #[path = "contract/tokens.rs"]
 mod tokens;
@@ -18,8 +18,8 @@ mod windows;
 use std::sync::Arc;
 
 use inet_rdma_engine::fault::{Exposing, FaultFabric, FaultPlan};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_engine::verbs::VerbsFabric;
+use inet_rdma_fabric_shm::ShmFabric;
 
 /// One test per behaviour, in a module per fabric.
 macro_rules! contract {

@@ -1,14 +1,14 @@
 //! The faults that the fault-injecting fabric injects, and what it must keep all the same.
 
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use support::*;
 
 fn fabric(plan: FaultPlan) -> FaultFabric<ShmFabric> {

@@ -11,7 +11,7 @@ use inet_rdma_engine::assembly::{Framing, Received};
 use inet_rdma_engine::connection::Bounds;
 use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::shm::ShmFabric;
+use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
 use proptest::prelude::{ProptestConfig, Strategy, prop_oneof, proptest};

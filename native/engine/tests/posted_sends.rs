@@ -8,8 +8,8 @@ use std::sync::Arc;
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Closed, Holder, ReadEnd, Refused};
 use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
 

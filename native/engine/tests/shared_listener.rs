@@ -1,6 +1,6 @@
 //! Peers that are expected at the listener over shared memory that all of a process share.
 
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{Attempt, Outcome, token};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 
 use support::{BOUND, at, numbered, parameters, poll_one};
 

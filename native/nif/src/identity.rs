@@ -43,7 +43,7 @@ fn read() -> Identity {
     Identity {
         boot: boot.trim_end().to_owned(),
         netns,
-        user: inet_rdma_engine::user(),
+        user: inet_rdma_fabric_shm::user(),
         instance: RandomState::new().hash_one(std::process::id()),
     }
 }

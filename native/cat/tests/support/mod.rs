@@ -10,9 +10,9 @@ use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_engine::verbs::VerbsFabric;
 use inet_rdma_fabric::Fabric;
+use inet_rdma_fabric_shm::ShmFabric;
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use super::advert_policy::{Advice, Situation};
 use super::closed::Closed;
 use super::core::{Core, End, Reader, Writer, saturating_u32};
 use super::notifier::Notifier;
-use crate::primitive::prefetch;
+use crate::prefetch::prefetch;
 
 /// Completions taken from the queue at a time.
 const POLL_BATCH: usize = 8;

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions, Misbehaviour};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{HELLO_BYTES, Hello, PROTOCOL_VERSION, WireError};
 use rustix::fs::{MemfdFlags, SealFlags};
 

@@ -5,23 +5,28 @@
 //! peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
 //! wake-ups, and its end-of-file shows the death of either process at once.
 //!
-//! All unsafe code of the fabric is in `memory`: as what mapped memory is accessed.
+//! Its unsafe code is in `memory`, which accesses mapped memory, and in `mapping`, which gives pages back.
 
 mod connect;
 mod exposer;
 mod layout;
-mod listener;
+pub mod listener;
 mod mapping;
 mod memory;
+mod primitive;
 mod queue;
 mod queue_pair;
 mod rendezvous;
-pub(crate) mod shared_listener;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
+
+/// The effective user of this process, whom a peer must share.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
 
 /// Queue pairs in shared memory, between processes of one host.
 #[derive(Debug, Clone, Copy, Default)]

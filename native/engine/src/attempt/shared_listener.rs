@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
-use inet_rdma_fabric::{FabricError, ListenOptions, Listener, Parameters, QueuePair, threads, waiting};
+use inet_rdma_fabric::{FabricError, ListenOptions, Listener, Parameters, threads, waiting};
+use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
 
-use super::listener::{Admission, ShmListener};
-use crate::attempt::Promise;
+use super::Promise;
 use crate::auto::SETTLED;
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
@@ -58,7 +58,7 @@ struct Expectation {
 /// to.
 ///
 /// Err: the listener cannot be opened.
-pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
+pub(super) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
     let shared = shared(parameters)?;
     let mut expected = shared.expected.lock();
     if let Some(error) = &expected.failed {
@@ -84,7 +84,7 @@ pub(crate) fn expect(parameters: &Parameters, deadline: Instant, promise: Promis
 }
 
 /// Cancels the expectation of the peer with this token: it is refused from now on.
-pub(crate) fn forget(token: u64) {
+pub(super) fn forget(token: u64) {
     let Some(shared) = SHARED.lock().clone() else { return };
     let gone = shared.expected.lock().peers.remove(&token);
     drop(gone);
@@ -143,12 +143,12 @@ impl Admission for Door {
 /// Answers peers for ever; why that has failed.
 fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
     loop {
-        while let Some(met) = listener.next() {
+        while let Some(met) = listener.next_peer() {
             // A peer without the token has no expectation: its outcome is dropped.
             let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
             if let Some(peer) = peer {
                 peer.promise.keep(|_| {
-                    let qp = Box::new(met.outcome?) as Box<dyn QueuePair>;
+                    let qp = met.outcome?;
                     let why = format!("{SETTLED}: {}", qp.route());
                     Ok((qp, why))
                 });

@@ -1,11 +1,11 @@
 //! What an idle connection in shared memory costs. A program of its own: it looks at all of this process's mappings.
 
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, Network, Parameters};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::Limits;
 use support::*;
 

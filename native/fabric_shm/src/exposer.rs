@@ -4,19 +4,19 @@ use std::sync::{Arc, Weak};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory};
 
-use super::memory::{ExposedMemory, LandingArea};
+use crate::memory::{ExposedMemory, LandingArea};
 use crate::primitive::{Mutex, lock};
 
 /// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be given out
 /// again once no part is in use, by the engine or by the user.
-pub(super) struct ShmExposer {
+pub(crate) struct ShmExposer {
     memory: Weak<ExposedMemory>,
     /// The parts in use, in their order.
     given: Mutex<Vec<Weak<LandingArea>>>,
 }
 
 impl ShmExposer {
-    pub(super) fn new(memory: &Arc<ExposedMemory>) -> ShmExposer {
+    pub(crate) fn new(memory: &Arc<ExposedMemory>) -> ShmExposer {
         ShmExposer {
             memory: Arc::downgrade(memory),
             given: Mutex::new(Vec::new()),

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
 
 use crate::raw::*;

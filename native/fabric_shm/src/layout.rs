@@ -3,13 +3,13 @@
 use inet_rdma_fabric::{FabricError, Misbehaviour, Parameters};
 use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
 
-use super::queue::{Entry, QueueHeader};
+use crate::queue::{Entry, QueueHeader};
 
 /// Names the ring of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
-pub(super) const RING_KEY: u64 = 1;
+pub(crate) const RING_KEY: u64 = 1;
 
 /// Names the landing area.
-pub(super) const LANDING_KEY: u64 = 2;
+pub(crate) const LANDING_KEY: u64 = 2;
 
 /// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
@@ -24,26 +24,26 @@ const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 /// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_bytes == total_bytes`, all without overflow,
 ///   and `total_bytes <= isize::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) slots: u16,
-    pub(super) entries: usize,
-    pub(super) entries_offset: usize,
-    pub(super) ring_offset: usize,
-    pub(super) ring_bytes: usize,
-    pub(super) landing_start: usize,
-    pub(super) landing_bytes: usize,
-    pub(super) total_bytes: usize,
+pub(crate) struct Layout {
+    pub(crate) slots: u16,
+    pub(crate) entries: usize,
+    pub(crate) entries_offset: usize,
+    pub(crate) ring_offset: usize,
+    pub(crate) ring_bytes: usize,
+    pub(crate) landing_start: usize,
+    pub(crate) landing_bytes: usize,
+    pub(crate) total_bytes: usize,
 }
 
 impl Layout {
     /// The layout of this side's memory.
-    pub(super) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
+    pub(crate) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
         let front = Front::of(&parameters.limits)?;
         Ok(front.with_landing(u64::from(parameters.landing_bytes)))
     }
 
     /// The layout of the peer's memory: what its hello says, and the rest of its `file_bytes` is the landing area.
-    pub(super) fn of_peer(hello: &Hello, file_bytes: u64) -> Result<Layout, FabricError> {
+    pub(crate) fn of_peer(hello: &Hello, file_bytes: u64) -> Result<Layout, FabricError> {
         if hello.ring
             != (RemoteAddress {
                 key: RING_KEY,
@@ -64,14 +64,14 @@ impl Layout {
     }
 
     /// Where `bytes` bytes at `address` of the ring are in the memory; None unless they lie in the ring as a whole.
-    pub(super) fn locate_in_ring(&self, address: u64, bytes: usize) -> Option<usize> {
+    pub(crate) fn locate_in_ring(&self, address: u64, bytes: usize) -> Option<usize> {
         let first = usize::try_from(address).ok()?;
         let end = first.checked_add(bytes)?;
         (end <= self.ring_bytes).then(|| self.ring_offset + first)
     }
 
     /// Where `bytes` bytes at `target` are in the memory; None unless they lie in the ring or in the landing area as a whole.
-    pub(super) fn locate(&self, target: RemoteAddress, bytes: usize) -> Option<usize> {
+    pub(crate) fn locate(&self, target: RemoteAddress, bytes: usize) -> Option<usize> {
         match target.key {
             RING_KEY => self.locate_in_ring(target.address, bytes),
             LANDING_KEY => {

@@ -18,35 +18,35 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::mapping::{SealedFile, system};
+use crate::mapping::{SealedFile, system};
 
 /// The refusing answer of a listener: all places are taken.
-pub(super) const REFUSED_BUSY: u8 = 1;
+pub(crate) const REFUSED_BUSY: u8 = 1;
 /// The refusing answer of a listener: the greeting was not one.
-pub(super) const REFUSED_GREETING: u8 = 2;
+pub(crate) const REFUSED_GREETING: u8 = 2;
 
 /// A peer's greeting: its hello and its memory file.
 #[derive(Debug)]
-pub(super) struct Greeting {
-    pub(super) hello: Hello,
-    pub(super) memory: SealedFile,
+pub(crate) struct Greeting {
+    pub(crate) hello: Hello,
+    pub(crate) memory: SealedFile,
 }
 
 /// The name that a port has in the abstract namespace.
-pub(super) fn address(port: u16) -> Result<SocketAddrUnix, FabricError> {
+pub(crate) fn address(port: u16) -> Result<SocketAddrUnix, FabricError> {
     SocketAddrUnix::new_abstract_name(format!("inet_rdma/{port}").as_bytes())
         .map_err(|errno| system("naming a socket", errno))
 }
 
 /// A socket that keeps message borders.
-pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
+pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|errno| system("creating a socket", errno))
 }
 
 /// Fails unless the process at the other end runs as the same user as this one.
-pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+pub(crate) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     let theirs = peer_user(socket)?;
     let ours = crate::user();
     if theirs == ours {
@@ -69,7 +69,7 @@ fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
 }
 
 /// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
-pub(super) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: BorrowedFd<'_>) -> Result<(), FabricError> {
+pub(crate) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: BorrowedFd<'_>) -> Result<(), FabricError> {
     let bytes = hello.emit();
     let descriptors = [memory];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -84,18 +84,18 @@ pub(super) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: Borro
 }
 
 /// Tells a peer why it is refused. A failure is ignored: a peer that has gone needs no answer.
-pub(super) fn refuse(socket: BorrowedFd<'_>, why: u8) {
+pub(crate) fn refuse(socket: BorrowedFd<'_>, why: u8) {
     let _ = rustix::net::send(socket, &[why], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Tells a peer of another version which version is spoken here.
-pub(super) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
+pub(crate) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
     let bytes = hello.emit();
     let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Takes the peer's greeting. None: nothing has come yet. `port` names the listener in a refusal.
-pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Option<Greeting>, FabricError> {
+pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Option<Greeting>, FabricError> {
     // One byte more than a hello, so that a longer message is seen to be longer.
     let mut bytes = [0; HELLO_BYTES + 1];
     let mut descriptors = Vec::with_capacity(1);
@@ -139,7 +139,7 @@ pub(super) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
 
 /// Wakes the peer. Never blocks, even if the peer takes no messages: MSG_DONTWAIT is a flag of this call. O_NONBLOCK of an
 /// event fd is a flag of the open file description, which both processes share, and either may clear it at any time.
-pub(super) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+pub(crate) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     loop {
         return match rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             // AGAIN: the peer has not taken earlier wake-ups, so its end is readable.
@@ -154,14 +154,14 @@ pub(super) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
 
 /// Takes one wake-up, if one is there; further ones keep the socket readable. False: the peer's end has come, or an
 /// empty message, which no honest peer sends.
-pub(super) fn take_wakeup(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn take_wakeup(socket: BorrowedFd<'_>) -> bool {
     // The rest of a longer message is cut off, and descriptors that it brings are never installed.
     let taken = rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT);
     !matches!(taken, Ok((_, 0)) | Err(Errno::CONNRESET))
 }
 
 /// Fails once the peer has closed its end, also while wake-ups wait in the socket.
-pub(super) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+pub(crate) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)], Some(&now)) {
         Ok(0) | Err(Errno::INTR) => Ok(()),

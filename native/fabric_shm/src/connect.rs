@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::mapping::system;
-use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
-use super::rendezvous;
+use crate::mapping::system;
+use crate::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
+use crate::rendezvous;
 
 /// Connects to `port`; blocks until `timeout` has passed at most.
-pub(super) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> Result<ShmQueuePair, FabricError> {
+pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> Result<ShmQueuePair, FabricError> {
     let deadline = Deadline(Instant::now().checked_add(timeout));
     let socket = reach(port, deadline)?;
     rendezvous::check_user(socket.as_fd())?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use inet_rdma_fabric::{FabricError, Memory, Misbehaviour};
 use inet_rdma_stream::RemoteAddress;
 
-use super::layout::{LANDING_KEY, Layout, RING_KEY};
-use super::mapping::{Mapping, SealedFile};
-use super::queue::{Entry, Queue, QueueHeader};
+use crate::layout::{LANDING_KEY, Layout, RING_KEY};
+use crate::mapping::{Mapping, SealedFile};
+use crate::queue::{Entry, Queue, QueueHeader};
 
 /// A mapping with a known layout.
 ///
@@ -64,20 +64,20 @@ impl Region {
 }
 
 /// This side's memory, exposed to the peer: its receive queue, ring and landing area. As [`Memory`]: the ring.
-pub(super) struct ExposedMemory(Region);
+pub(crate) struct ExposedMemory(Region);
 
 impl ExposedMemory {
-    pub(super) fn map(file: &SealedFile, layout: Layout) -> Result<ExposedMemory, FabricError> {
+    pub(crate) fn map(file: &SealedFile, layout: Layout) -> Result<ExposedMemory, FabricError> {
         Region::map(file, layout).map(ExposedMemory)
     }
 
     /// The queue that this side consumes.
-    pub(super) fn queue(&self) -> Queue<'_> {
+    pub(crate) fn queue(&self) -> Queue<'_> {
         self.0.queue()
     }
 
     /// Puts bytes that came with an entry into the ring, for the peer. False, and nothing is written: that is not inside.
-    pub(super) fn place(&self, address: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn place(&self, address: u64, bytes: &[u8]) -> bool {
         let Some(offset) = self.0.layout.locate_in_ring(address, bytes.len()) else {
             return false;
         };
@@ -119,7 +119,7 @@ impl Memory for ExposedMemory {
 /// # Invariants
 ///
 /// `offset + bytes <= layout.landing_bytes` of `memory`.
-pub(super) struct LandingArea {
+pub(crate) struct LandingArea {
     memory: Arc<ExposedMemory>,
     offset: usize,
     bytes: usize,
@@ -127,7 +127,7 @@ pub(super) struct LandingArea {
 
 impl LandingArea {
     /// None: it would not lie in the landing area as a whole.
-    pub(super) fn of(memory: &Arc<ExposedMemory>, offset: usize, bytes: usize) -> Option<LandingArea> {
+    pub(crate) fn of(memory: &Arc<ExposedMemory>, offset: usize, bytes: usize) -> Option<LandingArea> {
         let end = offset.checked_add(bytes)?;
         (end <= memory.0.layout.landing_bytes).then(|| LandingArea {
             memory: Arc::clone(memory),
@@ -137,7 +137,7 @@ impl LandingArea {
     }
 
     /// Where the next part may begin.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.offset + self.bytes
     }
 }
@@ -167,31 +167,31 @@ impl Memory for LandingArea {
 }
 
 /// The peer's memory, as far as this side may write it.
-pub(super) struct PeerMemory(Region);
+pub(crate) struct PeerMemory(Region);
 
 impl PeerMemory {
-    pub(super) fn map(file: &SealedFile, layout: Layout) -> Result<PeerMemory, FabricError> {
+    pub(crate) fn map(file: &SealedFile, layout: Layout) -> Result<PeerMemory, FabricError> {
         Region::map(file, layout).map(PeerMemory)
     }
 
     /// How many entries the peer's receive queue takes.
-    pub(super) fn slots(&self) -> u16 {
+    pub(crate) fn slots(&self) -> u16 {
         self.0.layout.slots
     }
 
     /// The queue that this side fills.
-    pub(super) fn queue(&self) -> Queue<'_> {
+    pub(crate) fn queue(&self) -> Queue<'_> {
         self.0.queue()
     }
 
     /// Whether `bytes` bytes at `target` are inside its ring.
-    pub(super) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
+    pub(crate) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
         target.key == RING_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
     }
 
     /// Copies `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring or its
     /// landing area as a whole, or nothing is written.
-    pub(super) fn write(&self, source: &[&[u8]], target: RemoteAddress) -> Result<(), FabricError> {
+    pub(crate) fn write(&self, source: &[&[u8]], target: RemoteAddress) -> Result<(), FabricError> {
         let bytes = source
             .iter()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));

@@ -1,4 +1,4 @@
-//! What the modules of the contract share: a connected pair, bounded waiting, parameters.
+//! What tests of fabrics share: a connected pair, bounded waiting, parameters.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;

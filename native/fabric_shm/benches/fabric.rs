@@ -1,9 +1,9 @@
 //! What the shm fabric costs by itself: messages by polling, latency between two threads and between two processes, and
 //! writes against memcpy.
 //!
-//! `cargo bench -p inet_rdma_engine --bench fabric`
+//! `cargo bench -p inet_rdma_fabric_shm --bench fabric`
 
-#[path = "../tests/contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Limits};
 use support::*;
 

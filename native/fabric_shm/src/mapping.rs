@@ -26,7 +26,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// unless the kernel limits what it commits ([`is_commit_limited`]): then it is SIGBUS, so [`SealedFile::create`] reserves
 /// all pages there.
 #[derive(Debug)]
-pub(super) struct SealedFile {
+pub(crate) struct SealedFile {
     fd: OwnedFd,
     bytes: u64,
     /// All its pages were taken from the kernel when it was made.
@@ -37,7 +37,7 @@ impl SealedFile {
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
     /// A new file of zeros. Costs no memory until pages are touched, unless the kernel limits what it commits.
-    pub(super) fn create(bytes: usize) -> Result<SealedFile, FabricError> {
+    pub(crate) fn create(bytes: usize) -> Result<SealedFile, FabricError> {
         SealedFile::create_reserved(bytes, is_commit_limited())
     }
 
@@ -58,7 +58,7 @@ impl SealedFile {
     }
 
     /// Takes a file that the peer sent; proves the invariants by asking the kernel.
-    pub(super) fn verify(fd: OwnedFd) -> Result<SealedFile, FabricError> {
+    pub(crate) fn verify(fd: OwnedFd) -> Result<SealedFile, FabricError> {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
             Err(Errno::INVAL) => SealFlags::empty(),
@@ -81,7 +81,7 @@ impl SealedFile {
     }
 
     /// Its size, for ever.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -127,7 +127,7 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
 /// The file behind it was a [`SealedFile`] of [`Self::bytes`] bytes, at most `isize::MAX`, so every byte can be accessed at
 /// any time.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     pages: MmapRaw,
     /// A page that is given back may not be had again.
     keeps_pages: bool,
@@ -135,7 +135,7 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Maps the file, which may be closed afterwards.
-    pub(super) fn of(file: &SealedFile) -> Result<Mapping, FabricError> {
+    pub(crate) fn of(file: &SealedFile) -> Result<Mapping, FabricError> {
         let bytes = usize::try_from(file.bytes())
             .ok()
             .filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -156,18 +156,18 @@ impl Mapping {
     }
 
     /// First byte of the mapping, at the start of a page. Valid while the mapping lives.
-    pub(super) fn base(&self) -> *mut u8 {
+    pub(crate) fn base(&self) -> *mut u8 {
         self.pages.as_mut_ptr()
     }
 
     /// Size of the mapping.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.pages.len()
     }
 
     /// Gives the pages that lie in `range` as a whole back to the system, for all processes that map the file: they are zeros
     /// from then on. Does nothing for a file whose pages were reserved, and nothing outside of the mapping.
-    pub(super) fn discard(&self, range: Range<usize>) {
+    pub(crate) fn discard(&self, range: Range<usize>) {
         let page = rustix::param::page_size();
         let (start, end) = (
             range.start.next_multiple_of(page),
@@ -186,7 +186,7 @@ impl Mapping {
     }
 }
 
-pub(super) fn system(doing: &'static str, errno: Errno) -> FabricError {
+pub(crate) fn system(doing: &'static str, errno: Errno) -> FabricError {
     FabricError::System {
         doing,
         error: errno.into(),

@@ -10,23 +10,23 @@ use inet_rdma_fabric::{
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 
-use super::exposer::ShmExposer;
-use super::layout::{Layout, RING_KEY};
-use super::mapping::SealedFile;
-use super::memory::{ExposedMemory, PeerMemory};
-use super::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
-use super::rendezvous::{self, Greeting};
+use crate::exposer::ShmExposer;
+use crate::layout::{Layout, RING_KEY};
+use crate::mapping::SealedFile;
+use crate::memory::{ExposedMemory, PeerMemory};
 use crate::primitive::{Mutex, lock};
+use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
+use crate::rendezvous::{self, Greeting};
 
 /// This side's memory: made before the peer's greeting is known or answered.
-pub(super) struct OwnSide {
+pub(crate) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
     hello: Hello,
 }
 
 impl OwnSide {
-    pub(super) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+    pub(crate) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
         let layout = Layout::of(parameters)?;
         let file = SealedFile::create(layout.total_bytes)?;
         let memory = Arc::new(ExposedMemory::map(&file, layout)?);
@@ -38,12 +38,12 @@ impl OwnSide {
     }
 
     /// Sends this side's greeting.
-    pub(super) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+    pub(crate) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
         rendezvous::send_greeting(socket, &self.hello, self.file.as_fd())
     }
 
     /// Joins both sides; both greetings are through. Closes the memory files: the mappings keep the memory.
-    pub(super) fn join(self, socket: OwnedFd, peer: PeerSide) -> ShmQueuePair {
+    pub(crate) fn join(self, socket: OwnedFd, peer: PeerSide) -> ShmQueuePair {
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
         let producer = Producer::new(peer.memory.slots());
         ShmQueuePair {
@@ -61,7 +61,7 @@ impl OwnSide {
 }
 
 /// The hello that goes with these parameters.
-pub(super) fn hello_of(parameters: &Parameters) -> Hello {
+pub(crate) fn hello_of(parameters: &Parameters) -> Hello {
     Hello {
         ring: RemoteAddress {
             key: RING_KEY,
@@ -76,13 +76,13 @@ pub(super) fn hello_of(parameters: &Parameters) -> Hello {
 }
 
 /// The peer's memory, checked and mapped.
-pub(super) struct PeerSide {
+pub(crate) struct PeerSide {
     hello: Hello,
     memory: PeerMemory,
 }
 
 impl PeerSide {
-    pub(super) fn map(greeting: Greeting) -> Result<PeerSide, FabricError> {
+    pub(crate) fn map(greeting: Greeting) -> Result<PeerSide, FabricError> {
         let layout = Layout::of_peer(&greeting.hello, greeting.memory.bytes())?;
         let memory = PeerMemory::map(&greeting.memory, layout)?;
         Ok(PeerSide {
@@ -97,7 +97,7 @@ impl PeerSide {
 const LANDING_WINDOW_BYTES: usize = 1 << 20;
 
 /// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.
-pub(super) struct ShmQueuePair {
+pub(crate) struct ShmQueuePair {
     socket: OwnedFd,
     own_memory: Arc<ExposedMemory>,
     /// `own_memory` once more, as others see it.

@@ -6,7 +6,7 @@ mod answers;
 mod greetings;
 #[path = "hostile/raw.rs"]
 mod raw;
-#[path = "contract/support.rs"]
+#[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 #[path = "hostile/words.rs"]

@@ -12,9 +12,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::mapping::system;
-use super::queue_pair::{OwnSide, PeerSide, ShmQueuePair, hello_of};
-use super::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
+use crate::mapping::system;
+use crate::queue_pair::{OwnSide, PeerSide, hello_of};
+use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
 
 /// Where free ports are looked for when the caller does not care: the range for that of the IANA.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -29,7 +29,7 @@ const EVENTS: usize = 32;
 const LISTENING: u64 = 0;
 
 /// Decides which peers get in.
-pub(super) trait Admission: Send {
+pub trait Admission: Send {
     /// What this side brings into the connection with the peer of this hello. Err: the peer is refused, and nothing of it is
     /// mapped.
     fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError>;
@@ -45,24 +45,26 @@ impl Admission for WithToken {
     }
 }
 
-/// A peer that has greeted, or why there is none.
-pub(super) struct Met {
+/// A peer that has greeted, or that has failed to.
+pub struct Met {
     /// Of its hello; None: there was no hello.
-    pub(super) token: Option<u64>,
-    pub(super) outcome: Result<ShmQueuePair, FabricError>,
+    pub token: Option<u64>,
+    /// Its queue pair, or why there is none.
+    pub outcome: Result<Box<dyn QueuePair>, FabricError>,
     /// The peer waits for an answer.
-    pub(super) refusal: Option<Refusal>,
+    pub refusal: Option<Refusal>,
 }
 
 /// A peer that is to be told that it is refused.
-pub(super) struct Refusal {
+pub struct Refusal {
     socket: OwnedFd,
     /// It speaks another version: this side's hello names the version here.
     hello: Option<Hello>,
 }
 
 impl Refusal {
-    pub(super) fn tell(self) {
+    /// Tells it, and closes its connection. Never blocks.
+    pub fn tell(self) {
         match self.hello {
             Some(hello) => rendezvous::refuse_version(self.socket.as_fd(), &hello),
             None => rendezvous::refuse(self.socket.as_fd(), REFUSED_GREETING),
@@ -71,7 +73,7 @@ impl Refusal {
 }
 
 /// Accepts connections of one port.
-pub(super) struct ShmListener {
+pub struct ShmListener {
     options: ListenOptions,
     admission: Box<dyn Admission>,
     /// The first peer that is admitted is the only one.
@@ -96,7 +98,8 @@ struct Pending {
 }
 
 impl ShmListener {
-    pub(super) fn listen(options: &ListenOptions) -> Result<ShmListener, FabricError> {
+    /// Listens on the first free port of the options.
+    pub fn listen(options: &ListenOptions) -> Result<ShmListener, FabricError> {
         let (socket, port) = bind(&options.ports)?;
         rustix::net::listen(&socket, i32::from(options.backlog)).map_err(|errno| system("listening", errno))?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| system("creating an epoll set", errno))?;
@@ -117,8 +120,8 @@ impl ShmListener {
         Ok(listener)
     }
 
-    /// With another rule, and for any number of peers.
-    pub(super) fn admitting(self, admission: Box<dyn Admission>) -> ShmListener {
+    /// With another rule, and for any number of peers: [`Self::next_peer`] gives them.
+    pub fn admitting(self, admission: Box<dyn Admission>) -> ShmListener {
         ShmListener {
             admission,
             is_one_off: false,
@@ -229,7 +232,7 @@ impl ShmListener {
     fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         let _ = epoll::delete(&self.epoll, &socket);
         let (outcome, refusal) = match answered {
-            Ok((own, peer)) => (Ok(own.join(socket, peer)), None),
+            Ok((own, peer)) => (Ok(Box::new(own.join(socket, peer)) as Box<dyn QueuePair>), None),
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
             Err(error) => {
                 let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));
@@ -253,7 +256,7 @@ impl ShmListener {
     }
 
     /// The next peer; None: nothing more for now.
-    pub(super) fn next(&mut self) -> Option<Met> {
+    pub fn next_peer(&mut self) -> Option<Met> {
         if self.ready.is_empty() && !self.is_taken {
             self.end_pause();
             self.look();
@@ -298,11 +301,11 @@ impl Listener for ShmListener {
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        let met = self.next()?;
+        let met = self.next_peer()?;
         if let Some(refusal) = met.refusal {
             refusal.tell();
         }
-        Some(met.outcome.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>))
+        Some(met.outcome)
     }
 
     fn is_over(&self) -> bool {

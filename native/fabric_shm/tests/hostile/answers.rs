@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use inet_rdma_engine::shm::ShmFabric;
 use inet_rdma_fabric::{Fabric, FabricError, Misbehaviour};
+use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{HELLO_BYTES, WireError};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
