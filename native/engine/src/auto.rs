@@ -9,7 +9,7 @@ use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener,
 use inet_rdma_fabric_shm::ShmFabric;
 use rustix::event::epoll;
 
-use crate::verbs::VerbsFabric;
+use crate::VerbsFabric;
 
 /// Uses the fabric of this name; with [`FabricName::Auto`] see the module's description.
 #[derive(Debug, Clone, Copy)]

@@ -16,8 +16,11 @@ pub mod looking;
 pub mod poller;
 mod prefetch;
 mod scheduling;
-#[cfg(feature = "verbs")]
-pub mod verbs;
 #[cfg(not(feature = "verbs"))]
-#[path = "verbs_left_out.rs"]
-pub mod verbs;
+mod verbs_left_out;
+
+/// The fabric of RDMA devices. A build without the cargo feature `verbs` has one of this name in its place whose calls all fail.
+#[cfg(feature = "verbs")]
+pub use inet_rdma_fabric_verbs::VerbsFabric;
+#[cfg(not(feature = "verbs"))]
+pub use verbs_left_out::VerbsFabric;

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
-use inet_rdma_engine::verbs::VerbsFabric;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Term};

@@ -1,6 +1,6 @@
 //! What the RDMA devices of this machine are and can, for `inet_rdma:doctor/0`.
 
-use inet_rdma_engine::verbs::VerbsFabric;
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::device::{self, Device, OpenDevice, Unopened};
 use inet_rdma_verbs::{Transport, VerbsError};

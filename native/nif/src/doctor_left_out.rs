@@ -1,6 +1,6 @@
 //! What a library without the verbs fabric says of RDMA devices.
 
-use inet_rdma_engine::verbs::VerbsFabric;
+use inet_rdma_engine::VerbsFabric;
 use rustler::{Encoder, Env, Term};
 
 use crate::terms;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::auto;
-use inet_rdma_engine::verbs::VerbsFabric;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
 use crate::atoms;

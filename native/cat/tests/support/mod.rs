@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::verbs::VerbsFabric;
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_shm::ShmFabric;
 

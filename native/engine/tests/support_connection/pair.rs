@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
-use inet_rdma_engine::verbs::VerbsFabric;
 use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use inet_rdma_fabric::{FabricError, ListenOptions};
 use inet_rdma_verbs::cm::{CmId, EventChannel};
 
-use super::refusal::failed_call;
+use crate::refusal::failed_call;
 
 /// Ports to try where any free one will do: the second family may find the first one's port taken.
 const TRIES: u32 = 20;
 
 /// Listens on the first port of the range that is free for all addresses.
-pub(super) fn open_range(events: &Arc<EventChannel>, options: &ListenOptions) -> Result<(Vec<CmId>, u16), FabricError> {
+pub(crate) fn open_range(events: &Arc<EventChannel>, options: &ListenOptions) -> Result<(Vec<CmId>, u16), FabricError> {
     let (first, last) = (*options.ports.start(), *options.ports.end());
     let ports: Vec<u16> = if last == 0 {
         vec![0; TRIES as usize]

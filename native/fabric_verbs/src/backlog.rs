@@ -6,10 +6,10 @@ use std::sync::Arc;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::CONTROL_BYTES;
 
-use super::windows::Cell;
+use crate::windows::Cell;
 
 /// A work request that keeps its order against the others.
-pub(super) enum Request {
+pub(crate) enum Request {
     /// A control message.
     Control([u8; CONTROL_BYTES]),
     /// The bind of a window with this key.
@@ -27,7 +27,7 @@ pub(super) enum Request {
 /// it has arrived, so a side that keeps to its credits never has more controls under way. Windows have no more requests here
 /// than there are advertisements to follow them, which are controls, and buffers to be closed.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     waiting: VecDeque<Request>,
     controls: usize,
     max: usize,
@@ -35,7 +35,7 @@ pub(super) struct Backlog {
 
 impl Backlog {
     /// A list with a place for each of the peer's receive slots. The default has no place: the peer is not known yet.
-    pub(super) fn new(peer_slots: u16) -> Backlog {
+    pub(crate) fn new(peer_slots: u16) -> Backlog {
         Backlog {
             waiting: VecDeque::new(),
             controls: 0,
@@ -43,12 +43,12 @@ impl Backlog {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Keeps a request; [`FabricError::QueueFull`] for a control without a credit.
-    pub(super) fn push(&mut self, request: Request) -> Result<(), FabricError> {
+    pub(crate) fn push(&mut self, request: Request) -> Result<(), FabricError> {
         if let Request::Control(_) = request {
             if self.controls >= self.max {
                 return Err(FabricError::QueueFull);
@@ -60,7 +60,7 @@ impl Backlog {
     }
 
     /// The oldest.
-    pub(super) fn pop(&mut self) -> Option<Request> {
+    pub(crate) fn pop(&mut self) -> Option<Request> {
         let request = self.waiting.pop_front()?;
         if let Request::Control(_) = request {
             self.controls -= 1;

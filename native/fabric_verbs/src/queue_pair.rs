@@ -11,12 +11,12 @@ use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::qp::Source;
 use parking_lot::Mutex;
 
-use super::parts::Parts;
-use super::sending::Sending;
-use super::{reaper, sending};
+use crate::parts::Parts;
+use crate::sending::Sending;
+use crate::{reaper, sending};
 
 /// See the module's description. Its parts go when all that was posted is sent.
-pub(super) struct VerbsQueuePair {
+pub(crate) struct VerbsQueuePair {
     parts: Arc<Parts>,
     peer: Hello,
     capabilities: Capabilities,
@@ -40,7 +40,7 @@ impl Drop for Burial {
 
 impl VerbsQueuePair {
     /// Of a connection that is up: see [`Parts::established`].
-    pub(super) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
+    pub(crate) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
         let parts = Arc::new(parts);
         VerbsQueuePair {
             capabilities: parts.capabilities(),

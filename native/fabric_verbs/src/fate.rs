@@ -7,11 +7,11 @@ use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::qp::QueuePair;
 use parking_lot::Mutex;
 
-use super::reaper;
+use crate::reaper;
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The peer disconnected, or its process ended.
     Peer,
     /// Something else.
@@ -19,7 +19,7 @@ pub(super) enum End {
 }
 
 /// The end of one connection, if it has come.
-pub(super) struct Fate {
+pub(crate) struct Fate {
     /// The token of the connection's id.
     token: usize,
     end: OnceLock<End>,
@@ -29,7 +29,7 @@ pub(super) struct Fate {
 
 impl Fate {
     /// Of a connection that is alive.
-    pub(super) fn of(token: usize, queue_pair: Option<Arc<QueuePair>>) -> Fate {
+    pub(crate) fn of(token: usize, queue_pair: Option<Arc<QueuePair>>) -> Fate {
         Fate {
             token,
             end: OnceLock::new(),
@@ -39,18 +39,18 @@ impl Fate {
 
     /// The first end counts. True: this is it; [`Self::wake`] must follow.
     #[must_use]
-    pub(super) fn tell(&self, end: End) -> bool {
+    pub(crate) fn tell(&self, end: End) -> bool {
         self.end.set(end).is_ok()
     }
 
     /// The end, if it was told. No lock.
-    pub(super) fn end(&self) -> Option<&End> {
+    pub(crate) fn end(&self) -> Option<&End> {
         self.end.get()
     }
 
     /// Whether the end was told, for a caller that has armed the completion queue before it asks. False: the queue pair
     /// is not yet on its way to the error state, so the receives that are flushed there raise the event.
-    pub(super) fn has_ended_since_armed(&self) -> bool {
+    pub(crate) fn has_ended_since_armed(&self) -> bool {
         // Orders the arming before the load; its counterpart is in `wake`.
         fence(Ordering::SeqCst);
         self.end.get().is_some()
@@ -59,7 +59,7 @@ impl Fate {
     /// Wakes the user and the reaper of a connection whose end was told. Moves the queue pair to the error state: the
     /// receives that are posted are flushed, which makes an event of an armed completion queue. Says goodbye to the peer,
     /// which need not wait for this side's user then. Asks the kernel: not on a thread that wakes other connections.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // Orders the store of the end before the flush.
         fence(Ordering::SeqCst);
         if let Some(queue_pair) = &*self.queue_pair.lock() {
@@ -72,7 +72,7 @@ impl Fate {
     }
 
     /// The connection is about to be taken apart: its queue pair is left alone from now on.
-    pub(super) fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         let queue_pair = self.queue_pair.lock().take();
         // Without the lock; and the connection itself has the last reference.
         drop(queue_pair);

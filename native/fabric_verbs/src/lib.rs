@@ -8,6 +8,7 @@
 //! another connection.
 //!
 //! Nothing here is unsafe: the crate `inet_rdma_verbs` is.
+#![forbid(unsafe_code)]
 
 mod backlog;
 mod connect;

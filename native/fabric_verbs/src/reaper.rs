@@ -16,7 +16,7 @@ use inet_rdma_stream::RemoteAddress;
 use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
 
-use super::parts::Parts;
+use crate::parts::Parts;
 
 /// How long to wait until all is sent, and again until the peer has disconnected, too.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ struct Reaper {
 static REAPER: OnceLock<Arc<Reaper>> = OnceLock::new();
 
 /// Starts the thread where it does not run: called before a connection is made, so that each has it at its end.
-pub(super) fn start() -> Result<(), FabricError> {
+pub(crate) fn start() -> Result<(), FabricError> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = STARTING.lock();
     if REAPER.get().is_some() {
@@ -76,28 +76,28 @@ fn give(order: Order) {
 }
 
 /// Disconnects as soon as all that was posted is sent. `target` is somewhere in the peer's memory.
-pub(super) fn disconnect(parts: &Arc<Parts>, target: RemoteAddress) {
+pub(crate) fn disconnect(parts: &Arc<Parts>, target: RemoteAddress) {
     parts.with_sending(|sending, outlet| sending.ask_for_the_end(outlet, target));
     give(Order::Disconnect(Arc::clone(parts)));
 }
 
 /// Takes a disconnected connection apart, later. It is the last reference but for the reaper's own.
-pub(super) fn bury(parts: Arc<Parts>) {
+pub(crate) fn bury(parts: Arc<Parts>) {
     give(Order::Bury(parts));
 }
 
 /// Takes apart a connection that no peer has confirmed.
-pub(super) fn abandon(parts: Parts) {
+pub(crate) fn abandon(parts: Parts) {
     give(Order::Abandon(Box::new(parts)));
 }
 
 /// The end of the connection with this token was told.
-pub(super) fn ended(token: usize) {
+pub(crate) fn ended(token: usize) {
     give(Order::Look(token));
 }
 
 /// An event of a connection that was disconnected here was taken: the reaper may have waited for it.
-pub(super) fn look(parts: &Parts) {
+pub(crate) fn look(parts: &Parts) {
     give(Order::Look(parts.id().token()));
 }
 

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use inet_rdma_verbs::async_event::Concerns;
 
-use super::fate::Fate;
+use crate::fate::Fate;
 
 /// By which names events call a connection: addresses, which differ between all objects that are alive.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Names {
-    pub(super) id: usize,
-    pub(super) device: usize,
-    pub(super) queue_pair: usize,
-    pub(super) completion_queues: [usize; 2],
+pub(crate) struct Names {
+    pub(crate) id: usize,
+    pub(crate) device: usize,
+    pub(crate) queue_pair: usize,
+    pub(crate) completion_queues: [usize; 2],
 }
 
 /// Each connection leaves before the objects that it is named after are destroyed. `I` is what keeps a device open.
-pub(super) struct Known<I> {
+pub(crate) struct Known<I> {
     /// By the id.
     connections: HashMap<usize, (Arc<Fate>, I)>,
     /// The ids of queue pairs and completion queues.
@@ -38,7 +38,7 @@ impl<I> Default for Known<I> {
 
 impl<I> Known<I> {
     /// True: it is the first on its device.
-    pub(super) fn enter(&mut self, names: Names, fate: Arc<Fate>, device: I) -> bool {
+    pub(crate) fn enter(&mut self, names: Names, fate: Arc<Fate>, device: I) -> bool {
         self.connections.insert(names.id, (fate, device));
         self.ids.insert(names.queue_pair, names.id);
         self.ids.extend(names.completion_queues.map(|queue| (queue, names.id)));
@@ -48,7 +48,7 @@ impl<I> Known<I> {
     }
 
     /// True: it was the last on its device.
-    pub(super) fn leave(&mut self, names: Names) -> bool {
+    pub(crate) fn leave(&mut self, names: Names) -> bool {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
         for queue in names.completion_queues {
@@ -66,23 +66,23 @@ impl<I> Known<I> {
     }
 
     /// The connection of an id.
-    pub(super) fn connection(&self, id: usize) -> Option<&Arc<Fate>> {
+    pub(crate) fn connection(&self, id: usize) -> Option<&Arc<Fate>> {
         self.connections.get(&id).map(|(fate, _)| fate)
     }
 
     /// What keeps this device open; None: no connection uses it.
-    pub(super) fn device(&self, device: usize) -> Option<&I> {
+    pub(crate) fn device(&self, device: usize) -> Option<&I> {
         let id = self.devices.get(&device)?.iter().next()?;
         self.connections.get(id).map(|(_, device)| device)
     }
 
     /// All connections.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Fate>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Fate>> {
         self.connections.values().map(|(fate, _)| fate)
     }
 
     /// The connections that an asynchronous event of this device is about.
-    pub(super) fn concerned(&self, device: usize, concerns: Concerns) -> Vec<Arc<Fate>> {
+    pub(crate) fn concerned(&self, device: usize, concerns: Concerns) -> Vec<Arc<Fate>> {
         let found = |id: &usize| self.connection(*id).cloned();
         match concerns {
             Concerns::QueuePair(object) | Concerns::CompletionQueue(object) => {

@@ -10,23 +10,23 @@ use inet_rdma_verbs::memory::{HostMemory, Pages};
 use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::memory::Account;
-use super::parts::Parts;
-use super::refusal::failed_call;
+use crate::memory::Account;
+use crate::parts::Parts;
+use crate::refusal::failed_call;
 
 /// One window. Its state changes under the lock of the connection's sending half.
-pub(super) struct Cell {
+pub(crate) struct Cell {
     state: AtomicU8,
     keyed: Mutex<Keyed>,
     address: u64,
 }
 
 /// A window and its keys.
-pub(super) struct Keyed {
+pub(crate) struct Keyed {
     /// None: it was taken apart.
-    pub(super) window: Option<MemoryWindow>,
+    pub(crate) window: Option<MemoryWindow>,
     /// The key of the last bind that was asked for: the window's own, once that is posted.
-    pub(super) key: u32,
+    pub(crate) key: u32,
 }
 
 const OPEN: u8 = 0;
@@ -45,7 +45,7 @@ impl Cell {
         }
     }
 
-    pub(super) fn state(&self) -> WindowState {
+    pub(crate) fn state(&self) -> WindowState {
         match self.state.load(Ordering::Acquire) {
             CLOSED => WindowState::Closed,
             CLOSING => WindowState::Closing,
@@ -53,7 +53,7 @@ impl Cell {
         }
     }
 
-    pub(super) fn set_state(&self, state: WindowState) {
+    pub(crate) fn set_state(&self, state: WindowState) {
         let state = match state {
             WindowState::Open => OPEN,
             WindowState::Closing => CLOSING,
@@ -63,17 +63,17 @@ impl Cell {
     }
 
     /// The end that was asked for with `key` has come to `state`. It may have been opened again since.
-    pub(super) fn settle(&self, key: u32, state: WindowState) {
+    pub(crate) fn settle(&self, key: u32, state: WindowState) {
         if self.state() == WindowState::Closing && self.keyed().key == key {
             self.set_state(state);
         }
     }
 
-    pub(super) fn keyed(&self) -> MutexGuard<'_, Keyed> {
+    pub(crate) fn keyed(&self) -> MutexGuard<'_, Keyed> {
         self.keyed.lock()
     }
 
-    pub(super) fn remote_address(&self, key: u32) -> RemoteAddress {
+    pub(crate) fn remote_address(&self, key: u32) -> RemoteAddress {
         RemoteAddress {
             key: key.into(),
             address: self.address,
@@ -82,14 +82,14 @@ impl Cell {
 }
 
 /// An area with a window for each of its parts.
-pub(super) struct WindowArea {
+pub(crate) struct WindowArea {
     cells: Vec<Arc<Cell>>,
     charge: Mutex<Option<Charge>>,
 }
 
 impl WindowArea {
     /// Allocates `bytes`, registers each part of `part_bytes`, and makes the windows, which are closed.
-    pub(super) fn make(account: &Account, bytes: usize, part_bytes: usize) -> Result<(Self, Arc<Pages>), FabricError> {
+    pub(crate) fn make(account: &Account, bytes: usize, part_bytes: usize) -> Result<(Self, Arc<Pages>), FabricError> {
         let charge = account.charge(bytes, Need::More)?;
         let pages = HostMemory::allocate(bytes).map_err(failed_call)?.into_pages();
         let mut cells = Vec::with_capacity(bytes / part_bytes);
@@ -103,12 +103,12 @@ impl WindowArea {
     }
 
     /// The end of one of its windows is under way.
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.cells.iter().any(|cell| cell.state() == WindowState::Closing)
     }
 
     /// Takes the windows and their regions apart. The pages stay.
-    pub(super) fn take_apart(&self) {
+    pub(crate) fn take_apart(&self) {
         for cell in &self.cells {
             let window = cell.keyed().window.take();
             drop(window);
@@ -117,7 +117,7 @@ impl WindowArea {
     }
 
     /// The windows as the user of the connection sees them.
-    pub(super) fn windows(&self, parts: &Weak<Parts>) -> Vec<Arc<dyn Window>> {
+    pub(crate) fn windows(&self, parts: &Weak<Parts>) -> Vec<Arc<dyn Window>> {
         let window = |cell: &Arc<Cell>| -> Arc<dyn Window> {
             Arc::new(VerbsWindow {
                 cell: Arc::clone(cell),
@@ -131,16 +131,16 @@ impl WindowArea {
 /// The areas with windows of one connection. They go before its queue pair, to which a window of soft-RoCE holds a reference
 /// while it is bound.
 #[derive(Default)]
-pub(super) struct WindowAreas(Mutex<Vec<Arc<WindowArea>>>);
+pub(crate) struct WindowAreas(Mutex<Vec<Arc<WindowArea>>>);
 
 impl WindowAreas {
-    pub(super) fn add(&self, area: &Arc<WindowArea>) {
+    pub(crate) fn add(&self, area: &Arc<WindowArea>) {
         self.0.lock().push(Arc::clone(area));
     }
 
     /// Takes an area apart, unless a work request that is under way names one of its windows: the device would end the
     /// connection. It goes with the connection then.
-    pub(super) fn remove(&self, area: &Arc<WindowArea>) {
+    pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
         if !area.is_closing() {
             self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
             area.take_apart();

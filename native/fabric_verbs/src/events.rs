@@ -1,7 +1,7 @@
 //! The thread that takes the events about the lives of connections: one for the process, started with the first
 //! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous events
 //! of each device once. A connection so needs no descriptor for its life: the thread marks its end, and moves its queue pair
-//! to the error state, which wakes the user through the completion channel ([`super::fate::Fate::wake`]).
+//! to the error state, which wakes the user through the completion channel ([`crate::fate::Fate::wake`]).
 
 mod turn;
 
@@ -17,9 +17,9 @@ use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use super::fate::{End, Fate};
-use super::known::{Known, Names};
-use super::refusal::{self, failed_call};
+use crate::fate::{End, Fate};
+use crate::known::{Known, Names};
+use crate::refusal::{self, failed_call};
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -33,7 +33,7 @@ const CALLED: u64 = 0;
 const CHANNEL: u64 = 1;
 
 /// See the module's description.
-pub(super) struct Events {
+pub(crate) struct Events {
     channel: Arc<EventChannel>,
     /// An epoll set: `channel`, `called`, and the descriptor of each device in use.
     watch: OwnedFd,
@@ -55,7 +55,7 @@ static RUNNING: Mutex<Option<Arc<Events>>> = Mutex::new(None);
 impl Events {
     /// Those of the thread, which is started where none runs. Err also where it hangs: the end of a new connection would
     /// not be seen.
-    pub(super) fn running() -> Result<Arc<Events>, FabricError> {
+    pub(crate) fn running() -> Result<Arc<Events>, FabricError> {
         let mut running = RUNNING.lock();
         if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
             return match events.turn.hangs(Instant::now()) {
@@ -87,7 +87,7 @@ impl Events {
     }
 
     /// The end of this connection is told to `fate` from now on, as far as its device knows of it. See [`Self::adopt`].
-    pub(super) fn enter(&self, names: Names, fate: &Arc<Fate>, id: &Arc<CmId>) -> Result<(), FabricError> {
+    pub(crate) fn enter(&self, names: Names, fate: &Arc<Fate>, id: &Arc<CmId>) -> Result<(), FabricError> {
         let Some(device) = id.device() else {
             return Err(FabricError::PeerGone);
         };
@@ -111,7 +111,7 @@ impl Events {
     }
 
     /// Takes the events of an id that is connected, from the channel on which it was made.
-    pub(super) fn adopt(&self, id: &CmId) -> Result<(), FabricError> {
+    pub(crate) fn adopt(&self, id: &CmId) -> Result<(), FabricError> {
         id.migrate(&self.channel).map_err(failed_call)?;
         // Events that have moved along wake nobody.
         self.called.set();
@@ -119,7 +119,7 @@ impl Events {
     }
 
     /// The objects that the connection is named after are about to be destroyed.
-    pub(super) fn leave(&self, names: Names, id: &CmId) {
+    pub(crate) fn leave(&self, names: Names, id: &CmId) {
         let mut known = self.known.lock();
         if known.leave(names) {
             if let Some(device) = id.device() {
@@ -130,7 +130,7 @@ impl Events {
     }
 
     /// Takes a few events now, for a user that knows of its end and not of the reason. The thread wakes the others.
-    pub(super) fn pull(&self, names: Names) {
+    pub(crate) fn pull(&self, names: Names) {
         let mut told = Vec::new();
         let known = self.known.lock();
         // The thread finds the same failure.
@@ -141,7 +141,7 @@ impl Events {
     }
 
     /// Has the thread wake a connection whose end was told.
-    pub(super) fn wake(&self, told: Arc<Fate>) {
+    pub(crate) fn wake(&self, told: Arc<Fate>) {
         self.told.lock().push(told);
         self.called.set();
     }

@@ -8,9 +8,9 @@ use inet_rdma_verbs::VerbsError;
 use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
 
 /// The first byte of a rejection's private data: the listener has no room.
-pub(super) const REFUSED_BUSY: u8 = 1;
+pub(crate) const REFUSED_BUSY: u8 = 1;
 /// The listener did not like the hello, or could not make its own side; its log says why.
-pub(super) const REFUSED_HELLO: u8 = 2;
+pub(crate) const REFUSED_HELLO: u8 = 2;
 
 /// The connection manager's reason when a port has no listener: "Invalid Service ID" among the rejection reasons of the
 /// InfiniBand specification.
@@ -19,7 +19,7 @@ const REJECTED_NO_LISTENER: i32 = 8;
 const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
 /// A call that failed for no reason that has a better name.
-pub(super) fn failed_call(failed: VerbsError) -> FabricError {
+pub(crate) fn failed_call(failed: VerbsError) -> FabricError {
     FabricError::Verbs {
         doing: failed.doing,
         error: failed.error.into(),
@@ -27,7 +27,7 @@ pub(super) fn failed_call(failed: VerbsError) -> FabricError {
 }
 
 /// Making an event channel failed: the first thing that is done, so what is missing on this machine shows here.
-pub(super) fn no_connection_manager(failed: VerbsError) -> FabricError {
+pub(crate) fn no_connection_manager(failed: VerbsError) -> FabricError {
     FabricError::Unavailable(match failed.errno() {
         libc::EOPNOTSUPP => Lack::Libraries,
         // The library says so of a file that may not be opened, too.
@@ -46,7 +46,7 @@ fn is_forbidden(file: &str) -> bool {
 }
 
 /// Whether this machine can be expected to connect over verbs at all.
-pub(super) fn check_machine() -> Result<(), FabricError> {
+pub(crate) fn check_machine() -> Result<(), FabricError> {
     EventChannel::create().map_err(no_connection_manager)?;
     let has_device = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
     if has_device {
@@ -56,7 +56,7 @@ pub(super) fn check_machine() -> Result<(), FabricError> {
 }
 
 /// Looking for the way to the peer failed.
-pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
+pub(crate) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
     let why = match errno.abs() {
         // Over iWARP this means that the port has no listener.
         libc::ECONNREFUSED => return FabricError::Refused(to.port()),
@@ -72,7 +72,7 @@ pub(super) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
 }
 
 /// An address that the kernel would look for on whichever interface, until the time is over.
-pub(super) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
+pub(crate) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
     let SocketAddr::V6(v6) = to else { return Ok(()) };
     if v6.scope_id() != 0 || !v6.ip().is_unicast_link_local() {
         return Ok(());
@@ -84,7 +84,7 @@ pub(super) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
 }
 
 /// A call about the peer's address failed at once.
-pub(super) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
+pub(crate) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
     match failed.errno() {
         0 | libc::ENOMEM => failed_call(failed),
         errno => no_route(to, errno),
@@ -92,7 +92,7 @@ pub(super) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
 }
 
 /// Registering memory failed.
-pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
+pub(crate) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => FabricError::LockedMemory {
             bytes,
@@ -103,7 +103,7 @@ pub(super) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
 }
 
 /// Setting an option of the user's failed.
-pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
+pub(crate) fn option(option: &'static str, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOPROTOOPT => FabricError::OptionUnknown { option },
         _ => failed_call(failed),
@@ -111,7 +111,7 @@ pub(super) fn option(option: &'static str, failed: VerbsError) -> FabricError {
 }
 
 /// The error for an event that ends the making of a connection.
-pub(super) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
+pub(crate) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
     match event.kind {
         Kind::AddressError | Kind::RouteError => no_route(to, event.status),
         Kind::Unreachable if event.status == -libc::ETIMEDOUT => FabricError::TimedOut,
@@ -147,7 +147,7 @@ fn rejected(to: SocketAddr, event: &Event) -> FabricError {
 }
 
 /// The hello in private data, which the transport may have padded with zeros.
-pub(super) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
+pub(crate) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
     let hello = Hello::parse(private_data.get(..HELLO_BYTES).unwrap_or(private_data))?;
     if u32::try_from(hello.ring.key).is_err() {
         return Err(WireError::Field("ring key").into());

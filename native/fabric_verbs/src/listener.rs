@@ -10,15 +10,15 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
-use super::fate::End;
-use super::parts::{Parts, Role};
-use super::queue_pair::VerbsQueuePair;
-use super::reaper;
-use super::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
-use super::{network, ports};
+use crate::fate::End;
+use crate::parts::{Parts, Role};
+use crate::queue_pair::VerbsQueuePair;
+use crate::reaper;
+use crate::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
+use crate::{network, ports};
 
 /// Listens on all addresses of both families, or on one address.
-pub(super) struct VerbsListener {
+pub(crate) struct VerbsListener {
     /// The ids that listen: alive as long as this.
     _ids: Vec<CmId>,
     events: Arc<EventChannel>,
@@ -52,7 +52,7 @@ enum Stage {
 }
 
 impl VerbsListener {
-    pub(super) fn listen(options: &ListenOptions) -> Result<VerbsListener, FabricError> {
+    pub(crate) fn listen(options: &ListenOptions) -> Result<VerbsListener, FabricError> {
         let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
         observe(&watch, events.as_fd())?;

@@ -12,13 +12,13 @@ use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::Mutex;
 
-use super::parts::Parts;
-use super::refusal::{self, failed_call};
-use super::windows::{WindowArea, WindowAreas};
+use crate::parts::Parts;
+use crate::refusal::{self, failed_call};
+use crate::windows::{WindowArea, WindowAreas};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
 /// pair is gone no peer writes any more, but what it wrote may still be read.
-pub(super) struct ExposedMemory {
+pub(crate) struct ExposedMemory {
     pages: Arc<Pages>,
     key: u32,
     bytes: usize,
@@ -26,7 +26,7 @@ pub(super) struct ExposedMemory {
 
 impl ExposedMemory {
     /// Allocates and registers `bytes`.
-    pub(super) fn register(
+    pub(crate) fn register(
         account: &Account,
         bytes: usize,
         need: Need,
@@ -64,14 +64,14 @@ impl Memory for ExposedMemory {
 
 /// The regions of a queue pair that were exposed after it was made. They go with its parts, unless they are revoked before.
 #[derive(Default)]
-pub(super) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
+pub(crate) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 
 /// Registers memory in the protection domain of a queue pair.
-pub(super) struct VerbsExposer {
-    pub(super) account: Weak<Account>,
-    pub(super) regions: Weak<Regions>,
-    pub(super) areas: Weak<WindowAreas>,
-    pub(super) parts: Weak<Parts>,
+pub(crate) struct VerbsExposer {
+    pub(crate) account: Weak<Account>,
+    pub(crate) regions: Weak<Regions>,
+    pub(crate) areas: Weak<WindowAreas>,
+    pub(crate) parts: Weak<Parts>,
 }
 
 impl Exposer for VerbsExposer {
@@ -147,14 +147,14 @@ impl Exposed for Registered {
 }
 
 /// Registers memory for one connection, within what the process may pin.
-pub(super) struct Account {
+pub(crate) struct Account {
     pd: Arc<ProtectionDomain>,
     max_bytes: u64,
     pinned: Arc<AtomicU64>,
 }
 
 /// A region that counts as pinned as long as it lives.
-pub(super) struct PinnedRegion {
+pub(crate) struct PinnedRegion {
     region: MemoryRegion,
     /// After the region: it counts until it is deregistered.
     _charge: Charge,
@@ -170,7 +170,7 @@ impl Deref for PinnedRegion {
 
 impl Account {
     /// `max_bytes`: see [`inet_rdma_fabric::Parameters::pinned_max_bytes`].
-    pub(super) fn new(pd: Arc<ProtectionDomain>, max_bytes: u64) -> Account {
+    pub(crate) fn new(pd: Arc<ProtectionDomain>, max_bytes: u64) -> Account {
         Account {
             pd,
             max_bytes,
@@ -179,7 +179,7 @@ impl Account {
     }
 
     /// Fresh memory, registered.
-    pub(super) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
+    pub(crate) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
         let charge = self.charge(bytes, need)?;
         let region = HostMemory::allocate(bytes)
             .map_err(failed_call)?
@@ -192,20 +192,20 @@ impl Account {
     }
 
     /// Counts `bytes` as pinned, as long as the result lives.
-    pub(super) fn charge(&self, bytes: usize, need: Need) -> Result<Charge, FabricError> {
+    pub(crate) fn charge(&self, bytes: usize, need: Need) -> Result<Charge, FabricError> {
         // Whole pages are pinned.
         let pages = bytes.next_multiple_of(rustix::param::page_size());
         budget::take(pages, need, self.max_bytes, &self.pinned)
     }
 
     /// A window over a part of `pages`, for which there is a charge.
-    pub(super) fn window(&self, pages: &Arc<Pages>, range: Range<usize>) -> Result<MemoryWindow, FabricError> {
+    pub(crate) fn window(&self, pages: &Arc<Pages>, range: Range<usize>) -> Result<MemoryWindow, FabricError> {
         let bytes = range.len();
         MemoryWindow::allocate(&self.pd, pages, range).map_err(|failed| refusal::registration(bytes, failed))
     }
 
     /// Bytes that are pinned for the connection.
-    pub(super) fn pinned_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.pinned.load(Ordering::Relaxed)
     }
 }

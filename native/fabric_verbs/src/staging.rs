@@ -2,14 +2,14 @@
 //!
 //! Only one work request in some is signalled; its completion says that all before it are done, too (section "Completion
 //! ordering" of the InfiniBand specification: work requests of one send queue complete in order). Over iWARP each write is
-//! signalled ([`super::sending`] says why).
+//! signalled ([`crate::sending`] says why).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     entries: u64,
     /// Work requests posted, and known to be done.
     posted: u64,
@@ -38,7 +38,7 @@ const CONTROL_PARTS: u64 = 4;
 const ENTRIES_PER_TRANSFER: u64 = 2;
 
 impl Ledger {
-    pub(super) fn new(entries: u32, staging_bytes: usize) -> Ledger {
+    pub(crate) fn new(entries: u32, staging_bytes: usize) -> Ledger {
         Ledger {
             entries: entries.into(),
             posted: 0,
@@ -58,7 +58,7 @@ impl Ledger {
     }
 
     /// Bytes of a transfer that can be staged and posted from now on, whatever controls are posted before it; 0: none.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let has_entries = self.entries_free() > self.entries / CONTROL_PARTS + ENTRIES_PER_TRANSFER;
         // Less than a part of the staging memory would make many small transfers; more is free soon.
         let free = self.staging_free();
@@ -68,12 +68,12 @@ impl Ledger {
 
     /// Whether the queue and the staging memory take a transfer of `bytes`. True for what [`Self::room`] has offered since
     /// the last transfer: controls leave the entries of one transfer free, and nothing else takes staging memory.
-    pub(super) fn takes_transfer(&self, bytes: usize) -> bool {
+    pub(crate) fn takes_transfer(&self, bytes: usize) -> bool {
         self.entries_free() >= ENTRIES_PER_TRANSFER && bytes <= self.staging_free()
     }
 
     /// Whether the queue takes a control, beside the transfer that [`Self::room`] may have offered.
-    pub(super) fn takes_control(&self) -> bool {
+    pub(crate) fn takes_control(&self) -> bool {
         self.entries_free() > ENTRIES_PER_TRANSFER
     }
 
@@ -84,24 +84,24 @@ impl Ledger {
 
     /// Other memory, of `bytes`, takes over. The position up to which staged bytes are in the old memory: see
     /// [`Self::is_done_to`].
-    pub(super) fn replace_staging(&mut self, bytes: usize) -> u64 {
+    pub(crate) fn replace_staging(&mut self, bytes: usize) -> u64 {
         self.staging_bytes = bytes as u64;
         self.staging_base = self.staged;
         self.staging_base
     }
 
     /// Whether all bytes staged before `position` are sent.
-    pub(super) fn is_done_to(&self, position: u64) -> bool {
+    pub(crate) fn is_done_to(&self, position: u64) -> bool {
         self.staged_done >= position
     }
 
     /// Whether all that was posted is known to be done.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.posted == self.done
     }
 
     /// Less than half is free: worth a look for completions.
-    pub(super) fn is_tight(&self) -> bool {
+    pub(crate) fn is_tight(&self) -> bool {
         2 * self.entries_free() < self.entries || 2 * self.staging_free() as u64 <= self.staging_bytes
     }
 
@@ -110,7 +110,7 @@ impl Ledger {
     /// # Panics
     ///
     /// With more bytes than [`Self::staging_free`].
-    pub(super) fn stage(&mut self, bytes: usize) -> [Range<usize>; 2] {
+    pub(crate) fn stage(&mut self, bytes: usize) -> [Range<usize>; 2] {
         assert!(bytes <= self.staging_free(), "no more than is free");
         let size = self.staging_bytes as usize;
         let start = ((self.staged - self.staging_base) % self.staging_bytes) as usize;
@@ -121,7 +121,7 @@ impl Ledger {
 
     /// Counts a work request that is about to be posted, with all that was staged if it is `with_staged`: its number, and
     /// whether it is to be signalled.
-    pub(super) fn post(&mut self, with_staged: bool, may_signal: bool) -> (u64, bool) {
+    pub(crate) fn post(&mut self, with_staged: bool, may_signal: bool) -> (u64, bool) {
         self.count(with_staged);
         let (last, last_staged) = self.signals.back().copied().unwrap_or((self.done, self.staged_done));
         let due = (self.posted - last) * SIGNAL_PARTS >= self.entries
@@ -134,7 +134,7 @@ impl Ledger {
     }
 
     /// As [`Self::post`], of one that is signalled whatever else.
-    pub(super) fn post_signalled(&mut self, with_staged: bool) -> u64 {
+    pub(crate) fn post_signalled(&mut self, with_staged: bool) -> u64 {
         self.count(with_staged);
         self.signals.push_back((self.posted, self.staged_posted));
         self.posted
@@ -148,7 +148,7 @@ impl Ledger {
     }
 
     /// A signalled work request is done, and all before it.
-    pub(super) fn complete(&mut self, number: u64) {
+    pub(crate) fn complete(&mut self, number: u64) {
         while let Some(&(signalled, staged)) = self.signals.front() {
             if signalled > number {
                 break;

@@ -14,15 +14,15 @@ use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
 use parking_lot::Mutex;
 
-use super::fate::End;
-use super::life::Life;
-use super::memory::{Account, ExposedMemory, PinnedRegion, Regions, VerbsExposer};
-use super::network;
-use super::reaper;
-use super::receiving::{Fault, Inlet, Receiving};
-use super::refusal::failed_call;
-use super::sending::{Outlet, Sending};
-use super::windows::WindowAreas;
+use crate::fate::End;
+use crate::life::Life;
+use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions, VerbsExposer};
+use crate::network;
+use crate::reaper;
+use crate::receiving::{Fault, Inlet, Receiving};
+use crate::refusal::failed_call;
+use crate::sending::{Outlet, Sending};
+use crate::windows::WindowAreas;
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
@@ -37,20 +37,20 @@ const RNR_RETRIES: u8 = 7;
 const MIN_RNR_TIMER: u8 = 12;
 
 /// A connection's resources. The fields are in the order in which they must go: what uses something goes before it.
-pub(super) struct Parts {
-    pub(super) life: Life,
+pub(crate) struct Parts {
+    pub(crate) life: Life,
     areas: Arc<WindowAreas>,
     qp: Arc<QueuePair>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
-    pub(super) channel: Arc<CompletionChannel>,
+    pub(crate) channel: Arc<CompletionChannel>,
     /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
     slots: PinnedRegion,
     _ring: PinnedRegion,
     /// What was exposed beside the ring.
     regions: Arc<Regions>,
-    pub(super) memory: Arc<dyn Memory>,
-    pub(super) hello: Hello,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) hello: Hello,
     entries: u32,
     receives: u32,
     transport: Transport,
@@ -67,14 +67,14 @@ pub(super) struct Parts {
 
 /// Which side of a connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Connecting,
     Accepting,
 }
 
 impl Parts {
     /// Makes everything for an id that has a device.
-    pub(super) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Parts, FabricError> {
+    pub(crate) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Parts, FabricError> {
         reaper::start()?;
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
@@ -152,22 +152,22 @@ impl Parts {
         Ok(parts)
     }
 
-    pub(super) fn id(&self) -> &CmId {
+    pub(crate) fn id(&self) -> &CmId {
         &self.id
     }
 
     /// Registers more memory to send from.
-    pub(super) fn register_staging(&self, bytes: usize) -> Result<PinnedRegion, FabricError> {
+    pub(crate) fn register_staging(&self, bytes: usize) -> Result<PinnedRegion, FabricError> {
         self.account.register(bytes, Access::Read, Need::More)
     }
 
     /// Bytes that are pinned for the connection.
-    pub(super) fn pinned_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.account.pinned_bytes()
     }
 
     /// Registers more memory for the peer.
-    pub(super) fn exposer(parts: &Arc<Parts>) -> Arc<dyn Exposer> {
+    pub(crate) fn exposer(parts: &Arc<Parts>) -> Arc<dyn Exposer> {
         Arc::new(VerbsExposer {
             account: Arc::downgrade(&parts.account),
             regions: Arc::downgrade(&parts.regions),
@@ -177,7 +177,7 @@ impl Parts {
     }
 
     /// Of a connection that is up. Asks the device.
-    pub(super) fn capabilities(&self) -> Capabilities {
+    pub(crate) fn capabilities(&self) -> Capabilities {
         let (transport, ack_timeout) = match self.transport {
             Transport::InfiniBand => (inet_rdma_fabric::Transport::InfiniBand, network::ack_timeout(&self.qp)),
             // TCP has its own timers.
@@ -202,12 +202,12 @@ impl Parts {
     }
 
     /// Bytes and pieces that can go along with a work request.
-    pub(super) fn inline_limits(&self) -> (usize, usize) {
+    pub(crate) fn inline_limits(&self) -> (usize, usize) {
         (self.qp.inline_bytes(), self.qp.pieces())
     }
 
     /// This side's hello.
-    pub(super) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
+    pub(crate) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
         Conduct {
             private_data,
             retries: RETRIES,
@@ -216,7 +216,7 @@ impl Parts {
     }
 
     /// The connection is up; the peer has `peer_slots` receive slots. Err: its end could not be seen.
-    pub(super) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
+    pub(crate) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
         self.life.begin()?;
         self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
@@ -227,7 +227,7 @@ impl Parts {
     }
 
     /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at once.
-    pub(super) fn greet(&self) -> Result<(), FabricError> {
+    pub(crate) fn greet(&self) -> Result<(), FabricError> {
         if self.transport == Transport::Iwarp {
             self.with_sending(|sending, outlet| sending.greet(outlet))
         } else {
@@ -238,19 +238,19 @@ impl Parts {
     /// Whether the accepting side has to wait for a greeting before it sends. iWARP is a connection of TCP that leaves the
     /// stream mode of MPA with the first message of the side that connects (RFC 5044, section 7): the kernel's siw ends
     /// connections on which the other side was first.
-    pub(super) fn awaits_greeting(&self) -> bool {
+    pub(crate) fn awaits_greeting(&self) -> bool {
         self.transport == Transport::Iwarp
     }
 
     /// Takes the greeting. False: it has not come; the completion channel will be readable.
-    pub(super) fn take_greeting(&self) -> Result<bool, FabricError> {
+    pub(crate) fn take_greeting(&self) -> Result<bool, FabricError> {
         self.drain_events();
         self.with_receiving(|receiving, inlet| receiving.take_greeting(inlet))
             .map_err(|fault| self.explain(fault))
     }
 
     /// Calls `act` with the sending half.
-    pub(super) fn with_sending<T>(&self, act: impl FnOnce(&mut Sending, &Outlet<'_>) -> T) -> T {
+    pub(crate) fn with_sending<T>(&self, act: impl FnOnce(&mut Sending, &Outlet<'_>) -> T) -> T {
         let outlet = Outlet {
             qp: &self.qp,
             queue: &self.send_queue,
@@ -266,7 +266,7 @@ impl Parts {
     }
 
     /// Calls `act` with the receiving half.
-    pub(super) fn with_receiving<T>(&self, act: impl FnOnce(&mut Receiving, &Inlet<'_>) -> T) -> T {
+    pub(crate) fn with_receiving<T>(&self, act: impl FnOnce(&mut Receiving, &Inlet<'_>) -> T) -> T {
         act(&mut self.receiving.lock(), &self.inlet())
     }
 
@@ -280,33 +280,33 @@ impl Parts {
     }
 
     /// Takes the events of the completion channel.
-    pub(super) fn drain_events(&self) {
+    pub(crate) fn drain_events(&self) {
         if self.channel.drain().is_err() {
             // Only the device's removal makes it fail.
             self.life.end(End::Failed(FabricError::DeviceRemoved));
         }
     }
 
-    pub(super) fn arm_send_queue(&self) -> Result<(), FabricError> {
+    pub(crate) fn arm_send_queue(&self) -> Result<(), FabricError> {
         self.send_queue.request_event().map_err(failed_call)
     }
 
     /// Whether controls wait for a place in the send queue, or windows to be closed.
-    pub(super) fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         self.has_waiting.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
     /// False: it was closed before.
-    pub(super) fn close(&self) -> bool {
+    pub(crate) fn close(&self) -> bool {
         !self.is_closed.swap(true, Ordering::Relaxed)
     }
 
     /// Err once the connection has come to its end, with why.
-    pub(super) fn check_alive(&self) -> Result<(), FabricError> {
+    pub(crate) fn check_alive(&self) -> Result<(), FabricError> {
         if self.is_closed() {
             return Err(FabricError::PeerGone);
         }
@@ -314,7 +314,7 @@ impl Parts {
     }
 
     /// The error for a fault of the receiving half.
-    pub(super) fn explain(&self, fault: Fault) -> FabricError {
+    pub(crate) fn explain(&self, fault: Fault) -> FabricError {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),
             Fault::Unreadable(error) => error,
@@ -323,7 +323,7 @@ impl Parts {
     }
 
     /// The error for the end of the queue pair. `received`: how a receive failed, if one did.
-    pub(super) fn explain_end(&self, received: Option<Failure>) -> FabricError {
+    pub(crate) fn explain_end(&self, received: Option<Failure>) -> FabricError {
         if self.is_closed() {
             return FabricError::PeerGone;
         }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::{FabricError, Parameters, waiting};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
-use super::network;
-use super::parts::{Parts, Role};
-use super::queue_pair::VerbsQueuePair;
-use super::refusal::{self, failed_call};
+use crate::network;
+use crate::parts::{Parts, Role};
+use crate::queue_pair::VerbsQueuePair;
+use crate::refusal::{self, failed_call};
 
 /// Connects; blocks until `timeout` has passed at most.
-pub(super) fn connect(
+pub(crate) fn connect(
     from: Option<IpAddr>,
     to: SocketAddr,
     parameters: &Parameters,

@@ -8,23 +8,23 @@ use inet_rdma_verbs::cq::{self, CompletionQueue};
 use inet_rdma_verbs::memory::MemoryRegion;
 use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
 
-use super::refusal::failed_call;
+use crate::refusal::failed_call;
 
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
 
 /// Completions that are taken and not handed on, and the fault, if any.
 #[derive(Default)]
-pub(super) struct Receiving {
+pub(crate) struct Receiving {
     taken: VecDeque<Completion>,
     fault: Option<Fault>,
-    pub(super) counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// Why no more comes; it stays so.
 #[derive(Debug, Clone)]
-pub(super) enum Fault {
-    /// The queue pair has come to its end; [`super::parts::Parts`] knows why.
+pub(crate) enum Fault {
+    /// The queue pair has come to its end; [`crate::parts::Parts`] knows why.
     Ended(cq::Failure),
     /// The peer broke the protocol.
     Misbehaved(Misbehaviour),
@@ -33,17 +33,17 @@ pub(super) enum Fault {
 }
 
 /// The resources that receiving uses beside its own state.
-pub(super) struct Inlet<'a> {
-    pub(super) qp: &'a QueuePair,
-    pub(super) queue: &'a CompletionQueue,
+pub(crate) struct Inlet<'a> {
+    pub(crate) qp: &'a QueuePair,
+    pub(crate) queue: &'a CompletionQueue,
     /// One slot for each receive.
-    pub(super) slots: &'a MemoryRegion,
-    pub(super) receives: u32,
+    pub(crate) slots: &'a MemoryRegion,
+    pub(crate) receives: u32,
 }
 
 impl Receiving {
     /// Posts all receives of a new queue pair.
-    pub(super) fn begin(inlet: &Inlet<'_>) -> Result<(), FabricError> {
+    pub(crate) fn begin(inlet: &Inlet<'_>) -> Result<(), FabricError> {
         let mut number = 0;
         while number < inlet.receives {
             let count = (inlet.receives - number).min(RECEIVES_MAX as u32);
@@ -60,7 +60,7 @@ impl Receiving {
 
     /// Takes the greeting, a message of no bytes. Its receive is not posted again. False: it has not come, and the
     /// queue is armed.
-    pub(super) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
+    pub(crate) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
         let unreadable = |failed| Fault::Unreadable(failed_call(failed));
         let mut greeting = [cq::Completion::default()];
         if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
@@ -77,7 +77,7 @@ impl Receiving {
     }
 
     /// Hands on completions; their receives are posted again.
-    pub(super) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
+    pub(crate) fn poll(&mut self, inlet: &Inlet<'_>, out: &mut [Completion]) -> Result<usize, Fault> {
         let mut count = 0;
         loop {
             while count < out.len() {
@@ -98,7 +98,7 @@ impl Receiving {
     }
 
     /// Asks for an event at the next completion. False: there is something already.
-    pub(super) fn arm(&mut self, inlet: &Inlet<'_>) -> bool {
+    pub(crate) fn arm(&mut self, inlet: &Inlet<'_>) -> bool {
         if !self.taken.is_empty() || self.fault.is_some() {
             return false;
         }

@@ -6,7 +6,7 @@ use inet_rdma_fabric::{FabricError, Network};
 use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::qp::QueuePair;
 
-use super::refusal;
+use crate::refusal;
 
 /// The unit of acknowledgement timeouts: a queue pair waits for 4.096 µs times 2 to the power of a code (InfiniBand
 /// specification, "Local ACK Timeout").
@@ -16,7 +16,7 @@ const ACK_UNIT: Duration = Duration::from_nanos(4_096);
 const ACK_CODE_MAX: u8 = 31;
 
 /// Sets the options. For an id that is about to resolve its address, or to be accepted.
-pub(super) fn set(id: &CmId, network: &Network) -> Result<(), FabricError> {
+pub(crate) fn set(id: &CmId, network: &Network) -> Result<(), FabricError> {
     if let Some(type_of_service) = network.type_of_service {
         let set = id.set_type_of_service(type_of_service);
         set.map_err(|failed| refusal::option("type_of_service", failed))?;
@@ -29,7 +29,7 @@ pub(super) fn set(id: &CmId, network: &Network) -> Result<(), FabricError> {
 }
 
 /// The acknowledgement timeout of a connection that is up. None: the device does not say, or waits for ever.
-pub(super) fn ack_timeout(qp: &QueuePair) -> Option<Duration> {
+pub(crate) fn ack_timeout(qp: &QueuePair) -> Option<Duration> {
     match qp.ack_timeout() {
         Ok(code @ 1..=ACK_CODE_MAX) => Some(ACK_UNIT * (1 << code)),
         _ => None,

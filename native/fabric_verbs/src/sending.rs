@@ -12,14 +12,14 @@ use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
 use inet_rdma_verbs::window::MemoryWindow;
 use inet_rdma_verbs::{Transport, VerbsError};
 
-use super::backlog::{Backlog, Request};
-use super::memory::PinnedRegion;
-use super::refusal::failed_call;
-use super::staging::Ledger;
-use super::windows::Cell;
+use crate::backlog::{Backlog, Request};
+use crate::memory::PinnedRegion;
+use crate::refusal::failed_call;
+use crate::staging::Ledger;
+use crate::windows::Cell;
 
 /// The ledger, controls that wait for a place, and the fault, if any.
-pub(super) struct Sending {
+pub(crate) struct Sending {
     ledger: Ledger,
     /// The memory of `ledger`.
     staging: Arc<PinnedRegion>,
@@ -34,31 +34,31 @@ pub(super) struct Sending {
     /// The last caller found no place in the send queue: the next completion of a send is worth an event.
     starved: bool,
     failed: Option<Failure>,
-    pub(super) counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// The resources that sending uses beside its own state. All are shared and none changes.
-pub(super) struct Outlet<'a> {
-    pub(super) qp: &'a QueuePair,
-    pub(super) queue: &'a CompletionQueue,
+pub(crate) struct Outlet<'a> {
+    pub(crate) qp: &'a QueuePair,
+    pub(crate) queue: &'a CompletionQueue,
     /// Slots for controls that are not sent inline, as many as the send queue has entries.
-    pub(super) slots: &'a MemoryRegion,
-    pub(super) slots_offset: usize,
-    pub(super) entries: u32,
-    pub(super) transport: Transport,
+    pub(crate) slots: &'a MemoryRegion,
+    pub(crate) slots_offset: usize,
+    pub(crate) entries: u32,
+    pub(crate) transport: Transport,
 }
 
 /// Where the bytes of a transfer are staged.
-pub(super) struct Staged {
-    pub(super) region: Arc<PinnedRegion>,
-    pub(super) ranges: [Range<usize>; 2],
+pub(crate) struct Staged {
+    pub(crate) region: Arc<PinnedRegion>,
+    pub(crate) ranges: [Range<usize>; 2],
 }
 
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
 impl Sending {
-    pub(super) fn new(entries: u32, staging: PinnedRegion) -> Sending {
+    pub(crate) fn new(entries: u32, staging: PinnedRegion) -> Sending {
         Sending {
             ledger: Ledger::new(entries, staging.pages().bytes()),
             staging: Arc::new(staging),
@@ -73,12 +73,12 @@ impl Sending {
     }
 
     /// Sets the peer's number of receive slots. Called before anything is posted.
-    pub(super) fn begin(&mut self, peer_slots: u16) {
+    pub(crate) fn begin(&mut self, peer_slots: u16) {
         self.waiting = Backlog::new(peer_slots);
     }
 
     /// Bytes that can be written now; 0: none, and a completion will make an event once it is armed for.
-    pub(super) fn room(&mut self, outlet: &Outlet<'_>) -> usize {
+    pub(crate) fn room(&mut self, outlet: &Outlet<'_>) -> usize {
         if self.ledger.is_tight() || !self.waiting.is_empty() {
             self.reap(outlet);
             self.send_waiting(outlet);
@@ -89,7 +89,7 @@ impl Sending {
     }
 
     /// Reserves staging memory for the next transfer. See [`Self::check_room`].
-    pub(super) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<Staged, FabricError> {
+    pub(crate) fn stage(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<Staged, FabricError> {
         self.check_room(outlet, bytes)?;
         Ok(Staged {
             region: Arc::clone(&self.staging),
@@ -98,12 +98,12 @@ impl Sending {
     }
 
     /// Keeps memory for [`Self::replace_staging`]; what was kept before.
-    pub(super) fn prepare_staging(&mut self, staging: PinnedRegion) -> Option<Arc<PinnedRegion>> {
+    pub(crate) fn prepare_staging(&mut self, staging: PinnedRegion) -> Option<Arc<PinnedRegion>> {
         self.prepared.replace(Arc::new(staging))
     }
 
     /// Sends from the prepared memory from now on. `target` is somewhere in the peer's memory.
-    pub(super) fn replace_staging(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
+    pub(crate) fn replace_staging(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
         let Some(prepared) = self.prepared.take() else { return };
         let end = self.ledger.replace_staging(prepared.pages().bytes());
         self.replaced
@@ -113,7 +113,7 @@ impl Sending {
     }
 
     /// Replaced memory that nothing is sent from any more, and whether that is all.
-    pub(super) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
+    pub(crate) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
         self.reap(outlet);
         let ledger = &self.ledger;
         let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.replaced)
@@ -127,7 +127,7 @@ impl Sending {
     /// Fails if send queue or staging memory have no place for a transfer of which `bytes` are to be staged. Takes
     /// completions first where they are short of it, so that a caller may post without having asked for [`Self::room`].
     /// Never fails for a size that [`Self::room`] has offered, even if controls were posted since.
-    pub(super) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
+    pub(crate) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
             self.reap(outlet);
             self.send_waiting(outlet);
@@ -140,7 +140,7 @@ impl Sending {
     }
 
     /// Posts a transfer whose bytes are staged, or go along inline.
-    pub(super) fn post_write(
+    pub(crate) fn post_write(
         &mut self,
         outlet: &Outlet<'_>,
         source: Source<'_>,
@@ -173,13 +173,13 @@ impl Sending {
     }
 
     /// Sends a message of no bytes: the first thing that is posted.
-    pub(super) fn greet(&mut self, outlet: &Outlet<'_>) -> Result<(), FabricError> {
+    pub(crate) fn greet(&mut self, outlet: &Outlet<'_>) -> Result<(), FabricError> {
         let posted = self.ledger.post(false, true);
         self.post(outlet, posted, Operation::Send, Source::Region(&[]))
     }
 
     /// Sends a control, or keeps it until there is a place.
-    pub(super) fn post_control(
+    pub(crate) fn post_control(
         &mut self,
         outlet: &Outlet<'_>,
         message: &[u8; CONTROL_BYTES],
@@ -188,7 +188,7 @@ impl Sending {
     }
 
     /// Opens a window, behind its end if it is open: what to tell the peer.
-    pub(super) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
+    pub(crate) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
         let before = cell.keyed().key;
         let key = MemoryWindow::key_after(before);
         if cell.state() == WindowState::Open {
@@ -208,7 +208,7 @@ impl Sending {
     }
 
     /// Closes a window that is open. It stays so where that cannot be posted.
-    pub(super) fn close_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) {
+    pub(crate) fn close_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) {
         if cell.state() != WindowState::Open {
             return;
         }
@@ -279,7 +279,7 @@ impl Sending {
     }
 
     /// Sends the requests that wait, as far as there are places.
-    pub(super) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
+    pub(crate) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
         while self.ledger.takes_control() {
             let Some(request) = self.waiting.pop() else {
                 break;
@@ -296,17 +296,17 @@ impl Sending {
     }
 
     /// Whether requests wait for a place, or windows to be closed.
-    pub(super) fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.closing.is_empty()
     }
 
     /// Whether there is something that a completion would help.
-    pub(super) fn wants_event(&self) -> bool {
+    pub(crate) fn wants_event(&self) -> bool {
         self.starved || self.has_waiting()
     }
 
     /// Asks for a signal behind all that is under way, for [`Self::is_over`].
-    pub(super) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
+    pub(crate) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
         // The entries of a transfer stay free: its bytes may be staged, and its work request not posted yet.
         if self.is_over(outlet) || !self.ledger.takes_control() {
             return;
@@ -323,14 +323,14 @@ impl Sending {
     }
 
     /// Whether all is sent, or nothing more will be.
-    pub(super) fn is_over(&mut self, outlet: &Outlet<'_>) -> bool {
+    pub(crate) fn is_over(&mut self, outlet: &Outlet<'_>) -> bool {
         self.reap(outlet);
         self.send_waiting(outlet);
         self.failed.is_some() || (self.ledger.is_idle() && self.waiting.is_empty())
     }
 
     /// Takes completions of sends. True: there were some.
-    pub(super) fn reap(&mut self, outlet: &Outlet<'_>) -> bool {
+    pub(crate) fn reap(&mut self, outlet: &Outlet<'_>) -> bool {
         let mut some = false;
         loop {
             let mut batch = [Completion::default(); BATCH];
@@ -361,7 +361,7 @@ impl Sending {
     }
 
     /// Why sends failed, if one did.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         self.failed
     }
 
@@ -392,7 +392,7 @@ impl Sending {
     }
 }
 
-/// The key as devices have it. The queue pair refuses longer ones, and [`super::refusal::parse_hello`] does for the ring.
+/// The key as devices have it. The queue pair refuses longer ones, and [`crate::refusal::parse_hello`] does for the ring.
 fn key_of(target: RemoteAddress) -> u32 {
     target.key as u32
 }
@@ -406,7 +406,7 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
 }
 
 /// Gathers `source` for a write that goes along inline; None: too many bytes or pieces for that.
-pub(super) fn inline<'a>(
+pub(crate) fn inline<'a>(
     source: &[&'a [u8]],
     total: usize,
     (bytes_max, pieces_max): (usize, usize),
@@ -424,7 +424,7 @@ pub(super) fn inline<'a>(
 }
 
 /// Copies `source` to the staging ranges, and names them.
-pub(super) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Piece; 2], usize) {
+pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Piece; 2], usize) {
     let pieces = ranges.clone().map(|range| staging.piece(range.start, range.len()));
     let count = if ranges[1].is_empty() { 1 } else { 2 };
     let [mut place, mut behind] = ranges;

@@ -7,12 +7,12 @@ use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::cq::CompletionQueue;
 use inet_rdma_verbs::qp::QueuePair;
 
-use super::events::Events;
-use super::fate::{End, Fate};
-use super::known::Names;
+use crate::events::Events;
+use crate::fate::{End, Fate};
+use crate::known::Names;
 
 /// Held by the connection; the first of its parts that goes.
-pub(super) struct Life {
+pub(crate) struct Life {
     events: Arc<Events>,
     fate: Arc<Fate>,
     names: Names,
@@ -21,7 +21,7 @@ pub(super) struct Life {
 
 impl Life {
     /// Of a connection in the making: the end of its device, queue pair or completion queues is its own from now on.
-    pub(super) fn of(
+    pub(crate) fn of(
         id: &Arc<CmId>,
         queue_pair: &Arc<QueuePair>,
         queues: [&CompletionQueue; 2],
@@ -47,16 +47,16 @@ impl Life {
     }
 
     /// The connection is up: the peer's end is its own, too.
-    pub(super) fn begin(&self) -> Result<(), FabricError> {
+    pub(crate) fn begin(&self) -> Result<(), FabricError> {
         self.events.adopt(&self.id)
     }
 
-    pub(super) fn fate(&self) -> &Fate {
+    pub(crate) fn fate(&self) -> &Fate {
         &self.fate
     }
 
     /// Its end, for a caller that knows that it has come.
-    pub(super) fn why(&self) -> Option<&End> {
+    pub(crate) fn why(&self) -> Option<&End> {
         if self.fate.end().is_none() {
             self.events.pull(self.names);
         }
@@ -64,7 +64,7 @@ impl Life {
     }
 
     /// Ends it, for a caller that has taken the event itself.
-    pub(super) fn end(&self, end: End) {
+    pub(crate) fn end(&self, end: End) {
         if self.fate.tell(end) {
             self.fate.wake();
         }
