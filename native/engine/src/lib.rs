@@ -7,7 +7,6 @@ pub mod attempt;
 pub mod auto;
 pub mod connection;
 pub mod endpoint;
-pub mod fault;
 pub mod gather;
 mod keeper;
 pub mod landing;

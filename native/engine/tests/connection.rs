@@ -10,8 +10,8 @@ mod pair;
 mod world;
 
 use inet_rdma_engine::assembly::Framing;
-use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric::Fabric;
+use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, RECORD_BYTES_MIN, RING_BYTES_MIN};
 use inet_rdma_stream::{Limits, Mode};

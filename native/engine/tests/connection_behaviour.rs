@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd, ZeroCopy};
-use inet_rdma_engine::fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric::Fabric;
+use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::Mode;
 use message::Messages;

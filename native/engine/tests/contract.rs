@@ -18,7 +18,7 @@ mod windows;
 use std::sync::Arc;
 
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::fault::{Exposing, FaultFabric, FaultPlan};
+use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 
 /// One test per behaviour, in a module per fabric.

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use inet_rdma_engine::assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, LandingState, ReadEnd};
-use inet_rdma_engine::fault::{Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_fabric::{FIRST_RING_BYTES, FabricError};
+use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::Mode;
 use message::Messages;

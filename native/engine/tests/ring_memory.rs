@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::connection::ReadEnd;
-use inet_rdma_engine::fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_fabric::FIRST_RING_BYTES;
+use inet_rdma_fabric_fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::Cipher;
 use inet_rdma_stream::Mode;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use inet_rdma_engine::assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd, ZeroCopy};
-use inet_rdma_engine::fault::{Exposing, FaultFabric, FaultPlan, Windows};
 use inet_rdma_fabric::{FabricError, WindowState};
+use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan, Windows};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Notice, RemoteAddress};
 use message::Messages;

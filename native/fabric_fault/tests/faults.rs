@@ -6,8 +6,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
+use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use support::*;
 

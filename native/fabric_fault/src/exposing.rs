@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Parameters};
 
-use super::windows::Windows;
+use crate::windows::Windows;
 
 /// How a queue pair exposes more memory.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +22,7 @@ pub enum Exposing {
 impl Exposing {
     /// What the wrapped fabric begins with: rings as small as those that are pinned, and room in its landing area for larger
     /// ones.
-    pub(super) fn first(&self, parameters: &Parameters) -> Parameters {
+    pub(crate) fn first(&self, parameters: &Parameters) -> Parameters {
         let mut first = *parameters;
         if let Exposing::Pinning(_) = self {
             first.limits.ring_bytes = parameters.first_ring_bytes();
@@ -59,9 +59,9 @@ impl Grants {
     }
 }
 
-pub(super) struct Granted {
-    pub(super) inner: Arc<dyn Exposer>,
-    pub(super) grants: Arc<Grants>,
+pub(crate) struct Granted {
+    pub(crate) inner: Arc<dyn Exposer>,
+    pub(crate) grants: Arc<Grants>,
 }
 
 impl Exposer for Granted {

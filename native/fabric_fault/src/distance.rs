@@ -11,19 +11,19 @@ use inet_rdma_stream::CONTROL_BYTES;
 ///
 /// There are no more of them than the receive queue has slots, as the sender gets no credit for one before it has arrived.
 #[derive(Debug, Default)]
-pub(super) struct Distance(VecDeque<(Completion, Instant)>);
+pub(crate) struct Distance(VecDeque<(Completion, Instant)>);
 
 /// Completions taken from the inner queue pair at a time.
 const BATCH: usize = 8;
 
 impl Distance {
     /// When the oldest arrives; None: nothing is under way.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.0.front().map(|(_, due)| *due)
     }
 
     /// The oldest, if it has arrived.
-    pub(super) fn poll(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<Option<Completion>, FabricError> {
+    pub(crate) fn poll(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<Option<Completion>, FabricError> {
         if way.is_zero() {
             let mut one = [Completion::Control([0; CONTROL_BYTES])];
             let taken = inner.poll(&mut one)?;

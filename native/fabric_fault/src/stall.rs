@@ -39,12 +39,12 @@ impl Stall {
         });
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.0.is_on.load(Ordering::SeqCst)
     }
 
     /// The event by which a new queue pair learns that a stall has ended.
-    pub(super) fn enrol(&self) -> Result<Arc<Event>, FabricError> {
+    pub(crate) fn enrol(&self) -> Result<Arc<Event>, FabricError> {
         let event = Arc::new(Event::new()?);
         let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
         resumed.retain(|event| event.strong_count() > 0);

@@ -65,7 +65,7 @@ impl Windows {
     }
 
     /// Where a write to `target` goes; Err: the peer's device takes none there.
-    pub(super) fn resolve(&self, target: RemoteAddress, bytes: usize) -> Result<RemoteAddress, FabricError> {
+    pub(crate) fn resolve(&self, target: RemoteAddress, bytes: usize) -> Result<RemoteAddress, FabricError> {
         if target.key < FIRST_KEY {
             return Ok(target);
         }
@@ -86,7 +86,7 @@ impl Windows {
     }
 
     /// A poll of `owner`: closes what is to be closed.
-    pub(super) fn poll(&self, owner: &Arc<()>) {
+    pub(crate) fn poll(&self, owner: &Arc<()>) {
         if self.holds.load(Ordering::SeqCst) {
             return;
         }
@@ -98,7 +98,7 @@ impl Windows {
     }
 
     /// Whether the next poll of `owner` closes a window.
-    pub(super) fn is_due(&self, owner: &Arc<()>) -> bool {
+    pub(crate) fn is_due(&self, owner: &Arc<()>) -> bool {
         !self.holds.load(Ordering::SeqCst) && self.table().iter().any(|entry| entry.is_closing(owner))
     }
 }
@@ -117,10 +117,10 @@ fn address(table: &[Entry], index: usize) -> RemoteAddress {
     }
 }
 
-pub(super) struct Windowing {
-    pub(super) inner: Arc<dyn Exposer>,
-    pub(super) windows: Arc<Windows>,
-    pub(super) owner: Owner,
+pub(crate) struct Windowing {
+    pub(crate) inner: Arc<dyn Exposer>,
+    pub(crate) windows: Arc<Windows>,
+    pub(crate) owner: Owner,
 }
 
 impl Exposer for Windowing {

@@ -13,6 +13,7 @@
 //! * A dropped connection is gone for both sides; what came before it can still be polled, as far as it is due.
 //!
 //! With [`FaultPlan::default`] nothing is injected and all passes through.
+#![forbid(unsafe_code)]
 
 mod distance;
 mod exposing;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 
-use super::distance::Distance;
-use super::exposing::Exposing;
+use crate::distance::Distance;
+use crate::exposing::Exposing;
 
 /// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and `distance`,
 /// which look at the clock).
@@ -47,7 +47,7 @@ impl Default for Delay {
 }
 
 /// When the oldest completion can be had.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// The inner queue pair knows.
     Unknown,
     /// After a number of polls.
@@ -60,7 +60,7 @@ pub(super) enum Next {
 
 /// The completions of one direction. At most one is held back here; those behind it stay in the receive queue.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     random: fastrand::Rng,
     held: Option<(Completion, Due)>,
     distance: Distance,
@@ -73,7 +73,7 @@ enum Due {
 }
 
 impl Inbound {
-    pub(super) fn new(seed: u64) -> Inbound {
+    pub(crate) fn new(seed: u64) -> Inbound {
         Inbound {
             random: fastrand::Rng::with_seed(seed),
             held: None,
@@ -81,7 +81,7 @@ impl Inbound {
         }
     }
 
-    pub(super) fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> Next {
         match &self.held {
             None => self.distance.due().map_or(Next::Unknown, Next::UnderWay),
             Some((_, Due::Polls(_))) => Next::AfterPolls,
@@ -89,7 +89,7 @@ impl Inbound {
         }
     }
 
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         inner: &dyn QueuePair,
         plan: &FaultPlan,
