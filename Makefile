@@ -135,7 +135,7 @@ check-native: ## rustfmt and clippy, with and without the verbs fabric, and that
 	cd native && cargo fmt --all --check
 	cd native && cargo clippy --workspace --all-targets -- -D warnings
 	cd native && tree=$$(cargo tree --locked --edges normal,build --prune aws-lc-sys $(without_verbs)) && \
-	  ! printf '%s\n' "$$tree" | grep -E 'inet_rdma_verbs|rdma-mummy-sys|cmake|bindgen|clang-sys'
+	  ! printf '%s\n' "$$tree" | grep -E 'inet_rdma_(fabric_)?verbs|rdma-mummy-sys|cmake|bindgen|clang-sys'
 	cd native && cargo clippy --all-targets $(without_verbs) -- -D warnings
 
 # In directories of their own and from scratch, as compilers show a warning only when they compile.

@@ -66,7 +66,7 @@ can_verbs(Config, _Memory, #{live := #{verbs := Verbs}, devices := Devices}) ->
 is_usable(Config, #{usable := Usable, limits := Limits, ports := Ports}) ->
     Usable =:= ok andalso holds(Config, Limits) andalso lists:any(fun is_reachable/1, Ports).
 
-%% As inet_rdma_engine wants it when it makes a connection.
+%% As inet_rdma_fabric_verbs wants it when it makes a connection.
 holds(#{receive_slots := Slots}, #{queue_entries := Queue, completion_entries := Completions}) ->
     Slots =< Queue andalso Slots < Completions;
 holds(_Config, #{}) ->
@@ -81,8 +81,8 @@ is_reachable(#{addresses := Addresses} = Port) -> is_active(Port) andalso lists:
 is_routable(<<"fe80:", _/binary>>) -> false;
 is_routable(_) -> true.
 
-%% As inet_rdma_engine registers it when a connection is made: the first ring, as much staging memory, and slots; for streams with
-%% bulk the landing buffers, too. Whole pages each.
+%% As inet_rdma_fabric_verbs registers it when a connection is made: the first ring, as much staging memory, and slots;
+%% for streams with bulk the landing buffers, too. Whole pages each.
 locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, devices := Devices}) ->
     #{ring_bytes := Ring, landing_buffers := Buffers, landing_bytes := Landing, receive_slots := Slots} = Config,
     %% Receives, and twice as many sends; iWARP has two sends for each transfer.

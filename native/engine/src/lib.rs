@@ -18,7 +18,8 @@ mod scheduling;
 #[cfg(not(feature = "verbs"))]
 mod verbs_left_out;
 
-/// The fabric of RDMA devices. A build without the cargo feature `verbs` has one of this name in its place whose calls all fail.
+/// The fabric of RDMA devices. A build without the cargo feature `verbs` has one of the same name in its place, each of
+/// whose calls fails.
 #[cfg(feature = "verbs")]
 pub use inet_rdma_fabric_verbs::VerbsFabric;
 #[cfg(not(feature = "verbs"))]
