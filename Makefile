@@ -104,7 +104,7 @@ own_process := a_thousand_connections_leave_nothing_behind a_killed_process_is_s
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated
 	scripts/deps dist
 	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_fabric -p inet_rdma_fabric_shm \
-	  -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
+	  -p inet_rdma_assembly -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
 	  $(addprefix --skip ,explore $(own_process))
 
 # 77: this machine cannot make the chroots, and has said why.

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use inet_rdma_engine::assembly::{Framing, ReadLimit};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit};
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric::{FabricError, QueuePair};
 
 use crate::failure::Failure;

@@ -4,9 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use inet_rdma_engine::assembly::Received;
-use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::landing::LandingBuffer;
+use inet_rdma_assembly::{Gather, LandingBuffer, Received};
 
 use crate::failure::Failure;
 use crate::frame::{HEAD_BYTES, Head};

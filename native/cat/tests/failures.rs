@@ -8,9 +8,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::Framing;
+use inet_rdma_assembly::{Framing, Gather};
 use inet_rdma_engine::connection::{Bounds, Connection, Settings, ZeroCopy};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};

@@ -13,7 +13,7 @@ mod rounds;
 
 use std::hint::black_box;
 
-use inet_rdma_engine::assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Advert, Control, ControlBody, Mode, Phase, RemoteAddress, Seq};
 use message::Messages;

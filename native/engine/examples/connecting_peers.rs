@@ -25,9 +25,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use attached::Attached;
+use inet_rdma_assembly::{Framing, ReadLimit};
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_engine::assembly::{Framing, ReadLimit};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions, QueuePair};

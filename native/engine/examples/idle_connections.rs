@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attached::Attached;
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use message::Messages;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit};
+use inet_rdma_assembly::{Framing, ReadLimit};
 use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_engine::poller::Polling;

@@ -5,9 +5,8 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Connection, ReadEnd, Settings, ZeroCopy};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};

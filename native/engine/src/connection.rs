@@ -52,6 +52,7 @@ mod writing;
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use inet_rdma_assembly::{Assembly, Framing};
 use inet_rdma_fabric::{FabricError, Parameters, QueuePair, Safeguard};
 use inet_rdma_records::Protection;
 use inet_rdma_stream::{Limits, Mode, Stream};
@@ -76,7 +77,6 @@ use self::sending::Sending;
 pub use self::statistics::Statistics;
 use self::statistics::Tally;
 pub use self::writing::Written;
-use crate::assembly::{Assembly, Framing};
 use crate::poller::Kicker;
 
 /// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its

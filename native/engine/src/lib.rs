@@ -1,15 +1,11 @@
 //! Connections of inet_rdma over whatever fabric leads to the peer: their making, their bytes, and when to look for them.
 
 pub mod acceptor;
-mod arrived;
-pub mod assembly;
 pub mod attempt;
 pub mod auto;
 pub mod connection;
 pub mod endpoint;
-pub mod gather;
 mod keeper;
-pub mod landing;
 pub mod log_limit;
 pub mod looking;
 pub mod poller;

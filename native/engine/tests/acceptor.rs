@@ -2,7 +2,7 @@
 
 #[path = "support_connection/attached.rs"]
 mod attached;
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -17,8 +17,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use attached::Attached;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_engine::assembly::ReadLimit;
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::{Fabric, FabricError, Listener, QueuePair};

@@ -1,6 +1,6 @@
 //! Active mode: what arrives becomes messages, as many as were asked for, and the end comes last.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -9,7 +9,7 @@ mod pair;
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{ActiveOption, Closed, Left, ReadEnd, Refused};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;

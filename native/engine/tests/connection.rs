@@ -1,6 +1,6 @@
 //! Connections over the shm fabric, both driven by hand in one thread: every order that a seed picks.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -9,7 +9,7 @@ mod pair;
 #[path = "support_connection/world.rs"]
 mod world;
 
-use inet_rdma_engine::assembly::Framing;
+use inet_rdma_assembly::Framing;
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;

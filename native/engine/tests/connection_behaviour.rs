@@ -1,6 +1,6 @@
 //! What users of a connection may rely on, one behaviour each, both ends driven by hand.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -10,7 +10,7 @@ mod pair;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd, ZeroCopy};
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};

@@ -8,7 +8,7 @@ mod pair;
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_fabric_shm::ShmFabric;

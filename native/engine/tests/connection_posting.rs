@@ -7,9 +7,8 @@ mod pair;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Closed, ReadEnd};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};

@@ -2,7 +2,7 @@
 
 #[path = "support_connection/attached.rs"]
 mod attached;
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -12,7 +12,7 @@ mod pair;
 use std::sync::Arc;
 
 use attached::Attached;
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;

@@ -2,7 +2,7 @@
 
 #[path = "support_connection/attached.rs"]
 mod attached;
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use attached::Attached;
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, Notifier};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};

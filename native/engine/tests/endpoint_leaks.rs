@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attached::Attached;
-use inet_rdma_engine::assembly::{Framing, ReadLimit};
+use inet_rdma_assembly::{Framing, ReadLimit};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::Listener;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use attached::Attached;
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair};

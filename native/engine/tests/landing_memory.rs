@@ -1,6 +1,6 @@
 //! Landing memory that a fabric has to pin: there when bulk comes, gone when it does not, and missed by nobody.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -10,7 +10,7 @@ mod pair;
 use std::sync::Arc;
 use std::time::Instant;
 
-use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, LandingState, ReadEnd};
 use inet_rdma_fabric::{FIRST_RING_BYTES, FabricError};
 use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan, Grants};

@@ -5,9 +5,8 @@ mod pair;
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Bounds, Closed, Holder, ReadEnd, Refused};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};

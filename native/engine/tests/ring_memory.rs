@@ -1,6 +1,6 @@
 //! Rings that a fabric has to pin: small at first, large while the peer fills them, small again when it does not.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -10,7 +10,7 @@ mod pair;
 use std::sync::Arc;
 use std::time::Instant;
 
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_fabric::FIRST_RING_BYTES;
 use inet_rdma_fabric_fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};

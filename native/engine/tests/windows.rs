@@ -1,6 +1,6 @@
 //! What has landed is handed over as it lies once the peer cannot write there any more: its window is closed.
 
-#[path = "support_connection/contents.rs"]
+#[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
@@ -10,7 +10,7 @@ mod pair;
 use std::sync::Arc;
 use std::time::Instant;
 
-use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd, ZeroCopy};
 use inet_rdma_fabric::{FabricError, WindowState};
 use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan, Windows};

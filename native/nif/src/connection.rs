@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{ActiveOption, Connection, Left, Refused};
 use inet_rdma_engine::endpoint::Attachment;
 use inet_rdma_fabric::{FabricError, QueuePair};

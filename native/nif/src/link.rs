@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::Framing;
+use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Settings};
 use inet_rdma_fabric::{FabricError, QueuePair};
 use inet_rdma_port::links::{self, Carried};

@@ -1,8 +1,6 @@
 //! Packets between Erlang terms and the engine.
 
-use inet_rdma_engine::assembly::{Buffer, Framing, Header, Received};
-use inet_rdma_engine::gather::Gather;
-use inet_rdma_engine::landing::LandingBuffer;
+use inet_rdma_assembly::{Buffer, Framing, Gather, Header, LandingBuffer, Received};
 use rustler::sys::{ErlNifBinary, enif_alloc_binary};
 use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary, Resource, ResourceArc, Term};
 

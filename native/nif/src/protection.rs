@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::Framing;
+use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Connection, Notifier, Settings};
 use inet_rdma_fabric::{FabricError, Parameters, QueuePair};
 use inet_rdma_records::{BYTES_MAX, Cipher, Key, KeyRefused, Protection};

@@ -1,6 +1,6 @@
 //! Bytes in both directions, and waiting for them.
 
-use inet_rdma_engine::assembly::ReadLimit;
+use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Connection, Holder, ReadEnd};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 

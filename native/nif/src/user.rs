@@ -4,7 +4,7 @@
 //! the guard; `{inet_rdma_sent | inet_rdma_received, Socket, Reference, Result}` to the process that posted; in active
 //! mode `{inet_rdma, Socket, Data}` and the other messages of active mode to the socket's owner.
 
-use inet_rdma_engine::assembly::Received;
+use inet_rdma_assembly::Received;
 use inet_rdma_engine::connection::{Closed, Notifier};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, LocalPid};

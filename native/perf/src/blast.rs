@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::gather::Gather;
+use inet_rdma_assembly::Gather;
 
 use crate::failure::Failure;
 use crate::gauge::{Gauge, Seen};

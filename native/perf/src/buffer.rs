@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use inet_rdma_engine::assembly::Buffer;
+use inet_rdma_assembly::Buffer;
 
 /// Buffers kept for the next use, per thread. More are freed.
 const KEPT_MAX: usize = 64;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_fabric::QueuePair;
 
 use crate::buffer::Recycled;

@@ -1,7 +1,6 @@
 //! What is in a message, so that the receiver can tell count and order of what arrives.
 
-use inet_rdma_engine::assembly::Received;
-use inet_rdma_engine::landing::LandingBuffer;
+use inet_rdma_assembly::{LandingBuffer, Received};
 
 use crate::buffer::Recycled;
 use crate::failure::Failure;

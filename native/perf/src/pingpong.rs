@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::Received;
-use inet_rdma_engine::gather::Gather;
+use inet_rdma_assembly::{Gather, Received};
 use serde::{Deserialize, Serialize};
 
 use crate::blast::mark;

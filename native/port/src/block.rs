@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use inet_rdma_engine::assembly::Buffer;
+use inet_rdma_assembly::Buffer;
 
 use crate::sys;
 

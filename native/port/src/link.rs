@@ -14,9 +14,8 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::ReadEnd;
-use inet_rdma_engine::gather::Gather;
 use inet_rdma_engine::looking::{Looking, Next};
 
 use crate::block::Block;

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
+
 use super::Connection;
 use super::closed::Closed;
 use super::core::{Core, Woken, Writer};
@@ -10,8 +12,6 @@ use super::notifier::Notifier;
 use super::notifying::Caller;
 use super::reading::{For, ReadEnd, Taken};
 use super::writing::Written;
-use crate::assembly::{Framing, ReadLimit, Received};
-use crate::gather::Gather;
 use crate::poller::Kicker;
 
 impl<N: Notifier> Connection<N> {

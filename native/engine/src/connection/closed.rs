@@ -1,9 +1,8 @@
 //! Why connections end.
 
+use inet_rdma_assembly::AssemblyError;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_records::{UsedUp, Violation};
-
-use crate::assembly::AssemblyError;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
+use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Exposed;
-
-use crate::landing::{LandingBuffer, LandingPool};
 
 /// The first area, where exposing memory pins it. Each further one makes the whole twice as large: little is pinned for
 /// little bulk, and the bound of 17 MiB is reached with five registrations.

@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use inet_rdma_assembly::LandingBuffer;
 use inet_rdma_fabric::WindowState;
-
-use crate::landing::LandingBuffer;
 
 /// A buffer that is advertised, or will be with the next credit.
 struct Advertised {

@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 
+use inet_rdma_assembly::{Buffer, Gather, Received};
+
 use super::closed::Closed;
-use crate::assembly::{Buffer, Received};
-use crate::gather::Gather;
 
 /// The user of a connection. The connection calls it from the thread on which something has come about: one that called the
 /// connection, or a polling thread.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use inet_rdma_assembly::{Gather, Header};
+
 use super::notifier::Parcel;
-use crate::assembly::Header;
-use crate::gather::Gather;
 
 /// Sends that share a write at most: their slices are gathered anew for each.
 const GATHERED_MAX: usize = 64;

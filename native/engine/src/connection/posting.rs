@@ -1,5 +1,6 @@
 //! Calls of a stream's user beside reads and writes: writers that take turns, posted sends and receives, active mode.
 
+use inet_rdma_assembly::{Framing, Header};
 use inet_rdma_fabric::FabricError;
 
 use super::Connection;
@@ -10,7 +11,6 @@ use super::notifier::{Notifier, Parcel};
 use super::notifying::Caller;
 use super::send_lock::SendLock;
 use super::sending::Holder;
-use crate::assembly::{Framing, Header};
 
 /// Why something is not posted, or a mode not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use inet_rdma_assembly::{Arrived, Assembly, LandingBuffer, ReadLimit, Received};
 use inet_rdma_fabric::{Safeguard, WindowState};
 use inet_rdma_stream::Mode;
 use parking_lot::MutexGuard;
@@ -11,8 +12,6 @@ use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, Woken, saturating_u32};
 use super::landings::Landed;
 use super::notifier::Notifier;
-use crate::assembly::{Arrived, Assembly, ReadLimit, Received};
-use crate::landing::LandingBuffer;
 
 /// How a read ended.
 #[derive(Debug, PartialEq, Eq)]

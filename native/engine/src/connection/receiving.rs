@@ -1,12 +1,13 @@
 //! Reads by the engine itself: for posted receives, and for active mode.
 
+use inet_rdma_assembly::{Assembly, ReadLimit};
+
 use super::Connection;
 use super::active::After;
 use super::closed::Closed;
 use super::core::Woken;
 use super::notifier::Notifier;
 use super::reading::{For, ReadEnd, Taken};
-use crate::assembly::{Assembly, ReadLimit};
 
 /// What becomes one message of active mode.
 const ONE_MESSAGE: ReadLimit = ReadLimit {

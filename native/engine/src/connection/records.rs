@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use inet_rdma_assembly::{Arrived, Assembly, Buffer, Gather, ReadLimit, Rest};
 use inet_rdma_records::{
     Cipher, ControlOpener, ControlSealer, HEADER_BYTES, Header, Key, KeyRefused, OVERHEAD_BYTES, Opener,
     PLAIN_BYTES_MAX, Protection, RECORD_BYTES_MIN, Sealer, TAG_BYTES, Usage, UsedUp, Violation, filling,
@@ -22,8 +23,6 @@ use super::core::{COPIED_AT_ONCE_BYTES, Writer, saturating_u32};
 use super::notifier::Notifier;
 use super::reading::{Guard, Packets};
 use super::writing::Written;
-use crate::assembly::{Arrived, Assembly, Buffer, ReadLimit, Rest};
-use crate::gather::Gather;
 
 /// Both directions of a sealed stream.
 pub(super) struct Records<B> {

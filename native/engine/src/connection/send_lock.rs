@@ -1,5 +1,6 @@
 //! The right to write of one of several writers.
 
+use inet_rdma_assembly::Gather;
 use parking_lot::MutexGuard;
 
 use super::Connection;
@@ -9,7 +10,6 @@ use super::notifier::Notifier;
 use super::notifying::Caller;
 use super::sending::{Holder, Sending};
 use super::writing::Written;
-use crate::gather::Gather;
 
 /// The right to write during one call. Dropped, it stays with the writer between its calls, by name; see [`Self::release`].
 pub struct SendLock<'a, N: Notifier> {

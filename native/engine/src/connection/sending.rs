@@ -1,11 +1,12 @@
 //! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
 
+use inet_rdma_assembly::Header;
+
 use super::Connection;
 use super::closed::Closed;
 use super::core::Woken;
 use super::notifier::{Notifier, Parcel};
 use super::posted_sends::PostedSends;
-use crate::assembly::Header;
 
 /// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any that
 /// has not begun.

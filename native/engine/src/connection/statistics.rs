@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inet_rdma_assembly::Sizes;
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Counters;
 
@@ -9,7 +10,6 @@ use super::Connection;
 use super::core::Core;
 use super::landing_memory::LandingState;
 use super::notifier::Notifier;
-use crate::assembly::Sizes;
 
 /// Counts that are not the stream's.
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ impl<N: Notifier> Connection<N> {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())
     }
 
-    /// Counts a packet whose bytes are written without its borders ([`crate::gather::Gather::end_packet`]).
+    /// Counts a packet whose bytes are written without its borders ([`inet_rdma_assembly::Gather::end_packet`]).
     pub fn count_packet_sent(&self) {
         self.tally.packets_sent.add(&self.core.lock(), 1);
     }

@@ -1,5 +1,6 @@
 //! A write: the transfers that the stream allows, as far as the peer has room.
 
+use inet_rdma_assembly::Gather;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
@@ -9,7 +10,6 @@ use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
 use super::notifier::Notifier;
 use super::sending::Sending;
-use crate::gather::Gather;
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
 /// large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.

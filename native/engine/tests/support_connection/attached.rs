@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::assembly::{ReadLimit, Received};
+use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
-use inet_rdma_engine::gather::Gather;
 
 use crate::pair::Conn;
 

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use inet_rdma_engine::gather::Gather;
+use inet_rdma_assembly::Gather;
 
 /// Packets with their headers, ready to be gathered.
 pub struct Messages {

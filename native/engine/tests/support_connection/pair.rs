@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::assembly::Framing;
 use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
 use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;

@@ -6,9 +6,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use inet_rdma_engine::assembly::Received;
+use inet_rdma_assembly::{Gather, Received};
 use inet_rdma_engine::connection::{Closed, Notifier, Parcel};
-use inet_rdma_engine::gather::Gather;
 use parking_lot::{Condvar, Mutex};
 
 use crate::pair::BOUND;

@@ -3,9 +3,8 @@
 //! All parties keep to the rules: a party that waits does nothing until it is woken, and the polling thread looks only
 //! when an event fd is readable. So a lost wake shows, whatever the order: no party has anything left to do.
 
-use inet_rdma_engine::assembly::{Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
-use inet_rdma_engine::gather::Gather;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::contents;

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use inet_rdma_engine::landing::{LandingBuffer, LandingPool};
+use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Memory;
 use inet_rdma_stream::RemoteAddress;
 

@@ -66,16 +66,19 @@ impl LandingPool {
     }
 
     /// Size of each buffer in bytes.
+    #[inline]
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
     /// How many buffers there are.
+    #[inline]
     pub fn count(&self) -> u16 {
         self.count
     }
 
     /// How many are advertised or held by the user.
+    #[inline]
     pub fn used(&self) -> u16 {
         self.count - u16::try_from(self.free.lock().len()).unwrap_or(self.count)
     }
@@ -92,6 +95,7 @@ pub struct LandingBuffer {
 
 impl LandingBuffer {
     /// Which buffer of the connection this is.
+    #[inline]
     pub fn index(&self) -> u16 {
         self.pool.first + self.place
     }
@@ -128,6 +132,7 @@ impl LandingBuffer {
 
     /// First byte; valid for [`LandingPool::buffer_bytes`] as long as this buffer lives. Unless its window is closed
     /// the peer may still write to it if it breaks the protocol.
+    #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: by the type's invariant the offset lies inside the pool's memory, which its `Arc` keeps mapped.
         unsafe { self.pool.memory.base().add(self.offset()) }
@@ -159,8 +164,13 @@ impl LandingBuffer {
         usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Where a part of the buffer starts; checked that the part is inside.
-    pub(crate) fn range(&self, range: Range<usize>) -> *const u8 {
+    /// Where a part of the buffer starts; as for [`Self::as_ptr`], the peer may still write to it.
+    ///
+    /// # Panics
+    ///
+    /// Where the part does not end inside the buffer.
+    #[inline]
+    pub fn range(&self, range: Range<usize>) -> *const u8 {
         assert!(
             range.start <= range.end && range.end <= self.pool.buffer_bytes,
             "{range:?} is not inside a landing buffer of {} bytes",

@@ -1,13 +1,13 @@
 //! What lies in landing buffers goes where it is wanted, and nothing beside it.
 
-#[path = "support_connection/heap_memory.rs"]
+#[path = "support/heap_memory.rs"]
 mod heap_memory;
 
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use inet_rdma_engine::gather::Gather;
+use inet_rdma_assembly::Gather;
 
 #[test]
 fn any_part_is_copied_written_and_sent() {

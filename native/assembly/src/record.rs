@@ -1,7 +1,7 @@
 //! Records: bytes that are decrypted into the memory of the packets that they become.
 
-use super::begun::{Begun, Partial};
-use super::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
+use crate::begun::{Begun, Partial};
+use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
 
 /// Bytes of a record, from an offset on, that the limit of a read has left.
 pub type Rest<B> = Option<(B, usize)>;

@@ -13,17 +13,20 @@ pub struct Arrived {
 impl Arrived {
     /// # Safety
     /// Each run must be readable for its length for as long as the value lives.
+    #[inline]
     pub unsafe fn new(runs: [(*const u8, usize); 2]) -> Self {
         Self { runs }
     }
 
     /// All bytes.
-    pub(crate) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "its users want to know how many there are")]
+    #[inline]
+    pub fn len(&self) -> usize {
         self.runs[0].1 + self.runs[1].1
     }
 
     /// Copies the bytes from `at` on.
-    pub(crate) fn copy_out(&self, at: usize, to: &mut [u8]) {
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) {
         assert!(at + to.len() <= self.len(), "copy beyond what arrived");
         let mut skip = at;
         let mut done = 0;
@@ -63,7 +66,7 @@ impl Arrived {
 
     /// Copies `BYTES` bytes from `at` on: by one instruction where they lie in one run.
     #[inline]
-    pub(crate) fn read<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+    pub fn read<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
         let (base, bytes) = self.runs[0];
         if at.checked_add(BYTES).is_some_and(|end| end <= bytes) {
             // SAFETY: the bytes lie in the first run, mapped by the type's invariant, and an array of bytes may lie

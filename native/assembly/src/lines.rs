@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::begun::Begun;
-use super::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
+use crate::begun::Begun;
+use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
 const NEWLINE: u8 = b'\n';
 
@@ -11,7 +11,7 @@ impl<B: Buffer> Assembly<B> {
     /// `bytes_max`: a longer line comes in pieces of this size. A function of its own, so that it costs the other framings
     /// nothing.
     #[inline(never)]
-    pub(super) fn push_lines(
+    pub(crate) fn push_lines(
         &mut self,
         bytes_max: usize,
         arrived: &Arrived,
@@ -66,7 +66,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// Where the line ends, or its piece, of which `kept` bytes came before those from `from` on; None: further on. Looks
     /// at each byte once, however few arrive at a time.
-    pub(super) fn line_end(
+    pub(crate) fn line_end(
         &self,
         bytes_max: usize,
         arrived: &Arrived,

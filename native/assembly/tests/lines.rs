@@ -1,13 +1,13 @@
 //! Lines: cut behind each newline, whatever the splits, as `gen_tcp` cuts them.
 
-#[path = "support_connection/contents.rs"]
+#[path = "support/contents.rs"]
 mod contents;
-#[path = "support_connection/heap_memory.rs"]
+#[path = "support/heap_memory.rs"]
 mod heap_memory;
-#[path = "support_connection/push.rs"]
+#[path = "support/push.rs"]
 mod push;
 
-use inet_rdma_engine::assembly::{Assembly, AssemblyError, Framing, ReadLimit, Received};
+use inet_rdma_assembly::{Assembly, AssemblyError, Framing, ReadLimit, Received};
 use proptest::prelude::*;
 use push::push;
 

@@ -1,7 +1,7 @@
 //! How a stream is cut, and the length that goes before a packet.
 
 /// Size of the longest header.
-pub(super) const HEADER_MAX_BYTES: usize = 4;
+pub(crate) const HEADER_MAX_BYTES: usize = 4;
 
 /// How the stream is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub enum Framing {
 
 impl Framing {
     /// Size of the length before each packet.
+    #[inline]
     pub fn header_bytes(self) -> usize {
         match self {
             Framing::Raw | Framing::Line { .. } => 0,
@@ -33,6 +34,7 @@ impl Framing {
     }
 
     /// The header of a packet of `packet_bytes` bytes; None: the framing's length field cannot hold that number.
+    #[inline]
     pub fn header(self, packet_bytes: usize) -> Option<Header> {
         if self.header_bytes() == 0 {
             return Some(Header::default());
@@ -54,6 +56,7 @@ pub struct Header {
 
 impl Default for Header {
     /// None: empty.
+    #[inline]
     fn default() -> Self {
         Header {
             length: [0; HEADER_MAX_BYTES],
@@ -64,6 +67,7 @@ impl Default for Header {
 
 impl Header {
     /// Its bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.length[self.start..]
     }
@@ -71,7 +75,7 @@ impl Header {
 
 /// The length that a header announces.
 #[inline]
-pub(super) fn announced<const BYTES: usize>(header: [u8; BYTES]) -> usize {
+pub(crate) fn announced<const BYTES: usize>(header: [u8; BYTES]) -> usize {
     let mut length = [0; HEADER_MAX_BYTES];
     length[HEADER_MAX_BYTES - BYTES..].copy_from_slice(&header);
     u32::from_be_bytes(length) as usize

@@ -1,10 +1,10 @@
 //! Bytes that a read has taken in and not handed over.
 
-use super::framing::HEADER_MAX_BYTES;
-use super::{AssemblyError, Buffer};
+use crate::framing::HEADER_MAX_BYTES;
+use crate::{AssemblyError, Buffer};
 
 /// The part of the next packet that has been taken in.
-pub(super) enum Begun<B> {
+pub(crate) enum Begun<B> {
     /// Nothing: the next byte begins a packet.
     Nothing,
     /// A part of the length before it.
@@ -17,13 +17,13 @@ pub(super) enum Begun<B> {
 
 /// A header of which a part has arrived.
 #[derive(Default)]
-pub(super) struct PartialHeader {
+pub(crate) struct PartialHeader {
     pub bytes: [u8; HEADER_MAX_BYTES],
     pub filled: usize,
 }
 
 /// A packet of which a part has arrived.
-pub(super) struct Partial<B> {
+pub(crate) struct Partial<B> {
     pub buffer: B,
     /// Bytes at the start that raw reads of fewer bytes have taken away; what has some gets no more.
     pub taken: usize,

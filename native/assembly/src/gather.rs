@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::landing::LandingBuffer;
+use crate::LandingBuffer;
 
 /// Packets to send: slices in stream order, and where each packet ends. One small packet needs no memory of its own.
 pub struct Gather<'a> {
@@ -18,6 +18,7 @@ pub struct Gather<'a> {
 
 impl<'a> Gather<'a> {
     /// An empty gather with room for this many slices and packets.
+    #[inline]
     pub fn with_capacity(slices: usize, packets: usize) -> Self {
         Self {
             slices: SmallVec::with_capacity(slices),
@@ -28,11 +29,13 @@ impl<'a> Gather<'a> {
     }
 
     /// The gather begins behind the first `bytes` bytes of its first packet, which are on their way already.
+    #[inline]
     pub fn goes_on_behind(&mut self, bytes: usize) {
         self.before = bytes;
     }
 
     /// Adds bytes to the packet under way.
+    #[inline]
     pub fn push(&mut self, slice: &'a [u8]) {
         self.total += slice.len();
         self.slices.push(slice);
@@ -44,6 +47,7 @@ impl<'a> Gather<'a> {
     /// # Panics
     ///
     /// Where the range does not end inside the buffer.
+    #[inline]
     pub fn push_landed(&mut self, buffer: &'a LandingBuffer, range: Range<usize>) {
         let bytes = range.len();
         let start = buffer.range(range);
@@ -53,31 +57,37 @@ impl<'a> Gather<'a> {
     }
 
     /// Ends the packet under way.
+    #[inline]
     pub fn end_packet(&mut self) {
         self.ends.push(self.total);
     }
 
     /// Ends the packet under way where it will end when all of it is here: `end` bytes from the start of the gather.
+    #[inline]
     pub fn end_packet_at(&mut self, end: usize) {
         self.ends.push(end);
     }
 
     /// All bytes.
+    #[inline]
     pub fn total(&self) -> usize {
         self.total
     }
 
     /// Where each packet ends.
+    #[inline]
     pub fn ends(&self) -> &[usize] {
         &self.ends
     }
 
     /// How many packets end at or before `at`.
+    #[inline]
     pub fn packets_before(&self, at: usize) -> usize {
         self.ends.partition_point(|&end| end <= at)
     }
 
     /// Bytes of the packet with this index, those that are on their way included; 0: there is none.
+    #[inline]
     pub fn packet_bytes(&self, index: usize) -> usize {
         self.ends
             .get(index)
@@ -85,6 +95,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Size of the largest of these packets; 0: there are none.
+    #[inline]
     pub fn largest_of(&self, packets: Range<usize>) -> usize {
         let mut start = self.start_of(packets.start);
         let mut largest = 0;
@@ -106,6 +117,7 @@ impl<'a> Gather<'a> {
     /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
     /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next bulk
     /// packet. Only a packet larger than the buffer is cut.
+    #[inline]
     pub fn direct_prefix(&self, at: usize, room: usize, bulk: usize) -> usize {
         let room = room.min(self.total - at);
         let mut taken = 0;
@@ -122,6 +134,7 @@ impl<'a> Gather<'a> {
     }
 
     /// The slices of `len` bytes from `at` on.
+    #[inline]
     pub fn range(&self, at: usize, len: usize) -> Vec<&'a [u8]> {
         let (mut skip, mut left) = (at, len);
         let mut out = Vec::with_capacity(self.slices.len());
@@ -142,6 +155,7 @@ impl<'a> Gather<'a> {
     }
 
     /// All slices.
+    #[inline]
     pub fn slices(&self) -> &[&'a [u8]] {
         &self.slices
     }

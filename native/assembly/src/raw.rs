@@ -1,10 +1,10 @@
 //! Raw reads: all bytes that are there, or exactly as many as are asked for.
 
-use super::begun::{Begun, Partial};
-use super::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
+use crate::begun::{Begun, Partial};
+use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
 
 impl<B: Buffer> Assembly<B> {
-    pub(super) fn push_raw(
+    pub(crate) fn push_raw(
         &mut self,
         arrived: &Arrived,
         limit: ReadLimit,

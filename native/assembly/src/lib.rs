@@ -1,8 +1,14 @@
-//! From stream bytes to packets: cuts what arrived at its boundaries and copies it out of memory that the peer can
-//! write. A length is read once, checked, and never looked at again in the peer's reach.
+//! Reads from memory that the peer can write, at packet boundaries: cuts what arrived, copies it out, and hands a landing
+//! buffer on as it lies. A length is read once, checked, and never looked at again in the peer's reach.
+//!
+//! The unsafe code of that is here: bytes of the ring and of landing buffers are reached through raw pointers, and only
+//! their copies are looked at. What tells where they lie promises it with [`Arrived::new`].
 
+mod arrived;
 mod begun;
 mod framing;
+mod gather;
+mod landing;
 mod lengths;
 mod lines;
 mod raw;
@@ -13,11 +19,12 @@ use std::ops::Range;
 
 use begun::{Begun, Partial};
 
-pub use self::framing::{Framing, Header};
-pub use self::received::{Buffer, ReadLimit, Received, Sizes};
-pub use self::record::Rest;
-pub use crate::arrived::Arrived;
-use crate::landing::LandingBuffer;
+pub use arrived::Arrived;
+pub use framing::{Framing, Header};
+pub use gather::Gather;
+pub use landing::{LandingBuffer, LandingPool};
+pub use received::{Buffer, ReadLimit, Received, Sizes};
+pub use record::Rest;
 
 /// Why assembly had to stop.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

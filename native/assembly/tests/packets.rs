@@ -1,16 +1,15 @@
 //! Assembly and gather: whatever the splits, out comes what went in.
 
-#[path = "support_connection/contents.rs"]
+#[path = "support/contents.rs"]
 mod contents;
-#[path = "support_connection/heap_memory.rs"]
+#[path = "support/heap_memory.rs"]
 mod heap_memory;
-#[path = "support_connection/push.rs"]
+#[path = "support/push.rs"]
 mod push;
 
 use std::cell::Cell;
 
-use inet_rdma_engine::assembly::{Arrived, Assembly, AssemblyError, Framing, ReadLimit, Received};
-use inet_rdma_engine::gather::Gather;
+use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, Framing, Gather, ReadLimit, Received};
 use proptest::prelude::*;
 use push::push;
 
@@ -157,7 +156,7 @@ impl<'a> Feeder<'a> {
         at
     }
 
-    fn landing(&mut self, pool: &std::sync::Arc<inet_rdma_engine::landing::LandingPool>, bytes: &[u8]) -> usize {
+    fn landing(&mut self, pool: &std::sync::Arc<inet_rdma_assembly::LandingPool>, bytes: &[u8]) -> usize {
         // The engine keeps what was not taken in the same buffer, further on.
         let mut rest = Some((heap_memory::filled(pool, 0, bytes), 0..bytes.len()));
         while let Some((buffer, range)) = rest.take() {
@@ -414,7 +413,7 @@ fn a_landing_buffer_with_less_than_a_header_is_no_accident() {
 /// Memory that may be asked for small packets only.
 struct Small(Vec<u8>);
 
-impl inet_rdma_engine::assembly::Buffer for Small {
+impl inet_rdma_assembly::Buffer for Small {
     fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -534,7 +533,7 @@ thread_local! {
     static ALLOCATED_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-impl inet_rdma_engine::assembly::Buffer for Counted {
+impl inet_rdma_assembly::Buffer for Counted {
     fn bytes(&self) -> usize {
         self.0.len()
     }

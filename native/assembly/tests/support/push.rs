@@ -1,6 +1,6 @@
 //! Bytes pushed into an assembly as a connection does it: out of a ring, in two runs at the wrap.
 
-use inet_rdma_engine::assembly::{Arrived, Assembly, AssemblyError, ReadLimit, Received};
+use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, ReadLimit, Received};
 
 pub fn push(
     assembly: &mut Assembly<Vec<u8>>,

@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
-use super::begun::{Begun, Partial, PartialHeader};
-use super::framing::announced;
-use super::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
+use crate::begun::{Begun, Partial, PartialHeader};
+use crate::framing::announced;
+use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
 /// Packets of a batch that room is made for beforehand, at most: the peer decides how small they are.
 const PACKETS_EXPECTED_MAX: usize = 64;
 
 impl<B: Buffer> Assembly<B> {
-    pub(super) fn push_packets<const HEADER: usize>(
+    pub(crate) fn push_packets<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         limit: ReadLimit,
@@ -30,7 +30,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// The size of the packet whose header is at `at`, if packets may be that large.
     #[inline]
-    pub(super) fn announced_at<const HEADER: usize>(
+    pub(crate) fn announced_at<const HEADER: usize>(
         &self,
         arrived: &Arrived,
         at: usize,
@@ -40,7 +40,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// Completes the packet that an earlier push left unfinished; where the next one starts.
     #[inline(always)]
-    pub(super) fn finish_packet<const HEADER: usize>(
+    pub(crate) fn finish_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         out: &mut Vec<Received<B>>,
@@ -114,7 +114,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// The place of the packet with its header at `at`, if all of it is here.
     #[inline]
-    pub(super) fn complete_packet<const HEADER: usize>(
+    pub(crate) fn complete_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         at: usize,
@@ -133,7 +133,7 @@ impl<B: Buffer> Assembly<B> {
 
     /// Keeps what is left behind the last complete packet.
     #[inline(always)]
-    pub(super) fn begin_packet<const HEADER: usize>(
+    pub(crate) fn begin_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         from: usize,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::landing::LandingBuffer;
+use crate::LandingBuffer;
 
 /// Memory that packets are copied into.
 pub trait Buffer: Sized {
@@ -60,6 +60,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    #[inline]
     fn one(bytes: usize) -> Self {
         Sizes {
             packets: 1,
@@ -71,6 +72,7 @@ impl Sizes {
 }
 
 /// A packet has less than 4 GiB.
+#[inline]
 fn square(bytes: usize) -> u64 {
     (bytes as u64).wrapping_mul(bytes as u64)
 }
@@ -111,17 +113,18 @@ impl<B> Received<B> {
 /// How much one read may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimit {
-    /// Approximate bound in bytes; with [`Framing::Raw`](super::Framing::Raw) an exact one.
+    /// Approximate bound in bytes; with [`Framing::Raw`](crate::Framing::Raw) an exact one.
     pub bytes: usize,
     /// Maximum number of packets.
     pub packets: usize,
-    /// With [`Framing::Raw`](super::Framing::Raw): the size of the packet to hand over, in bytes, however they arrive; 0:
+    /// With [`Framing::Raw`](crate::Framing::Raw): the size of the packet to hand over, in bytes, however they arrive; 0:
     /// whatever is there.
     pub exact: usize,
 }
 
 impl ReadLimit {
     /// All that is there, up to about `bytes` bytes.
+    #[inline]
     pub fn bytes(bytes: usize) -> Self {
         Self {
             bytes,
