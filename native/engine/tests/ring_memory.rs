@@ -37,6 +37,13 @@ fn side() -> Side {
     }
 }
 
+fn sealed() -> [Side; 2] {
+    Keys::pair(Cipher::Aes256Gcm).map(|keys| Side {
+        keys: Some(keys),
+        ..side()
+    })
+}
+
 /// Two ends over a fabric that pins within `grants`, and delays by `seed`.
 fn pinning(side: Side, grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, Arc<Conn>) {
     pinning_pair([side; 2], grants, seed)
@@ -105,11 +112,7 @@ fn a_ring_that_is_filled_grows_and_shrinks_when_it_is_not() {
 
 #[test]
 fn records_end_where_each_ring_ends() {
-    let sides = Keys::pair(Cipher::Aes256Gcm).map(|keys| Side {
-        keys: Some(keys),
-        ..side()
-    });
-    grows_and_shrinks(sides, Some(1));
+    grows_and_shrinks(sealed(), Some(1));
 }
 
 fn grows_and_shrinks(sides: [Side; 2], seed: Option<u64>) {
@@ -127,6 +130,34 @@ fn grows_and_shrinks(sides: [Side; 2], seed: Option<u64>) {
         eventually("the ring shrinks", [&left, &right], || grants.pinned() == 0);
         assert_eq!(ring_bytes(), FIRST_RING_BYTES);
         carry(&left, &right, &Messages::new(8, &[100; 20]));
+    }
+}
+
+#[test]
+fn a_ring_that_has_shrunk_goes_when_it_is_read() {
+    goes_when_it_is_read([side(); 2]);
+}
+
+#[test]
+fn a_ring_of_records_that_has_shrunk_goes_when_it_is_read() {
+    goes_when_it_is_read(sealed());
+}
+
+fn goes_when_it_is_read(sides: [Side; 2]) {
+    let grants = Grants::new(UNLIMITED);
+    let (left, right) = pinning_pair(sides, &grants, None);
+    let ring_bytes = || right.statistics().ring_bytes;
+    for seed in 0..2 {
+        carry_until("the ring grows", [&left, &right], || ring_bytes() == side().ring_bytes);
+        let unread = Messages::new(seed, &[9_000; 2]);
+        let written = left.write(&unread.gather(true), 0, usize::MAX).expect("it is up");
+        assert!(!written.blocked);
+        eventually("the ring shrinks", [&left, &right], || ring_bytes() == FIRST_RING_BYTES);
+        assert_eq!(grants.pinned(), u64::from(side().ring_bytes), "it holds bytes");
+        let mut received = Vec::new();
+        while right.read(ALL, &mut received) == ReadEnd::More {}
+        assert_eq!(contents::packets(&received), unread.bodies());
+        eventually("the large ring goes", [&left, &right], || grants.pinned() == 0);
     }
 }
 

@@ -265,14 +265,20 @@ impl<N: Notifier> Connection<N> {
             (self.core.lock(), pushed)
         };
         let taken = pushed.map_err(Closed::from).map(|bytes| {
-            let reads_old = core.stream.reads_old_ring();
-            core.stream.handle_copied(saturating_u32(bytes));
-            if reads_old {
-                self.release_ring(&mut core);
-            }
+            self.free_ring(&mut core, bytes);
             Some(bytes)
         });
         (core, taken)
+    }
+
+    /// The oldest `bytes` of the ring, or of the ring before it, are read. The one before goes with its last byte.
+    #[inline(always)]
+    pub(super) fn free_ring(&self, core: &mut Core<N::Token>, bytes: usize) {
+        let reads_old = core.stream.reads_old_ring();
+        core.stream.handle_copied(saturating_u32(bytes));
+        if reads_old {
+            self.release_ring(core);
+        }
     }
 
     /// Minimum size for zero-copy delivery of a landing buffer, in bytes; a posted receive of a known length takes any size.

@@ -247,7 +247,7 @@ impl<N: Notifier> Connection<N> {
             if arrived < bytes {
                 return (core, Err(Violation::RecordCut { bytes, arrived }.into()));
             }
-            core.stream.handle_copied(saturating_u32(bytes));
+            self.free_ring(&mut core, bytes);
             opened.opener.fill(bytes);
         }
         let [first, _] = core.stream.ring_readable();
@@ -275,7 +275,7 @@ impl<N: Notifier> Connection<N> {
             (self.core.lock(), pushed)
         };
         let taken = pushed.map(|left| {
-            core.stream.handle_copied(saturating_u32(header.record_bytes()));
+            self.free_ring(&mut core, header.record_bytes());
             *rest = left;
             core.holds_opened = rest.is_some();
             Some(header.plain_bytes - left_bytes(rest))
