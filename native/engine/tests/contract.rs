@@ -82,6 +82,7 @@ macro_rules! contract {
                 an_armed_queue_is_woken_when_a_window_is_closed,
                 windows_leave_controls_and_transfers_their_places,
                 memory_with_windows_can_be_revoked,
+                memory_is_revoked_behind_the_requests_of_its_windows,
                 windows_that_are_being_closed_end_with_the_connection,
             );
             contract!(@tests $fabric; tokens:

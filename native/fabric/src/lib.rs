@@ -129,8 +129,13 @@ pub trait Exposed: Send {
     fn windows(&self) -> Vec<Arc<dyn Window>> {
         Vec::new()
     }
+    /// Whether [`Self::revoke`] can take it away now. False: the device works on it; ask again later.
+    fn is_unused(&self) -> bool {
+        true
+    }
     /// Takes it away from the peer, which must not write there any more: over verbs a write that is under way ends the
-    /// connection. Takes as long as [`Exposer::expose`].
+    /// connection. What is not [`Self::is_unused`] stays until the queue pair is taken apart. Takes as long as
+    /// [`Exposer::expose`].
     fn revoke(self: Box<Self>);
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct VerbsExposer {
     pub(crate) regions: Weak<Regions>,
     pub(crate) areas: Weak<WindowAreas>,
     pub(crate) parts: Weak<Parts>,
+    /// The peer's first ring.
+    pub(crate) peer_ring: RemoteAddress,
 }
 
 impl Exposer for VerbsExposer {
@@ -97,6 +99,8 @@ impl Exposer for VerbsExposer {
         self.areas.upgrade().ok_or(FabricError::PeerGone)?.add(&area);
         Ok(Box::new(Windowed {
             windows: area.windows(&self.parts),
+            parts: Weak::clone(&self.parts),
+            peer_ring: self.peer_ring,
             area,
             memory: Arc::new(ExposedMemory { pages, key: 0, bytes }),
             areas: Weak::clone(&self.areas),
@@ -110,6 +114,9 @@ struct Windowed {
     area: Arc<WindowArea>,
     memory: Arc<dyn Memory>,
     areas: Weak<WindowAreas>,
+    /// As a window's: only calls of the connection come here.
+    parts: Weak<Parts>,
+    peer_ring: RemoteAddress,
 }
 
 impl Exposed for Windowed {
@@ -121,8 +128,14 @@ impl Exposed for Windowed {
         self.windows.clone()
     }
 
+    fn is_unused(&self) -> bool {
+        self.parts.upgrade().is_none_or(|parts| {
+            parts.with_sending(|sending, outlet| sending.has_done_with(outlet, &self.area, self.peer_ring))
+        })
+    }
+
     fn revoke(self: Box<Self>) {
-        if let Some(areas) = self.areas.upgrade() {
+        if let Some(areas) = self.areas.upgrade().filter(|_| self.is_unused()) {
             areas.remove(&self.area);
         }
     }

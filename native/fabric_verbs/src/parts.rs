@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_fabric::budget::Need;
 use inet_rdma_fabric::{Capabilities, Exposer, FabricError, Memory, Parameters, Safeguard};
-use inet_rdma_stream::{CONTROL_BYTES, Hello};
+use inet_rdma_stream::{CONTROL_BYTES, Hello, RemoteAddress};
 use inet_rdma_verbs::Transport;
 use inet_rdma_verbs::cm::{CmId, Conduct};
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
@@ -166,13 +166,14 @@ impl Parts {
         self.account.pinned_bytes()
     }
 
-    /// Registers more memory for the peer.
-    pub(crate) fn exposer(parts: &Arc<Parts>) -> Arc<dyn Exposer> {
+    /// Registers more memory for the peer, whose first ring is `peer_ring`.
+    pub(crate) fn exposer(parts: &Arc<Parts>, peer_ring: RemoteAddress) -> Arc<dyn Exposer> {
         Arc::new(VerbsExposer {
             account: Arc::downgrade(&parts.account),
             regions: Arc::downgrade(&parts.regions),
             areas: Arc::downgrade(&parts.areas),
             parts: Arc::downgrade(parts),
+            peer_ring,
         })
     }
 

@@ -66,7 +66,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn exposer(&self) -> Arc<dyn Exposer> {
-        Parts::exposer(&self.parts)
+        Parts::exposer(&self.parts, self.peer.ring)
     }
 
     fn remote_hello(&self) -> &Hello {

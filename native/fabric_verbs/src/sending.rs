@@ -16,7 +16,7 @@ use crate::backlog::{Backlog, Request};
 use crate::memory::PinnedRegion;
 use crate::refusal::failed_call;
 use crate::staging::Ledger;
-use crate::windows::Cell;
+use crate::windows::{Cell, WindowArea};
 
 /// The ledger, controls that wait for a place, and the fault, if any.
 pub(crate) struct Sending {
@@ -224,6 +224,18 @@ impl Sending {
         }
     }
 
+    /// Whether no work request that is under way, or waits for a place, may name a window of the area. Where one does, asks
+    /// for a signal behind it, so that a later call finds it done. `target` is somewhere in the peer's memory.
+    pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
+        self.reap(outlet);
+        self.send_waiting(outlet);
+        let is_done = self.waiting.is_empty() && self.ledger.is_done(area.named_by());
+        if !is_done {
+            self.ask_for_the_end(outlet, target);
+        }
+        is_done
+    }
+
     /// Posts a request, or keeps it until there is a place.
     fn submit(&mut self, outlet: &Outlet<'_>, request: Request) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_control() {
@@ -243,7 +255,9 @@ impl Sending {
             Request::Bind(cell, key) => {
                 let (number, signalled) = self.ledger.post(false, true);
                 self.counts.sends_posted += 1;
-                match &mut cell.keyed().window {
+                let mut keyed = cell.keyed();
+                keyed.named_by = number;
+                match &mut keyed.window {
                     Some(window) => posted(outlet.qp.post_bind(number, window, key, signalled)),
                     None => Err(FabricError::PeerGone),
                 }
@@ -257,6 +271,7 @@ impl Sending {
                     false => self.ledger.post(false, true),
                 };
                 self.counts.sends_posted += 1;
+                cell.keyed().named_by = number;
                 posted(outlet.qp.post_invalidate(number, key, signalled))?;
                 if awaited {
                     self.closing.push_back((number, cell, key));

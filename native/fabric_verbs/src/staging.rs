@@ -95,6 +95,11 @@ impl Ledger {
         self.staged_done >= position
     }
 
+    /// Whether the work request with this number is known to be done.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.done >= number
+    }
+
     /// Whether all that was posted is known to be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.posted == self.done
@@ -186,6 +191,18 @@ mod tests {
         let control = ledger.post_signalled(false);
         ledger.complete(control);
         assert_eq!(ledger.staging_free(), 40);
+    }
+
+    #[test]
+    fn a_request_without_a_signal_is_known_to_be_done_with_the_next_one_that_has_one() {
+        let mut ledger = Ledger::new(8, 100);
+        let (silent, signalled) = ledger.post(false, true);
+        assert!(!signalled && !ledger.is_done(silent));
+        let signalled = ledger.post_signalled(false);
+        let (behind, _) = ledger.post(false, true);
+        assert!(!ledger.is_done(silent));
+        ledger.complete(signalled);
+        assert!(ledger.is_done(silent) && ledger.is_done(signalled) && !ledger.is_done(behind));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Keyed {
     pub(crate) window: Option<MemoryWindow>,
     /// The key of the last bind that was asked for: the window's own, once that is posted.
     pub(crate) key: u32,
+    /// Number of the last work request that was posted for it.
+    pub(crate) named_by: u64,
 }
 
 const OPEN: u8 = 0;
@@ -41,6 +43,7 @@ impl Cell {
             keyed: Mutex::new(Keyed {
                 key: window.key(),
                 window: Some(window),
+                named_by: 0,
             }),
         }
     }
@@ -102,9 +105,9 @@ impl WindowArea {
         Ok((WindowArea { cells, charge }, pages))
     }
 
-    /// The end of one of its windows is under way.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.cells.iter().any(|cell| cell.state() == WindowState::Closing)
+    /// Number of the last work request that was posted for one of its windows.
+    pub(crate) fn named_by(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.keyed().named_by).max().unwrap_or(0)
     }
 
     /// Takes the windows and their regions apart. The pages stay.
@@ -138,13 +141,11 @@ impl WindowAreas {
         self.0.lock().push(Arc::clone(area));
     }
 
-    /// Takes an area apart, unless a work request that is under way names one of its windows: the device would end the
-    /// connection. It goes with the connection then.
+    /// Takes an area apart that no work request names any more ([`crate::sending::Sending::has_done_with`]): one that is under
+    /// way would fail, and end the connection.
     pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
-        if !area.is_closing() {
-            self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
-            area.take_apart();
-        }
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
+        area.take_apart();
     }
 }
 

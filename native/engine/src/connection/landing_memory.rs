@@ -229,6 +229,11 @@ impl LandingMemory {
         Due::Never
     }
 
+    /// Whether all of it can be given back now. False: the device works on it; ask again later.
+    pub(super) fn is_unused(&self) -> bool {
+        self.areas.iter().fold(true, |all, area| all & area.exposed.is_unused())
+    }
+
     /// No buffer is advertised: gives back what it can. What is to be revoked where a wait does no harm.
     pub(super) fn give_back(&mut self) -> GivenBack {
         self.forget();

@@ -199,6 +199,9 @@ impl<N: Notifier> Connection<N> {
             self.flush_controls(core);
             return None;
         }
+        if !core.landing.is_unused() {
+            return None;
+        }
         // Small packets follow as a rule; the next bulk packet opens the window again.
         core.policy.expect_no_bulk();
         Some(core.landing.give_back())

@@ -239,6 +239,39 @@ pub fn memory_with_windows_can_be_revoked(fabric: &dyn Fabric) {
     windowed.is_taken(b"0123456789", target, 0);
 }
 
+/// The device fails a work request whose window is gone, and with it the connection.
+pub fn memory_is_revoked_behind_the_requests_of_its_windows(fabric: &dyn Fabric) {
+    let Some(windowed) = Windowed::of(fabric) else { return };
+    let pinned = || windowed.server.pinned_bytes();
+    let expose = || {
+        let area = windowed
+            .server
+            .exposer()
+            .expose_windows(AREA_BYTES, PART_BYTES)
+            .expect("memory");
+        for window in area.windows() {
+            // An end that no caller waits for, between two binds.
+            window.open().expect("a window");
+            window.open().expect("a window");
+        }
+        area
+    };
+    let before = pinned();
+    for _ in 0..times(fabric, 500) {
+        let area = expose();
+        eventually("its requests are done", || area.is_unused());
+        area.revoke();
+        assert_eq!(pinned(), before);
+    }
+    // Nothing has told yet that they are done.
+    expose().revoke();
+    let stays = windowed.server.capabilities().pins;
+    assert_eq!(pinned() > before, stays);
+    let target = windowed.windows[0].open().expect("a window");
+    windowed.is_taken(b"0123456789", target, 0);
+    windowed.server.check_alive().expect("no request has failed");
+}
+
 /// However late the end of the connection finds them.
 pub fn windows_that_are_being_closed_end_with_the_connection(fabric: &dyn Fabric) {
     let Some(windowed) = Windowed::of(fabric) else { return };
