@@ -1,5 +1,7 @@
 //! The state of a connection behind the lock `core`: the stream, landing buffers, posted receives, reader and writer.
 
+use std::time::Instant;
+
 use inet_rdma_fabric::Exposed;
 use inet_rdma_stream::{ReceiveId, Stream};
 
@@ -105,6 +107,8 @@ pub(super) struct Core<T> {
     pub(super) unused: Vec<Box<dyn Exposed>>,
     /// All landing buffers.
     pub(super) landing: LandingMemory,
+    /// When the thread that looks after all of this could not be started, if it is not looking after it since.
+    pub(super) unkept_since: Option<Instant>,
     /// A transfer is decided on and not posted, with `core` free: another one must not be posted before it.
     pub(super) posts_transfer: bool,
     /// The landing buffers that the peer has or had.
@@ -157,6 +161,7 @@ impl<T> Core<T> {
             unused: Vec::new(),
             landings: Landings::new(landing.count_max(), landing.buffer_bytes(), closed_bytes),
             landing,
+            unkept_since: None,
             posts_transfer: false,
             posted: PostedReceives::default(),
             active: None,

@@ -1,6 +1,7 @@
 //! Landing memory, rings and staging memory of a connection come and go: on the thread of [`crate::keeper`], but for a fabric that has it already.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{Exposed, FabricError, Safeguard};
 use inet_rdma_stream::Mode;
@@ -12,6 +13,9 @@ use super::landing_memory::{Due, GivenBack, Source, is_vital};
 use super::notifier::Notifier;
 use super::notifying::Caller;
 use crate::keeper::{self, Tenant};
+
+/// Between two attempts to start the keeper's thread for one connection: as long as refused memory is not asked for again.
+const UNKEPT: Duration = Duration::from_secs(10);
 
 impl<N: Notifier> Connection<N> {
     pub(super) fn memory_source(pins: bool) -> Source {
@@ -30,26 +34,36 @@ impl<N: Notifier> Connection<N> {
         if is_here {
             self.settle_claim(core, |bytes| self.expose_landing(bytes));
         }
-        if let Err(error) = keeper::claim(self.this.clone()) {
-            self.refuse_landing(core, error);
+        if let Err(error) = self.have_kept(core) {
+            self.check_vital(core, error);
         }
         is_here
     }
 
-    /// The thread that sweeps is to look after the landing buffers again.
+    /// The keeper's thread is to get what is claimed, and to sweep from then on. Err: it cannot be started. All stays as it is
+    /// then, claims included, until [`Self::have_kept_again`].
     #[cold]
     #[inline(never)]
-    pub(super) fn have_swept(&self) {
-        // Without the thread the buffers stay as they are.
-        let _unswept = keeper::claim(self.this.clone());
+    pub(super) fn have_kept(&self, core: &mut Core<N::Token>) -> Result<(), FabricError> {
+        let kept = keeper::claim(self.this.clone());
+        core.unkept_since = kept.is_err().then(Instant::now);
+        kept
+    }
+
+    /// A look, though the keeper's thread could not be started at `since`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn have_kept_again(&self, core: &mut Core<N::Token>, since: Instant) {
+        if since.elapsed() >= UNKEPT {
+            let _later = self.have_kept(core);
+        }
     }
 
     #[inline(never)]
     pub(super) fn note_ring_arrival(&self, core: &mut Core<N::Token>) {
         let (room, bytes) = (core.stream.ring_room_of_peer(), core.stream.ring_bytes());
-        if core.ring.note_arrival(room, bytes) && keeper::claim(self.this.clone()).is_err() {
-            // No thread would make it.
-            core.ring.refuse();
+        if core.ring.note_arrival(room, bytes) {
+            let _later = self.have_kept(core);
         }
     }
 
@@ -68,8 +82,7 @@ impl<N: Notifier> Connection<N> {
     pub(super) fn release_ring(&self, core: &mut Core<N::Token>) {
         if let Some(unused) = core.ring.take_unused(core.stream.reads_old_ring()) {
             core.unused.push(unused);
-            // Without the thread it stays registered until the end.
-            let _stays = keeper::claim(self.this.clone());
+            let _later = self.have_kept(core);
         }
     }
 
@@ -82,8 +95,7 @@ impl<N: Notifier> Connection<N> {
         }
         let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes) as usize;
         core.staging = Staging::Claimed(bytes);
-        // Without the thread the transfers stay small.
-        let _stays = keeper::claim(self.this.clone());
+        let _later = self.have_kept(core);
     }
 
     /// Gets staging memory that was claimed. Without it the old one goes on serving.
@@ -184,8 +196,13 @@ impl<N: Notifier> Connection<N> {
             return;
         }
         core.landing.refuse();
+        self.check_vital(core, error);
+    }
+
+    /// There is no memory to land in, for now. With direct transfers only that is the end: nothing goes through the ring, and
+    /// nothing else can bring bytes.
+    fn check_vital(&self, core: &mut Core<N::Token>, error: FabricError) {
         if is_vital(self.settings.mode, &core.landing) {
-            // Nothing goes through the ring in this mode, and nothing else can bring bytes.
             self.fail(core, Closed::Fabric(error));
         }
     }

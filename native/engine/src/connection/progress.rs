@@ -41,6 +41,9 @@ impl<N: Notifier> Connection<N> {
                 if let Err(closed) = self.take_completions(core) {
                     self.fail(core, closed);
                 }
+                if let Some(since) = core.unkept_since {
+                    self.have_kept_again(core, since);
+                }
             }
             self.flush_controls(core);
         }
@@ -258,7 +261,7 @@ impl<N: Notifier> Connection<N> {
             }
         };
         if core.landing.wants_sweep() {
-            self.have_swept();
+            let _later = self.have_kept(core);
         }
         core.stream.post_receive(Receive {
             id: ReceiveId(buffer.index().into()),
