@@ -194,6 +194,24 @@ fn a_ring_that_cannot_grow_carries_all_the_same() {
     assert_eq!(right.statistics().ring_bytes, FIRST_RING_BYTES);
 }
 
+#[test]
+fn memory_to_send_from_that_was_refused_is_asked_for_again() {
+    let ring_bytes = side().ring_bytes;
+    // As much as the large ring takes.
+    let grants = Grants::new(ring_bytes.into());
+    let (left, right) = pinning(side(), &grants, None);
+    let room = || left.queue_pair().write_room();
+    carry_until("the ring grows", [&left, &right], || {
+        right.statistics().ring_bytes == ring_bytes
+    });
+    eventually("memory to send from is refused", [&left, &right], || {
+        grants.staging_refusals() > 0
+    });
+    assert_eq!(room(), FIRST_RING_BYTES as usize);
+    grants.set_limit(UNLIMITED);
+    eventually("it is there", [&left, &right], || room() == ring_bytes as usize);
+}
+
 /// Each question, mark and transfer late by itself, in both directions, with landing buffers beside the ring.
 #[test]
 fn rings_are_replaced_however_late_messages_are() {

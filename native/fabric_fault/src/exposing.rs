@@ -1,9 +1,9 @@
 //! Memory that is exposed as a device does it: it takes its time, and may be refused.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use inet_rdma_fabric::{Exposed, Exposer, FabricError, Parameters};
+use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Parameters};
 
 use crate::windows::Windows;
 
@@ -37,6 +37,7 @@ impl Exposing {
 pub struct Grants {
     limit: AtomicU64,
     pinned: AtomicU64,
+    staging_refusals: AtomicU64,
 }
 
 impl Grants {
@@ -45,6 +46,7 @@ impl Grants {
         Arc::new(Grants {
             limit: AtomicU64::new(limit),
             pinned: AtomicU64::new(0),
+            staging_refusals: AtomicU64::new(0),
         })
     }
 
@@ -56,6 +58,58 @@ impl Grants {
     /// Bytes that are exposed and not revoked.
     pub fn pinned(&self) -> u64 {
         self.pinned.load(Ordering::SeqCst)
+    }
+
+    /// How often memory to send from was refused.
+    pub fn staging_refusals(&self) -> u64 {
+        self.staging_refusals.load(Ordering::SeqCst)
+    }
+
+    /// Err: `bytes` more are beyond the limit.
+    fn check(&self, bytes: usize) -> Result<(), FabricError> {
+        let limit = self.limit.load(Ordering::SeqCst);
+        match self.pinned().checked_add(bytes as u64) {
+            Some(sum) if sum <= limit => Ok(()),
+            _ => Err(FabricError::LockedMemory {
+                bytes,
+                limit: Some(limit),
+            }),
+        }
+    }
+}
+
+/// Bytes that a queue pair can send at a time. They have to fit into what is granted, and are not counted as pinned.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    present: AtomicUsize,
+    prepared: AtomicUsize,
+}
+
+impl Staging {
+    /// As large as the first ring.
+    pub(crate) fn new(first: &dyn Memory) -> Staging {
+        Staging {
+            present: AtomicUsize::new(first.bytes()),
+            prepared: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.present.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn prepare(&self, bytes: usize, grants: &Grants) -> Result<(), FabricError> {
+        let checked = grants.check(bytes);
+        match checked {
+            Ok(()) => self.prepared.store(bytes, Ordering::SeqCst),
+            Err(_) => _ = grants.staging_refusals.fetch_add(1, Ordering::SeqCst),
+        }
+        checked
+    }
+
+    pub(crate) fn replace(&self) {
+        self.present
+            .store(self.prepared.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
@@ -104,7 +158,7 @@ struct Pinned {
 }
 
 impl Exposed for Pinned {
-    fn memory(&self) -> &Arc<dyn inet_rdma_fabric::Memory> {
+    fn memory(&self) -> &Arc<dyn Memory> {
         self.inner.memory()
     }
 

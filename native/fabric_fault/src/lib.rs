@@ -175,6 +175,7 @@ struct FaultQueuePair {
     resumed: Arc<Event>,
     /// Whose windows are its own.
     owner: Arc<()>,
+    staging: exposing::Staging,
 }
 
 impl FaultQueuePair {
@@ -194,6 +195,7 @@ impl FaultQueuePair {
             epoll::add(&event, fd, EventData::new_u64(0), EventFlags::IN).map_err(system("watching an event"))?;
         }
         Ok(FaultQueuePair {
+            staging: exposing::Staging::new(&**inner.memory()),
             inner,
             plan: injection.plan.clone(),
             stall: injection.stall.clone(),
@@ -301,11 +303,17 @@ impl QueuePair for FaultQueuePair {
     }
 
     fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
-        self.inner.prepare_staging(bytes)
+        match &self.plan.exposing {
+            Exposing::Pinning(grants) => self.staging.prepare(bytes, grants),
+            Exposing::AsInner | Exposing::Windows(_) => self.inner.prepare_staging(bytes),
+        }
     }
 
     fn replace_staging(&self) {
-        self.inner.replace_staging();
+        match self.plan.exposing {
+            Exposing::Pinning(_) => self.staging.replace(),
+            Exposing::AsInner | Exposing::Windows(_) => self.inner.replace_staging(),
+        }
     }
 
     fn release_staging(&self) -> bool {
@@ -313,9 +321,14 @@ impl QueuePair for FaultQueuePair {
     }
 
     fn write_room(&self) -> usize {
+        let staging = match self.plan.exposing {
+            Exposing::Pinning(_) => self.staging.bytes(),
+            Exposing::AsInner | Exposing::Windows(_) => usize::MAX,
+        };
         self.inner
             .write_room()
             .min(self.plan.write_room_max.unwrap_or(usize::MAX))
+            .min(staging)
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {

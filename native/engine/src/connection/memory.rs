@@ -98,16 +98,19 @@ impl<N: Notifier> Connection<N> {
         let _later = self.have_kept(core);
     }
 
-    /// Gets staging memory that was claimed. Without it the old one goes on serving.
+    /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next sweep asks
+    /// again.
     fn fetch_staging(&self) {
         let Staging::Claimed(bytes) = self.core.lock().staging else {
             return;
         };
-        let prepared = self.qp.prepare_staging(bytes);
+        if self.qp.prepare_staging(bytes).is_err() {
+            return;
+        }
         // No write is between its offer of room and its post.
         let sending = self.sending.lock();
         let mut core = self.core.lock();
-        if prepared.is_ok() && core.is_up() {
+        if core.is_up() {
             self.qp.replace_staging();
         }
         if core.staging == Staging::Claimed(bytes) {
@@ -174,7 +177,7 @@ impl<N: Notifier> Connection<N> {
             self.note_ring_arrival(core);
         }
         self.replace_ring(core);
-        is_kept || core.staging == Staging::Replaced
+        is_kept || core.staging != Staging::Fits
     }
 
     fn settle_claim(
@@ -261,6 +264,7 @@ impl<N: Notifier> Tenant for Connection<N> {
                 core.staging = Staging::Fits;
             }
         }
+        self.fetch_staging();
         self.heed(woken, Caller::User);
         is_kept || keeps_ring
     }
