@@ -19,7 +19,7 @@ defmodule InetRdma.Info do
   * `sends_posted`, `receives_posted`, `completions`, `events_armed` - what was asked of an RDMA device: sends, calls
     that posted receives, completions taken, events asked for; 0 over shm
   * `cipher` - `:none`, or how the stream is encrypted; `key_generation`, `key_records`, `key_bytes` - this side's present
-    key and what was sealed under it; `peer_key_generation` - the key of the last record received
+    key and what was sealed under it; `peer_key_generation` - the oldest key that records are taken under
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
     landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed` (memory
     for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);

@@ -375,6 +375,41 @@ fn a_change_shows_at_the_peer_though_nothing_is_sent() {
 }
 
 #[test]
+fn keys_change_in_a_direction_that_carries_no_records() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    // More than are kept.
+    for generation in 1..=50 {
+        let next = key([generation as u8; 32]);
+        reader.install_receive_key(generation, &next).expect("room");
+        writer.renew_send_key(generation, &next).expect("the next one");
+        writer.tick().expect("it is up");
+        assert_eq!(read(&reader), (Vec::new(), ReadEnd::Empty));
+    }
+    write(&writer, &[b"x"]);
+    assert_eq!(read(&reader), (vec![b"x".to_vec()], ReadEnd::Empty));
+}
+
+#[test]
+fn records_that_lie_unread_keep_their_keys() {
+    let (writer, reader) = connect(Cipher::Aes256Gcm);
+    let mut written = Vec::new();
+    for generation in 1.. {
+        let next = key([generation as u8; 32]);
+        match reader.install_receive_key(generation, &next) {
+            Ok(()) => {}
+            Err(KeyRefused::TooMany(_)) => break,
+            Err(refused) => panic!("{refused}"),
+        }
+        written.push(vec![generation as u8]);
+        write(&writer, &[&[generation as u8]]);
+        writer.renew_send_key(generation, &next).expect("the next one");
+        writer.tick().expect("it is up");
+        reader.attend(false);
+    }
+    assert_eq!(read(&reader), (written, ReadEnd::Empty));
+}
+
+#[test]
 fn a_peer_that_uses_a_key_too_early_ends_the_connection() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
     writer.renew_send_key(1, &key([1; 32])).expect("the next one");

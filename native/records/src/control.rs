@@ -95,6 +95,11 @@ impl ControlOpener {
         self.keys.add(key);
     }
 
+    /// Generation of the key of the last message.
+    pub(crate) fn generation(&self) -> u32 {
+        self.keys.present()
+    }
+
     /// Checks a message, and takes generation and tag out of it: it is then as its kind has it.
     pub fn open(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), Violation> {
         let mut tag = [0; TAG_BYTES];

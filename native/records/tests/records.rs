@@ -290,6 +290,40 @@ fn keys_come_in_order_and_not_too_many_at_a_time() {
     assert_eq!(renewed, Err(KeyRefused::Generation { said: 2, next: 1 }));
 }
 
+/// A control message shows each change.
+#[test]
+fn keys_change_where_no_records_come() {
+    let mut way = Way::new(Cipher::Aes256Gcm);
+    for generation in 1..=3 * KEYS_MAX as u32 {
+        way.opener.drop_passed(&way.control_opener);
+        way.renew(generation, 5);
+        let mut message = control(1);
+        way.control_sealer.seal(&mut message).expect("a fresh key");
+        way.control_opener.open(&mut message).expect("the peer's");
+    }
+    way.opener.drop_passed(&way.control_opener);
+    assert_eq!(way.opener.generation(), 3 * KEYS_MAX as u32);
+    let record = way.seal(b"the first");
+    assert_eq!(way.open(&record).as_deref(), Ok(&b"the first"[..]));
+}
+
+#[test]
+fn a_key_is_kept_until_a_control_message_comes_under_a_later_one() {
+    let mut way = Way::new(Cipher::Aes256Gcm);
+    let record = way.seal(b"under way");
+    let mut message = control(1);
+    way.control_sealer.seal(&mut message).expect("a fresh key");
+    way.renew(1, 5);
+    way.control_opener.open(&mut message).expect("the peer's");
+    way.opener.drop_passed(&way.control_opener);
+    assert_eq!(way.open(&record).as_deref(), Ok(&b"under way"[..]));
+    // A record shows the change first.
+    let record = way.seal(b"under the new key");
+    assert_eq!(way.open(&record).as_deref(), Ok(&b"under the new key"[..]));
+    way.opener.drop_passed(&way.control_opener);
+    assert_eq!(way.opener.generation(), 1, "nothing goes back");
+}
+
 #[test]
 fn the_user_is_asked_once_for_each_key() {
     let (mut sealer, mut control) = Sealer::new(Cipher::Aes256Gcm, &key(1), RING_BYTES, 100).expect("a ring");

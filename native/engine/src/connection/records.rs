@@ -53,7 +53,7 @@ pub struct Sealed {
     pub cipher: Cipher,
     /// What this side has sealed under its present key.
     pub usage: Usage,
-    /// Generation of the key of the last record that was read.
+    /// Generation of the oldest key that a record of the peer is taken under.
     pub receive_generation: u32,
 }
 
@@ -323,12 +323,14 @@ impl<N: Notifier> Connection<N> {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let _receiving = self.receiving.lock();
         let mut core = self.core.lock();
+        let is_read = core.stream.ring_bytes_readable() == 0;
         let controls = core.controls.as_mut().ok_or(KeyRefused::Plain)?;
-        records
-            .opened
-            .lock()
-            .opener
-            .install(generation, key, &mut controls.opener)
+        let opener = &mut records.opened.lock().opener;
+        if is_read {
+            // Transfers and control messages arrive in the order in which they were posted.
+            opener.drop_passed(&controls.opener);
+        }
+        opener.install(generation, key, &mut controls.opener)
     }
 
     /// Seals all that follows under this side's key of the next generation, which the peer must have installed. Call
