@@ -18,8 +18,8 @@ use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::{Misbehaviour, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_records::{Cipher, KeyRefused, OVERHEAD_BYTES, Violation};
-use inet_rdma_stream::{Advert, Control, ControlBody, Notice, Phase, RemoteAddress, Seq};
+use inet_rdma_records::{Cipher, KeyRefused, OVERHEAD_BYTES, RING_BYTES_MIN, Sealer, Violation};
+use inet_rdma_stream::{Advert, Control, ControlBody, NewRing, Notice, Phase, RemoteAddress, Seq};
 use message::Messages;
 use pair::{Conn, Keys, Side, key};
 
@@ -200,6 +200,29 @@ fn controls_of_a_stranger_end_the_connection_and_change_nothing() {
         };
         assert_eq!(violation(&end), expected, "{body:?}");
         assert_eq!(victim.packets(), (0, 0), "a tick of a stranger counts for nothing");
+    }
+}
+
+/// Of the peer itself: the message is sealed.
+#[test]
+fn a_further_ring_that_takes_no_records_ends_the_connection() {
+    for bytes in [1, OVERHEAD_BYTES as u32, RING_BYTES_MIN - 1, RING_BYTES_MIN] {
+        let (peer, victim) = attacked();
+        let [protection, _] = Keys::pair(Cipher::Aes256Gcm).map(|keys| keys.protection());
+        let sealer = Sealer::new(protection.cipher, &protection.send_key, RING_BYTES_MIN, u64::MAX);
+        let (_, mut controls) = sealer.expect("a ring");
+        let target = peer.memory().remote_address(0);
+        let body = ControlBody::Ring(NewRing { target, bytes });
+        let mut message = Control { credits: 0, body }.emit();
+        controls.seal(&mut message).expect("a fresh key");
+        peer.post_control(&message).expect("room");
+        let (packets, end) = read(&victim);
+        assert!(packets.is_empty());
+        if bytes < RING_BYTES_MIN {
+            assert_eq!(violation(&end), Violation::RecordRing(bytes));
+        } else {
+            assert_eq!(end, ReadEnd::Empty);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A look at the receive queue: takes completions, posts the control messages that are due, arms.
 
 use inet_rdma_fabric::Completion;
+use inet_rdma_records::{RING_BYTES_MIN, Violation};
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Mode, Notice, Receive, ReceiveId};
 
 use super::Connection;
@@ -202,9 +203,14 @@ impl<N: Notifier> Connection<N> {
         }
         let before = core.stream.peer_ring_bytes();
         let Some(mark) = core.stream.poll_mark() else { return };
+        let ring_bytes = core.stream.peer_ring_bytes();
+        if core.controls.is_some() && ring_bytes < RING_BYTES_MIN {
+            self.fail(core, Violation::RecordRing(ring_bytes).into());
+            return;
+        }
         if let Err(error) = self.qp.post_write(&[], mark.target, mark.notice) {
             self.fail(core, error.into());
-        } else if core.stream.peer_ring_bytes() != before {
+        } else if ring_bytes != before {
             self.claim_staging(core);
         }
     }
