@@ -25,7 +25,8 @@
 //! `receiving` and `sending`, one for each direction, are held for one call. `receiving` keeps packets and their
 //! completions in the order of the stream, `sending` keeps writers and posted sends in the order of their calls.
 //! `core`, the bookkeeping of the stream, is held for less than a call and always taken last. No thread holds both
-//! directions. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies.
+//! directions. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; but what
+//! lies in a landing buffer that the peer has filled in part is copied with `core` held.
 
 mod active;
 mod advert_policy;

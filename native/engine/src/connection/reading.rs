@@ -257,18 +257,28 @@ impl<N: Notifier> Connection<N> {
         let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
-        let (mut core, pushed) = if arrived.len() <= COPIED_AT_ONCE_BYTES {
-            (core, reader.push(&arrived, limit, out))
-        } else {
-            drop(core);
-            let pushed = reader.push(&arrived, limit, out);
-            (self.core.lock(), pushed)
-        };
+        let (mut core, pushed) = self.copying(core, arrived.len(), || reader.push(&arrived, limit, out));
         let taken = pushed.map_err(Closed::from).map(|bytes| {
             self.free_ring(&mut core, bytes);
             Some(bytes)
         });
         (core, taken)
+    }
+
+    /// Copies up to `bytes` with `copy`, with `core` free if they are many.
+    #[inline(always)]
+    pub(super) fn copying<'a, R>(
+        &'a self,
+        core: Guard<'a, N>,
+        bytes: usize,
+        copy: impl FnOnce() -> R,
+    ) -> (Guard<'a, N>, R) {
+        if bytes <= COPIED_AT_ONCE_BYTES {
+            return (core, copy());
+        }
+        drop(core);
+        let copied = copy();
+        (self.core.lock(), copied)
     }
 
     /// The oldest `bytes` of the ring, or of the ring before it, are read. The one before goes with its last byte.

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::Connection;
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Writer, saturating_u32};
+use super::core::{Writer, saturating_u32};
 use super::notifier::Notifier;
 use super::reading::{Guard, Packets};
 use super::writing::Written;
@@ -231,7 +231,8 @@ impl<N: Notifier> Connection<N> {
         let mut opened = records.opened.lock();
         if let Some((buffer, at)) = opened.rest.take() {
             let had = buffer.bytes() - at;
-            let taken = assembly.push_rest((buffer, at), limit, out).map(|rest| {
+            let (mut core, pushed) = self.copying(core, had, || assembly.push_rest((buffer, at), limit, out));
+            let taken = pushed.map(|rest| {
                 opened.rest = rest;
                 Some(had - left_bytes(&opened.rest))
             });
@@ -260,20 +261,14 @@ impl<N: Notifier> Connection<N> {
             Err(violation) => return (core, Err(violation.into())),
         };
         let Opened { opener, rest } = &mut *opened;
-        let mut open = || {
+        let open = || {
             assembly.push_record(header.plain_bytes, limit, out, |memory| {
                 arrived.copy_out(HEADER_BYTES, memory);
                 let tag = arrived.read::<TAG_BYTES>(HEADER_BYTES + header.plain_bytes);
                 opener.open(header, &tag, memory).map_err(Closed::from)
             })
         };
-        let (mut core, pushed) = if header.plain_bytes <= COPIED_AT_ONCE_BYTES {
-            (core, open())
-        } else {
-            drop(core);
-            let pushed = open();
-            (self.core.lock(), pushed)
-        };
+        let (mut core, pushed) = self.copying(core, header.plain_bytes, open);
         let taken = pushed.map(|left| {
             self.free_ring(&mut core, header.record_bytes());
             *rest = left;
