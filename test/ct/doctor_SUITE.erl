@@ -368,7 +368,7 @@ asked(mlx5) ->
 
 device(Name, Transport, Completions, Ports) ->
     #{name => Name, transport => Transport, firmware => <<>>, ports => Ports,
-      limits => #{queue_entries => 32768, pieces => 30, completion_entries => Completions}}.
+      limits => #{queue_entries => 32768, sges => 30, completion_entries => Completions}}.
 
 mtu(Number, Mtu) ->
     #{number => Number, active => true, active_mtu => Mtu, max_mtu => 4096}.

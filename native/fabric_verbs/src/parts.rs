@@ -11,7 +11,7 @@ use inet_rdma_verbs::cm::{CmId, Conduct};
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::Access;
 use inet_rdma_verbs::pd::ProtectionDomain;
-use inet_rdma_verbs::qp::{Capacity, PIECES_MAX, QueuePair};
+use inet_rdma_verbs::qp::{Capacity, QueuePair, SGES_MAX};
 use parking_lot::Mutex;
 
 use crate::fate::End;
@@ -113,7 +113,7 @@ impl Parts {
         let capacity = Capacity {
             sends: entries,
             receives,
-            pieces: limits.pieces.clamp(2, PIECES_MAX as u32),
+            sges: limits.sges.clamp(2, SGES_MAX as u32),
             inline_bytes: INLINE_BYTES,
         };
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);
@@ -202,9 +202,9 @@ impl Parts {
         }
     }
 
-    /// Bytes and pieces that can go along with a work request.
+    /// Bytes and elements that can go along inline with a work request.
     pub(crate) fn inline_limits(&self) -> (usize, usize) {
-        (self.qp.inline_bytes(), self.qp.pieces())
+        (self.qp.inline_bytes(), self.qp.sges())
     }
 
     /// This side's hello.

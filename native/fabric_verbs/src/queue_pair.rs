@@ -99,10 +99,8 @@ impl QueuePair for VerbsQueuePair {
             });
         }
         let staged = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
-        let (pieces, count) = sending::copy(&staged.region, staged.ranges, source);
-        parts.with_sending(|sending, outlet| {
-            sending.post_write(outlet, Source::Region(&pieces[..count]), target, notice)
-        })
+        let (sges, count) = sending::copy(&staged.region, staged.ranges, source);
+        parts.with_sending(|sending, outlet| sending.post_write(outlet, Source::Region(&sges[..count]), target, notice))
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use inet_rdma_fabric::{Counts, FabricError, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
-use inet_rdma_verbs::memory::{MemoryRegion, Piece};
-use inet_rdma_verbs::qp::{Operation, PIECES_MAX, QueuePair, Source};
+use inet_rdma_verbs::memory::{MemoryRegion, Sge};
+use inet_rdma_verbs::qp::{Operation, QueuePair, SGES_MAX, Source};
 use inet_rdma_verbs::window::MemoryWindow;
 use inet_rdma_verbs::{Transport, VerbsError};
 
@@ -390,8 +390,8 @@ impl Sending {
         let slot = (posted.0 % u64::from(outlet.entries)) as usize;
         let offset = outlet.slots_offset + slot * CONTROL_BYTES;
         outlet.slots.write(offset, message);
-        let piece = [outlet.slots.piece(offset, message.len())];
-        self.post(outlet, posted, Operation::Send, Source::Region(&piece))
+        let sge = [outlet.slots.sge(offset, message.len())];
+        self.post(outlet, posted, Operation::Send, Source::Region(&sge))
     }
 
     /// Posts what the ledger has a number for.
@@ -420,16 +420,16 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
     })
 }
 
-/// Gathers `source` for a write that goes along inline; None: too many bytes or pieces for that.
+/// Gathers `source` for a write that goes along inline; None: too many bytes or elements for that.
 pub(crate) fn inline<'a>(
     source: &[&'a [u8]],
     total: usize,
     (bytes_max, pieces_max): (usize, usize),
-) -> Option<([&'a [u8]; PIECES_MAX], usize)> {
+) -> Option<([&'a [u8]; SGES_MAX], usize)> {
     if total > bytes_max {
         return None;
     }
-    let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+    let mut pieces: [&[u8]; SGES_MAX] = [&[]; SGES_MAX];
     let mut count = 0;
     for piece in source.iter().filter(|piece| !piece.is_empty()) {
         *pieces[..pieces_max].get_mut(count)? = piece;
@@ -439,8 +439,8 @@ pub(crate) fn inline<'a>(
 }
 
 /// Copies `source` to the staging ranges, and names them.
-pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Piece; 2], usize) {
-    let pieces = ranges.clone().map(|range| staging.piece(range.start, range.len()));
+pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Sge; 2], usize) {
+    let sges = ranges.clone().map(|range| staging.sge(range.start, range.len()));
     let count = if ranges[1].is_empty() { 1 } else { 2 };
     let [mut place, mut behind] = ranges;
     for piece in source {
@@ -455,5 +455,5 @@ pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[
             rest = later;
         }
     }
-    (pieces, count)
+    (sges, count)
 }

@@ -29,7 +29,7 @@ struct PortMap {
 #[derive(NifMap)]
 struct LimitsMap {
     queue_entries: u32,
-    pieces: u32,
+    sges: u32,
     completion_entries: u32,
 }
 
@@ -95,7 +95,7 @@ fn look(device: Device<'_>) -> Result<DeviceMap, VerbsError> {
         firmware: limits.firmware,
         limits: LimitsMap {
             queue_entries: limits.queue_entries,
-            pieces: limits.pieces,
+            sges: limits.sges,
             completion_entries: limits.completion_entries,
         },
     })

@@ -31,8 +31,8 @@ pub struct DeviceLimits {
     pub firmware: String,
     /// Work requests in one queue.
     pub queue_entries: u32,
-    /// Pieces of memory in one work request.
-    pub pieces: u32,
+    /// Scatter/gather elements of one work request.
+    pub sges: u32,
     /// Entries of a completion queue.
     pub completion_entries: u32,
     /// Ports.
@@ -116,7 +116,7 @@ impl<'a> Device<'a> {
         Ok(DeviceLimits {
             firmware: firmware.to_string_lossy().into_owned(),
             queue_entries: number(attributes.max_qp_wr),
-            pieces: number(attributes.max_sge),
+            sges: number(attributes.max_sge),
             completion_entries: number(attributes.max_cqe),
             ports: attributes.phys_port_cnt,
             windows: attributes.device_cap_flags & WINDOWS != 0,

@@ -118,17 +118,17 @@ unsafe impl Send for MemoryRegion {}
 // SAFETY: as above; the pages are only copied from and to.
 unsafe impl Sync for MemoryRegion {}
 
-/// A piece of a memory region, for a work request.
+/// A scatter/gather element (`ibv_sge`): a part of a memory region, for a work request.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece {
+pub struct Sge {
     address: u64,
     bytes: u32,
     key: u32,
 }
 
-impl Piece {
+impl Sge {
     /// Nothing.
-    pub const NONE: Piece = Piece {
+    pub const NONE: Sge = Sge {
         address: 0,
         bytes: 0,
         key: 0,
@@ -155,14 +155,14 @@ impl MemoryRegion {
         &self.pages
     }
 
-    /// A piece of it.
+    /// A part of it.
     ///
     /// # Panics
     ///
-    /// When the piece is not inside.
-    pub fn piece(&self, offset: usize, bytes: usize) -> Piece {
-        assert!(self.pages.contains(offset, bytes), "a piece inside of its region");
-        Piece {
+    /// When the part is not inside.
+    pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
+        assert!(self.pages.contains(offset, bytes), "a part inside of its region");
+        Sge {
             address: self.pages.base() as u64 + offset as u64,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             // SAFETY: registered until drop.

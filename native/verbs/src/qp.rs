@@ -13,7 +13,7 @@ use crate::VerbsError;
 use crate::cm::CmId;
 use crate::cq::CompletionQueue;
 use crate::error::{check, check_errno};
-use crate::memory::{MemoryRegion, Piece};
+use crate::memory::{MemoryRegion, Sge};
 use crate::pd::ProtectionDomain;
 use crate::window::MemoryWindow;
 
@@ -24,14 +24,14 @@ pub struct Capacity {
     pub sends: u32,
     /// Work requests to receive.
     pub receives: u32,
-    /// Pieces of memory of one send.
-    pub pieces: u32,
+    /// Scatter/gather elements of one send.
+    pub sges: u32,
     /// Bytes that can be sent along with their work request.
     pub inline_bytes: u32,
 }
 
-/// Most pieces of one work request.
-pub const PIECES_MAX: usize = 4;
+/// Most scatter/gather elements of one work request.
+pub const SGES_MAX: usize = 4;
 
 /// Work requests to receive that are posted at once, at most.
 pub const RECEIVES_MAX: usize = 16;
@@ -40,7 +40,7 @@ pub const RECEIVES_MAX: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
     /// The device fetches them from its memory until the work request is complete.
-    Region(&'a [Piece]),
+    Region(&'a [Sge]),
     /// They go along with the work request and may be reused at once. At most [`QueuePair::inline_bytes`].
     Inline(&'a [&'a [u8]]),
 }
@@ -70,7 +70,7 @@ pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     id: Arc<CmId>,
     inline_bytes: usize,
-    pieces: usize,
+    sges: usize,
     _pd: Arc<ProtectionDomain>,
     _send_queue: Arc<CompletionQueue>,
     _receive_queue: Arc<CompletionQueue>,
@@ -116,7 +116,7 @@ impl QueuePair {
             raw,
             id: Arc::clone(id),
             inline_bytes: granted.max_inline_data as usize,
-            pieces: (granted.max_send_sge as usize).min(PIECES_MAX),
+            sges: (granted.max_send_sge as usize).min(SGES_MAX),
             _pd: Arc::clone(pd),
             _send_queue: Arc::clone(send_queue),
             _receive_queue: Arc::clone(receive_queue),
@@ -138,7 +138,7 @@ impl QueuePair {
             cap: ibv_qp_cap {
                 max_send_wr: capacity.sends,
                 max_recv_wr: capacity.receives,
-                max_send_sge: capacity.pieces,
+                max_send_sge: capacity.sges,
                 max_recv_sge: 1,
                 max_inline_data: capacity.inline_bytes,
             },
@@ -161,9 +161,9 @@ impl QueuePair {
         self.inline_bytes
     }
 
-    /// Pieces of memory that one send can have, at most [`PIECES_MAX`].
-    pub fn pieces(&self) -> usize {
-        self.pieces
+    /// Scatter/gather elements that one send can have, at most [`SGES_MAX`].
+    pub fn sges(&self) -> usize {
+        self.sges
     }
 
     /// How long a peer that was not ready waits before it tries again, in the code of `ibv_modify_qp(3)`. Only on a
@@ -211,7 +211,7 @@ impl QueuePair {
     ///
     /// # Panics
     ///
-    /// With more than [`PIECES_MAX`] pieces.
+    /// With more than [`SGES_MAX`] elements.
     pub fn post_send(
         &self,
         number: u64,
@@ -219,16 +219,16 @@ impl QueuePair {
         source: Source<'_>,
         signalled: bool,
     ) -> Result<(), VerbsError> {
-        let mut pieces = [Piece::NONE.raw(); PIECES_MAX];
+        let mut sges = [Sge::NONE.raw(); SGES_MAX];
         let (count, mut flags) = match source {
             Source::Region(from) => {
-                for (place, piece) in pieces[..from.len()].iter_mut().zip(from) {
-                    *place = piece.raw();
+                for (place, sge) in sges[..from.len()].iter_mut().zip(from) {
+                    *place = sge.raw();
                 }
                 (from.len(), 0)
             }
             Source::Inline(from) => {
-                for (place, bytes) in pieces[..from.len()].iter_mut().zip(from) {
+                for (place, bytes) in sges[..from.len()].iter_mut().zip(from) {
                     *place = ibv_sge {
                         addr: bytes.as_ptr() as u64,
                         length: bytes.len() as u32,
@@ -244,7 +244,7 @@ impl QueuePair {
         // SAFETY: all zeros are a value of this C struct of numbers and pointers.
         let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
         request.wr_id = number;
-        request.sg_list = pieces.as_mut_ptr();
+        request.sg_list = sges.as_mut_ptr();
         request.num_sge = count as i32;
         request.send_flags = flags;
         request.opcode = match operation {
@@ -271,7 +271,7 @@ impl QueuePair {
             }
         };
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a queue pair that lives. The list of pieces is copied before the call returns; inline bytes too. What the
+        // SAFETY: a queue pair that lives. The list of elements is copied before the call returns; inline bytes too. What the
         // device fetches later lies in registered memory, which it stops to touch when that is deregistered.
         let result = unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut request, &raw mut refused) };
         check_errno("posting a send", result)
@@ -308,11 +308,11 @@ impl QueuePair {
         check_errno(doing, result)
     }
 
-    /// Posts receives: for each its number and the piece of `region` that it fills. See `ibv_post_recv(3)`.
+    /// Posts receives: for each its number and the part of `region` that it fills. See `ibv_post_recv(3)`.
     ///
     /// # Panics
     ///
-    /// With more than [`RECEIVES_MAX`], or a piece outside of the region.
+    /// With more than [`RECEIVES_MAX`], or a part outside of the region.
     pub fn post_receives(
         &self,
         region: &MemoryRegion,
@@ -324,15 +324,15 @@ impl QueuePair {
             return Ok(());
         }
         assert!(count <= RECEIVES_MAX, "at most so many receives at once");
-        let mut pieces = [Piece::NONE.raw(); RECEIVES_MAX];
+        let mut sges = [Sge::NONE.raw(); RECEIVES_MAX];
         let mut requests = [const { EMPTY_RECEIVE }; RECEIVES_MAX];
-        let first_piece = pieces.as_mut_ptr();
+        let first_sge = sges.as_mut_ptr();
         let first = requests.as_mut_ptr();
         for (index, (number, offset)) in receives.enumerate() {
             // SAFETY: `index` is below `count`, and both arrays are that long; all through the same two pointers, which
             // the requests keep.
             unsafe {
-                *first_piece.add(index) = region.piece(offset, bytes).raw();
+                *first_sge.add(index) = region.sge(offset, bytes).raw();
                 *first.add(index) = ibv_recv_wr {
                     wr_id: number,
                     next: if index + 1 < count {
@@ -340,7 +340,7 @@ impl QueuePair {
                     } else {
                         std::ptr::null_mut()
                     },
-                    sg_list: first_piece.add(index),
+                    sg_list: first_sge.add(index),
                     num_sge: 1,
                 };
             }
