@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 use inet_rdma_records::{
     CONTROL_BYTES, Cipher, ControlOpener, ControlSealer, HEADER_BYTES, Header, KEY_BYTES, Key, Opener, RECORD_BYTES_MIN,
-    RING_BYTES_MIN, Sealer, TAG_BYTES, Violation,
+    RING_BYTES_MIN, Sealer, TAG_BYTES, Violation, filling,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -25,7 +25,7 @@ struct Session {
 enum Event {
     /// The sender's.
     Seal(Vec<Vec<u8>>),
-    Control([u8; 6]),
+    Control([u8; 5]),
     Renew,
     Install,
     /// The stranger's.
@@ -41,6 +41,26 @@ enum Event {
     OpenControl,
 }
 
+/// How far one end is in the ring.
+struct Place {
+    ring_bytes: usize,
+    to_end: usize,
+}
+
+impl Place {
+    fn new(ring_bytes: u32) -> Self {
+        let bytes = ring_bytes as usize;
+        Self { ring_bytes: bytes, to_end: bytes }
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.to_end -= bytes;
+        if self.to_end == 0 {
+            self.to_end = self.ring_bytes;
+        }
+    }
+}
+
 struct Ends {
     sealer: Sealer,
     control_sealer: ControlSealer,
@@ -48,6 +68,8 @@ struct Ends {
     control_opener: ControlOpener,
     sent_generation: u32,
     installed_generation: u32,
+    sent: Place,
+    opened: Place,
     /// Fillings are transfers, too: their sizes.
     under_way: VecDeque<Vec<u8>>,
     controls: VecDeque<[u8; CONTROL_BYTES]>,
@@ -72,6 +94,8 @@ fuzz_target!(|session: Session| {
         control_opener,
         sent_generation: 0,
         installed_generation: 0,
+        sent: Place::new(ring_bytes),
+        opened: Place::new(ring_bytes),
         under_way: VecDeque::new(),
         controls: VecDeque::new(),
         said: VecDeque::new(),
@@ -90,8 +114,10 @@ impl Ends {
             Event::Seal(slices) => self.seal(&slices),
             Event::Control(fields) => {
                 let mut message = [0; CONTROL_BYTES];
-                message[..4].copy_from_slice(&fields[..4]);
-                message[16..18].copy_from_slice(&fields[4..]);
+                // Byte 1 and the last 16 are left to the sealer.
+                message[0] = fields[0];
+                message[2..4].copy_from_slice(&fields[1..3]);
+                message[16..18].copy_from_slice(&fields[3..]);
                 self.said_controls.push_back(message);
                 self.control_sealer.seal(&mut message).expect("few messages");
                 self.controls.push_back(message);
@@ -148,16 +174,21 @@ impl Ends {
     }
 
     fn seal(&mut self, slices: &[Vec<u8>]) {
-        let slices: Vec<&[u8]> = slices.iter().map(Vec::as_slice).collect();
-        let plain = slices.concat();
+        let mut plain = slices.concat();
         if plain.is_empty() {
             return;
         }
-        if let Some(filling) = self.sealer.filling() {
-            self.sealer.fill(filling);
-            self.under_way.push_back(vec![0; filling]);
+        if let Some(bytes) = filling(self.sent.to_end) {
+            self.sealer.fill(bytes);
+            self.sent.pass(bytes);
+            self.under_way.push_back(vec![0; bytes]);
         }
-        self.under_way.push_back(self.sealer.seal(plain.len(), &slices).to_vec());
+        // A record ends before the ring does.
+        plain.truncate(self.sent.to_end - HEADER_BYTES - TAG_BYTES);
+        let (head, tail) = plain.split_at(slices[0].len().min(plain.len()));
+        let record = self.sealer.seal(plain.len(), &[head, tail]).to_vec();
+        self.sent.pass(record.len());
+        self.under_way.push_back(record);
         self.said.push_back(plain);
     }
 
@@ -167,11 +198,12 @@ impl Ends {
             return Ok(());
         };
         let arrived = transfer.len();
-        if let Some(filling) = self.opener.filling() {
-            if arrived != filling {
-                return Err(Violation::RecordCut { bytes: filling, arrived });
+        if let Some(bytes) = filling(self.opened.to_end) {
+            if arrived != bytes {
+                return Err(Violation::RecordCut { bytes, arrived });
             }
-            self.opener.fill(filling);
+            self.opener.fill(bytes);
+            self.opened.pass(bytes);
             return Ok(());
         }
         if arrived < RECORD_BYTES_MIN {
@@ -182,6 +214,7 @@ impl Ends {
         let mut plain = transfer[HEADER_BYTES..behind].to_vec();
         let tag = transfer[behind..behind + TAG_BYTES].try_into().expect("16 bytes");
         self.opener.open(header, &tag, &mut plain)?;
+        self.opened.pass(header.record_bytes());
         assert_eq!(Some(plain), self.said.pop_front());
         Ok(())
     }
