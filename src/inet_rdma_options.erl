@@ -55,7 +55,7 @@ node() ->
     end.
 
 %% While the kernel boots the application is not loaded yet, and what a configuration file says of it comes with its load.
-%% Without such a file the load has nothing to bring, and costs half of what this carrier adds to a node's start.
+%% Without such a file the load has nothing to bring, and costs most of what this carrier adds to a node's start.
 load_application() ->
     case application:get_key(inet_rdma, vsn) of
         {ok, _} -> ok;
