@@ -1,0 +1,129 @@
+//! Frames: how a session's bytes lie in a TCP connection.
+//!
+//! Each frame has a header of [`HEADER_BYTES`], numbers in network order:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | kind |
+//! | 1..4 | bytes behind the header |
+//! | 4..12 | position up to which the sender of the frame has received: an acknowledgement |
+//!
+//! Acknowledgements are in headers, and so neither in the stream nor in the log: they need no room anywhere. In the stream two
+//! sides whose logs are full would wait for each other's.
+
+use crate::position::Position;
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 12;
+/// The most bytes of the stream in one frame: a receiver sees an acknowledgement at least this often.
+pub const DATA_BYTES_MAX: usize = 256 * 1024;
+/// The largest control message.
+pub const CONTROL_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of [`Kind::Move`].
+pub const MOVE_BYTES: usize = 16;
+/// Bytes of [`Kind::End`].
+pub const END_BYTES: usize = 8;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Bytes of the stream; of none: an acknowledgement.
+    Data,
+    /// A sign of life.
+    Tick,
+    /// A message between the two guards, outside the stream: lost with the connection.
+    Control,
+    /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, of which
+    /// this comes before all bytes of the stream.
+    Move,
+    /// `<<Position:64>>`: the sender ends the session there. Nothing follows.
+    End,
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub kind: Kind,
+    /// Bytes that follow.
+    pub bytes: usize,
+    /// How far the sender has received.
+    pub received: Position,
+}
+
+impl Header {
+    /// Its bytes. `self.bytes` has less than 24 bits.
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let kind: u32 = match self.kind {
+            Kind::Data => 0,
+            Kind::Tick => 1,
+            Kind::Control => 2,
+            Kind::Move => 3,
+            Kind::End => 4,
+        };
+        let first = kind << 24 | (self.bytes as u32 & 0x00ff_ffff);
+        let mut encoded = [0; HEADER_BYTES];
+        encoded[..4].copy_from_slice(&first.to_be_bytes());
+        encoded[4..].copy_from_slice(&self.received.0.to_be_bytes());
+        encoded
+    }
+
+    /// The header in these bytes. None: a kind that there is not, or a size that the kind cannot have.
+    pub fn decode(encoded: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let [kind, a, b, c, rest @ ..] = *encoded;
+        let bytes = u32::from_be_bytes([0, a, b, c]) as usize;
+        let (kind, sizes) = match kind {
+            0 => (Kind::Data, 0..=DATA_BYTES_MAX),
+            1 => (Kind::Tick, 0..=0),
+            2 => (Kind::Control, 0..=CONTROL_BYTES_MAX),
+            3 => (Kind::Move, MOVE_BYTES..=MOVE_BYTES),
+            4 => (Kind::End, END_BYTES..=END_BYTES),
+            _ => return None,
+        };
+        sizes.contains(&bytes).then_some(Header {
+            kind,
+            bytes,
+            received: Position(u64::from_be_bytes(rest)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        for (kind, bytes) in [
+            (Kind::Data, 0),
+            (Kind::Data, DATA_BYTES_MAX),
+            (Kind::Tick, 0),
+            (Kind::Control, CONTROL_BYTES_MAX),
+            (Kind::Move, MOVE_BYTES),
+            (Kind::End, END_BYTES),
+        ] {
+            let header = Header {
+                kind,
+                bytes,
+                received: Position(u64::MAX - 7),
+            };
+            assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+    }
+
+    #[test]
+    fn kinds_and_sizes_that_there_are_not_are_refused() {
+        for first in [
+            0x0004_0001_u32,
+            0x0100_0001,
+            0x0201_0001,
+            0x0300_000f,
+            0x0400_0001,
+            0x0500_0000,
+        ] {
+            let mut encoded = [0; HEADER_BYTES];
+            encoded[..4].copy_from_slice(&first.to_be_bytes());
+            assert_eq!(Header::decode(&encoded), None, "{first:#x}");
+        }
+    }
+}

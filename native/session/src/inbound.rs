@@ -1,0 +1,282 @@
+//! What comes over TCP: frames, and the packets in them.
+
+use crate::Violation;
+use crate::frame::{HEADER_BYTES, Header, Kind};
+
+/// Packets above this size get memory of their own, into which the kernel writes.
+pub const LARGE_BYTES: usize = 16 * 1024;
+/// Bytes of the length that goes before each packet.
+pub const LENGTH_BYTES: usize = 4;
+/// A part of a large packet is read into its own memory from this size on; a smaller one comes with what follows it.
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
+
+/// Takes packets, in order.
+pub trait Sink {
+    /// Memory of a large packet.
+    type Large: AsMut<[u8]>;
+    /// Memory of exactly this size. None: there is none.
+    fn allocate(&mut self, bytes: usize) -> Option<Self::Large>;
+    /// A packet of up to [`LARGE_BYTES`].
+    fn small(&mut self, packet: &[u8]);
+    /// A larger one.
+    fn large(&mut self, packet: Self::Large);
+}
+
+/// The packet that is under way. It outlives the connection on which it began.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Packet<L> {
+    /// Less than its length, or less than all of a small packet, is here.
+    Small(Vec<u8>),
+    /// `filled` bytes of a large one are here.
+    Large { memory: L, filled: usize, bytes: usize },
+}
+
+/// What the frame that is under way needs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Frame {
+    /// Its header, of which this many bytes are here.
+    Header([u8; HEADER_BYTES], usize),
+    /// So many bytes of the stream.
+    Data(usize),
+    /// The rest of a message of this kind and size.
+    Message(Kind, Vec<u8>, usize),
+}
+
+/// What a frame says beside bytes of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// A header, whose acknowledgement counts whatever follows.
+    Header(Header),
+    /// A whole message.
+    Message(Kind, Vec<u8>),
+}
+
+/// Cuts the incoming bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Inbound<L> {
+    frame: Frame,
+    packet: Packet<L>,
+    packet_max_bytes: usize,
+    /// Bytes of the stream that are here and come again.
+    again: usize,
+    /// Packets that are whole.
+    pub packets: u64,
+    /// Bytes of the stream.
+    pub bytes: u64,
+}
+
+impl<L: AsMut<[u8]>> Inbound<L> {
+    pub fn new(packet_max_bytes: usize) -> Self {
+        Inbound {
+            frame: Frame::Header([0; HEADER_BYTES], 0),
+            packet: Packet::Small(Vec::new()),
+            packet_max_bytes,
+            again: 0,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The connection is gone, and the frame under way with it; the packet under way stays.
+    pub fn reset_frame(&mut self) {
+        self.frame = Frame::Header([0; HEADER_BYTES], 0);
+        self.again = 0;
+    }
+
+    /// The connection brings so many bytes of the stream again. No packet is under way if there are any.
+    pub fn skip(&mut self, bytes: usize) {
+        self.again = bytes;
+    }
+
+    /// Whether no packet is under way.
+    pub fn is_between_packets(&self) -> bool {
+        matches!(&self.packet, Packet::Small(begun) if begun.is_empty())
+    }
+
+    /// Frees memory that is not in use.
+    pub fn shrink(&mut self) {
+        if self.is_between_packets() {
+            self.packet = Packet::Small(Vec::new());
+        }
+    }
+
+    /// The memory that the next bytes of the connection belong to, if it pays to read them there.
+    pub fn direct(&mut self) -> Option<&mut [u8]> {
+        match (&self.frame, &mut self.packet) {
+            (&Frame::Data(left), Packet::Large { memory, filled, bytes }) if left >= DIRECT_BYTES_MIN => {
+                let end = (*filled + left).min(*bytes);
+                Some(&mut memory.as_mut()[*filled..end])
+            }
+            _ => None,
+        }
+    }
+
+    /// The connection has written `bytes` bytes into [`Self::direct`].
+    pub fn handle_direct<S: Sink<Large = L>>(&mut self, bytes: usize, sink: &mut S) {
+        if let Frame::Data(left) = self.frame {
+            self.bytes += bytes as u64;
+            self.frame = match left.saturating_sub(bytes) {
+                0 => Frame::Header([0; HEADER_BYTES], 0),
+                rest => Frame::Data(rest),
+            };
+            if let Packet::Large { filled, .. } = &mut self.packet {
+                *filled += bytes;
+            }
+            self.give_large(sink);
+        }
+    }
+
+    /// Takes bytes of the connection up to the next thing said; how many, and that.
+    pub fn handle<S: Sink<Large = L>>(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(usize, Option<Said>), Violation> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match &mut self.frame {
+                Frame::Header(header, filled) => {
+                    let taken = rest.len().min(HEADER_BYTES - *filled);
+                    header[*filled..*filled + taken].copy_from_slice(&rest[..taken]);
+                    *filled += taken;
+                    rest = &rest[taken..];
+                    if *filled == HEADER_BYTES {
+                        let header = Header::decode(header).ok_or(Violation::Frame)?;
+                        self.frame = match (header.kind, header.bytes) {
+                            (Kind::Data, bytes @ 1..) => Frame::Data(bytes),
+                            (kind @ (Kind::Control | Kind::Move | Kind::End), bytes @ 1..) => {
+                                Frame::Message(kind, Vec::new(), bytes)
+                            }
+                            _ => Frame::Header([0; HEADER_BYTES], 0),
+                        };
+                        return Ok((bytes.len() - rest.len(), Some(Said::Header(header))));
+                    }
+                }
+                Frame::Data(left) => {
+                    let taken = rest.len().min(*left);
+                    *left -= taken;
+                    if *left == 0 {
+                        self.frame = Frame::Header([0; HEADER_BYTES], 0);
+                    }
+                    let (data, behind) = rest.split_at(taken);
+                    rest = behind;
+                    let (again, data) = data.split_at(taken.min(self.again));
+                    self.again -= again.len();
+                    self.bytes += data.len() as u64;
+                    self.handle_data(data, sink)?;
+                }
+                Frame::Message(kind, message, size) => {
+                    let taken = rest.len().min(*size - message.len());
+                    message.extend_from_slice(&rest[..taken]);
+                    rest = &rest[taken..];
+                    if message.len() == *size {
+                        let said = Said::Message(*kind, std::mem::take(message));
+                        self.frame = Frame::Header([0; HEADER_BYTES], 0);
+                        return Ok((bytes.len() - rest.len(), Some(said)));
+                    }
+                }
+            }
+        }
+        Ok((bytes.len(), None))
+    }
+
+    /// Bytes of the stream.
+    fn handle_data<S: Sink<Large = L>>(&mut self, mut data: &[u8], sink: &mut S) -> Result<(), Violation> {
+        while !data.is_empty() {
+            match &mut self.packet {
+                Packet::Large { memory, filled, bytes } => {
+                    let taken = data.len().min(*bytes - *filled);
+                    memory.as_mut()[*filled..*filled + taken].copy_from_slice(&data[..taken]);
+                    *filled += taken;
+                    data = &data[taken..];
+                    self.give_large(sink);
+                }
+                Packet::Small(begun) if begun.is_empty() => {
+                    let Some((length, behind)) = data.split_first_chunk::<LENGTH_BYTES>() else {
+                        begun.extend_from_slice(data);
+                        return Ok(());
+                    };
+                    let bytes = self.checked(*length)?;
+                    if bytes > LARGE_BYTES {
+                        self.begin_large(bytes, sink)?;
+                        data = behind;
+                    } else if let Some((packet, behind)) = behind.split_at_checked(bytes) {
+                        self.packets += 1;
+                        sink.small(packet);
+                        data = behind;
+                    } else if let Packet::Small(begun) = &mut self.packet {
+                        begun.extend_from_slice(data);
+                        return Ok(());
+                    }
+                }
+                Packet::Small(begun) => {
+                    let wanted = match begun.first_chunk::<LENGTH_BYTES>() {
+                        None => LENGTH_BYTES,
+                        Some(length) => LENGTH_BYTES + u32::from_be_bytes(*length) as usize,
+                    };
+                    let taken = data.len().min(wanted - begun.len());
+                    begun.extend_from_slice(&data[..taken]);
+                    data = &data[taken..];
+                    if begun.len() < wanted {
+                        return Ok(());
+                    }
+                    self.handle_begun(sink)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of a small packet, or all of it, is here.
+    fn handle_begun<S: Sink<Large = L>>(&mut self, sink: &mut S) -> Result<(), Violation> {
+        let Packet::Small(begun) = &mut self.packet else {
+            return Ok(());
+        };
+        let Some((length, packet)) = begun.split_first_chunk::<LENGTH_BYTES>() else {
+            return Ok(());
+        };
+        let bytes = u32::from_be_bytes(*length) as usize;
+        if packet.len() == bytes {
+            self.packets += 1;
+            sink.small(packet);
+            begun.clear();
+            return Ok(());
+        }
+        let length = *length;
+        if self.checked(length)? > LARGE_BYTES {
+            self.begin_large(bytes, sink)?;
+        }
+        Ok(())
+    }
+
+    fn checked(&self, length: [u8; LENGTH_BYTES]) -> Result<usize, Violation> {
+        let bytes = u32::from_be_bytes(length) as usize;
+        match bytes <= self.packet_max_bytes {
+            true => Ok(bytes),
+            false => Err(Violation::PacketTooLarge {
+                bytes,
+                max: self.packet_max_bytes,
+            }),
+        }
+    }
+
+    fn begin_large<S: Sink<Large = L>>(&mut self, bytes: usize, sink: &mut S) -> Result<(), Violation> {
+        let memory = sink.allocate(bytes).ok_or(Violation::NoMemory(bytes))?;
+        self.packet = Packet::Large {
+            memory,
+            filled: 0,
+            bytes,
+        };
+        Ok(())
+    }
+
+    fn give_large<S: Sink<Large = L>>(&mut self, sink: &mut S) {
+        match std::mem::replace(&mut self.packet, Packet::Small(Vec::new())) {
+            Packet::Large { memory, filled, bytes } if filled == bytes => {
+                self.packets += 1;
+                sink.large(memory);
+            }
+            unfinished => self.packet = unfinished,
+        }
+    }
+}

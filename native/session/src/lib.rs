@@ -1,0 +1,66 @@
+//! The session of a distribution link: what outlives the connections that carry it. No I/O, no clock, no threads.
+//!
+//! A session is two byte streams, one for each direction, of packets with their lengths. A **position** counts the bytes of
+//! one direction. The **log** keeps what the peer has not acknowledged. A **path** carries the bytes: a TCP connection, or
+//! a queue pair (shared memory, verbs). Paths are made, changed and lost under a living session:
+//!
+//! * **Move**: the sender marks the position from which the other path carries on ([`frame::Kind::Move`]). The receiver reads
+//!   the old path to the mark, then the new one. Each direction moves by itself.
+//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives what each has received, another TCP connection
+//!   brings that to the peer, and [`Session::resume`] goes back to there. A queue pair that both sides still have carries on
+//!   meanwhile. One that either has lost is given up by both, and TCP carries.
+//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still believes in; a smaller one is
+//!   refused. So attempts of both sides at once, and copies of old ones, do no harm.
+//!
+//! # Order of calls
+//!
+//! | caller | calls | until |
+//! |---|---|---|
+//! | the sender of a packet | [`Session::append`], or [`Session::passes`] and [`Session::handle_passed`] | |
+//! | a TCP connection with room | [`Session::poll_transmit`], [`Session::transmission`], [`Session::handle_transmitted`] | `poll_transmit` answers false |
+//! | a queue pair with room | [`Session::queue_slices`], [`Session::handle_queued`] | there are none |
+//! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] | |
+//! | a queue pair with packets, while [`Session::reads_queue`] | [`Session::handle_queue_packets`] | |
+//! | the caller that gave input | [`Session::poll_event`] | None |
+
+pub mod frame;
+mod inbound;
+mod log;
+mod position;
+pub mod proof;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use inbound::{LARGE_BYTES, LENGTH_BYTES, Sink};
+pub use log::{Cursor, Log};
+pub use position::Position;
+pub use session::{Counts, Event, PathId, Role, Session, Standing, Superseded};
+
+/// The peer broke the session's rules, or this side lacks memory for what the peer sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Violation {
+    /// A frame of a kind or size that there is not.
+    #[error("a frame is of no known kind or size")]
+    Frame,
+    /// An acknowledgement of bytes that were never sent, or a resume from bytes that were acknowledged.
+    #[error("the peer names a position that it cannot have")]
+    Position,
+    /// A move in the middle of a packet, to another mark than the bytes before it have, or to a path that there is not.
+    #[error("the peer moves where it cannot")]
+    Move,
+    /// Bytes of the stream over TCP behind a move to a queue pair.
+    #[error("the peer sends over a path that it has left")]
+    Path,
+    /// A packet larger than allowed.
+    #[error("the peer sends a packet of {bytes} bytes; {max} are allowed")]
+    PacketTooLarge {
+        /// What it announced.
+        bytes: usize,
+        /// The option `packet_max_bytes`.
+        max: usize,
+    },
+    /// This side lacks memory for a packet of this size in bytes.
+    #[error("no memory for a packet of {0} bytes")]
+    NoMemory(usize),
+}

@@ -1,0 +1,12 @@
+//! Tests that look at two sessions and what lies between them.
+
+mod exploration;
+mod explore;
+mod hostile;
+mod log;
+mod property;
+mod queue_pair;
+mod resume;
+mod side;
+mod tcp;
+mod world;
