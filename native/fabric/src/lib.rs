@@ -294,6 +294,8 @@ pub enum Transport {
     InfiniBand,
     /// iWARP.
     Iwarp,
+    /// A TCP connection of this process.
+    Tcp,
 }
 
 /// What a fabric did: what costs a system call or a doorbell of the device.

@@ -84,6 +84,20 @@ pub enum Misbehaviour {
         /// What the entry says.
         said: u64,
     },
+    /// tcp: a frame of no known kind, or with other bytes than zero where zero is due.
+    #[error("a frame begins with {said:#x}, which is no kind of frame")]
+    FrameKind {
+        /// The first four bytes, as a number.
+        said: u32,
+    },
+    /// tcp: a transfer to where it may not write: the place was never exposed, or its key was taken back.
+    #[error("it writes {bytes} bytes to {target:?}, which are not exposed to it")]
+    WriteOutside {
+        /// Where to.
+        target: RemoteAddress,
+        /// How many.
+        bytes: usize,
+    },
     /// verbs: a message that is neither a control message nor a notice.
     #[error("it sent a message of {0} bytes")]
     MessageBytes(usize),

@@ -11,6 +11,9 @@ pub enum FabricName {
     Shm,
     /// RDMA devices.
     Verbs,
+    /// TCP connections, for streams where nothing better leads to the peer. No link is ever over it: one that stays on TCP
+    /// has no queue pair.
+    Tcp,
 }
 
 /// No fabric has this name.
@@ -20,7 +23,7 @@ pub struct UnknownFabric(pub String);
 
 impl FabricName {
     /// All of them.
-    pub const ALL: [FabricName; 3] = [FabricName::Auto, FabricName::Shm, FabricName::Verbs];
+    pub const ALL: [FabricName; 4] = [FabricName::Auto, FabricName::Shm, FabricName::Verbs, FabricName::Tcp];
 
     /// The name, as options, counters and logs have it.
     pub const fn name(self) -> &'static str {
@@ -28,6 +31,7 @@ impl FabricName {
             FabricName::Auto => "auto",
             FabricName::Shm => "shm",
             FabricName::Verbs => "verbs",
+            FabricName::Tcp => "tcp",
         }
     }
 
@@ -63,7 +67,7 @@ mod tests {
         let unknown = "sctp".parse::<FabricName>().expect_err("no fabric");
         assert_eq!(
             unknown.to_string(),
-            "there is no fabric sctp: auto, shm, verbs are possible"
+            "there is no fabric sctp: auto, shm, verbs, tcp are possible"
         );
     }
 }

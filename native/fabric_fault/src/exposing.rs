@@ -1,7 +1,7 @@
 //! Memory that is exposed as a device does it: it takes its time, and may be refused.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Parameters};
 
@@ -37,6 +37,7 @@ impl Exposing {
 pub struct Grants {
     limit: AtomicU64,
     pinned: AtomicU64,
+    staging: AtomicU64,
     staging_refusals: AtomicU64,
 }
 
@@ -46,6 +47,7 @@ impl Grants {
         Arc::new(Grants {
             limit: AtomicU64::new(limit),
             pinned: AtomicU64::new(0),
+            staging: AtomicU64::new(0),
             staging_refusals: AtomicU64::new(0),
         })
     }
@@ -58,6 +60,12 @@ impl Grants {
     /// Bytes that are exposed and not revoked.
     pub fn pinned(&self) -> u64 {
         self.pinned.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of memory to send from, beside that which queue pairs begin with: what is in use, and what was replaced and is
+    /// not released.
+    pub fn staging(&self) -> u64 {
+        self.staging.load(Ordering::SeqCst)
     }
 
     /// How often memory to send from was refused.
@@ -80,36 +88,77 @@ impl Grants {
 
 /// Bytes that a queue pair can send at a time. They have to fit into what is granted, and are not counted as pinned.
 #[derive(Debug)]
-pub(crate) struct Staging {
-    present: AtomicUsize,
-    prepared: AtomicUsize,
+pub(crate) struct Staging(Mutex<Held>);
+
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    prepared: Option<Staged>,
+    /// None: it is the memory that the queue pair began with.
+    present: Option<Staged>,
+    replaced: Vec<Staged>,
+}
+
+#[derive(Debug)]
+struct Staged {
+    grants: Arc<Grants>,
+    bytes: usize,
+}
+
+impl Staged {
+    fn new(grants: &Arc<Grants>, bytes: usize) -> Staged {
+        grants.staging.fetch_add(bytes as u64, Ordering::SeqCst);
+        Staged {
+            grants: Arc::clone(grants),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.grants.staging.fetch_sub(self.bytes as u64, Ordering::SeqCst);
+    }
 }
 
 impl Staging {
     /// As large as the first ring.
     pub(crate) fn new(first: &dyn Memory) -> Staging {
-        Staging {
-            present: AtomicUsize::new(first.bytes()),
-            prepared: AtomicUsize::new(0),
-        }
+        Staging(Mutex::new(Held {
+            bytes: first.bytes(),
+            prepared: None,
+            present: None,
+            replaced: Vec::new(),
+        }))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.present.load(Ordering::SeqCst)
+        self.held().bytes
     }
 
-    pub(crate) fn prepare(&self, bytes: usize, grants: &Grants) -> Result<(), FabricError> {
+    pub(crate) fn prepare(&self, bytes: usize, grants: &Arc<Grants>) -> Result<(), FabricError> {
         let checked = grants.check(bytes);
         match checked {
-            Ok(()) => self.prepared.store(bytes, Ordering::SeqCst),
+            Ok(()) => self.held().prepared = Some(Staged::new(grants, bytes)),
             Err(_) => _ = grants.staging_refusals.fetch_add(1, Ordering::SeqCst),
         }
         checked
     }
 
     pub(crate) fn replace(&self) {
-        self.present
-            .store(self.prepared.load(Ordering::SeqCst), Ordering::SeqCst);
+        let mut held = self.held();
+        let Some(prepared) = held.prepared.take() else { return };
+        held.bytes = prepared.bytes;
+        let before = held.present.replace(prepared);
+        held.replaced.extend(before);
+    }
+
+    pub(crate) fn release(&self) {
+        self.held().replaced.clear();
     }
 }
 

@@ -317,6 +317,7 @@ impl QueuePair for FaultQueuePair {
     }
 
     fn release_staging(&self) -> bool {
+        self.staging.release();
         self.inner.release_staging()
     }
 

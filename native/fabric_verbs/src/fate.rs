@@ -25,6 +25,9 @@ pub(crate) struct Fate {
     end: OnceLock<End>,
     /// None: the connection is being taken apart.
     queue_pair: Mutex<Option<Arc<QueuePair>>>,
+    /// The thread that has called [`Self::wake`].
+    #[cfg(test)]
+    woken_by: OnceLock<std::thread::ThreadId>,
 }
 
 impl Fate {
@@ -34,6 +37,8 @@ impl Fate {
             token,
             end: OnceLock::new(),
             queue_pair: Mutex::new(queue_pair),
+            #[cfg(test)]
+            woken_by: OnceLock::new(),
         }
     }
 
@@ -41,6 +46,14 @@ impl Fate {
     #[must_use]
     pub(crate) fn tell(&self, end: End) -> bool {
         self.end.set(end).is_ok()
+    }
+
+    /// Tells an end that the caller has seen itself. The reaper calls [`Self::wake`]: the caller may be a scheduler that
+    /// holds a port's lock.
+    pub(crate) fn tell_and_have_woken(self: &Arc<Self>, end: End) {
+        if self.tell(end) {
+            reaper::wake(Arc::clone(self));
+        }
     }
 
     /// The end, if it was told. No lock.
@@ -60,6 +73,8 @@ impl Fate {
     /// receives that are posted are flushed, which makes an event of an armed completion queue. Says goodbye to the peer,
     /// which need not wait for this side's user then. Asks the kernel: not on a thread that wakes other connections.
     pub(crate) fn wake(&self) {
+        #[cfg(test)]
+        let _first = self.woken_by.set(std::thread::current().id());
         // Orders the store of the end before the flush.
         fence(Ordering::SeqCst);
         if let Some(queue_pair) = &*self.queue_pair.lock() {
@@ -76,5 +91,23 @@ impl Fate {
         let queue_pair = self.queue_pair.lock().take();
         // Without the lock; and the connection itself has the last reference.
         drop(queue_pair);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_the_user_sees_is_carried_out_by_the_reaper() {
+        reaper::start().expect("a thread");
+        let fate = Arc::new(Fate::of(1, None));
+        fate.tell_and_have_woken(End::Peer);
+        assert_eq!(fate.end(), Some(&End::Peer));
+        // No bound: without the reaper's call the test runner's ends it.
+        while fate.woken_by.get().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_ne!(fate.woken_by.get(), Some(&std::thread::current().id()));
     }
 }

@@ -63,11 +63,9 @@ impl Life {
         self.fate.end()
     }
 
-    /// Ends it, for a caller that has taken the event itself.
+    /// Ends it, for a caller that has seen the end itself. Asks nothing of the kernel.
     pub(crate) fn end(&self, end: End) {
-        if self.fate.tell(end) {
-            self.fate.wake();
-        }
+        self.fate.tell_and_have_woken(end);
     }
 }
 

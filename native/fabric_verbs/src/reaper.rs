@@ -16,6 +16,7 @@ use inet_rdma_stream::RemoteAddress;
 use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
 
+use crate::fate::Fate;
 use crate::parts::Parts;
 
 /// How long to wait until all is sent, and again until the peer has disconnected, too.
@@ -28,6 +29,8 @@ enum Order {
     Bury(Arc<Parts>),
     /// Destroy parts that were never connected.
     Abandon(Box<Parts>),
+    /// Wake the other users of a connection whose end one of them has seen.
+    Wake(Arc<Fate>),
     /// Look at the connection with this token: its end was told, or an event of its completion channel was taken.
     Look(usize),
 }
@@ -89,6 +92,11 @@ pub(crate) fn bury(parts: Arc<Parts>) {
 /// Takes apart a connection that no peer has confirmed.
 pub(crate) fn abandon(parts: Parts) {
     give(Order::Abandon(Box::new(parts)));
+}
+
+/// Wakes the users of a connection whose end was told, later.
+pub(crate) fn wake(fate: Arc<Fate>) {
+    give(Order::Wake(fate));
 }
 
 /// The end of the connection with this token was told.
@@ -188,6 +196,7 @@ impl Work {
                 Order::Disconnect(parts) => self.disconnect(parts),
                 Order::Bury(parts) => self.bury(parts),
                 Order::Abandon(parts) => self.over.push_back(Arc::from(parts)),
+                Order::Wake(fate) => fate.wake(),
                 Order::Look(token) => self.look(token),
             }
         }

@@ -264,6 +264,11 @@ impl Sender {
         self.expecting && self.adverts.is_empty() && self.mode == Mode::Dynamic && !self.finished
     }
 
+    /// See [`crate::Stream::ring_acknowledged`].
+    pub fn acknowledged(&self) -> Seq {
+        self.acked
+    }
+
     /// The peer has copied all up to `freed` out of its ring. True: that is news.
     pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
         let before = self.acked;

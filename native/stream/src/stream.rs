@@ -208,6 +208,11 @@ impl Stream {
         self.sender.awaits_advert()
     }
 
+    /// The byte up to which the peer has acknowledged that it has copied all out of its ring.
+    pub fn ring_acknowledged(&self) -> Seq {
+        self.sender.acknowledged()
+    }
+
     /// Asks for a keepalive; one that has not gone yet serves for this one, too.
     pub fn tick(&mut self) {
         self.tick = true;
