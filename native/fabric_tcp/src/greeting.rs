@@ -1,0 +1,105 @@
+//! How two processes meet: a TCP connection, one hello each way, the connecting side's first.
+//!
+//! A listener that refuses a peer answers with one byte that says why, or, to another version, with its own hello, so that
+//! both sides can name both versions. Either ends the connection.
+
+use std::os::fd::BorrowedFd;
+
+use inet_rdma_fabric::{FabricError, Rejection};
+use inet_rdma_stream::{HELLO_BYTES, Hello, WireError};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use crate::socket::lost;
+
+/// The refusing answer of a listener: all places are taken.
+const REFUSED_BUSY: u8 = 1;
+/// The refusing answer of a listener: the hello was refused, or it could not answer; its log says why.
+const REFUSED_HELLO: u8 = 2;
+
+/// How a listener refuses a peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Refusal {
+    /// As many peers as its backlog takes are there already.
+    Busy,
+    /// For a reason that its log names.
+    Hello,
+    /// The peer speaks another version than this hello's.
+    Version(Hello),
+}
+
+/// A hello that is being received.
+pub(crate) struct Greeting {
+    bytes: [u8; HELLO_BYTES],
+    got: usize,
+}
+
+impl Greeting {
+    pub(crate) fn new() -> Greeting {
+        Greeting {
+            bytes: [0; HELLO_BYTES],
+            got: 0,
+        }
+    }
+
+    /// Takes what has come of the hello, and nothing behind it. None: more must come.
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
+        loop {
+            match rustix::net::recv(socket, &mut self.bytes[self.got..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) if self.got == 0 => return Err(FabricError::PeerGone),
+                Ok((0, _)) => {
+                    return Err(Hello::parse(&self.bytes[..self.got])
+                        .err()
+                        .map_or(FabricError::PeerGone, Into::into));
+                }
+                Ok((bytes, _)) => self.got += bytes,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(lost("receiving the hello of the peer", errno)),
+            }
+            match Hello::parse(&self.bytes[..self.got]) {
+                Ok(hello) => return Ok(Some(hello)),
+                // Magic and version are looked at as soon as they are there.
+                Err(WireError::Length { got, want }) if got < want => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// As [`Self::receive`], on the connecting side, which may be refused.
+    pub(crate) fn receive_answer(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
+        let received = self.receive(socket);
+        let refused = match (self.got, self.bytes[0]) {
+            (1, REFUSED_BUSY) => Rejection::Busy,
+            (1, REFUSED_HELLO) => Rejection::Hello,
+            _ => return received,
+        };
+        Err(FabricError::Rejected(refused))
+    }
+}
+
+/// Says this side's hello, or refuses. Never blocks: these are the first bytes into an empty socket.
+fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), FabricError> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(lost("greeting the peer", Errno::NOBUFS)),
+        Err(errno) => Err(lost("greeting the peer", errno)),
+    }
+}
+
+/// Says this side's hello.
+pub(crate) fn greet(socket: BorrowedFd<'_>, hello: &Hello) -> Result<(), FabricError> {
+    say(socket, &hello.emit())
+}
+
+/// Tells a peer that it is refused. A failure is ignored: a peer that has gone needs no answer.
+pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
+    let _gone = match why {
+        Refusal::Busy => say(socket, &[REFUSED_BUSY]),
+        Refusal::Hello => say(socket, &[REFUSED_HELLO]),
+        Refusal::Version(hello) => greet(socket, &hello),
+    };
+    let _gone = rustix::net::shutdown(socket, Shutdown::Write);
+    // A socket that is closed with unread bytes resets the connection, which may overtake the answer.
+    let _nothing = rustix::net::recv(socket, &mut [0; 1024], RecvFlags::DONTWAIT);
+}

@@ -1,0 +1,78 @@
+//! When the event fd of a connection becomes readable: an epoll set with the socket in it, armed for one event at a time.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use inet_rdma_fabric::FabricError;
+use parking_lot::Mutex;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::socket::system;
+
+const DOING: &str = "asking for an event of a connection";
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The epoll set. `EPOLLONESHOT` takes the socket out of it with each event, until it is armed again.
+///
+/// No wake-up is lost: to arm asks the kernel for the socket's present state, so what has come before makes an event, too.
+pub(crate) struct Interest {
+    epoll: OwnedFd,
+    /// An event was asked for, and was not taken since.
+    is_armed: Mutex<bool>,
+}
+
+impl Interest {
+    pub(crate) fn new(socket: BorrowedFd<'_>) -> Result<Interest, FabricError> {
+        let failed = |errno| system(DOING, errno);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT).map_err(failed)?;
+        Ok(Interest {
+            epoll,
+            is_armed: Mutex::new(false),
+        })
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        *self.is_armed.lock()
+    }
+
+    /// An event when something comes, or, with a backlog, when there is room to send. `has_backlog` is asked with the state
+    /// locked, so a backlog that begins meanwhile is seen here or by [`Self::note_backlog`].
+    pub(crate) fn arm(&self, socket: BorrowedFd<'_>, has_backlog: impl FnOnce() -> bool) -> Result<(), FabricError> {
+        let mut is_armed = self.is_armed.lock();
+        self.ask(socket, has_backlog())?;
+        *is_armed = true;
+        Ok(())
+    }
+
+    /// A backlog has begun: where an event was asked for, room to send makes one, too. Else a party polls, and sends it.
+    pub(crate) fn note_backlog(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+        match *self.is_armed.lock() {
+            true => self.ask(socket, true),
+            false => Ok(()),
+        }
+    }
+
+    fn ask(&self, socket: BorrowedFd<'_>, has_backlog: bool) -> Result<(), FabricError> {
+        let mut flags = EventFlags::IN | EventFlags::ONESHOT;
+        flags.set(EventFlags::OUT, has_backlog);
+        let asked = epoll::modify(&self.epoll, socket, EventData::new_u64(0), flags);
+        asked.map_err(|errno| system(DOING, errno))
+    }
+
+    /// Takes the event, if there is one.
+    pub(crate) fn drain(&self) {
+        let mut is_armed = self.is_armed.lock();
+        let mut events = Vec::with_capacity(1);
+        // It fails for a signal at most: the event stays.
+        let taken = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&NOW));
+        *is_armed &= !matches!(taken, Ok(1..));
+    }
+}
+
+impl AsFd for Interest {
+    /// Readable while there is an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,263 @@
+//! One end of a connection over TCP.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use inet_rdma_fabric::{
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
+};
+use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::frame::{TransferHead, emit_control};
+use crate::goodbye;
+use crate::grants::{Grants, RING_KEY, TcpExposer, expose_ring};
+use crate::interest::Interest;
+use crate::receiving::Receiving;
+use crate::sending::Sending;
+use crate::socket::{addresses, system};
+
+/// This side's memory: made once the peer's hello was checked, or before this side says its own.
+pub(crate) struct OwnSide {
+    grants: Arc<Grants>,
+    ring: Arc<dyn Memory>,
+    pub(crate) hello: Hello,
+}
+
+impl OwnSide {
+    pub(crate) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+        parameters.limits.check()?;
+        let grants = Grants::new();
+        let ring = expose_ring(&grants, parameters.limits.ring_bytes as usize)?;
+        Ok(OwnSide {
+            grants,
+            ring,
+            hello: hello_of(parameters),
+        })
+    }
+
+    /// Joins both sides; both hellos are through.
+    pub(crate) fn join(self, socket: OwnedFd, peer: Hello) -> Result<TcpQueuePair, FabricError> {
+        Ok(TcpQueuePair {
+            interest: Interest::new(socket.as_fd())?,
+            addresses: addresses(socket.as_fd())?,
+            socket: Arc::new(socket),
+            exposer: Arc::new(TcpExposer::new(&self.grants)),
+            grants: self.grants,
+            ring: self.ring,
+            receiving: Mutex::new(Receiving::new(self.hello.receive_slots)),
+            sending: Sending::new(peer.receive_slots),
+            peer,
+            is_closed: AtomicBool::new(false),
+        })
+    }
+}
+
+/// The hello that goes with these parameters.
+pub(crate) fn hello_of(parameters: &Parameters) -> Hello {
+    Hello {
+        ring: RemoteAddress {
+            key: RING_KEY,
+            address: 0,
+        },
+        ring_bytes: parameters.limits.ring_bytes,
+        receive_slots: parameters.limits.receive_slots,
+        adverts: parameters.limits.adverts,
+        connection_id: parameters.connection_id,
+        token: parameters.token,
+    }
+}
+
+/// A queue pair over a TCP connection. Holds two file descriptors, the socket and the epoll set that is its event fd.
+///
+/// Bytes of the peer reach this side's memory when this side polls, and at no other time.
+pub(crate) struct TcpQueuePair {
+    socket: Arc<OwnedFd>,
+    interest: Interest,
+    /// Own address and peer's.
+    addresses: (SocketAddr, SocketAddr),
+    grants: Arc<Grants>,
+    exposer: Arc<TcpExposer>,
+    ring: Arc<dyn Memory>,
+    peer: Hello,
+    /// Taken before the lock of the grants and that of the sending half.
+    receiving: Mutex<Receiving>,
+    sending: Sending,
+    is_closed: AtomicBool,
+}
+
+impl TcpQueuePair {
+    fn check_open(&self) -> Result<(), FabricError> {
+        match self.is_closed.load(Ordering::Acquire) {
+            true => Err(FabricError::PeerGone),
+            false => Ok(()),
+        }
+    }
+
+    fn post(&self, head: &[u8], source: &[&[u8]]) -> Result<(), FabricError> {
+        self.check_open()?;
+        match self.sending.post(self.socket.as_fd(), head, source)? {
+            true => self.interest.note_backlog(self.socket.as_fd()),
+            false => Ok(()),
+        }
+    }
+
+    /// Receives what there is. A peer that breaks the rules sees the end at once.
+    fn receive(&self, receiving: &mut Receiving) {
+        receiving.receive(&self.grants, self.socket.as_fd());
+        if receiving.is_violated() {
+            self.end(receiving);
+        }
+    }
+
+    fn end(&self, receiving: &mut Receiving) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            let backlog = self.sending.end(self.socket.as_fd());
+            goodbye::take_leave(&self.socket, backlog, receiving.is_at_end() && !receiving.is_violated());
+        }
+        receiving.end();
+    }
+}
+
+impl QueuePair for TcpQueuePair {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.ring
+    }
+
+    fn exposer(&self) -> Arc<dyn Exposer> {
+        Arc::clone(&self.exposer) as Arc<dyn Exposer>
+    }
+
+    fn remote_hello(&self) -> &Hello {
+        &self.peer
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            transport: Transport::Tcp,
+            immediate: true,
+            inline_max: 0,
+            post_is_costly: true,
+            pins: false,
+            // Only this process writes its memory, and by a window's key nothing once the window is closed.
+            safeguard: Safeguard::Windows,
+            windows: true,
+            landing_window_bytes: usize::MAX,
+            ack_timeout: None,
+        }
+    }
+
+    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+        // The sum is at most what `write_room` has offered. The peer judges the target, as its own device would.
+        let bytes: usize = source.iter().map(|piece| piece.len()).sum();
+        let bytes = u32::try_from(bytes).map_err(|_| FabricError::QueueFull)?;
+        let head = TransferHead { notice, bytes, target };
+        self.post(&head.emit(), source)
+    }
+
+    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
+        self.post(&emit_control(message), &[])
+    }
+
+    fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
+        self.sending.prepare_room(bytes);
+        Ok(())
+    }
+
+    fn replace_staging(&self) {
+        self.sending.replace_room();
+    }
+
+    fn write_room(&self) -> usize {
+        self.sending.room(self.socket.as_fd())
+    }
+
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
+        let mut receiving = self.receiving.lock();
+        self.sending.flush(self.socket.as_fd());
+        if out.is_empty() || !receiving.has_some() {
+            self.receive(&mut receiving);
+        }
+        receiving.take(out)
+    }
+
+    fn arm(&self) -> Result<bool, FabricError> {
+        let mut receiving = self.receiving.lock();
+        self.sending.flush(self.socket.as_fd());
+        if receiving.has_some() {
+            return Ok(false);
+        }
+        // What comes behind a look that has found the socket empty makes an event.
+        if self.interest.is_armed() || !receiving.take_drained() {
+            self.receive(&mut receiving);
+            if receiving.has_some() || !receiving.take_drained() {
+                return Ok(false);
+            }
+        }
+        let has_backlog = || self.sending.has_backlog();
+        self.interest.arm(self.socket.as_fd(), has_backlog)?;
+        Ok(true)
+    }
+
+    fn disarm(&self) {
+        // Costs a call of the kernel, as does the event that it would spare.
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.interest.as_fd()
+    }
+
+    fn drain_event(&self) -> bool {
+        self.interest.drain();
+        // The end of the connection is found by the poll that follows, behind what has come before it.
+        true
+    }
+
+    fn liveness_fd(&self) -> BorrowedFd<'_> {
+        self.interest.as_fd()
+    }
+
+    fn check_alive(&self) -> Result<(), FabricError> {
+        self.check_open()?;
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let socket = PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP);
+        match rustix::event::poll(&mut [socket], Some(&now)) {
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => Err(FabricError::PeerGone),
+            Err(errno) => Err(system("looking after the peer", errno)),
+        }
+    }
+
+    fn disconnect(&self) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            self.end(&mut self.receiving.lock());
+        }
+    }
+
+    fn wakeups_sent(&self) -> u64 {
+        0
+    }
+
+    fn fabric(&self) -> FabricName {
+        FabricName::Tcp
+    }
+
+    fn route(&self) -> String {
+        let (own, peer) = self.addresses;
+        format!("TCP, {} to {}", own.ip(), peer.ip())
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some(self.addresses)
+    }
+}
+
+impl Drop for TcpQueuePair {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}

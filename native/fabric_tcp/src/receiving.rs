@@ -1,0 +1,250 @@
+//! The receiving half: frames out of the socket. The bytes of a transfer go where it says, control messages and what follows
+//! them into a buffer of this side's own.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use inet_rdma_fabric::{Completion, FabricError, Misbehaviour};
+use inet_rdma_stream::RemoteAddress;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::frame::{Frame, TransferHead};
+use crate::grants::Grants;
+use crate::socket::lost;
+
+/// Bytes that are read ahead: the frames of small messages, many in one call of the kernel.
+const AHEAD_BYTES: usize = 8 * 1024;
+
+/// Of a transfer of so many bytes another one follows as a rule, so little is read ahead behind it: what is read ahead of a
+/// transfer is copied once more.
+const BULK_BYTES: usize = 4 * 1024;
+const BEHIND_BULK_BYTES: usize = 256;
+
+/// Bytes after which a turn ends, if it has found anything: the connection's lock is held meanwhile.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// The receiving half of a connection.
+pub(crate) struct Receiving {
+    /// What is read ahead and not parsed yet is `ahead[start..end]`.
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The transfer whose bytes are being received.
+    transfer: Option<Incoming>,
+    /// What has come and was not polled yet; as many as this side has slots at most.
+    ready: VecDeque<Completion>,
+    slots: usize,
+    /// Why nothing more comes, behind what is ready.
+    fault: Option<FabricError>,
+    /// The socket was empty at the last look.
+    is_drained: bool,
+}
+
+/// A transfer of which `left` bytes are still to come, to `target`.
+struct Incoming {
+    head: TransferHead,
+    target: RemoteAddress,
+    left: usize,
+}
+
+impl Incoming {
+    fn advance(&mut self, bytes: usize) {
+        self.target.address += bytes as u64;
+        self.left -= bytes;
+    }
+}
+
+impl Receiving {
+    pub(crate) fn new(slots: u16) -> Receiving {
+        Receiving {
+            ahead: vec![0; AHEAD_BYTES].into(),
+            start: 0,
+            end: 0,
+            transfer: None,
+            ready: VecDeque::new(),
+            slots: slots.into(),
+            fault: None,
+            is_drained: false,
+        }
+    }
+
+    /// Whether there is something to poll: a completion, or why none comes any more.
+    pub(crate) fn has_some(&self) -> bool {
+        !self.ready.is_empty() || self.fault.is_some()
+    }
+
+    /// Whether the socket was empty at the last look. Once: an event must be asked for then, or another look taken.
+    pub(crate) fn take_drained(&mut self) -> bool {
+        std::mem::take(&mut self.is_drained)
+    }
+
+    /// The peer broke the rules: this connection is to be ended.
+    pub(crate) fn is_violated(&self) -> bool {
+        matches!(self.fault, Some(FabricError::PeerMisbehaved(_)))
+    }
+
+    /// Whether the peer has ended the connection.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// This side has ended the connection.
+    pub(crate) fn end(&mut self) {
+        self.fault.get_or_insert(FabricError::PeerGone);
+    }
+
+    /// Takes what is ready, oldest first. Err: nothing is, and nothing comes any more.
+    pub(crate) fn take(&mut self, out: &mut [Completion]) -> Result<usize, FabricError> {
+        let mut taken = 0;
+        while let Some(place) = out.get_mut(taken) {
+            let Some(completion) = self.ready.pop_front() else {
+                break;
+            };
+            *place = completion;
+            taken += 1;
+        }
+        match &self.fault {
+            Some(fault) if taken == 0 && self.ready.is_empty() => Err(fault.clone()),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Receives until the socket is empty or all slots are used; after a while with something to poll at the latest.
+    pub(crate) fn receive(&mut self, grants: &Grants, socket: BorrowedFd<'_>) {
+        let mut received = 0;
+        self.is_drained = false;
+        while self.parse(grants) && !self.is_drained && (received < TURN_BYTES || self.ready.is_empty()) {
+            match self.fill(grants, socket) {
+                Ok((0, _)) => self.fault = Some(FabricError::PeerGone),
+                Ok((bytes, is_short)) => {
+                    received += bytes;
+                    self.is_drained = is_short;
+                }
+                Err(Fault::Empty) => self.is_drained = true,
+                Err(Fault::Failed(error)) => self.fault = Some(error),
+            }
+        }
+    }
+
+    /// Takes frames out of what was read ahead. True: more must be received to go on, and may be.
+    fn parse(&mut self, grants: &Grants) -> bool {
+        while self.fault.is_none() && self.ready.len() < self.slots {
+            let parsed = match self.transfer.take() {
+                Some(transfer) => self.place_ahead(grants, transfer),
+                None => self.parse_frame(grants),
+            };
+            match parsed {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(misbehaviour) => self.fault = Some(FabricError::PeerMisbehaved(misbehaviour)),
+            }
+        }
+        false
+    }
+
+    /// False: more bytes are needed.
+    fn parse_frame(&mut self, grants: &Grants) -> Result<bool, Misbehaviour> {
+        let Some(frame) = Frame::parse(&self.ahead[self.start..self.end])? else {
+            return Ok(false);
+        };
+        self.start += frame.head_bytes();
+        match frame {
+            Frame::Control(message) => self.ready.push_back(Completion::Control(message)),
+            Frame::Transfer(head) => {
+                let bytes = head.bytes as usize;
+                // Before any of its bytes is waited for.
+                grants.write(head.target, bytes, |_, _| ())?;
+                self.transfer = Some(Incoming {
+                    head,
+                    target: head.target,
+                    left: bytes,
+                });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies the bytes of a transfer that were read ahead. False: more bytes are needed.
+    fn place_ahead(&mut self, grants: &Grants, mut transfer: Incoming) -> Result<bool, Misbehaviour> {
+        let bytes = transfer.left.min(self.end - self.start);
+        if bytes > 0 {
+            let read = &self.ahead[self.start..self.start + bytes];
+            grants.write(transfer.target, bytes, |pages, offset| pages.place(offset, read))?;
+            self.start += bytes;
+            transfer.advance(bytes);
+        }
+        let is_whole = transfer.left == 0;
+        if is_whole {
+            self.ready.push_back(Completion::Notice(transfer.head.notice));
+        } else {
+            self.transfer = Some(transfer);
+        }
+        Ok(is_whole)
+    }
+
+    /// One call of the kernel: how many bytes came, 0 at the end, and whether these were all that there were.
+    fn fill(&mut self, grants: &Grants, socket: BorrowedFd<'_>) -> Result<(usize, bool), Fault> {
+        match self.transfer.take() {
+            Some(transfer) => self.fill_transfer(grants, transfer, socket),
+            None => self.fill_ahead(socket),
+        }
+    }
+
+    fn fill_ahead(&mut self, socket: BorrowedFd<'_>) -> Result<(usize, bool), Fault> {
+        self.ahead.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let free = &mut self.ahead[self.end..];
+        let want = free.len();
+        let (bytes, _) = rustix::net::recv(socket, free, RecvFlags::DONTWAIT)?;
+        self.end += bytes;
+        Ok((bytes, bytes < want))
+    }
+
+    /// What was read ahead is used up: a transfer takes all of it first.
+    fn fill_transfer(
+        &mut self,
+        grants: &Grants,
+        mut transfer: Incoming,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(usize, bool), Fault> {
+        let ahead = match transfer.left >= BULK_BYTES {
+            true => BEHIND_BULK_BYTES,
+            false => AHEAD_BYTES,
+        };
+        let (left, ahead) = (transfer.left, &mut self.ahead[..ahead]);
+        let want = left + ahead.len();
+        let received = grants.write(transfer.target, left, |pages, offset| {
+            pages.receive(offset..offset + left, ahead, socket)
+        });
+        // The place may have been taken back since the head was read.
+        let received = received.map_err(|misbehaviour| Fault::Failed(FabricError::PeerMisbehaved(misbehaviour)))?;
+        if let Ok(bytes) = received {
+            let placed = bytes.min(left);
+            transfer.advance(placed);
+            (self.start, self.end) = (0, bytes - placed);
+        }
+        self.transfer = Some(transfer);
+        let bytes = received?;
+        Ok((bytes, bytes < want))
+    }
+}
+
+/// Why a call of the kernel brought nothing.
+enum Fault {
+    /// Nothing is there yet.
+    Empty,
+    /// Nothing comes any more.
+    Failed(FabricError),
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
+        match errno {
+            // After a signal the next look finds what there is: it makes an event.
+            Errno::AGAIN | Errno::INTR => Fault::Empty,
+            errno => Fault::Failed(lost("receiving from the peer", errno)),
+        }
+    }
+}

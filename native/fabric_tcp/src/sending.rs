@@ -1,0 +1,210 @@
+//! The sending half: frames go straight to the socket; what that does not take waits here.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use inet_rdma_fabric::FabricError;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use crate::frame::CONTROL_FRAME_BYTES;
+use crate::socket::lost;
+
+/// Bytes of transfers that wait here at most. What waits is copied once more, so this is no more than one transfer of the
+/// default options: a writer whose socket is full waits for the network soon.
+const BACKLOG_BYTES: usize = 256 * 1024;
+
+/// The part of it (1/4) that must be free before more is offered: bulk would be cut into crumbs else.
+const OFFER_PARTS: usize = 4;
+
+/// Slices that are handed to the kernel in one call.
+const SLICES: usize = 64;
+
+/// An empty backlog keeps no more memory than this, in bytes.
+const KEPT_BYTES: usize = 4096;
+
+/// The sending half of a connection.
+pub(crate) struct Sending {
+    state: Mutex<State>,
+    /// Bytes of the backlog: written with the state locked.
+    waiting: AtomicUsize,
+    /// Bytes that may wait, and that shall be able to.
+    room: AtomicUsize,
+    prepared: AtomicUsize,
+    /// Bytes of control messages that may wait besides: as many as the peer has slots.
+    controls_max: usize,
+}
+
+struct State {
+    /// Frames, the first of which may have been sent in part.
+    backlog: VecDeque<u8>,
+    /// Why nothing more can be sent.
+    error: Option<FabricError>,
+}
+
+impl Sending {
+    pub(crate) fn new(peer_slots: u16) -> Sending {
+        Sending {
+            state: Mutex::new(State {
+                backlog: VecDeque::new(),
+                error: None,
+            }),
+            waiting: AtomicUsize::new(0),
+            room: AtomicUsize::new(BACKLOG_BYTES),
+            prepared: AtomicUsize::new(BACKLOG_BYTES),
+            controls_max: usize::from(peer_slots) * CONTROL_FRAME_BYTES,
+        }
+    }
+
+    /// Whether something waits.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Bytes that can be posted now. Tries to send what waits first.
+    pub(crate) fn room(&self, socket: BorrowedFd<'_>) -> usize {
+        self.flush(socket);
+        let room = self.room.load(Ordering::Relaxed);
+        match room.saturating_sub(self.waiting.load(Ordering::Acquire)) {
+            free if free >= room / OFFER_PARTS => free,
+            _ => 0,
+        }
+    }
+
+    /// The room that [`Self::replace_room`] gives.
+    pub(crate) fn prepare_room(&self, bytes: usize) {
+        self.prepared.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn replace_room(&self) {
+        self.room
+            .store(self.prepared.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Sends a frame: its head, then `source`. True: a part of it waits.
+    pub(crate) fn post(&self, socket: BorrowedFd<'_>, head: &[u8], source: &[&[u8]]) -> Result<bool, FabricError> {
+        let mut state = self.state.lock();
+        state.flush(socket);
+        if let Some(error) = &state.error {
+            return Err(error.clone());
+        }
+        // A user within its credits and the room that it was offered stays below this.
+        let bytes = source
+            .iter()
+            .fold(head.len(), |sum, piece| sum.saturating_add(piece.len()));
+        let most = self.room.load(Ordering::Relaxed) + self.controls_max;
+        if state.backlog.len().saturating_add(bytes) > most {
+            return Err(FabricError::QueueFull);
+        }
+        let sent = match state.backlog.is_empty() {
+            true => state.send(socket, head, source)?,
+            false => 0,
+        };
+        if sent < bytes {
+            state.keep(head, source, sent);
+        }
+        self.waiting.store(state.backlog.len(), Ordering::Release);
+        Ok(sent < bytes)
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub(crate) fn flush(&self, socket: BorrowedFd<'_>) {
+        if self.has_backlog() {
+            let mut state = self.state.lock();
+            state.flush(socket);
+            self.waiting.store(state.backlog.len(), Ordering::Release);
+        }
+    }
+
+    /// Takes what waits: nothing is posted any more.
+    pub(crate) fn end(&self, socket: BorrowedFd<'_>) -> VecDeque<u8> {
+        let mut state = self.state.lock();
+        state.flush(socket);
+        state.error = Some(FabricError::PeerGone);
+        self.waiting.store(0, Ordering::Release);
+        std::mem::take(&mut state.backlog)
+    }
+}
+
+impl State {
+    /// Sends head and source; how many bytes the socket took.
+    fn send(&mut self, socket: BorrowedFd<'_>, head: &[u8], source: &[&[u8]]) -> Result<usize, FabricError> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        slices[0] = IoSlice::new(head);
+        let (mut count, mut bytes, mut sent) = (1, head.len(), 0);
+        let mut pieces = source.iter().filter(|piece| !piece.is_empty()).peekable();
+        loop {
+            while count < SLICES {
+                let Some(piece) = pieces.next() else { break };
+                slices[count] = IoSlice::new(piece);
+                count += 1;
+                bytes += piece.len();
+            }
+            let is_last = pieces.peek().is_none();
+            match send(socket, &slices[..count], !is_last) {
+                Ok(taken) => sent += taken,
+                Err(errno) => return Err(self.fail(errno)),
+            }
+            if is_last || sent < bytes {
+                return Ok(sent);
+            }
+            count = 0;
+        }
+    }
+
+    /// Keeps what is behind the first `sent` bytes of head and source.
+    fn keep(&mut self, head: &[u8], source: &[&[u8]], sent: usize) {
+        let mut skip = sent;
+        for piece in std::iter::once(&head).chain(source) {
+            let from = skip.min(piece.len());
+            self.backlog.extend(&piece[from..]);
+            skip -= from;
+        }
+    }
+
+    fn flush(&mut self, socket: BorrowedFd<'_>) {
+        if let Err(errno) = flush(socket, &mut self.backlog) {
+            let _told_by_the_next_post = self.fail(errno);
+        }
+    }
+
+    /// Nothing more can be sent, so nothing waits any more. The receiving half finds the end behind what has come.
+    fn fail(&mut self, errno: Errno) -> FabricError {
+        self.backlog = VecDeque::new();
+        let error = lost("sending to the peer", errno);
+        self.error.get_or_insert(error).clone()
+    }
+}
+
+/// Sends from the front of `backlog`, as far as the socket takes it.
+pub(crate) fn flush(socket: BorrowedFd<'_>, backlog: &mut VecDeque<u8>) -> Result<(), Errno> {
+    while !backlog.is_empty() {
+        let (front, back) = backlog.as_slices();
+        let sent = send(socket, &[IoSlice::new(front), IoSlice::new(back)], false)?;
+        if sent == 0 {
+            return Ok(());
+        }
+        backlog.drain(..sent);
+    }
+    if backlog.capacity() > KEPT_BYTES {
+        *backlog = VecDeque::new();
+    }
+    Ok(())
+}
+
+/// How many bytes the socket took; 0: it is full.
+fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    flags.set(SendFlags::MORE, more);
+    loop {
+        return match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
+            // No memory for a socket's buffer: as full as one.
+            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(0),
+            Err(Errno::INTR) => continue,
+            sent => sent,
+        };
+    }
+}

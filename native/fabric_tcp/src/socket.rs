@@ -1,0 +1,95 @@
+//! TCP sockets of connections and listeners.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use inet_rdma_fabric::{FabricError, Network};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// An idle connection is looked after that long after the last byte, and then at intervals. So the end of a peer's host shows
+/// after two minutes; while bytes are under way the kernel's retransmissions show it (`net.ipv4.tcp_retries2`).
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
+
+pub(crate) fn system(doing: &'static str, errno: Errno) -> FabricError {
+    FabricError::System {
+        doing,
+        error: errno.into(),
+    }
+}
+
+/// Why a connection that was up has failed.
+pub(crate) fn lost(doing: &'static str, errno: Errno) -> FabricError {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => FabricError::PeerGone,
+        // The kernel has given up: neither keepalives nor retransmissions are answered.
+        Errno::TIMEDOUT => FabricError::TimedOut,
+        errno => system(doing, errno),
+    }
+}
+
+/// A socket of the address's family that blocks no call.
+pub(crate) fn new(family: &IpAddr) -> Result<OwnedFd, Errno> {
+    let family = match family {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A socket that listens on an address, None: on all of this machine.
+pub(crate) fn listening(address: Option<IpAddr>, port: u16, backlog: u16) -> Result<OwnedFd, Errno> {
+    let on = |address: IpAddr| {
+        let socket = new(&address)?;
+        // Else a port would stay taken for a minute behind its last connection.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if address.is_ipv6() {
+            // Of both versions of IP where the address is unspecified.
+            sockopt::set_ipv6_v6only(&socket, !address.is_unspecified())?;
+        }
+        rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
+        rustix::net::listen(&socket, backlog.into())?;
+        Ok(socket)
+    };
+    match address {
+        Some(address) => on(address),
+        None => match on(Ipv6Addr::UNSPECIFIED.into()) {
+            // A kernel, or a network namespace, without IPv6.
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => on(Ipv4Addr::UNSPECIFIED.into()),
+            bound => bound,
+        },
+    }
+}
+
+/// Sets what every connection has. Fails only for what the user has asked for.
+pub(crate) fn prepare(socket: BorrowedFd<'_>, network: &Network) -> Result<(), FabricError> {
+    // Each post is a message that the peer may wait for. These fail on no kernel, and a connection works without them.
+    let _faster = sockopt::set_tcp_nodelay(socket, true);
+    let _alive = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES))
+        .and_then(|()| sockopt::set_socket_keepalive(socket, true));
+    let Some(bits) = network.type_of_service else {
+        return Ok(());
+    };
+    // A socket of IPv6 takes both: the second is for a peer with an address of IPv4.
+    let v6 = sockopt::set_ipv6_tclass(socket, bits.into());
+    let v4 = sockopt::set_ip_tos(socket, bits);
+    v6.or(v4).map_err(|errno| system("setting the type of service", errno))
+}
+
+/// Own address and peer's.
+pub(crate) fn addresses(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), FabricError> {
+    let own = rustix::net::getsockname(socket).map_err(|errno| system("asking for the own address", errno))?;
+    let peer = rustix::net::getpeername(socket).map_err(|errno| lost("asking for the address of the peer", errno))?;
+    let canonical = |address| match SocketAddr::try_from(address) {
+        Ok(address) => Ok(SocketAddr::new(address.ip().to_canonical(), address.port())),
+        Err(errno) => Err(system("reading an address", errno)),
+    };
+    let peer = peer.ok_or(FabricError::PeerGone)?;
+    Ok((canonical(own)?, canonical(peer)?))
+}

@@ -1,0 +1,13 @@
+//! The fabric tcp against peers that do as they like. Whatever they do ends their own connection and nothing else.
+
+#[path = "hostile/answers.rs"]
+mod answers;
+#[path = "hostile/frames.rs"]
+mod frames;
+#[path = "hostile/greetings.rs"]
+mod greetings;
+#[path = "hostile/raw.rs"]
+mod raw;
+#[path = "../../fabric/tests/support/mod.rs"]
+#[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
+mod support;
