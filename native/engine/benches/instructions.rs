@@ -12,6 +12,7 @@ mod pair;
 mod rounds;
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use inet_rdma_assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
 use inet_rdma_fabric_shm::ShmFabric;
@@ -92,28 +93,27 @@ fn to_and_fro(mode: Mode, sizes: &[usize], count_writes: bool) {
         ..Side::default()
     };
     let (writer, reader) = pair::queue_pairs(&ShmFabric, &side, &side);
-    // A user that posts nothing, as the port of a link.
-    let (writer, reader) = (side.connection_of(writer, ()), side.connection_of(reader, ()));
+    let (mut writer, mut reader) = (side.halves(writer, Arc::new(())), side.halves(reader, Arc::new(())));
     // As the handlers of a distribution link: nobody is armed, so nobody makes a system call.
-    writer.set_self_polling();
-    reader.set_self_polling();
+    writer.connection.set_self_polling();
+    reader.connection.set_self_polling();
     let messages = Messages::new(1, sizes);
-    let receive = || {
+    let mut receive = || {
         let mut received = Vec::new();
-        reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
+        reader.reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
         received.iter().map(Received::packets).sum::<usize>()
     };
     repeat(|counted| {
         count(counted && count_writes, || {
             let gather = messages.gather(true);
-            let written = writer.write(&gather, 0, usize::MAX).expect("it is up");
+            let written = writer.writer.write(&gather, 0, usize::MAX).expect("it is up");
             assert!(!written.blocked, "no room");
         });
         count(counted && !count_writes, || assert_eq!(receive(), sizes.len()));
     });
     // The first large packet finds nothing advertised yet.
     let direct = mode == Mode::Dynamic && sizes[0] >= side.direct_bytes;
-    let sent = writer.statistics().stream;
+    let sent = writer.connection.statistics().stream;
     let expected = if direct {
         sent.direct_transfers_sent
     } else {

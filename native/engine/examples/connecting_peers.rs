@@ -136,7 +136,7 @@ fn node(address: IpAddr, peers: usize, rounds: usize, prefix: &[&str]) {
         crowd.expect("connected");
         let start = Instant::now();
         crowd.order();
-        let is_up = |end: &Attached| end.connection.closed().is_none();
+        let is_up = |end: &Attached| end.socket.connection().closed().is_none();
         let ending = Times::of(round_trips(&established, |_| ends.iter().any(is_up)));
         println!(
             "round {round}: quiet {quiet}; {:.2} s of connecting {connecting}; {:.2} s of ending {ending}",
@@ -158,7 +158,7 @@ fn node(address: IpAddr, peers: usize, rounds: usize, prefix: &[&str]) {
         )
     });
     println!("99th percentile to the quiet one: {connecting} while peers connect, {ending} while they end");
-    established.connection.close();
+    established.socket.close();
 }
 
 fn next(acceptor: &Acceptor, wakes: &Mutex<Receiver<()>>) -> Box<dyn QueuePair> {
@@ -215,7 +215,7 @@ fn round_trips(end: &Attached, goes_on: impl Fn(Instant) -> bool) -> Vec<f64> {
 }
 
 fn send(end: &Attached, messages: &Messages) {
-    let framed = end.connection.framing() == Framing::Length4;
+    let framed = end.socket.framing() == Framing::Length4;
     end.write(&messages.gather(framed), usize::MAX).expect("it is up");
 }
 

@@ -116,13 +116,13 @@ fn once_used([left, right]: [Attached; 2]) -> [Attached; 2] {
 
 fn close(connections: &[[Attached; 2]]) {
     for [left, right] in connections {
-        left.connection.close();
-        right.connection.close();
+        left.socket.close();
+        right.socket.close();
     }
 }
 
 fn send(end: &Attached, messages: &Messages) {
-    let framed = end.connection.framing() == Framing::Length4;
+    let framed = end.socket.framing() == Framing::Length4;
     end.write(&messages.gather(framed), usize::MAX).expect("it is up");
 }
 

@@ -20,14 +20,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_assembly::{Framing, ReadLimit};
-use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
+use inet_rdma_assembly::ReadLimit;
+use inet_rdma_engine::connection::{Caller, Notifier, ReadEnd, Woken};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::QueuePair;
 use message::Messages;
-use pair::signal::Ticket;
-use pair::{BOUND, Side};
+use pair::{BOUND, Halves, Side};
 
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -38,31 +37,27 @@ struct Readable {
 }
 
 impl Notifier for Readable {
-    type Buffer = Vec<u8>;
-    type Token = Ticket;
-    type Writer = u32;
-
-    fn readable(&self) {
-        // Fails at the end only, when the thread has gone.
-        let _ = self.thread.send(self.index);
+    fn wake(&self, woken: Woken, _caller: Caller) {
+        if woken.reader {
+            // Fails at the end only, when the thread has gone.
+            let _ = self.thread.send(self.index);
+        }
     }
-
-    fn writable(&self) {}
 }
 
 /// One end of a connection.
 struct End {
-    connection: Arc<Connection<Readable>>,
+    halves: Halves,
     _attachment: Attachment,
 }
 
 impl End {
     fn new(engine: &Arc<Engine>, side: &Side, qp: Box<dyn QueuePair>, index: usize, thread: &Sender<usize>) -> Self {
         let thread = thread.clone();
-        let connection = side.connection_of(qp, Readable { index, thread });
-        let attachment = engine.attach(Arc::clone(&connection)).expect("an attachment");
-        let end = Self {
-            connection,
+        let halves = side.halves(qp, Arc::new(Readable { index, thread }));
+        let attachment = engine.attach(Arc::clone(&halves.connection)).expect("an attachment");
+        let mut end = Self {
+            halves,
             _attachment: attachment,
         };
         end.read();
@@ -70,21 +65,21 @@ impl End {
     }
 
     /// Reads what there is and asks to be told of more; the number of packets.
-    fn read(&self) -> usize {
+    fn read(&mut self) -> usize {
         let mut packets = Vec::new();
         loop {
-            match self.connection.read(ReadLimit::bytes(4_096), &mut packets) {
+            match self.halves.reader.read(ReadLimit::bytes(4_096), &mut packets) {
                 ReadEnd::More => {}
-                ReadEnd::Empty if self.connection.arm() => return packets.len(),
+                ReadEnd::Empty if self.halves.connection.arm() => return packets.len(),
                 ReadEnd::Empty => {}
                 ReadEnd::Closed(closed) => panic!("the connection ended: {closed}"),
             }
         }
     }
 
-    fn send(&self, messages: &Messages) {
-        let gather = messages.gather(self.connection.framing() == Framing::Length4);
-        let written = self.connection.write(&gather, 0, usize::MAX).expect("it is up");
+    fn send(&mut self, messages: &Messages) {
+        let gather = messages.gather(true);
+        let written = self.halves.writer.write(&gather, 0, usize::MAX).expect("it is up");
         assert_eq!(written.at, gather.total(), "a packet has room in an empty ring");
     }
 }
@@ -101,7 +96,7 @@ fn main() {
     let side = Side::of_link();
     let fabric = arguments.fabric();
     let mut listener = pair::listen(&*fabric, &side);
-    let (askers, answerers): (Vec<_>, Vec<_>) = (0..connections)
+    let (mut askers, mut answerers): (Vec<_>, Vec<_>) = (0..connections)
         .map(|index| {
             let (left, right) = pair::join_at(&*fabric, &mut *listener, &side, arguments.address);
             (
@@ -114,11 +109,11 @@ fn main() {
     let trips = seconds * connections * 10;
     let (mut times, cpu) = std::thread::scope(|scope| {
         let answers = trips + connections;
-        let answerers = &answerers;
+        let answerers = &mut answerers;
         scope.spawn(move || answer(answerers, &answerer, answers));
-        ask(&askers, &asker, connections);
+        ask(&mut askers, &asker, connections);
         let before = process::cpu_time();
-        let times = ask(&askers, &asker, trips);
+        let times = ask(&mut askers, &asker, trips);
         (times, process::cpu_time() - before)
     });
     times.sort();
@@ -133,11 +128,11 @@ fn main() {
 }
 
 /// Answers each packet, until `trips` have come.
-fn answer(ends: &[End], readable: &Receiver<usize>, trips: usize) {
+fn answer(ends: &mut [End], readable: &Receiver<usize>, trips: usize) {
     let packet = Messages::new(1, &[64]);
     let mut answered = 0;
     while answered < trips {
-        let end = &ends[readable.recv_timeout(BOUND).expect("a packet in time")];
+        let end = &mut ends[readable.recv_timeout(BOUND).expect("a packet in time")];
         for _ in 0..end.read() {
             end.send(&packet);
             answered += 1;
@@ -146,7 +141,7 @@ fn answer(ends: &[End], readable: &Receiver<usize>, trips: usize) {
 }
 
 /// Makes `trips` round trips, on the connections in turn; the time of each from the moment at which it was due.
-fn ask(ends: &[End], readable: &Receiver<usize>, trips: usize) -> Vec<Duration> {
+fn ask(ends: &mut [End], readable: &Receiver<usize>, trips: usize) -> Vec<Duration> {
     let packet = Messages::new(1, &[64]);
     let gap = PERIOD.div_f64(ends.len() as f64);
     let start = Instant::now();
@@ -157,7 +152,8 @@ fn ask(ends: &[End], readable: &Receiver<usize>, trips: usize) -> Vec<Duration> 
         let now = Instant::now();
         if asked < trips && next <= now {
             due[asked % ends.len()].push_back(next);
-            ends[asked % ends.len()].send(&packet);
+            let index = asked % ends.len();
+            ends[index].send(&packet);
             asked += 1;
             continue;
         }

@@ -3,10 +3,11 @@
 
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Bounds, Connection, ReadEnd, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Connection, ReadEnd, Settings, ZeroCopy};
 use inet_rdma_fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Limits, Mode};
@@ -65,18 +66,18 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
         packet_max_bytes: 1_024,
         zero_copy: ZeroCopy::Auto,
         busy: true,
-        bounds: Bounds::default(),
     };
-    let connection = Connection::new(queue_pair, &PARAMETERS, settings, Framing::Raw, ())?;
+    let (_, mut reader, mut writer) =
+        Connection::new::<Vec<u8>>(queue_pair, &PARAMETERS, settings, Framing::Raw, None, Arc::new(()))?;
     let mut gather = Gather::with_capacity(1, 1);
     gather.push(message.as_bytes());
     gather.end_packet();
-    let written = connection.write(&gather, 0, gather.total())?;
+    let written = writer.write(&gather, 0, gather.total())?;
     assert!(!written.blocked, "a new connection has room");
     let mut received = Vec::new();
     while received.is_empty() {
         // A program with more to do lets a polling thread wake it: see `Engine::attach`.
-        let end = connection.read(ReadLimit::bytes(1_024), &mut received);
+        let end = reader.read(ReadLimit::bytes(1_024), &mut received);
         if let ReadEnd::Closed(why) = end {
             if received.is_empty() {
                 return Err(why.into());
@@ -87,6 +88,6 @@ fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std
     if let Some(Received::Whole(bytes) | Received::Batch { bytes, .. }) = received.pop() {
         println!("{}", String::from_utf8_lossy(&bytes));
     }
-    connection.close();
+    writer.close();
     Ok(())
 }

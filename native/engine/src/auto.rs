@@ -1,5 +1,5 @@
-//! Which fabric for which peer: shared memory on this host, an RDMA device to others. A listener is found over both, under
-//! one port.
+//! Which fabric for which peer: shared memory on this host, an RDMA device to others, TCP where no device leads. A listener is
+//! found over all of them, under one port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
+use inet_rdma_fabric_tcp::TcpFabric;
 use rustix::event::epoll;
 
 use crate::VerbsFabric;
@@ -18,7 +19,7 @@ pub struct AutoFabric(pub FabricName);
 /// Why a queue pair that two nodes settled on is over its fabric.
 pub(crate) const SETTLED: &str = "both nodes settled on it";
 
-/// Ports to try where any free one will do: one that is free over one fabric may be taken over the other.
+/// Ports to try where any free one will do: one that is free over one fabric may be taken over another.
 const TRIES: usize = 20;
 
 impl AutoFabric {
@@ -31,56 +32,69 @@ impl AutoFabric {
         timeout: Duration,
     ) -> Result<(Box<dyn QueuePair>, String), FabricError> {
         let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
+        let connect = |fabric: &dyn Fabric| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            fabric.connect_from(from, to, parameters, left)
+        };
         let chosen = |qp: Box<dyn QueuePair>, why: &str| {
             let route = qp.route();
             (qp, format!("{why}: {route}"))
         };
-        let settled = (parameters.token != 0).then_some(SETTLED);
+        let given = |why| if parameters.token == 0 { why } else { SETTLED };
         match self.0 {
-            FabricName::Shm if !is_local(to.ip()) => {
-                return Err(FabricError::NoRoute(format!(
-                    "{} is another host, to which shared memory does not lead; the option fabric is shm",
-                    to.ip()
-                )));
-            }
-            FabricName::Shm => {
-                let qp = ShmFabric.connect(to, parameters, timeout)?;
-                return Ok(chosen(qp, settled.unwrap_or("the option fabric is shm")));
-            }
-            FabricName::Verbs => {
-                let qp = VerbsFabric.connect_from(from, to, parameters, timeout)?;
-                return Ok(chosen(qp, settled.unwrap_or("the option fabric is verbs")));
-            }
-            FabricName::Auto => {}
-        }
-        if !is_local(to.ip()) {
-            return match VerbsFabric.connect_from(from, to, parameters, timeout) {
-                Ok(qp) => Ok(chosen(qp, "another host")),
-                Err(error @ (FabricError::Unavailable(_) | FabricError::NoRoute(_))) => {
-                    Err(FabricError::NoRoute(format!(
-                        "no fabric leads to {}: shared memory does not, it is another host; and {error}",
-                        to.ip()
-                    )))
+            FabricName::Shm if !is_local(to.ip()) => Err(FabricError::NoRoute(format!(
+                "{} is another host, to which shared memory does not lead; the option fabric is shm",
+                to.ip()
+            ))),
+            FabricName::Shm => Ok(chosen(connect(&ShmFabric)?, given("the option fabric is shm"))),
+            FabricName::Verbs => Ok(chosen(connect(&VerbsFabric)?, given("the option fabric is verbs"))),
+            FabricName::Tcp => Ok(chosen(connect(&TcpFabric)?, given("the option fabric is tcp"))),
+            FabricName::Auto if is_local(to.ip()) => {
+                // Where no process answers over shm: a container of its own with this host's address, or a node without
+                // shm.
+                let nobody = match connect(&ShmFabric) {
+                    Ok(qp) => return Ok(chosen(qp, "the same host")),
+                    Err(error @ FabricError::Refused(_)) => error,
+                    Err(error) => return Err(error),
+                };
+                let why = "the same host, where nobody listens over shm";
+                let without_device = match connect(&VerbsFabric) {
+                    Ok(qp) => return Ok(chosen(qp, why)),
+                    Err(error) if leads_nowhere(&error) => error,
+                    Err(error) => return Err(error),
+                };
+                match connect(&TcpFabric) {
+                    Ok(qp) => Ok(chosen(qp, &format!("{why}, and {without_device}"))),
+                    Err(error) if leads_nowhere(&error) => Err(nobody),
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
-            };
-        }
-        let refused = match ShmFabric.connect(to, parameters, timeout) {
-            Ok(qp) => return Ok(chosen(qp, "the same host")),
-            Err(error) => error,
-        };
-        // Only where no process answers over shm: a container of its own with this host's address, or a node without
-        // shm.
-        if !matches!(refused, FabricError::Refused(_)) {
-            return Err(refused);
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        match VerbsFabric.connect_from(from, to, parameters, left) {
-            Ok(qp) => Ok(chosen(qp, "the same host, where nobody listens over shm")),
-            Err(FabricError::Unavailable(_) | FabricError::NoRoute(_) | FabricError::Refused(_)) => Err(refused),
-            Err(error) => Err(error),
+            }
+            FabricName::Auto => {
+                let without_device = match connect(&VerbsFabric) {
+                    Ok(qp) => return Ok(chosen(qp, "another host")),
+                    Err(error) if leads_nowhere(&error) => error,
+                    Err(error) => return Err(error),
+                };
+                match connect(&TcpFabric) {
+                    Ok(qp) => Ok(chosen(qp, &format!("another host, and {without_device}"))),
+                    Err(FabricError::NoRoute(over_tcp)) => Err(FabricError::NoRoute(format!(
+                        "no fabric leads to {}: shared memory does not, it is another host; {without_device}; and {over_tcp}",
+                        to.ip()
+                    ))),
+                    Err(error) => Err(error),
+                }
+            }
         }
     }
+}
+
+/// Whether a fabric does not lead to the peer, or no process listens there, so that the next one is tried. Any other refusal is
+/// final.
+fn leads_nowhere(error: &FabricError) -> bool {
+    matches!(
+        error,
+        FabricError::Unavailable(_) | FabricError::NoRoute(_) | FabricError::Refused(_)
+    )
 }
 
 /// Whether an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False where
@@ -109,10 +123,8 @@ impl Fabric for AutoFabric {
         match self.0 {
             FabricName::Shm => ShmFabric.listen(options),
             FabricName::Verbs => VerbsFabric.listen(options),
-            FabricName::Auto => match VerbsFabric.check() {
-                Ok(()) => listen_on_both(options),
-                Err(error) => Ok(Box::new(AutoListener::alone(ShmFabric.listen(options)?, error))),
-            },
+            FabricName::Tcp => TcpFabric.listen(options),
+            FabricName::Auto => listen_on_all(options),
         }
     }
 
@@ -128,7 +140,7 @@ impl Fabric for AutoFabric {
     }
 }
 
-fn listen_on_both(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
+fn listen_on_all(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
     let (first, last) = (*options.ports.start(), *options.ports.end());
     let ports: Vec<u16> = if last == 0 {
         vec![0; TRIES]
@@ -136,98 +148,136 @@ fn listen_on_both(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricEr
         options.ports.clone().collect()
     };
     for port in ports {
+        if let Some(listeners) = Listeners::open(options, port)? {
+            return Ok(Box::new(AutoListener::new(listeners)?));
+        }
+    }
+    Err(FabricError::PortsTaken { first, last })
+}
+
+/// The listeners of one port, and why there is none over the other fabrics.
+struct Listeners {
+    open: Vec<Box<dyn Listener>>,
+    left_out: Vec<String>,
+}
+
+impl Listeners {
+    /// None: the port is taken over one of the fabrics. Where another reason speaks against verbs or TCP, no device say, peers
+    /// get in over the others all the same.
+    fn open(options: &ListenOptions, port: u16) -> Result<Option<Listeners>, FabricError> {
         let on = |port| ListenOptions {
             ports: port..=port,
             ..options.clone()
         };
         let shm = match ShmFabric.listen(&on(port)) {
             Ok(shm) => shm,
-            Err(FabricError::PortsTaken { .. }) => continue,
+            Err(FabricError::PortsTaken { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        match VerbsFabric.listen(&on(shm.port())) {
-            Ok(verbs) => return Ok(Box::new(AutoListener::both(shm, verbs)?)),
-            Err(FabricError::PortsTaken { .. }) => {}
-            // No address of an RDMA device, say: nodes of this host get in all the same.
-            Err(error) => return Ok(Box::new(AutoListener::alone(shm, error))),
+        let options = on(shm.port());
+        let mut listeners = Listeners {
+            open: vec![shm],
+            left_out: Vec::new(),
+        };
+        let tcp = match TcpFabric.listen(&options) {
+            Err(FabricError::PortsTaken { .. }) => return Ok(None),
+            tcp => tcp,
+        };
+        let verbs = VerbsFabric.check().and_then(|()| VerbsFabric.listen(&options));
+        let (verbs, tcp) = match (verbs, tcp) {
+            (Err(FabricError::PortsTaken { .. }), Ok(tcp)) => {
+                // A port over iWARP is one of TCP, and verbs leads to more than TCP does if the two exclude each other.
+                drop(tcp);
+                match VerbsFabric.listen(&options) {
+                    Err(FabricError::PortsTaken { .. }) => return Ok(None),
+                    verbs => (
+                        verbs,
+                        Err(FabricError::NoRoute("over iWARP the port is taken by verbs".into())),
+                    ),
+                }
+            }
+            (Err(FabricError::PortsTaken { .. }), Err(_)) => return Ok(None),
+            others => others,
+        };
+        listeners.add(verbs);
+        listeners.add(tcp);
+        Ok(Some(listeners))
+    }
+
+    fn add(&mut self, listener: Result<Box<dyn Listener>, FabricError>) {
+        match listener {
+            Ok(listener) => self.open.push(listener),
+            Err(error) => self.left_out.push(error.to_string()),
         }
     }
-    Err(FabricError::PortsTaken { first, last })
+
+    /// In words.
+    fn over(&self) -> String {
+        let open: Vec<String> = self.open.iter().map(|listener| listener.over()).collect();
+        let open = open.join(" and ");
+        match self.left_out.is_empty() {
+            true => open,
+            false => format!("{open} only; {}", self.left_out.join("; ")),
+        }
+    }
 }
 
-/// The listeners of one port.
+/// The listeners of one port, at least one.
 struct AutoListener {
-    shm: Box<dyn Listener>,
-    /// None: this machine has no use for it.
-    verbs: Option<Box<dyn Listener>>,
+    listeners: Vec<Box<dyn Listener>>,
     /// Readable when one of them is.
-    events: Option<OwnedFd>,
+    events: OwnedFd,
     over: String,
-    /// Verbs is asked first: in turn, so that neither keeps the other waiting.
-    verbs_first: bool,
+    /// The one that is asked first: each in turn, so that none keeps the others waiting.
+    first: usize,
 }
 
 impl AutoListener {
-    fn alone(shm: Box<dyn Listener>, why: FabricError) -> AutoListener {
-        AutoListener {
-            over: format!("{} only; {why}", shm.over()),
-            shm,
-            verbs: None,
-            events: None,
-            verbs_first: false,
-        }
-    }
-
-    fn both(shm: Box<dyn Listener>, verbs: Box<dyn Listener>) -> Result<AutoListener, FabricError> {
+    fn new(listeners: Listeners) -> Result<AutoListener, FabricError> {
         let system = |errno: rustix::io::Errno| FabricError::System {
-            doing: "watching two listeners",
+            doing: "watching several listeners",
             error: errno.into(),
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        for fd in [shm.event_fd(), verbs.event_fd()] {
-            epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(system)?;
+        for listener in &listeners.open {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&events, listener.event_fd(), data, epoll::EventFlags::IN).map_err(system)?;
         }
         Ok(AutoListener {
-            over: format!("{} and {}", shm.over(), verbs.over()),
-            shm,
-            verbs: Some(verbs),
-            events: Some(events),
-            verbs_first: false,
+            over: listeners.over(),
+            listeners: listeners.open,
+            events,
+            first: 0,
         })
     }
 }
 
 impl Listener for AutoListener {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        match &self.events {
-            Some(events) => events.as_fd(),
-            None => self.shm.event_fd(),
-        }
+        self.events.as_fd()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let of_verbs = self.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
-        self.shm.next_deadline().into_iter().chain(of_verbs).min()
+        self.listeners
+            .iter()
+            .filter_map(|listener| listener.next_deadline())
+            .min()
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        let Some(verbs) = &mut self.verbs else {
-            return self.shm.poll_accept();
-        };
-        self.verbs_first = !self.verbs_first;
-        if self.verbs_first {
-            verbs.poll_accept().or_else(|| self.shm.poll_accept())
-        } else {
-            self.shm.poll_accept().or_else(|| verbs.poll_accept())
-        }
+        self.first = (self.first + 1) % self.listeners.len();
+        let (before, from) = self.listeners.split_at_mut(self.first);
+        from.iter_mut()
+            .chain(before)
+            .find_map(|listener| listener.poll_accept())
     }
 
     fn is_over(&self) -> bool {
-        self.shm.is_over() || self.verbs.as_ref().is_some_and(|verbs| verbs.is_over())
+        self.listeners.iter().any(|listener| listener.is_over())
     }
 
     fn port(&self) -> u16 {
-        self.shm.port()
+        self.listeners[0].port()
     }
 
     fn over(&self) -> String {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use inet_rdma_fabric::FabricError;
 
-use crate::connection::{Closed, Connection, Notifier};
+use crate::connection::{Closed, Connection};
 use crate::poller::{Next, Polled, PolledId, Poller, Polling};
 
 /// The polling threads of a process.
@@ -28,12 +28,11 @@ impl Engine {
     }
 
     /// Gives a connection to one of the threads, in turn.
-    pub fn attach<N: Notifier + 'static>(
-        self: &Arc<Self>,
-        connection: Arc<Connection<N>>,
-    ) -> Result<Attachment, FabricError> {
-        let attachment = self.add(Arc::new(Link(Arc::clone(&connection))))?;
+    pub fn attach(self: &Arc<Self>, connection: Arc<Connection>) -> Result<Attachment, FabricError> {
+        let attachment = self.add(Arc::new(Attached(Arc::clone(&connection))))?;
         connection.set_kicker(self.pollers[attachment.index].kicker(attachment.id));
+        // The look that `add` asks for may have come before: one that cannot arm, and has no kicker, is the last.
+        self.pollers[attachment.index].kick(attachment.id);
         Ok(attachment)
     }
 
@@ -62,11 +61,11 @@ impl Drop for Attachment {
 }
 
 /// A connection in a polling thread's hands.
-struct Link<N: Notifier>(Arc<Connection<N>>);
+struct Attached(Arc<Connection>);
 
 const EVENT: usize = 0;
 
-impl<N: Notifier> Polled for Link<N> {
+impl Polled for Attached {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
         let qp = self.0.queue_pair();
         let mut fds = vec![qp.event_fd(), qp.liveness_fd()];

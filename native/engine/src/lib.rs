@@ -6,11 +6,13 @@ pub mod auto;
 pub mod connection;
 pub mod endpoint;
 mod keeper;
+mod landing;
 pub mod log_limit;
 pub mod looking;
 pub mod poller;
 mod prefetch;
 mod scheduling;
+pub mod stream_socket;
 #[cfg(not(feature = "verbs"))]
 mod verbs_left_out;
 

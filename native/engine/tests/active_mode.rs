@@ -10,9 +10,10 @@ mod pair;
 use std::sync::Arc;
 
 use inet_rdma_assembly::ReadLimit;
-use inet_rdma_engine::connection::{ActiveOption, Closed, Left, ReadEnd, Refused};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
+use inet_rdma_engine::stream_socket::{ActiveOption, Left, Refused};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use message::Messages;
@@ -27,31 +28,31 @@ fn connected() -> (Arc<Conn>, Arc<Conn>) {
 }
 
 /// One look of a polling thread.
-fn look(connection: &Conn) {
-    assert!(!connection.attend(false));
+fn look(socket: &Conn) {
+    assert!(!socket.connection().attend(false));
 }
 
-fn write(connection: &Conn, packets: usize) -> Messages {
+fn write(socket: &Conn, packets: usize) -> Messages {
     let messages = Messages::new(1, &vec![100; packets]);
-    let written = connection.write(&messages.gather(true), 0, usize::MAX);
+    let written = socket.write(&messages.gather(true), 0, usize::MAX);
     assert!(!written.expect("it is up").blocked);
     messages
 }
 
-fn switch(connection: &Conn, option: ActiveOption, number: u64) {
-    connection.set_active(option, Ticket::of(number)).expect("allowed");
-    look(connection);
+fn switch(socket: &Conn, option: ActiveOption, number: u64) {
+    socket.set_active(option, Ticket::of(number)).expect("allowed");
+    look(socket);
 }
 
 /// What was told: the messages' number, `p` for passive, `e` for the end.
-fn told(connection: &Conn) -> String {
+fn told(socket: &Conn) -> String {
     let word = |event| match event {
         Event::Message(number, _) => number.to_string(),
         Event::Passive(number) => format!("p{number}"),
         Event::Ended(number, _) => format!("e{number}"),
         Event::Sent(..) | Event::Received(..) => panic!("nothing is posted"),
     };
-    std::iter::from_fn(|| connection.notifier().event())
+    std::iter::from_fn(|| socket.notifier().event())
         .map(word)
         .collect::<Vec<_>>()
         .join(" ")
@@ -133,7 +134,7 @@ fn what_came_before_the_peer_went_is_handed_over_before_its_end() {
     switch(&right, ActiveOption::Infinity, 1);
     write(&left, 100);
     left.close();
-    assert!(!right.handle_liveness());
+    assert!(!right.connection().handle_liveness());
     assert_eq!(told(&right), ["1 "; 100].concat() + "e1");
 }
 
@@ -142,7 +143,7 @@ fn an_end_that_nobody_asked_for_names_its_reason() {
     let (left, right) = connected();
     switch(&right, ActiveOption::Infinity, 1);
     drop(left);
-    assert!(!right.handle_liveness());
+    assert!(!right.connection().handle_liveness());
     let event = right.notifier().event();
     assert!(matches!(event, Some(Event::Ended(1, Closed::PeerGone))));
 }
@@ -151,7 +152,7 @@ fn an_end_that_nobody_asked_for_names_its_reason() {
 fn whoever_stops_reading_is_told_the_end_and_whoever_closes_is_not() {
     let (_left, right) = connected();
     switch(&right, ActiveOption::Infinity, 1);
-    right.stop_reading();
+    right.connection().stop_reading();
     look(&right);
     assert_eq!(told(&right), "e1");
     let (_left, right) = connected();
@@ -203,7 +204,7 @@ fn a_polling_thread_delivers_all_and_the_end_of_a_lost_connection() {
     let fabric = FaultFabric::new(ShmFabric, plan);
     let engine = Arc::new(Engine::start(1, Polling::Event).expect("a thread"));
     let (left, right) = pair::connect(&fabric, &Side::default(), &Side::default());
-    let _attached = [&left, &right].map(|side| engine.attach(Arc::clone(side)).expect("an attachment"));
+    let _attached = [&left, &right].map(|side| engine.attach(Arc::clone(side.connection())).expect("an attachment"));
     right
         .set_active(ActiveOption::Infinity, Ticket::of(1))
         .expect("allowed");

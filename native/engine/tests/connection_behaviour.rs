@@ -42,17 +42,17 @@ fn far(side: Side) -> (Arc<Conn>, Arc<Conn>) {
 }
 
 /// One look of a polling thread; whom it would tell.
-fn look(connection: &Conn) -> (bool, bool) {
-    connection.notifier().take();
-    assert!(!connection.attend(false));
-    let wakes = connection.notifier().take();
+fn look(socket: &Conn) -> (bool, bool) {
+    socket.notifier().take();
+    assert!(!socket.connection().attend(false));
+    let wakes = socket.notifier().take();
     (wakes.reader, wakes.writer)
 }
 
-fn read(connection: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
+fn read(socket: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
     let mut out = Vec::new();
     loop {
-        let end = connection.read(ALL, &mut out);
+        let end = socket.read(ALL, &mut out);
         if end != ReadEnd::More {
             return (out, end);
         }
@@ -60,9 +60,9 @@ fn read(connection: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
 }
 
 /// Writes what fits; how far it came.
-fn write(connection: &Conn, messages: &Messages, at: usize) -> usize {
-    let gather = messages.gather(connection.framing() == Framing::Length4);
-    connection.write(&gather, at, usize::MAX).expect("it is up").at
+fn write(socket: &Conn, messages: &Messages, at: usize) -> usize {
+    let gather = messages.gather(socket.framing() == Framing::Length4);
+    socket.write(&gather, at, usize::MAX).expect("it is up").at
 }
 
 /// Writes all, while the peer reads.
@@ -104,7 +104,7 @@ fn a_close_without_credits_is_an_orderly_end() {
     }
     // Keepalives take what transfers leave; the peer has returned nothing yet.
     for _ in 0..4 {
-        left.tick().expect("a connection that is up");
+        left.connection().tick().expect("a connection that is up");
     }
     left.close();
     let (received, end) = read(&right);
@@ -121,11 +121,11 @@ fn small_packets_share_one_transfer_and_one_buffer() {
     assert_eq!(end, ReadEnd::Empty);
     assert!(matches!(received.as_slice(), [Received::Batch { .. }]));
     assert_eq!(contents::packets(&received), messages.bodies());
-    let sent = left.statistics();
+    let sent = left.connection().statistics();
     assert_eq!(sent.stream.indirect_transfers_sent, 1);
     assert_eq!(sent.stream.direct_transfers_sent, 0);
     assert_eq!(sent.packets_sent, 200);
-    assert_eq!(right.statistics().packets_received, 200);
+    assert_eq!(right.connection().statistics().packets_received, 200);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn bulk_of_a_peer_that_is_not_trusted_is_copied_out() {
         assert_eq!(contents::packets(&received), one.bodies());
         assert!(!received.iter().any(|part| matches!(part, Received::Landed(..))));
     }
-    let sent = left.statistics().stream;
+    let sent = left.connection().statistics().stream;
     assert!(sent.direct_bytes_sent > 9 * sent.indirect_bytes_sent, "{sent:?}");
 }
 
@@ -162,7 +162,10 @@ fn a_write_is_bounded_whatever_buffers_the_peer_advertises() {
     let written = left
         .write(&large.gather(true), 0, 4_096)
         .expect("a connection that is up");
-    assert!(left.statistics().stream.direct_bytes_sent > 0, "{written:?}");
+    assert!(
+        left.connection().statistics().stream.direct_bytes_sent > 0,
+        "{written:?}"
+    );
     assert!(written.at <= MIB, "{written:?}");
 }
 
@@ -180,18 +183,18 @@ fn bulk_goes_directly_and_lands_without_a_copy() {
             .filter(|part| matches!(part, Received::Landed(..)))
             .count();
     }
-    let sent = left.statistics().stream;
+    let sent = left.connection().statistics().stream;
     assert!(sent.direct_bytes_sent > 9 * sent.indirect_bytes_sent, "{sent:?}");
     assert!(landed >= 36, "{landed} of 40 landed");
-    let received = right.statistics().stream;
+    let received = right.connection().statistics().stream;
     assert_eq!(received.direct_bytes_received, sent.direct_bytes_sent);
     assert_eq!(received.indirect_bytes_received, sent.indirect_bytes_sent);
 }
 
 /// One packet, or nothing.
-fn read_one(connection: &Conn) -> usize {
+fn read_one(socket: &Conn) -> usize {
     let mut out = Vec::new();
-    connection.read(ReadLimit { packets: 1, ..ALL }, &mut out);
+    socket.read(ReadLimit { packets: 1, ..ALL }, &mut out);
     contents::packets(&out).len()
 }
 
@@ -208,10 +211,13 @@ fn bulk_that_never_pauses_leaves_the_ring_over_a_distance() {
         // One at a time, so that room is told bit by bit: enough for the writer to go on, and too early for it to pause.
         packets += read_one(&right);
         if at > total / 2 {
-            half.get_or_insert_with(|| left.statistics().stream);
+            half.get_or_insert_with(|| left.connection().statistics().stream);
         }
     }
-    let (half, all) = (half.expect("half of it was sent"), left.statistics().stream);
+    let (half, all) = (
+        half.expect("half of it was sent"),
+        left.connection().statistics().stream,
+    );
     assert!(half.indirect_transfers_sent > 0, "nothing was advertised at first");
     let direct = all.direct_bytes_sent - half.direct_bytes_sent;
     let indirect = all.indirect_bytes_sent - half.indirect_bytes_sent;
@@ -229,7 +235,7 @@ fn near_by_no_more_is_advertised_than_stays_in_a_cache() {
         for _ in 0..100 {
             drop(carry(&left, &right, &Messages::new(5, &[bytes])));
         }
-        usize::from(right.statistics().landing_used)
+        usize::from(right.connection().statistics().landing_used)
     };
     // What one transfer fills is what counts, not the size of the buffer.
     assert_eq!(advertised_after(&ShmFabric, 65_000), (1 << 20) / 65_004);
@@ -253,7 +259,7 @@ fn bulk_keeps_to_a_ring_that_holds_far_more_than_the_landing_buffers() {
         for _ in 0..20 {
             carry(&left, &right, &Messages::new(6, &[65_000]));
         }
-        left.statistics().stream.direct_transfers_sent
+        left.connection().statistics().stream.direct_transfers_sent
     };
     // 69,632 bytes each, and a ring of 262,144.
     assert_eq!(direct(1), 0);
@@ -269,16 +275,16 @@ fn landing_buffers_come_back() {
         .filter(|part| matches!(part, Received::Landed(..)))
         .count();
     assert!(held > 0);
-    let used = usize::from(right.statistics().landing_used);
+    let used = usize::from(right.connection().statistics().landing_used);
     assert!(used >= held, "{held} held, {used} used");
     drop(received);
-    let advertised = usize::from(right.statistics().landing_used);
+    let advertised = usize::from(right.connection().statistics().landing_used);
     assert_eq!(advertised, used - held, "all that the user gave back are free");
     // No more bulk: what is advertised is used up and not advertised again.
     for _ in 0..100 {
         carry(&left, &right, &Messages::new(4, &[10]));
     }
-    assert_eq!(right.statistics().landing_used, 0);
+    assert_eq!(right.connection().statistics().landing_used, 0);
 }
 
 #[test]
@@ -304,7 +310,7 @@ fn modes_are_kept_to() {
         let messages = Messages::new(6, &[100, 65_000, 10, 300_000, 0, 30_000]);
         let received = carry(&left, &right, &messages);
         assert_eq!(contents::packets(&received), messages.bodies());
-        let sent = left.statistics().stream;
+        let sent = left.connection().statistics().stream;
         assert_eq!(sent.direct_bytes_sent > 0, direct, "{mode:?}");
         assert_eq!(sent.indirect_bytes_sent > 0, indirect, "{mode:?}");
     }
@@ -357,7 +363,7 @@ fn writers_take_turns_and_their_packets_stay_whole() {
     arrived.sort_unstable();
     sent.sort_unstable();
     assert!(arrived == sent, "{} packets of {}", arrived.len(), sent.len());
-    assert_eq!(left.statistics().packets_sent, THREADS * WRITES);
+    assert_eq!(left.connection().statistics().packets_sent, THREADS * WRITES);
 }
 
 #[test]
@@ -392,7 +398,7 @@ fn looking_ends_where_nothing_comes_and_finds_what_does() {
     let fabrics: [&dyn Fabric; 2] = [&ShmFabric, &FaultFabric::new(ShmFabric, FaultPlan::default())];
     for fabric in fabrics {
         let (left, right) = pair::connect(fabric, &Side::default(), &Side::default());
-        let spin = || right.spin(Duration::from_micros(50));
+        let spin = || right.connection().spin(Duration::from_micros(50));
         assert!(!spin());
         write(&left, &Messages::new(7, &[10]), 0);
         assert!(spin());
@@ -404,7 +410,7 @@ fn looking_ends_where_nothing_comes_and_finds_what_does() {
 #[test]
 fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     let (left, right) = connected(Side::default());
-    right.set_self_polling();
+    right.connection().set_self_polling();
     assert!(right.arm());
     let sent = left.queue_pair().wakeups_sent();
     assert_eq!(read(&right).1, ReadEnd::Empty);
@@ -427,11 +433,11 @@ fn credits_that_come_with_a_keepalive_wake_the_writer() {
         sent += 1;
     }
     assert!(
-        sent > 1 && left.statistics().stream.credit_stalls == 1,
+        sent > 1 && left.connection().statistics().stream.credit_stalls == 1,
         "out of credits, not of room"
     );
     assert!(left.arm_writer());
-    right.tick().expect("it is up");
+    right.connection().tick().expect("it is up");
     assert_eq!(look(&left), (false, true));
 }
 
@@ -451,22 +457,22 @@ fn keepalives_pass_a_full_ring_that_nobody_reads() {
     let (left, right) = connected(small());
     assert_eq!(write(&left, &Messages::new(10, &[10_000]), 0), 4_096);
     for number in 1..=20 {
-        left.tick().expect("it is up");
+        left.connection().tick().expect("it is up");
         look(&right);
         look(&left);
-        assert_eq!(right.packets().0, number);
-        assert_eq!(left.packets().1, number);
+        assert_eq!(right.connection().packets().0, number);
+        assert_eq!(left.connection().packets().1, number);
     }
-    assert_eq!(right.statistics().stream.indirect_bytes_received, 4_096);
+    assert_eq!(right.connection().statistics().stream.indirect_bytes_received, 4_096);
 }
 
 #[test]
 fn keepalives_pass_when_transfers_have_spent_their_credits() {
     let (left, right) = connected(small());
     while write(&left, &Messages::new(1, &[1]), 0) == 5 {}
-    left.tick().expect("it is up");
+    left.connection().tick().expect("it is up");
     look(&right);
-    assert_eq!(right.statistics().stream.ticks_received, 1);
+    assert_eq!(right.connection().statistics().stream.ticks_received, 1);
 }
 
 #[test]
@@ -480,7 +486,7 @@ fn a_half_close_lets_the_other_direction_go_on() {
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), Messages::new(13, &[7]).bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
-    assert!(right.is_end() && right.closed().is_none());
+    assert!(right.connection().is_end() && right.connection().closed().is_none());
     assert_eq!(contents::packets(&carry(&right, &left, &back)), back.bodies());
 }
 
@@ -491,13 +497,13 @@ fn what_was_written_before_a_close_can_be_read() {
     assert!(right.arm());
     write(&left, &messages, 0);
     left.close();
-    assert_eq!(left.closed(), Some(Closed::Here));
-    assert!(!right.handle_liveness());
+    assert_eq!(left.connection().closed(), Some(Closed::Here));
+    assert!(!right.connection().handle_liveness());
     assert!(right.notifier().take().reader);
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), messages.bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
-    assert_eq!(right.closed(), Some(Closed::ByPeer));
+    assert_eq!(right.connection().closed(), Some(Closed::ByPeer));
 }
 
 #[test]
@@ -506,11 +512,11 @@ fn a_peer_that_died_is_gone_after_its_last_byte() {
     let messages = Messages::new(15, &[1, 2, 50_000]);
     write(&left, &messages, 0);
     drop(left);
-    assert!(!right.handle_liveness());
+    assert!(!right.connection().handle_liveness());
     let (received, end) = read(&right);
     assert_eq!(contents::packets(&received), messages.bodies());
     assert_eq!(end, ReadEnd::Closed(Closed::PeerGone));
-    assert_eq!(right.tick(), Err(Closed::PeerGone));
+    assert_eq!(right.connection().tick(), Err(Closed::PeerGone));
     let gather = messages.gather(true);
     assert_eq!(right.write(&gather, 0, usize::MAX), Err(Closed::PeerGone));
 }
@@ -537,7 +543,7 @@ fn the_end_of_the_peer_wakes_a_blocked_writer() {
     assert!(left.arm_writer());
     drop(right);
     left.notifier().take();
-    assert!(!left.handle_liveness());
+    assert!(!left.connection().handle_liveness());
     let wakes = left.notifier().take();
     assert!(wakes.writer && !wakes.reader);
 }
@@ -546,13 +552,13 @@ fn the_end_of_the_peer_wakes_a_blocked_writer() {
 fn whoever_stops_reading_finds_the_end() {
     let (left, right) = connected(Side::default());
     assert!(right.arm());
-    right.stop_reading();
+    right.connection().stop_reading();
     assert!(right.notifier().take().reader);
     write(&left, &Messages::new(18, &[100]), 0);
     let (received, end) = read(&right);
     assert!(received.is_empty());
     assert_eq!(end, ReadEnd::Closed(Closed::Here));
-    assert_eq!(right.closed(), None, "writing goes on");
+    assert_eq!(right.connection().closed(), None, "writing goes on");
 }
 
 #[test]
@@ -565,8 +571,8 @@ fn a_packet_over_the_limit_ends_the_connection() {
     write(&left, &Messages::new(19, &[1_000, 1_001, 5]), 0);
     let (_, end) = read(&right);
     assert!(matches!(end, ReadEnd::Closed(Closed::PeerMisbehaved(_))), "{end:?}");
-    assert!(!left.handle_liveness(), "the peer sees it at once");
-    assert_eq!(left.closed(), Some(Closed::PeerGone));
+    assert!(!left.connection().handle_liveness(), "the peer sees it at once");
+    assert_eq!(left.connection().closed(), Some(Closed::PeerGone));
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn attacked() -> (Box<dyn QueuePair>, Arc<Conn>) {
     let side = Side::default();
     let (hostile, qp) = pair::queue_pairs(&ShmFabric, &side, &side);
     let victim = side.connection(qp);
-    victim.attend(false);
+    victim.connection().attend(false);
     assert!(victim.arm());
     (hostile, victim)
 }
@@ -35,10 +35,10 @@ fn assert_ended(hostile: &dyn QueuePair, victim: &Conn, wakes: Wakes) {
 }
 
 fn assert_over(hostile: &dyn QueuePair, victim: &Conn) {
-    let closed = victim.closed().expect("it must be over");
+    let closed = victim.connection().closed().expect("it must be over");
     assert!(matches!(closed, Closed::PeerMisbehaved(_)), "{closed:?}");
     assert!(hostile.check_alive().is_err(), "the peer must see it");
-    assert_eq!(victim.tick(), Err(closed.clone()));
+    assert_eq!(victim.connection().tick(), Err(closed.clone()));
     // What came in order before may still be read; then comes the reason.
     let end = loop {
         match victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new()) {
@@ -94,7 +94,7 @@ proptest! {
         prop_assume!(Control::parse(&bytes).is_err());
         let (hostile, victim) = attacked();
         hostile.post_control(&bytes).expect("room");
-        victim.attend(false);
+        victim.connection().attend(false);
         let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
@@ -125,7 +125,7 @@ proptest! {
         // Nothing was spent: every credit given back is one too many.
         let credits = if which == 4 { credits.max(1) } else { 0 };
         hostile.post_control(&control(body, credits)).expect("room");
-        victim.attend(false);
+        victim.connection().attend(false);
         let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
@@ -134,7 +134,7 @@ proptest! {
     fn wild_notices(bytes in 262_145..u32::MAX, direct: bool) {
         let (hostile, victim) = attacked();
         announce(&*hostile, direct, bytes & !(1 << 31) | (1 << 20));
-        victim.attend(false);
+        victim.connection().attend(false);
         let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
@@ -144,7 +144,7 @@ proptest! {
 fn a_direct_transfer_that_nothing_was_advertised_for() {
     let (hostile, victim) = attacked();
     announce(&*hostile, true, 1);
-    victim.attend(false);
+    victim.connection().attend(false);
     let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
@@ -154,7 +154,7 @@ fn more_into_the_ring_than_is_free() {
     let (hostile, victim) = attacked();
     write(&*hostile, 0, &[0; 200_000]);
     announce(&*hostile, false, 100_000);
-    victim.attend(false);
+    victim.connection().attend(false);
     let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
@@ -166,14 +166,14 @@ fn an_end_that_is_no_end() {
         let (hostile, victim) = attacked();
         hostile.post_control(&end(first)).expect("room");
         hostile.post_control(&end(second)).expect("room");
-        victim.attend(false);
+        victim.connection().attend(false);
         let wakes = victim.notifier().take();
         assert_ended(&*hostile, &victim, wakes);
     }
     let (hostile, victim) = attacked();
     hostile.post_control(&end(3)).expect("room");
     write(&*hostile, 0, &[0; 4]);
-    victim.attend(false);
+    victim.connection().attend(false);
     let wakes = victim.notifier().take();
     assert_ended(&*hostile, &victim, wakes);
 }
@@ -185,11 +185,11 @@ fn more_messages_than_credits_allow() {
     let mut told = false;
     // It takes the credits that it gets, and gives none back.
     for _ in 0..10_000 {
-        if victim.closed().is_some() {
+        if victim.connection().closed().is_some() {
             break;
         }
         while hostile.post_control(&tick).is_ok() {}
-        victim.attend(false);
+        victim.connection().attend(false);
         let wakes = victim.notifier().take();
         told |= wakes.reader;
     }
@@ -201,7 +201,7 @@ fn more_messages_than_credits_allow() {
 fn a_length_that_no_memory_holds_is_refused() {
     let (hostile, victim) = attacked();
     write(&*hostile, 0, &[0xff; 10]);
-    victim.attend(false);
+    victim.connection().attend(false);
     let wakes = victim.notifier().take();
     assert!(wakes.reader);
     let end = victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new());
@@ -210,7 +210,7 @@ fn a_length_that_no_memory_holds_is_refused() {
 }
 
 fn assert_over_from_read(hostile: &dyn QueuePair, victim: &Conn) {
-    assert!(matches!(victim.closed(), Some(Closed::PeerMisbehaved(_))));
+    assert!(matches!(victim.connection().closed(), Some(Closed::PeerMisbehaved(_))));
     assert!(hostile.check_alive().is_err());
 }
 
@@ -218,12 +218,12 @@ fn assert_over_from_read(hostile: &dyn QueuePair, victim: &Conn) {
 fn wake_ups_without_a_cause_end_nothing() {
     let (hostile, victim) = attacked();
     rustix::net::send(hostile.event_fd(), b"hello?", rustix::net::SendFlags::empty()).expect("a socket");
-    assert!(victim.drain_event());
-    victim.attend(false);
+    assert!(victim.connection().drain_event());
+    victim.connection().attend(false);
     let wakes = victim.notifier().take();
     assert!(wakes.is_empty());
-    assert!(victim.handle_liveness());
-    assert_eq!(victim.closed(), None);
+    assert!(victim.connection().handle_liveness());
+    assert_eq!(victim.connection().closed(), None);
 }
 
 /// The reader is told, also where another party finds out: here the writer, which gets the reason itself.
@@ -238,7 +238,7 @@ fn a_writer_that_finds_out_tells_the_reader() {
         let (hostile, victim) = attacked();
         hostile.post_control(&message).expect("room");
         if looks_before {
-            victim.attend(false);
+            victim.connection().attend(false);
             assert!(
                 victim.notifier().take().is_empty(),
                 "{what}: it looks good until it is used"

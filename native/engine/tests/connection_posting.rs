@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Bounds, Closed, ReadEnd};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
@@ -40,8 +41,8 @@ fn connected() -> (Arc<Conn>, Arc<Conn>) {
 }
 
 /// One look of a polling thread.
-fn look(connection: &Conn) {
-    assert!(!connection.attend(false));
+fn look(socket: &Conn) {
+    assert!(!socket.connection().attend(false));
 }
 
 /// The stream's bytes from `at` on: each run of them differs from every other.
@@ -52,42 +53,42 @@ fn stream(at: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Writes `data` as one packet, as far as there is room.
-fn write(connection: &Conn, data: &[u8]) -> usize {
+fn write(socket: &Conn, data: &[u8]) -> usize {
     let mut gather = Gather::with_capacity(1, 1);
     gather.push(data);
     gather.end_packet();
-    connection.write(&gather, 0, data.len()).expect("a write").at
+    socket.write(&gather, 0, data.len()).expect("a write").at
 }
 
 /// Posts a receive, named by its size.
-fn post(connection: &Conn, bytes: usize) {
-    connection
+fn post(socket: &Conn, bytes: usize) {
+    socket
         .post_receive(Ticket::of(bytes as u64), bytes)
         .expect("room for it");
 }
 
 /// Takes back the first receive of this size.
-fn cancel(connection: &Conn, bytes: usize) {
-    assert!(connection.cancel(|ticket| ticket.number == bytes as u64));
+fn cancel(socket: &Conn, bytes: usize) {
+    assert!(socket.cancel(|ticket| ticket.number == bytes as u64));
 }
 
 /// What the first posted receive gets, and its size; None: nothing yet.
-fn completed(connection: &Conn) -> Option<(usize, Received<Vec<u8>>)> {
-    look(connection);
-    match connection.notifier().event()? {
+fn completed(socket: &Conn) -> Option<(usize, Received<Vec<u8>>)> {
+    look(socket);
+    match socket.notifier().event()? {
         Event::Received(size, received) => Some((size as usize, received.expect("it is up"))),
         _ => panic!("only receives are posted"),
     }
 }
 
-fn read_posted(connection: &Conn) -> Option<Received<Vec<u8>>> {
-    completed(connection).map(|(_, received)| received)
+fn read_posted(socket: &Conn) -> Option<Received<Vec<u8>>> {
+    completed(socket).map(|(_, received)| received)
 }
 
 /// What lies there for somebody who has posted nothing.
-fn read_plain(connection: &Conn) -> Vec<u8> {
+fn read_plain(socket: &Conn) -> Vec<u8> {
     let mut out = Vec::new();
-    while connection.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
+    while socket.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
     out.iter().flat_map(bytes).collect()
 }
 
@@ -124,10 +125,10 @@ fn a_send_of_the_posted_size_is_one_direct_transfer_and_no_copy() {
         assert_eq!(bytes(&received), stream(at, size));
         at += size;
     }
-    let sent = left.statistics().stream;
+    let sent = left.connection().statistics().stream;
     assert_eq!(sent.direct_transfers_sent, sizes.len() as u64);
     assert_eq!(sent.indirect_transfers_sent, 0);
-    assert_eq!(right.statistics().landing_used, 0, "all are back");
+    assert_eq!(right.connection().statistics().landing_used, 0, "all are back");
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn one_that_is_longer_than_a_buffer_comes_directly_and_is_put_together() {
     assert_eq!(write(&left, &stream(0, size)), size);
     let received = read_posted(&right).expect("what was sent");
     assert_eq!(bytes(&received), stream(0, size));
-    let sent = left.statistics().stream;
+    let sent = left.connection().statistics().stream;
     assert_eq!((sent.direct_transfers_sent, sent.indirect_transfers_sent), (4, 0));
 }
 
@@ -177,7 +178,7 @@ fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
     let second = read_posted(&right).expect("the second");
     assert!(is_landed(&second));
     assert_eq!(bytes(&second), stream(100, 200));
-    assert_eq!(left.statistics().stream.indirect_bytes_sent, 40);
+    assert_eq!(left.connection().statistics().stream.indirect_bytes_sent, 40);
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn at_the_end_a_part_is_left_for_whoever_reads_what_there_is() {
     let Some(Event::Received(1000, Err(Closed::ByPeer))) = right.notifier().event() else {
         panic!("the receive ends with the stream");
     };
-    assert_eq!(right.statistics().landing_used, 0);
+    assert_eq!(right.connection().statistics().landing_used, 0);
     let mut out = Vec::new();
     right.read(ReadLimit::bytes(usize::MAX), &mut out);
     assert_eq!(bytes(&out.pop().expect("the part")), stream(0, 400));
@@ -240,7 +241,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The receiving side and what is expected of it.
 struct Reader {
-    connection: Arc<Conn>,
+    socket: Arc<Conn>,
     /// Number and size of each receive that is posted.
     posted: VecDeque<(u64, usize)>,
     next: u64,
@@ -250,7 +251,7 @@ struct Reader {
 
 impl Reader {
     fn post(&mut self, bytes: usize) {
-        self.connection
+        self.socket
             .post_receive(Ticket::of(self.next), bytes)
             .expect("room for it");
         self.posted.push_back((self.next, bytes));
@@ -259,13 +260,13 @@ impl Reader {
 
     fn cancel(&mut self, index: usize) {
         if let Some((number, _)) = self.posted.remove(index) {
-            assert!(self.connection.cancel(|ticket| ticket.number == number));
+            assert!(self.socket.cancel(|ticket| ticket.number == number));
         }
     }
 
     /// What has completed is in order, and of the sizes that were asked for.
     fn complete(&mut self) -> Result<(), TestCaseError> {
-        while let Some(event) = self.connection.notifier().event() {
+        while let Some(event) = self.socket.notifier().event() {
             let Event::Received(number, Ok(received)) = event else {
                 return Err(TestCaseError::fail(
                     "only receives are posted, and the connection is up",
@@ -285,10 +286,10 @@ impl Reader {
     }
 
     fn read(&mut self) -> Result<(), TestCaseError> {
-        look(&self.connection);
+        look(&self.socket);
         self.complete()?;
         if self.posted.is_empty() {
-            let data = read_plain(&self.connection);
+            let data = read_plain(&self.socket);
             prop_assert_eq!(&data, &stream(self.at, data.len()));
             self.at += data.len();
         }
@@ -309,7 +310,7 @@ proptest! {
     #[test]
     fn every_byte_comes_once_and_in_order_however_receives_are_posted(steps in proptest::collection::vec(step(), 1..120)) {
         let (left, right) = connected();
-        let mut reader = Reader { connection: right, posted: VecDeque::new(), next: 0, at: 0, held: Vec::new() };
+        let mut reader = Reader { socket: right, posted: VecDeque::new(), next: 0, at: 0, held: Vec::new() };
         let mut sent = 0;
         for step in steps {
             match step {
@@ -319,7 +320,7 @@ proptest! {
                 Step::Read => reader.read()?,
                 Step::Look => {
                     look(&left);
-                    look(&reader.connection);
+                    look(&reader.socket);
                 }
                 Step::Drop => reader.let_go()?,
             }
@@ -333,6 +334,6 @@ proptest! {
         reader.read()?;
         prop_assert_eq!(reader.at, sent);
         reader.let_go()?;
-        prop_assert!(left.closed().is_none() && reader.connection.closed().is_none());
+        prop_assert!(left.connection().closed().is_none() && reader.socket.connection().closed().is_none());
     }
 }

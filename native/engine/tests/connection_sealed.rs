@@ -106,7 +106,7 @@ fn a_byte_that_is_changed_in_the_ring_ends_the_connection() {
         assert!(packets.is_empty(), "byte {at}: {packets:?}");
         violation(&end);
         assert_eq!(
-            reader.closed(),
+            reader.connection().closed(),
             Some(match end {
                 ReadEnd::Closed(closed) => closed,
                 _ => unreachable!("a violation closes"),
@@ -199,7 +199,11 @@ fn controls_of_a_stranger_end_the_connection_and_change_nothing() {
             _ => Violation::ControlForged { sequence: 0 },
         };
         assert_eq!(violation(&end), expected, "{body:?}");
-        assert_eq!(victim.packets(), (0, 0), "a tick of a stranger counts for nothing");
+        assert_eq!(
+            victim.connection().packets(),
+            (0, 0),
+            "a tick of a stranger counts for nothing"
+        );
     }
 }
 
@@ -231,7 +235,7 @@ fn a_stream_that_is_cut_off_has_no_end_in_order() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
     write(&writer, &[b"the last words"]);
     writer.queue_pair().disconnect();
-    reader.handle_liveness();
+    reader.connection().handle_liveness();
     let (packets, end) = read(&reader);
     assert_eq!(packets, [b"the last words".to_vec()]);
     assert_eq!(end, ReadEnd::Closed(Closed::PeerGone));
@@ -253,9 +257,9 @@ fn ticks_arrive_also_where_the_ring_is_full() {
     let messages = Messages::new(1, &[1 << 20]);
     let written = writer.write(&messages.gather(true), 0, usize::MAX).expect("it is up");
     assert!(written.blocked);
-    writer.tick().expect("it is up");
-    reader.attend(false);
-    assert_eq!(reader.packets().0, 1);
+    writer.connection().tick().expect("it is up");
+    reader.connection().attend(false);
+    assert_eq!(reader.connection().packets().0, 1);
 }
 
 #[test]
@@ -360,22 +364,23 @@ fn keys_change_under_load() {
         for generation in 1..=10 {
             for (from, to) in [(0, 1), (1, 0)] {
                 let next = key([generation as u8 + 10 * from as u8; 32]);
-                let install = || ends[to].connection.install_receive_key(generation, &next);
+                let install = || ends[to].socket.connection().install_receive_key(generation, &next);
                 // The reader has not come to the last one yet.
                 while let Err(refused) = install() {
                     assert!(matches!(refused, KeyRefused::TooMany(_)), "{refused}");
                     std::thread::yield_now();
                 }
                 ends[from]
-                    .connection
+                    .socket
+                    .connection()
                     .renew_send_key(generation, &next)
                     .expect("the next one");
-                let _finished_already = ends[from].connection.tick();
+                let _finished_already = ends[from].socket.connection().tick();
             }
         }
     });
     for end in &ends {
-        let sealed = end.connection.sealed_by().expect("it is");
+        let sealed = end.socket.connection().sealed_by().expect("it is");
         assert_eq!(sealed.usage.generation, 10);
     }
 }
@@ -386,12 +391,14 @@ fn a_change_shows_at_the_peer_though_nothing_is_sent() {
     // More than are kept: only as the controls come to them they make room.
     for generation in 1..=50 {
         reader
+            .connection()
             .install_receive_key(generation, &key([generation as u8; 32]))
             .expect("room");
         writer
+            .connection()
             .renew_send_key(generation, &key([generation as u8; 32]))
             .expect("the next one");
-        writer.tick().expect("it is up");
+        writer.connection().tick().expect("it is up");
         write(&writer, &[b"x"]);
         assert_eq!(read(&reader), (vec![b"x".to_vec()], ReadEnd::Empty));
     }
@@ -403,9 +410,15 @@ fn keys_change_in_a_direction_that_carries_no_records() {
     // More than are kept.
     for generation in 1..=50 {
         let next = key([generation as u8; 32]);
-        reader.install_receive_key(generation, &next).expect("room");
-        writer.renew_send_key(generation, &next).expect("the next one");
-        writer.tick().expect("it is up");
+        reader
+            .connection()
+            .install_receive_key(generation, &next)
+            .expect("room");
+        writer
+            .connection()
+            .renew_send_key(generation, &next)
+            .expect("the next one");
+        writer.connection().tick().expect("it is up");
         assert_eq!(read(&reader), (Vec::new(), ReadEnd::Empty));
     }
     write(&writer, &[b"x"]);
@@ -418,16 +431,19 @@ fn records_that_lie_unread_keep_their_keys() {
     let mut written = Vec::new();
     for generation in 1.. {
         let next = key([generation as u8; 32]);
-        match reader.install_receive_key(generation, &next) {
+        match reader.connection().install_receive_key(generation, &next) {
             Ok(()) => {}
             Err(KeyRefused::TooMany(_)) => break,
             Err(refused) => panic!("{refused}"),
         }
         written.push(vec![generation as u8]);
         write(&writer, &[&[generation as u8]]);
-        writer.renew_send_key(generation, &next).expect("the next one");
-        writer.tick().expect("it is up");
-        reader.attend(false);
+        writer
+            .connection()
+            .renew_send_key(generation, &next)
+            .expect("the next one");
+        writer.connection().tick().expect("it is up");
+        reader.connection().attend(false);
     }
     assert_eq!(read(&reader), (written, ReadEnd::Empty));
 }
@@ -435,7 +451,10 @@ fn records_that_lie_unread_keep_their_keys() {
 #[test]
 fn a_peer_that_uses_a_key_too_early_ends_the_connection() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
-    writer.renew_send_key(1, &key([1; 32])).expect("the next one");
+    writer
+        .connection()
+        .renew_send_key(1, &key([1; 32]))
+        .expect("the next one");
     write(&writer, &[b"x"]);
     let expected = Violation::KeyGeneration { said: 1, present: 0 };
     assert_eq!(violation(&read(&reader).1), expected);
@@ -456,8 +475,14 @@ fn the_user_is_told_when_a_key_nears_its_limit() {
         assert!(writer.notifier().take_key_due(), "round {round}");
         write(&writer, &[&[0; 900]]);
         assert!(!writer.notifier().take_key_due(), "told twice");
-        reader.install_receive_key(round, &key([1; 32])).expect("room");
-        writer.renew_send_key(round, &key([1; 32])).expect("the next one");
+        reader
+            .connection()
+            .install_receive_key(round, &key([1; 32]))
+            .expect("room");
+        writer
+            .connection()
+            .renew_send_key(round, &key([1; 32]))
+            .expect("the next one");
         assert_eq!(read(&reader).0.len(), 3);
     }
 }
@@ -465,7 +490,13 @@ fn the_user_is_told_when_a_key_nears_its_limit() {
 #[test]
 fn a_plain_connection_takes_no_keys() {
     let (plain, _peer) = pair::connect(&ShmFabric, &Side::default(), &Side::default());
-    assert_eq!(plain.install_receive_key(1, &key([1; 32])), Err(KeyRefused::Plain));
-    assert_eq!(plain.renew_send_key(1, &key([1; 32])), Err(KeyRefused::Plain));
-    assert_eq!(plain.sealed_by(), None);
+    assert_eq!(
+        plain.connection().install_receive_key(1, &key([1; 32])),
+        Err(KeyRefused::Plain)
+    );
+    assert_eq!(
+        plain.connection().renew_send_key(1, &key([1; 32])),
+        Err(KeyRefused::Plain)
+    );
+    assert_eq!(plain.connection().sealed_by(), None);
 }

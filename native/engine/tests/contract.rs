@@ -20,6 +20,7 @@ use std::sync::Arc;
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
+use inet_rdma_fabric_tcp::TcpFabric;
 
 /// One test per behaviour, in a module per fabric.
 macro_rules! contract {
@@ -115,7 +116,7 @@ macro_rules! contract {
             }
 
             #[test]
-            fn a_connection_has_one_descriptor() {
+            fn a_connection_has_as_few_descriptors_as_can_be() {
                 if support::is_here(&$fabric) {
                     let child = concat!(stringify!($name), "::descriptors_child");
                     processes::run_child(child, 0).expect_success();
@@ -148,6 +149,7 @@ macro_rules! contract {
 
 contract!(shm, ShmFabric);
 contract!(verbs, VerbsFabric);
+contract!(tcp, TcpFabric);
 contract!(faultless, FaultFabric::new(ShmFabric, FaultPlan::default()));
 contract!(windowing, windowing());
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use attached::Attached;
 use inet_rdma_assembly::ReadLimit;
-use inet_rdma_engine::connection::{Closed, Notifier};
+use inet_rdma_engine::connection::{Caller, Closed, Notifier, Woken};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};
 use inet_rdma_fabric::Fabric;
@@ -250,16 +250,10 @@ fn a_dropped_connection_ends_for_everybody() {
 struct Clumsy(Arc<AtomicUsize>);
 
 impl Notifier for Clumsy {
-    type Buffer = Vec<u8>;
-    type Token = std::convert::Infallible;
-    type Writer = ();
-
-    fn readable(&self) {
+    fn wake(&self, _woken: Woken, _caller: Caller) {
         self.0.fetch_add(1, Ordering::Relaxed);
         panic!("this panic is part of the test");
     }
-
-    fn writable(&self) {}
 }
 
 #[test]
@@ -270,7 +264,7 @@ fn a_user_that_panics_ends_its_own_connection_only() {
         let side = Side::default();
         let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
         let clumsy = Clumsy::default();
-        let right = side.connection_of(right, clumsy.clone());
+        let right = side.halves(right, Arc::new(clumsy.clone())).connection;
         let _attachment = engine.attach(Arc::clone(&right)).expect("an attachment");
         let left = Attached::new(&engine, side.connection(left));
         assert!(right.arm());
@@ -410,11 +404,13 @@ fn keepalives_pass_while_the_peer_does_not_read() {
     let [left, right] = attached(&ShmFabric, [&engine, &engine], [Side::default(); 2]);
     let bulk = Messages::new(1, &[60_000; 20]);
     let gather = bulk.gather(true);
-    let written = left.connection.write(&gather, 0, usize::MAX).expect("it is up");
+    let written = left.socket.write(&gather, 0, usize::MAX).expect("it is up");
     assert!(written.blocked);
     for number in 1..=50 {
-        left.connection.tick().expect("it is up");
-        eventually("the keepalive is there", || right.connection.packets().0 == number);
+        left.socket.connection().tick().expect("it is up");
+        eventually("the keepalive is there", || {
+            right.socket.connection().packets().0 == number
+        });
     }
 }
 

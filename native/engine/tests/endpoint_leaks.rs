@@ -68,11 +68,8 @@ fn connected(engine: &Arc<Engine>, listener: &mut dyn Listener, side: &Side) -> 
 /// A packet from one end to the other.
 fn exchange(left: &Attached, right: &Attached, bytes: usize) {
     let messages = Messages::new(1, &[bytes]);
-    left.write(
-        &messages.gather(left.connection.framing() == Framing::Length4),
-        usize::MAX,
-    )
-    .expect("it is up");
+    left.write(&messages.gather(left.socket.framing() == Framing::Length4), usize::MAX)
+        .expect("it is up");
     right.read(ReadLimit::bytes(usize::MAX)).expect("a packet");
 }
 
@@ -105,7 +102,7 @@ fn a_thousand_connections_leave_nothing_behind() {
         exchange(&ends[0], &ends[1], if number % 10 == 0 { 100_000 } else { 100 });
         // All the ways to go: closed by one or by both, or just dropped.
         for end in ends.iter().take(number % 3) {
-            end.connection.close();
+            end.socket.close();
         }
     }
     settled(Some(&before));
@@ -128,7 +125,7 @@ fn an_idle_connection_touches_little_memory() {
             let ends = connected(&engine, &mut *listener, &side);
             exchange(&ends[0], &ends[1], 200);
             exchange(&ends[1], &ends[0], 200);
-            ends[0].connection.tick().expect("it is up");
+            ends[0].socket.connection().tick().expect("it is up");
             ends
         })
         .collect();

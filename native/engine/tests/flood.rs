@@ -1,4 +1,5 @@
-//! A peer that sends faster than this side takes in costs the other connections of its polling thread no more than turns.
+//! A peer that sends faster than this side takes in, or takes in crumbs, costs other work of the same thread no more than
+//! turns.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -8,19 +9,21 @@ mod message;
 mod pair;
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use attached::Attached;
 use inet_rdma_assembly::ReadLimit;
+use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use inet_rdma_stream::{CONTROL_BYTES, Control, ControlBody, Hello, Notice, RemoteAddress, Seq};
 use message::Messages;
-use pair::{BOUND, Side};
+use pair::signal::{Event, Ticket};
+use pair::{BOUND, Conn, Side};
 
 /// While the flood goes on, each attempt to arm finds that something has come.
 #[derive(Default)]
@@ -38,9 +41,55 @@ impl Drop for Flooding {
     }
 }
 
+/// A peer with a ring of one byte, which takes each byte out at once.
+struct Crumbs {
+    hello: Hello,
+    /// Bytes that were written, and posts that the peer has not given back a slot for.
+    written: AtomicU64,
+    posts: AtomicU64,
+}
+
+impl Crumbs {
+    fn of(peer: &Hello) -> Crumbs {
+        Crumbs {
+            hello: Hello { ring_bytes: 1, ..*peer },
+            written: AtomicU64::new(0),
+            posts: AtomicU64::new(0),
+        }
+    }
+
+    /// The peer's next message, if it has one to send.
+    fn poll(&self, out: &mut [Completion]) -> usize {
+        let posts = self.posts.swap(0, Ordering::Relaxed);
+        if posts == 0 {
+            return 0;
+        }
+        let acknowledgement = Control {
+            credits: u16::try_from(posts).expect("no more than its slots"),
+            body: ControlBody::Ack {
+                freed: Seq(self.written.load(Ordering::Relaxed)),
+            },
+        };
+        out[0] = Completion::Control(acknowledgement.emit());
+        1
+    }
+}
+
 struct Flooded {
     inner: Box<dyn QueuePair>,
     flood: Arc<Flood>,
+    /// Takes the place of the peer in all that is posted and polled.
+    crumbs: Option<Crumbs>,
+}
+
+impl Flooded {
+    fn new(inner: Box<dyn QueuePair>, flood: &Arc<Flood>) -> Flooded {
+        Flooded {
+            inner,
+            flood: Arc::clone(flood),
+            crumbs: None,
+        }
+    }
 }
 
 impl QueuePair for Flooded {
@@ -58,7 +107,10 @@ impl QueuePair for Flooded {
     }
 
     fn remote_hello(&self) -> &Hello {
-        self.inner.remote_hello()
+        match &self.crumbs {
+            None => self.inner.remote_hello(),
+            Some(crumbs) => &crumbs.hello,
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -66,11 +118,20 @@ impl QueuePair for Flooded {
     }
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
-        self.inner.post_write(source, target, notice)
+        let Some(crumbs) = &self.crumbs else {
+            return self.inner.post_write(source, target, notice);
+        };
+        crumbs.written.fetch_add(notice.bytes.into(), Ordering::Relaxed);
+        crumbs.posts.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
-        self.inner.post_control(message)
+        let Some(crumbs) = &self.crumbs else {
+            return self.inner.post_control(message);
+        };
+        crumbs.posts.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn write_room(&self) -> usize {
@@ -78,7 +139,10 @@ impl QueuePair for Flooded {
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
-        self.inner.poll(out)
+        match &self.crumbs {
+            None => self.inner.poll(out),
+            Some(crumbs) => Ok(crumbs.poll(out)),
+        }
     }
 
     fn disarm(&self) {
@@ -134,10 +198,7 @@ fn a_flooded_connection_leaves_turns_to_the_others() {
     let flood = Arc::new(Flood::default());
     let flooding = Flooding(Arc::clone(&flood));
     let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
-    let flooded = Flooded {
-        inner: right,
-        flood: Arc::clone(&flood),
-    };
+    let flooded = Flooded::new(right, &flood);
     let flooded = [
         Attached::new(&engine, side.connection(left)),
         Attached::new(&engine, side.connection(Box::new(flooded))),
@@ -168,4 +229,88 @@ fn a_flooded_connection_leaves_turns_to_the_others() {
     drop(flooding);
     send(&flooded[0]);
     receive(&flooded[1]);
+}
+
+/// A connection that no polling thread looks after: its users arm it.
+fn unattended() -> (Arc<Conn>, Arc<Conn>, Arc<Flood>) {
+    let side = Side {
+        landing_buffers: 0,
+        ..Side::default()
+    };
+    let flood = Arc::new(Flood::default());
+    let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
+    let flooded = Flooded::new(right, &flood);
+    (side.connection(left), side.connection(Box::new(flooded)), flood)
+}
+
+/// A peer may go on with ticks behind the end of its stream.
+#[test]
+fn a_read_of_the_end_returns_though_the_peer_goes_on() {
+    let (left, right, flood) = unattended();
+    let flooding = Flooding(Arc::clone(&flood));
+    right.connection().set_self_polling();
+    flood.is_over.store(true, Ordering::Relaxed);
+    // A writer waits for room.
+    let messages = Messages::new(1, &[60_000; 20]);
+    let written = right.write(&messages.gather(true), 0, usize::MAX).expect("it is up");
+    assert!(written.blocked);
+    assert!(right.arm_writer());
+    flood.is_over.store(false, Ordering::Relaxed);
+    left.finish().expect("it is up");
+    let (done, ends) = mpsc::channel();
+    let reader = Arc::clone(&right);
+    std::thread::spawn(move || done.send(reader.read(ReadLimit::bytes(4_096), &mut Vec::new())));
+    let end = ends.recv_timeout(BOUND).expect("the read returns");
+    assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
+    assert!(
+        right.notifier().take().writer,
+        "nothing is armed: the writer looks again"
+    );
+    drop(flooding);
+}
+
+/// A peer with a ring of one byte, and its victim.
+fn crumbling() -> (Box<dyn QueuePair>, Arc<Conn>) {
+    let side = Side {
+        landing_buffers: 0,
+        ..Side::default()
+    };
+    let (peer, qp) = pair::queue_pairs(&ShmFabric, &side, &side);
+    let flood = Arc::new(Flood::default());
+    flood.is_over.store(true, Ordering::Relaxed);
+    let crumbs = Some(Crumbs::of(qp.remote_hello()));
+    let flooded = Flooded {
+        inner: qp,
+        flood,
+        crumbs,
+    };
+    (peer, side.connection(Box::new(flooded)))
+}
+
+#[test]
+fn a_write_in_crumbs_returns_before_all_is_written() {
+    let (_peer, victim) = crumbling();
+    let messages = Messages::new(1, &[60_000]);
+    let gather = messages.gather(true);
+    let first = victim.write(&gather, 0, usize::MAX).expect("it is up");
+    assert!(!first.blocked && first.at < 1_000, "{first:?}");
+    let mut at = first.at;
+    while at < gather.total() {
+        at = victim.write(&gather, at, usize::MAX).expect("it is up").at;
+    }
+}
+
+#[test]
+fn a_posted_send_in_crumbs_leaves_turns_to_others() {
+    let (_peer, victim) = crumbling();
+    let bytes = vec![7; 60_000];
+    victim.post_send(Ticket::send(1, bytes)).expect("it is up");
+    let left = victim.posted().send_bytes;
+    assert!(left > 50_000, "{left} bytes are left");
+    let end = Instant::now() + BOUND;
+    while victim.posted().sends > 0 {
+        assert!(Instant::now() < end, "it does not go on");
+        victim.connection().attend(false);
+    }
+    assert!(matches!(victim.notifier().event(), Some(Event::Sent(1, Ok(_)))));
 }

@@ -35,8 +35,8 @@ fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool)
     let end = Instant::now() + BOUND;
     while !condition() {
         assert!(Instant::now() < end, "still not so: {what}");
-        for connection in ends {
-            connection.attend(false);
+        for socket in ends {
+            socket.connection().attend(false);
         }
         std::thread::yield_now();
     }
@@ -93,13 +93,13 @@ fn nothing_is_pinned_before_bulk_comes() {
         carry(&left, &right, &Messages::new(seed, &[100; 100]));
     }
     assert_eq!(grants.pinned(), 0);
-    assert_eq!(right.statistics().landing_state, LandingState::Unused);
+    assert_eq!(right.connection().statistics().landing_state, LandingState::Unused);
     carry_until_landed(&left, &right);
     // More of it may have been asked for.
     eventually("the memory is there", [&left, &right], || {
-        right.statistics().landing_state == LandingState::Ready
+        right.connection().statistics().landing_state == LandingState::Ready
     });
-    let statistics = right.statistics();
+    let statistics = right.connection().statistics();
     assert!(statistics.landing_buffers > 0);
     let rings = statistics.ring_memory_bytes - u64::from(FIRST_RING_BYTES);
     assert_eq!(
@@ -116,10 +116,10 @@ fn bulk_goes_through_the_ring_while_memory_is_refused() {
     eventually("memory is refused", [&left, &right], || {
         let received = carry(&left, &right, &bulk(2));
         assert_eq!(landed(&received), 0);
-        right.statistics().landing_refusals > 0
+        right.connection().statistics().landing_refusals > 0
     });
-    assert_eq!(right.statistics().landing_state, LandingState::Refused);
-    assert_eq!(left.statistics().stream.direct_transfers_sent, 0);
+    assert_eq!(right.connection().statistics().landing_state, LandingState::Refused);
+    assert_eq!(left.connection().statistics().stream.direct_transfers_sent, 0);
     grants.set_limit(UNLIMITED);
     eventually("memory is asked for again", [&left, &right], || {
         landed(&carry(&left, &right, &bulk(3))) > 0
@@ -132,9 +132,9 @@ fn memory_that_is_not_used_is_given_back() {
     let (left, right) = pinning(Side::default(), &grants);
     let held = carry_until_landed(&left, &right);
     let (before, pinned) = (contents::packets(&held), grants.pinned());
-    assert!(pinned > 0 && right.statistics().landing_used > 0);
+    assert!(pinned > 0 && right.connection().statistics().landing_used > 0);
     eventually("the memory is given back", [&left, &right], || grants.pinned() == 0);
-    assert_eq!(right.statistics().landing_state, LandingState::Unused);
+    assert_eq!(right.connection().statistics().landing_state, LandingState::Unused);
     assert_eq!(contents::packets(&held), before, "what the user holds stays");
     carry(&left, &right, &Messages::new(4, &[100; 10]));
     assert_eq!(grants.pinned(), 0, "small packets need none");
@@ -152,13 +152,18 @@ fn direct_transfers_only_wait_for_memory() {
     let grants = Grants::new(UNLIMITED);
     let (left, right) = pinning(side, &grants);
     carry(&left, &right, &bulk(5));
-    assert_eq!(left.statistics().stream.indirect_transfers_sent, 0);
+    assert_eq!(left.connection().statistics().stream.indirect_transfers_sent, 0);
     let grants = Grants::new(1000);
     let (left, right) = pinning(side, &grants);
-    eventually("the connection ends", [&left, &right], || right.closed().is_some());
+    eventually("the connection ends", [&left, &right], || {
+        right.connection().closed().is_some()
+    });
     assert!(
-        matches!(right.closed(), Some(Closed::Fabric(FabricError::LockedMemory { .. }))),
+        matches!(
+            right.connection().closed(),
+            Some(Closed::Fabric(FabricError::LockedMemory { .. }))
+        ),
         "{:?}",
-        right.closed()
+        right.connection().closed()
     );
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use inet_rdma_assembly::{Framing, Gather, Received};
-use inet_rdma_engine::connection::Bounds;
+use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
@@ -30,7 +30,7 @@ struct Open {
 }
 
 struct Party {
-    connection: Arc<Conn>,
+    socket: Arc<Conn>,
     next: u64,
     /// Bytes that posted sends and writers have taken from the stream.
     sent: usize,
@@ -54,9 +54,9 @@ enum Step {
 }
 
 impl Party {
-    fn new(connection: Arc<Conn>) -> Self {
+    fn new(socket: Arc<Conn>) -> Self {
         Self {
-            connection,
+            socket,
             next: 0,
             sent: 0,
             open: None,
@@ -77,13 +77,13 @@ impl Party {
             Step::PostSend(bytes) => {
                 let number = self.number();
                 let ticket = Ticket::send(number, stream(self.sent, bytes));
-                self.connection.post_send(ticket).expect("room for it");
+                self.socket.post_send(ticket).expect("room for it");
                 self.sends.push_back((number, bytes));
                 self.sent += bytes;
             }
             Step::PostReceive(bytes) => {
                 let number = self.number();
-                self.connection
+                self.socket
                     .post_receive(Ticket::of(number), bytes)
                     .expect("room for it");
                 self.receives.push_back((number, bytes));
@@ -94,20 +94,18 @@ impl Party {
                     let number = self.number();
                     self.sends.push_front((number, open.bytes.len()));
                     let rest = Ticket::send(number, open.bytes);
-                    self.connection
-                        .leave(open.writer, Some((rest, open.at)))
-                        .expect("it fits");
+                    self.socket.leave(open.writer, Some((rest, open.at))).expect("it fits");
                 }
             }
             Step::Look => self.look(),
-            Step::Tick => self.connection.tick().expect("it is up"),
+            Step::Tick => self.socket.connection().tick().expect("it is up"),
         }
         self.check();
     }
 
     fn write(&mut self, writer: u32, bytes: usize) {
         let writer = self.open.as_ref().map_or(writer, |open| open.writer);
-        let Ok(mut lock) = self.connection.send_lock(writer) else {
+        let Ok(mut lock) = self.socket.send_lock(writer) else {
             assert!(self.open.is_none() && !self.sends.is_empty(), "nobody else writes");
             return;
         };
@@ -132,13 +130,13 @@ impl Party {
     }
 
     fn look(&self) {
-        self.connection.drain_event();
-        assert!(!self.connection.attend(false));
+        self.socket.connection().drain_event();
+        assert!(!self.socket.connection().attend(false));
     }
 
     /// What was told is due.
     fn check(&mut self) {
-        while let Some(event) = self.connection.notifier().event() {
+        while let Some(event) = self.socket.notifier().event() {
             match event {
                 Event::Sent(number, result) => {
                     let (due, bytes) = self.sends.pop_front().expect("a send is posted");
@@ -169,7 +167,7 @@ impl Party {
     fn give_way(&mut self, peer_sent: usize) {
         if let Some(&(number, wanted)) = self.receives.front() {
             if wanted > peer_sent - self.received {
-                assert!(self.connection.cancel(|ticket| ticket.number == number));
+                assert!(self.socket.cancel(|ticket| ticket.number == number));
                 self.receives.pop_front();
             }
         }
@@ -249,15 +247,15 @@ proptest! {
                 party.open.is_none() && party.sends.is_empty(),
                 "{:?} is stuck, {} bytes posted; the peer has {} of {}, waits for {:?}; {:#?} {:#?}",
                 party.sends,
-                party.connection.posted().send_bytes,
+                party.socket.posted().send_bytes,
                 peer.received,
                 party.sent,
                 peer.receives,
-                party.connection.statistics(),
-                peer.connection.statistics(),
+                party.socket.connection().statistics(),
+                peer.socket.connection().statistics(),
             );
             assert_eq!(party.received, peer.sent);
-            assert_eq!(party.connection.closed(), None);
+            assert_eq!(party.socket.connection().closed(), None);
         }
     }
 }

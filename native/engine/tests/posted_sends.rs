@@ -6,7 +6,8 @@ mod pair;
 use std::sync::Arc;
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Bounds, Closed, Holder, ReadEnd, Refused};
+use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::stream_socket::{Bounds, Holder, Refused};
 use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
@@ -34,13 +35,13 @@ fn connected() -> (Arc<Conn>, Arc<Conn>) {
 }
 
 /// One look of a polling thread.
-fn look(connection: &Conn) {
-    assert!(!connection.attend(false));
+fn look(socket: &Conn) {
+    assert!(!socket.connection().attend(false));
 }
 
-fn read(connection: &Conn) -> Vec<u8> {
+fn read(socket: &Conn) -> Vec<u8> {
     let mut out = Vec::new();
-    while connection.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
+    while socket.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
     let bytes = |received: &Received<Vec<u8>>| match received {
         Received::Whole(bytes) => bytes.clone(),
         Received::Landed(buffer, range) => {
@@ -68,8 +69,8 @@ fn run(from: &Conn, to: &Conn) -> Vec<u8> {
     panic!("no end");
 }
 
-fn sent(connection: &Conn) -> Option<(u64, Result<usize, Closed>)> {
-    match connection.notifier().event()? {
+fn sent(socket: &Conn) -> Option<(u64, Result<usize, Closed>)> {
+    match socket.notifier().event()? {
         Event::Sent(number, result) => Some((number, result)),
         _ => panic!("only sends are posted"),
     }
@@ -82,13 +83,13 @@ fn gather(bytes: &[u8]) -> Gather<'_> {
     gather
 }
 
-fn post(connection: &Conn, number: u64, bytes: usize) -> Result<Option<u32>, Refused> {
-    connection.post_send(Ticket::send(number, vec![number as u8; bytes]))
+fn post(socket: &Conn, number: u64, bytes: usize) -> Result<Option<u32>, Refused> {
+    socket.post_send(Ticket::send(number, vec![number as u8; bytes]))
 }
 
 /// Writes all that there is room for, as `writer`, which stays in the middle of its send.
-fn begin(connection: &Conn, writer: u32, bytes: &[u8]) -> usize {
-    let mut lock = connection.send_lock(writer).expect("nobody else writes");
+fn begin(socket: &Conn, writer: u32, bytes: &[u8]) -> usize {
+    let mut lock = socket.send_lock(writer).expect("nobody else writes");
     let gather = gather(bytes);
     let written = lock.write(&gather, 0, usize::MAX).expect("it is up");
     assert!(written.blocked);
@@ -192,11 +193,11 @@ fn a_writer_that_dies_in_the_middle_of_a_send_ends_the_connection() {
     begin(&left, 7, &[0; 6000]);
     assert_eq!(post(&left, 1, 100), Ok(Some(7)));
     left.writer_died(8);
-    assert_eq!(left.closed(), None, "it was not in the middle of anything");
+    assert_eq!(left.connection().closed(), None, "it was not in the middle of anything");
     left.notifier().take();
     left.writer_died(7);
     let half_sent = Closed::Fabric(FabricError::HalfSent);
-    assert_eq!(left.closed(), Some(half_sent.clone()));
+    assert_eq!(left.connection().closed(), Some(half_sent.clone()));
     assert_eq!(sent(&left), Some((1, Err(half_sent.clone()))));
     assert!(left.notifier().take().writer, "others find out");
     assert_eq!(post(&left, 2, 1), Err(Refused::Closed(half_sent)));
@@ -213,7 +214,7 @@ fn a_close_ends_all_that_is_posted_once() {
     assert_eq!(sent(&left), Some((1, Err(Closed::Here))));
     assert_eq!(sent(&left), Some((2, Err(Closed::Here))));
     assert_eq!(sent(&left), None);
-    assert!(!right.handle_liveness());
+    assert!(!right.connection().handle_liveness());
     assert!(matches!(
         right.notifier().event(),
         Some(Event::Received(3, Err(Closed::ByPeer)))
@@ -228,7 +229,7 @@ fn the_end_of_this_sides_stream_ends_what_is_posted() {
     look(&left);
     left.finish().expect("it is up");
     assert_eq!(sent(&left), Some((1, Err(Closed::Here))));
-    assert_eq!(left.closed(), None, "reading goes on");
+    assert_eq!(left.connection().closed(), None, "reading goes on");
     assert_eq!(post(&left, 2, 6000), Ok(None));
     assert_eq!(sent(&left), Some((2, Err(Closed::Here))));
 }
@@ -239,6 +240,6 @@ fn the_end_of_the_peer_ends_what_is_posted() {
     assert_eq!(post(&left, 1, 6000), Ok(None));
     look(&left);
     drop(right);
-    assert!(!left.handle_liveness());
+    assert!(!left.connection().handle_liveness());
     assert_eq!(sent(&left), Some((1, Err(Closed::PeerGone))));
 }

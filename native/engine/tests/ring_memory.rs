@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::ReadEnd;
-use inet_rdma_fabric::FIRST_RING_BYTES;
+use inet_rdma_fabric::{Completion, FIRST_RING_BYTES};
 use inet_rdma_fabric_fault::{Delay, Exposing, FaultFabric, FaultPlan, Grants};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::Cipher;
-use inet_rdma_stream::Mode;
+use inet_rdma_stream::{Control, ControlBody, Mode, NewRing, Notice};
 use message::Messages;
 use pair::{BOUND, Conn, Keys, Side};
 
@@ -78,7 +78,7 @@ fn carry(from: &Conn, to: &Conn, messages: &Messages) {
             }
         }
         while to.read(ALL, &mut received) == ReadEnd::More {}
-        from.attend(false);
+        from.connection().attend(false);
     }
     assert_eq!(contents::packets(&received), messages.bodies());
 }
@@ -94,12 +94,12 @@ fn carry_until(what: &str, [from, to]: [&Conn; 2], mut condition: impl FnMut() -
     }
 }
 
-fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool) {
+fn eventually<const N: usize>(what: &str, ends: [&Conn; N], mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + BOUND;
     while !condition() {
         assert!(Instant::now() < end, "still not so: {what}");
-        for connection in ends {
-            connection.attend(false);
+        for socket in ends {
+            socket.connection().attend(false);
         }
         std::thread::yield_now();
     }
@@ -118,7 +118,7 @@ fn records_end_where_each_ring_ends() {
 fn grows_and_shrinks(sides: [Side; 2], seed: Option<u64>) {
     let grants = Grants::new(UNLIMITED);
     let (left, right) = pinning_pair(sides, &grants, seed);
-    let ring_bytes = || right.statistics().ring_bytes;
+    let ring_bytes = || right.connection().statistics().ring_bytes;
     for seed in 0..50 {
         carry(&left, &right, &Messages::new(seed, &[100; 20]));
     }
@@ -146,7 +146,7 @@ fn a_ring_of_records_that_has_shrunk_goes_when_it_is_read() {
 fn goes_when_it_is_read(sides: [Side; 2]) {
     let grants = Grants::new(UNLIMITED);
     let (left, right) = pinning_pair(sides, &grants, None);
-    let ring_bytes = || right.statistics().ring_bytes;
+    let ring_bytes = || right.connection().statistics().ring_bytes;
     for seed in 0..2 {
         carry_until("the ring grows", [&left, &right], || ring_bytes() == side().ring_bytes);
         let unread = Messages::new(seed, &[9_000; 2]);
@@ -191,7 +191,7 @@ fn a_ring_that_cannot_grow_carries_all_the_same() {
     for seed in 0..50 {
         carry(&left, &right, &Messages::new(seed, &[9_000; 60]));
     }
-    assert_eq!(right.statistics().ring_bytes, FIRST_RING_BYTES);
+    assert_eq!(right.connection().statistics().ring_bytes, FIRST_RING_BYTES);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn memory_to_send_from_that_was_refused_is_asked_for_again() {
     let (left, right) = pinning(side(), &grants, None);
     let room = || left.queue_pair().write_room();
     carry_until("the ring grows", [&left, &right], || {
-        right.statistics().ring_bytes == ring_bytes
+        right.connection().statistics().ring_bytes == ring_bytes
     });
     eventually("memory to send from is refused", [&left, &right], || {
         grants.staging_refusals() > 0
@@ -212,13 +212,70 @@ fn memory_to_send_from_that_was_refused_is_asked_for_again() {
     eventually("it is there", [&left, &right], || room() == ring_bytes as usize);
 }
 
+/// A peer that announces rings of two sizes in turn has this side replace its staging memory each time.
+#[test]
+fn a_peer_that_alternates_its_ring_pins_no_more_than_two_stagings() {
+    let side = side();
+    let grants = Grants::new(UNLIMITED);
+    let plan = FaultPlan {
+        exposing: Exposing::Pinning(Arc::clone(&grants)),
+        ..FaultPlan::default()
+    };
+    let (hostile, qp) = pair::queue_pairs(&FaultFabric::new(ShmFabric, plan), &side, &side);
+    let victim = side.connection(qp);
+    let target = hostile.memory().remote_address(0);
+    let room = || victim.queue_pair().write_room() as u32;
+    for round in 0..40 {
+        let bytes = FIRST_RING_BYTES / (1 + round % 2);
+        let ring = ControlBody::Ring(NewRing { target, bytes });
+        // Of the slots that the question and the mark take, both are given back.
+        let credits = u16::from(round > 0);
+        let message = Control { credits, body: ring }.emit();
+        hostile.post_control(&message).expect("room");
+        let mut marks = 0;
+        eventually("the mark comes", [&victim], || {
+            let mut batch = [Completion::Notice(Notice::MARK); 8];
+            let taken = hostile.poll(&mut batch).expect("it is up");
+            marks += batch[..taken]
+                .iter()
+                .filter(|completion| matches!(completion, Completion::Notice(notice) if *notice == Notice::MARK))
+                .count();
+            marks > 0
+        });
+        // The thread of memory has looked at most of the claims before the next one comes.
+        for _ in 0..100 {
+            if room() == bytes {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+        assert!(
+            victim.connection().closed().is_none(),
+            "{:?}",
+            victim.connection().closed()
+        );
+        assert!(
+            grants.staging() <= 2 * u64::from(side.ring_bytes.min(FIRST_RING_BYTES)),
+            "{} bytes after {round} rings",
+            grants.staging()
+        );
+    }
+    // The last one is taken up with a sweep.
+    eventually("it follows the peer's ring", [&victim], || {
+        room() == FIRST_RING_BYTES / 2
+    });
+    eventually("what was replaced goes", [&victim], || {
+        grants.staging() == u64::from(FIRST_RING_BYTES / 2)
+    });
+}
+
 /// Each question, mark and transfer late by itself, in both directions, with landing buffers beside the ring.
 #[test]
 fn rings_are_replaced_however_late_messages_are() {
     for seed in 0..20 {
         let grants = Grants::new(UNLIMITED);
         let (left, right) = pinning(Side::default(), &grants, Some(seed));
-        let is_grown = |end: &Conn| end.statistics().ring_bytes == Side::default().ring_bytes;
+        let is_grown = |end: &Conn| end.connection().statistics().ring_bytes == Side::default().ring_bytes;
         carry_until("one ring grows", [&left, &right], || is_grown(&right));
         carry_until("the other one grows", [&right, &left], || is_grown(&left));
         carry(&left, &right, &Messages::new(seed, &[30_000; 50]));

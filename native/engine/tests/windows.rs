@@ -107,7 +107,7 @@ fn what_has_landed_is_handed_over_when_its_window_is_closed() {
     windows.hold(true);
     let messages = bulk(2);
     send(&left, &messages);
-    assert_eq!(left.statistics().stream.indirect_bytes_received, 0);
+    assert_eq!(left.connection().statistics().stream.indirect_bytes_received, 0);
     for _ in 0..3 {
         let (received, end) = read(&right);
         assert_eq!((received.len(), end), (0, ReadEnd::Empty), "the peer could write it");
@@ -115,11 +115,11 @@ fn what_has_landed_is_handed_over_when_its_window_is_closed() {
     assert!(right.arm(), "nothing to read wakes nobody");
     assert_eq!(windows.count(WindowState::Closing), 4);
     windows.hold(false);
-    right.attend(false);
+    right.connection().attend(false);
     let (received, _) = read(&right);
     assert_eq!(landed(&received), 4);
     assert_eq!(contents::packets(&received), messages.bodies());
-    assert_eq!(right.statistics().zero_copy_packets, 4);
+    assert_eq!(right.connection().statistics().zero_copy_packets, 4);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_peer_cannot_change_what_was_handed_over() {
     let messages = bulk(2);
     send(&left, &messages);
     // This look finds the transfers and has their windows closed, the next one finds that they are.
-    right.attend(false);
+    right.connection().attend(false);
     let (received, _) = read(&right);
     assert_eq!(landed(&received), 4);
     let open = windows.count(WindowState::Open);
@@ -177,11 +177,11 @@ fn nothing_overtakes_what_waits_for_its_window() {
     left.finish().expect("it is up");
     let (received, end) = read(&right);
     assert_eq!((received.len(), end), (0, ReadEnd::Empty), "the end is behind it, too");
-    assert!(!right.is_end());
+    assert!(!right.connection().is_end());
     windows.hold(false);
     let (received, end) = read(&right);
     assert_eq!(end, ReadEnd::Closed(Closed::ByPeer));
-    assert!(right.is_end());
+    assert!(right.connection().is_end());
     assert_eq!(landed(&received), 4);
     assert_eq!(contents::packets(&received), [large.bodies(), small.bodies()].concat());
 }
@@ -195,7 +195,7 @@ fn what_the_end_finds_open_is_copied_out() {
     send(&left, &messages);
     left.close();
     let end = Instant::now() + BOUND;
-    while right.handle_liveness() {
+    while right.connection().handle_liveness() {
         assert!(Instant::now() < end, "the end does not show");
     }
     let (received, end) = read(&right);
@@ -211,7 +211,7 @@ fn a_window_that_cannot_be_opened_leaves_the_ring() {
     for seed in 0..10 {
         assert_eq!(landed(&carry(&left, &right, &bulk(seed))), 0);
     }
-    assert_eq!(left.statistics().stream.direct_transfers_sent, 0);
+    assert_eq!(left.connection().statistics().stream.direct_transfers_sent, 0);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_window_that_cannot_be_closed_leaves_a_copy() {
         carry(&left, &right, &bulk(seed));
     }
     assert_eq!(landed(&carry(&left, &right, &bulk(10))), 0);
-    let sent = left.statistics().stream;
+    let sent = left.connection().statistics().stream;
     assert!(sent.direct_bytes_sent > sent.indirect_bytes_sent, "{sent:?}");
 }
 

@@ -1,49 +1,15 @@
-//! The state of a connection behind the lock `core`: the stream, landing buffers, posted receives, reader and writer.
+//! The state of a connection behind the lock `core`: the stream, landing buffers, expected reads, reader and writer.
 
 use std::time::Instant;
 
 use inet_rdma_fabric::Exposed;
 use inet_rdma_stream::{ReceiveId, Stream};
 
-use super::active::Left;
-use super::advert_policy::AdvertPolicy;
 use super::closed::Closed;
-use super::landing_memory::LandingMemory;
-use super::landings::{Landings, Next};
-use super::posted_receives::PostedReceives;
+use super::notifier::Woken;
 use super::records::Controls;
 use super::ring_memory::RingMemory;
-
-/// Whether reader and writer can go on. Collected with `core` locked; see [`super::notifying`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Woken {
-    /// There is something to read, or the end.
-    pub(super) reader: bool,
-    /// There is room to write, or the end.
-    pub(super) writer: bool,
-}
-
-impl Woken {
-    pub(super) const READER: Self = Self {
-        reader: true,
-        writer: false,
-    };
-    pub(super) const WRITER: Self = Self {
-        reader: false,
-        writer: true,
-    };
-
-    #[inline]
-    pub(super) fn is_empty(self) -> bool {
-        !self.reader && !self.writer
-    }
-
-    #[inline]
-    pub(super) fn merge(&mut self, other: Self) {
-        self.reader |= other.reader;
-        self.writer |= other.writer;
-    }
-}
+use crate::landing::{AdvertPolicy, ExpectedReads, LandingMemory, Landings, Next};
 
 /// The state of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,32 +57,36 @@ pub(super) enum End {
 pub(super) enum Staging {
     /// It does.
     Fits,
-    /// It is to be replaced by so many bytes.
+    /// Memory of this many bytes is to take its place.
     Claimed(usize),
-    /// It has been replaced, and the device may still send from what was before.
-    Replaced,
+    /// It has been replaced, and the device may still send from what was before. The bytes that were claimed since are
+    /// registered behind the sweep that has released that memory: the peer decides how often its ring changes, and
+    /// pins no more here than the present memory and one that was replaced.
+    Replaced(Option<usize>),
 }
 
-pub(super) struct Core<T> {
+pub(super) struct Core {
     pub(super) stream: Stream,
     /// The rings.
     pub(super) ring: RingMemory,
-    /// Bytes that are staged at a time, and the bytes that shall be.
+    /// What is to be done about staging memory.
     pub(super) staging: Staging,
+    /// Staging memory of this many bytes takes over behind the transfer that is being posted.
+    pub(super) prepared_staging: Option<usize>,
     /// Rings that the peer writes no more and nothing is to be read from: to be revoked.
     pub(super) unused: Vec<Box<dyn Exposed>>,
     /// All landing buffers.
     pub(super) landing: LandingMemory,
-    /// When the thread that looks after all of this could not be started, if it is not looking after it since.
+    /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
     pub(super) unkept_since: Option<Instant>,
     /// A transfer is decided on and not posted, with `core` free: another one must not be posted before it.
     pub(super) posts_transfer: bool,
+    /// A read copies, with `core` free: it advertises landing buffers at its end.
+    pub(super) read_copies: bool,
     /// The landing buffers that the peer has or had.
     pub(super) landings: Landings,
-    /// The receives that are posted.
-    pub(super) posted: PostedReceives<T>,
-    /// Messages that active mode has left; None: passive mode.
-    pub(super) active: Option<Left>,
+    /// The reads whose sizes are known.
+    pub(super) expected: ExpectedReads,
     /// When to advertise landing buffers, and how many.
     pub(super) policy: AdvertPolicy,
     /// Collected since the lock was taken.
@@ -145,7 +115,7 @@ pub(super) struct Core<T> {
 /// Copies of up to this many bytes run with `core` locked: to unlock and lock it again would take longer.
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
-impl<T> Core<T> {
+impl Core {
     pub(super) fn new(
         stream: Stream,
         policy: AdvertPolicy,
@@ -158,13 +128,14 @@ impl<T> Core<T> {
             stream,
             ring,
             staging: Staging::Fits,
+            prepared_staging: None,
             unused: Vec::new(),
             landings: Landings::new(landing.count_max(), landing.buffer_bytes(), closed_bytes),
             landing,
             unkept_since: None,
             posts_transfer: false,
-            posted: PostedReceives::default(),
-            active: None,
+            read_copies: false,
+            expected: ExpectedReads::default(),
             policy,
             woken: Woken::default(),
             reader: Reader::Away,
@@ -182,7 +153,7 @@ impl<T> Core<T> {
     }
 }
 
-impl<T> Core<T> {
+impl Core {
     /// Why the connection is over; None: it is not.
     #[inline]
     pub(super) fn closed(&self) -> Option<&Closed> {
@@ -259,10 +230,10 @@ impl<T> Core<T> {
         }
     }
 
-    /// A posted receive will have the whole of a landing buffer of which a part has arrived: it waits for the rest. Once
+    /// An expected read will have the whole of a landing buffer of which a part has arrived: it waits for the rest. Once
     /// no more can come, the part is all there is.
     fn waits_for_rest(&self, arrived: usize) -> bool {
-        self.is_up() && self.posted.wants_more_than(arrived)
+        self.is_up() && self.expected.wants_more_than(arrived)
     }
 
     /// Takes back all that was advertised and can never be filled any more.
@@ -272,7 +243,8 @@ impl<T> Core<T> {
         }
     }
 
-    /// What is to be read next has landed, and is not to be taken yet: nothing behind it is read before it.
+    /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its bytes
+    /// come later.
     #[inline]
     pub(super) fn awaits_landed(&self) -> bool {
         self.landings.next().is_some() && !self.has_landed()
@@ -285,7 +257,7 @@ impl<T> Core<T> {
             None => false,
             Some(Next::Whole) => true,
             Some(Next::Part(bytes)) => !self.waits_for_rest(bytes),
-            // Nothing more is found out behind the end: what is not closed by then is copied out.
+            // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
             Some(Next::Closing) => !self.is_up(),
         }
     }

@@ -1,17 +1,18 @@
 //! A read: landing buffers and what is in the ring, cut into packets.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use inet_rdma_assembly::{Arrived, Assembly, LandingBuffer, ReadLimit, Received};
+use inet_rdma_assembly::{Arrived, Assembly, Buffer, Framing, LandingBuffer, ReadLimit, Received};
 use inet_rdma_fabric::{Safeguard, WindowState};
 use inet_rdma_stream::Mode;
-use parking_lot::MutexGuard;
 
-use super::Connection;
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core, Reader, Woken, saturating_u32};
-use super::landings::Landed;
-use super::notifier::Notifier;
+use super::core::{Core, Reader};
+use super::notifier::{Caller, Woken};
+use super::records::Records;
+use super::ring_reading::{Guard, Incoming, PlainRing, ReadRing};
+use super::shared::Connection;
+use crate::landing::Landed;
 
 /// How a read ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,39 +25,29 @@ pub enum ReadEnd {
     Closed(Closed),
 }
 
-/// The recipient of a read.
+/// What a read is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum For {
-    /// The caller.
+pub(crate) enum For {
+    /// Its caller.
     Caller,
-    /// The first posted receive.
-    Posted,
+    /// The first expected read ([`Connection::expect_read`]).
+    Expected,
 }
 
 /// What a read has taken.
-pub(super) struct Taken<T> {
+#[derive(Default)]
+pub(crate) struct Taken {
     /// Bytes out of ring and landing buffers.
     bytes: usize,
-    /// The posted receive that is satisfied.
-    pub(super) receive: Option<T>,
-    /// Whether reader and writer can go on.
-    pub(super) woken: Woken,
+    /// The first expected read is satisfied.
+    pub(crate) is_satisfied: bool,
+    /// Whether reader and writer can go on. Nobody was told.
+    pub(crate) woken: Woken,
 }
 
-impl<T> Default for Taken<T> {
-    #[inline]
-    fn default() -> Self {
-        Self {
-            bytes: 0,
-            receive: None,
-            woken: Woken::default(),
-        }
-    }
-}
-
-impl<T> Taken<T> {
+impl Taken {
     /// Bytes that this processor has copied, when the read has added `out`.
-    pub(super) fn copied<B>(&self, out: &[Received<B>]) -> usize {
+    pub(crate) fn copied<B>(&self, out: &[Received<B>]) -> usize {
         let landed = out.iter().map(|received| match received {
             Received::Landed(_, range) => range.len(),
             Received::Whole(_) | Received::Batch { .. } => 0,
@@ -65,37 +56,95 @@ impl<T> Taken<T> {
     }
 }
 
-pub(super) type Guard<'a, N> = MutexGuard<'a, Core<<N as Notifier>::Token>>;
-pub(super) type Packets<N> = Vec<Received<<N as Notifier>::Buffer>>;
+/// The reading direction of a connection.
+pub struct ReadHalf<B> {
+    connection: Arc<Connection>,
+    incoming: Incoming<B>,
+}
 
-impl<N: Notifier> Connection<N> {
-    /// As [`Self::read_now`], for callers that are not as hot as a link's port: one copy of the code for all of them.
-    #[inline(never)]
-    pub(super) fn read_locked(
-        &self,
-        reader: &mut Assembly<N::Buffer>,
-        limit: ReadLimit,
-        whom: For,
-        out: &mut Packets<N>,
-        taken: &mut Taken<N::Token>,
-    ) -> ReadEnd {
-        self.read_now(reader, limit, whom, out, taken)
+impl<B: Buffer> ReadHalf<B> {
+    pub(super) fn new(connection: Arc<Connection>, framing: Framing) -> Self {
+        let assembly = Assembly::new(framing, connection.settings.packet_max_bytes);
+        Self {
+            connection,
+            incoming: Incoming { assembly, rest: None },
+        }
     }
 
-    /// Reads up to `limit`; the packets that are complete are added to `out`. `reader` shows that the lock `receiving`
-    /// is held. Inlined, as a call would cost a link's read 2 % of its instructions.
-    #[inline(always)]
-    pub(super) fn read_now(
-        &self,
-        reader: &mut Assembly<N::Buffer>,
+    /// Reads up to `limit`; the packets that are complete are added to `out`.
+    #[inline]
+    pub fn read(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> ReadEnd {
+        let mut taken = Taken::default();
+        let Self { connection, incoming } = self;
+        let end = match &connection.records {
+            None => connection.read_now(&mut PlainRing, incoming, limit, For::Caller, out, &mut taken),
+            Some(records) => connection.read_sealed(records, incoming, limit, For::Caller, out, &mut taken),
+        };
+        connection.tell(taken.woken, Caller::User);
+        end
+    }
+
+    /// As [`Self::read`], for a caller that tells the user, and is not as hot as a link's port: one copy of the code for all
+    /// of them.
+    #[inline(never)]
+    pub(crate) fn read_untold(
+        &mut self,
         limit: ReadLimit,
         whom: For,
-        out: &mut Packets<N>,
-        taken: &mut Taken<N::Token>,
+        out: &mut Vec<Received<B>>,
+        taken: &mut Taken,
+    ) -> ReadEnd {
+        let Self { connection, incoming } = self;
+        match &connection.records {
+            None => connection.read_now(&mut PlainRing, incoming, limit, whom, out, taken),
+            Some(records) => connection.read_sealed(records, incoming, limit, whom, out, taken),
+        }
+    }
+
+    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: in the middle of
+    /// a packet, or behind a raw read that has taken a part of what it wants.
+    #[must_use]
+    pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
+        self.incoming.assembly.reframe(framing, packet_max_bytes)
+    }
+
+    /// How the stream is cut.
+    pub fn framing(&self) -> Framing {
+        self.incoming.assembly.framing()
+    }
+}
+
+impl Connection {
+    #[inline(never)]
+    fn read_sealed<B: Buffer>(
+        &self,
+        records: &Records,
+        incoming: &mut Incoming<B>,
+        limit: ReadLimit,
+        whom: For,
+        out: &mut Vec<Received<B>>,
+        taken: &mut Taken,
+    ) -> ReadEnd {
+        // Before `core`; for as long as the read takes.
+        let mut opener = records.opener.lock();
+        self.read_now(&mut *opener, incoming, limit, whom, out, taken)
+    }
+
+    /// Reads up to `limit`; the packets that are complete are added to `out`. Inlined, as a call would cost a link's read 2 %
+    /// of its instructions.
+    #[inline(always)]
+    fn read_now<B: Buffer>(
+        &self,
+        ring: &mut impl ReadRing,
+        incoming: &mut Incoming<B>,
+        limit: ReadLimit,
+        whom: For,
+        out: &mut Vec<Received<B>>,
+        taken: &mut Taken,
     ) -> ReadEnd {
         let mut left = limit;
         let had = out.len();
-        let kept = match reader.retarget(limit, out) {
+        let kept = match incoming.assembly.retarget(limit, out) {
             Ok(satisfied) => satisfied,
             Err(error) => {
                 let mut core = self.core.lock();
@@ -105,13 +154,13 @@ impl<N: Notifier> Connection<N> {
             }
         };
         let mut core = self.core.lock();
-        core.posted.in_use = whom == For::Posted;
-        let kept_before = std::mem::replace(&mut core.posted.kept, reader.kept());
+        core.expected.in_use = whom == For::Expected;
+        let kept_before = std::mem::replace(&mut core.expected.kept, incoming.assembly.kept());
         if kept {
             core.end_read(Reader::Away);
-            self.count_received(&core, reader, &out[had..]);
-            taken.bytes = kept_before - reader.kept();
-            taken.receive = core.satisfied(whom);
+            self.count_received(&core, incoming.assembly.framing(), &out[had..]);
+            taken.bytes = kept_before - incoming.assembly.kept();
+            taken.is_satisfied = core.satisfied(whom);
             return ReadEnd::More;
         }
         self.resume_reader(&mut core);
@@ -124,31 +173,31 @@ impl<N: Notifier> Connection<N> {
                 break ReadEnd::More;
             }
             let had = out.len();
-            let (guard, some) = self.read_some(core, reader, left, out);
+            let (guard, some) = self.read_some(core, ring, incoming, left, out);
             core = guard;
-            let packets = self.count_received(&core, reader, &out[had..]);
+            let packets = self.count_received(&core, incoming.assembly.framing(), &out[had..]);
             match some {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
                 Ok(None) => break self.nothing_more(&core),
                 Err(closed) => break ReadEnd::Closed(self.fail(&mut core, closed)),
             }
-            core.posted.kept = reader.kept();
+            core.expected.kept = incoming.assembly.kept();
             if packets > 0 {
-                taken.receive = core.satisfied(whom);
+                taken.is_satisfied = core.satisfied(whom);
             }
             left.packets = left.packets.saturating_sub(packets);
             if limit.exact > 0 && packets > 0 {
                 break ReadEnd::More;
             }
-            core.policy.note_packets(reader.take_largest());
+            core.policy.note_packets(incoming.assembly.take_largest());
             // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
             // first, and goes on directly.
             self.advertise(&mut core);
             self.progress(&mut core);
         };
         self.advertise(&mut core);
-        // A self-polling reader that has found the end polls no more. `rest` then arms, as a writer may still wait for
-        // an event.
+        // A self-polling reader that has found the end polls no more. `arm_or_kick` then arms, as a writer may still wait
+        // for an event.
         core.end_read(match end {
             ReadEnd::Closed(_) => Reader::AtEnd,
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
@@ -162,13 +211,8 @@ impl<N: Notifier> Connection<N> {
 
     /// Counts what was read; how many packets it was.
     #[inline]
-    fn count_received(
-        &self,
-        core: &Core<N::Token>,
-        reader: &Assembly<N::Buffer>,
-        received: &[Received<N::Buffer>],
-    ) -> usize {
-        let header_bytes = reader.framing().header_bytes();
+    fn count_received<B: Buffer>(&self, core: &Core, framing: Framing, received: &[Received<B>]) -> usize {
+        let header_bytes = framing.header_bytes();
         let mut packets = 0;
         for received in received {
             let sizes = received.sizes(header_bytes);
@@ -184,26 +228,29 @@ impl<N: Notifier> Connection<N> {
 
     /// Takes one landing buffer or what is in the ring, with `core` free while it copies. None: there was nothing.
     #[inline(always)]
-    fn read_some<'a>(
+    fn read_some<'a, B: Buffer>(
         &'a self,
-        mut core: Guard<'a, N>,
-        reader: &mut Assembly<N::Buffer>,
+        mut core: Guard<'a>,
+        ring: &mut impl ReadRing,
+        incoming: &mut Incoming<B>,
         limit: ReadLimit,
-        out: &mut Packets<N>,
-    ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
+        out: &mut Vec<Received<B>>,
+    ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
         if !core.has_landed() {
             return match core.landings.next() {
-                None => self.read_ring(core, reader, limit, out),
+                None => ring.read(self, core, incoming, limit, out),
                 Some(_) => (core, Ok(None)),
             };
         }
         match core.landings.take() {
             Some(Landed::Whole(buffer, range)) => {
                 let bulk = self.bulk_bytes(&core, limit, &buffer);
-                drop(core);
                 let bytes = range.len();
-                let pushed = reader.push_landed(buffer, range, bulk, limit, out);
+                core.read_copies = true;
+                drop(core);
+                let pushed = incoming.assembly.push_landed(buffer, range, bulk, limit, out);
                 let mut core = self.core.lock();
+                core.read_copies = false;
                 let taken = pushed.map_err(Closed::from).map(|rest| {
                     let left = rest.as_ref().map_or(0, |(_, range)| range.len());
                     let rest = rest.map(|(buffer, range)| Landed::Whole(buffer, range));
@@ -213,7 +260,7 @@ impl<N: Notifier> Connection<N> {
                 (core, taken)
             }
             Some(Landed::Part(index, range)) => {
-                let taken = self.read_part(&mut core, reader, (index, range), limit, out);
+                let taken = self.read_part(&mut core, &mut incoming.assembly, (index, range), limit, out);
                 (core, taken)
             }
             None => (core, Ok(None)),
@@ -222,13 +269,13 @@ impl<N: Notifier> Connection<N> {
 
     /// Copies out of a buffer of which the peer writes the rest, with `core` held, so that it stays where it is.
     #[cold]
-    fn read_part(
+    fn read_part<B: Buffer>(
         &self,
-        core: &mut Core<N::Token>,
-        reader: &mut Assembly<N::Buffer>,
+        core: &mut Core,
+        assembly: &mut Assembly<B>,
         (index, range): (usize, std::ops::Range<usize>),
         limit: ReadLimit,
-        out: &mut Packets<N>,
+        out: &mut Vec<Received<B>>,
     ) -> Result<Option<usize>, Closed> {
         let Some(start) = core.landings.part(index, &range) else {
             return Ok(None);
@@ -236,65 +283,18 @@ impl<N: Notifier> Connection<N> {
         // SAFETY: `start` is where the bytes `range` of a landing buffer lie, which `core.landings` keeps as long as it is
         // locked, and the value does not leave this function. The peer may write to them; the copy stands that.
         let arrived = unsafe { Arrived::new([(start, range.len()), (std::ptr::null(), 0)]) };
-        let taken = reader.push(&arrived, limit, out)?;
+        let taken = assembly.push(&arrived, limit, out)?;
         let left = range.start + taken..range.end;
         let rest = (!left.is_empty()).then_some(Landed::Part(index, left));
         core.landings.took(taken, rest);
         Ok(Some(taken))
     }
 
-    #[inline(always)]
-    fn read_ring<'a>(
-        &'a self,
-        core: Guard<'a, N>,
-        reader: &mut Assembly<N::Buffer>,
-        limit: ReadLimit,
-        out: &mut Packets<N>,
-    ) -> (Guard<'a, N>, Result<Option<usize>, Closed>) {
-        if let Some(records) = &self.records {
-            return self.read_record(records, core, reader, limit, out);
-        }
-        let Some(arrived) = self.ring_arrived(&core, limit.bytes) else {
-            return (core, Ok(None));
-        };
-        let (mut core, pushed) = self.copying(core, arrived.len(), || reader.push(&arrived, limit, out));
-        let taken = pushed.map_err(Closed::from).map(|bytes| {
-            self.free_ring(&mut core, bytes);
-            Some(bytes)
-        });
-        (core, taken)
-    }
-
-    /// Copies up to `bytes` with `copy`, with `core` free if they are many.
-    #[inline(always)]
-    pub(super) fn copying<'a, R>(
-        &'a self,
-        core: Guard<'a, N>,
-        bytes: usize,
-        copy: impl FnOnce() -> R,
-    ) -> (Guard<'a, N>, R) {
-        if bytes <= COPIED_AT_ONCE_BYTES {
-            return (core, copy());
-        }
-        drop(core);
-        let copied = copy();
-        (self.core.lock(), copied)
-    }
-
-    /// The oldest `bytes` of the ring, or of the ring before it, are read. The one before goes with its last byte.
-    #[inline(always)]
-    pub(super) fn free_ring(&self, core: &mut Core<N::Token>, bytes: usize) {
-        let reads_old = core.stream.reads_old_ring();
-        core.stream.handle_copied(saturating_u32(bytes));
-        if reads_old {
-            self.release_ring(core);
-        }
-    }
-
-    /// Minimum size for zero-copy delivery of a landing buffer, in bytes; a posted receive of a known length takes any size.
+    /// Minimum size for zero-copy delivery of a landing buffer, in bytes; an expected read of a known size takes any size.
     /// In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user may hold
     /// all others until more has arrived.
-    fn bulk_bytes(&self, core: &Core<N::Token>, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
+    #[inline]
+    fn bulk_bytes(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
         let is_last = || core.stream.receives_posted() == 0 && core.landing.used() == core.landing.count();
         let is_safe = match self.safeguard {
             Safeguard::Trust => true,
@@ -304,7 +304,7 @@ impl<N: Notifier> Connection<N> {
         if !is_safe || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
-        match core.posted.in_use && limit.exact > 0 {
+        match core.expected.in_use && limit.exact > 0 {
             true => 1,
             false => self.settings.direct_bytes,
         }
@@ -312,7 +312,8 @@ impl<N: Notifier> Connection<N> {
 
     /// A read begins. A self-polling reader that reads again before it was woken needs neither wake nor event: disarms.
     /// In any other case a reader that waits is another one than the caller, and goes on waiting.
-    fn resume_reader(&self, core: &mut Core<N::Token>) {
+    #[inline]
+    fn resume_reader(&self, core: &mut Core) {
         if core.self_polling && core.reader_waits() {
             self.qp.disarm();
             core.reader = Reader::Reads;
@@ -325,86 +326,17 @@ impl<N: Notifier> Connection<N> {
         };
     }
 
-    fn nothing_more(&self, core: &Core<N::Token>) -> ReadEnd {
+    #[inline]
+    fn nothing_more(&self, core: &Core) -> ReadEnd {
         match core.closed() {
             Some(closed) => ReadEnd::Closed(closed.clone()),
             None if core.stream.is_end() && !core.awaits_landed() => ReadEnd::Closed(Closed::ByPeer),
             None => ReadEnd::Empty,
         }
     }
-
-    /// What is in the ring, up to `max` bytes.
-    #[inline(always)]
-    pub(super) fn ring_arrived(&self, core: &Core<N::Token>, max: usize) -> Option<Arrived> {
-        let [first, second] = core.stream.ring_readable();
-        let all = (first.bytes as usize + second.bytes as usize).min(max);
-        if all == 0 {
-            return None;
-        }
-        let base = core.ring.memory(core.stream.reads_old_ring()).base().cast_const();
-        let first_bytes = (first.bytes as usize).min(all);
-        // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays mapped as
-        // long as it has unread bytes: these are unread until the value, which does not leave `read`, is gone. The peer does not overwrite these bytes before they are
-        // acknowledged unless it breaks the protocol; the copy stands that, too.
-        Some(unsafe {
-            Arrived::new([
-                (base.add(first.offset as usize), first_bytes),
-                (base, all - first_bytes),
-            ])
-        })
-    }
-
-    /// The reader is woken when there is something to read. False: there may be already.
-    pub(super) fn arm_locked(&self, core: &mut Core<N::Token>) -> bool {
-        if core.reader == Reader::Called {
-            // The cause of the call is not in `core`: the reader must read to find it.
-            core.reader = Reader::Reads;
-            return false;
-        }
-        let others = core.woken.reader;
-        core.reader = Reader::Waits;
-        if self.arm_if_unpolled(core) && !self.is_readable(core) {
-            return true;
-        }
-        core.wake_reader();
-        core.woken.reader = others;
-        false
-    }
-
-    /// Polls until there is something to read, for `duration` at most; whether there is.
-    pub(super) fn spin_for(&self, duration: Duration) -> (bool, Woken) {
-        let start = Instant::now();
-        let mut woken = Woken::default();
-        loop {
-            for _ in 0..LOOKS_PER_YIELD {
-                let mut core = self.core.lock();
-                self.progress(&mut core);
-                woken.merge(core.take_woken());
-                if self.is_readable(&core) {
-                    return (true, woken);
-                }
-                drop(core);
-                if (0..QUIET_LOOKS).all(|_| self.qp.is_quiet()) {
-                    break;
-                }
-                // Something came, or this fabric cannot tell.
-                std::hint::spin_loop();
-            }
-            if start.elapsed() >= duration {
-                return (false, woken);
-            }
-            std::thread::yield_now();
-        }
-    }
 }
 
-/// Looks between two offers of the processor to other threads.
-const LOOKS_PER_YIELD: u32 = 8;
-
-/// Looks without the lock, where the fabric allows them, before such an offer: about as long as those with it.
-const QUIET_LOOKS: u32 = 256;
-
-impl<T> Core<T> {
+impl Core {
     /// A read has ended; another reader may wait.
     #[inline]
     fn end_read(&mut self, now: Reader) {
@@ -413,12 +345,15 @@ impl<T> Core<T> {
         }
     }
 
-    /// Takes the posted receive that the read has satisfied.
+    /// A packet is complete; whether it is that of an expected read.
     #[inline]
-    fn satisfied(&mut self, whom: For) -> Option<T> {
+    fn satisfied(&mut self, whom: For) -> bool {
         match whom {
-            For::Caller => None,
-            For::Posted => self.posted.pop(),
+            For::Caller => false,
+            For::Expected => {
+                self.expected.pop();
+                true
+            }
         }
     }
 }

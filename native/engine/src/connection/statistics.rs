@@ -1,78 +1,12 @@
-//! Counts of a connection.
+//! The counts of a connection, for its user.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use inet_rdma_assembly::Sizes;
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Counters;
 
-use super::Connection;
-use super::core::Core;
-use super::landing_memory::LandingState;
-use super::notifier::Notifier;
-
-/// Counts that are not the stream's.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) packets_sent: Count,
-    pub(super) packets_received: Count,
-    pub(super) largest_sent: Count,
-    pub(super) sizes_received: ReadSizes,
-    pub(super) zero_copy_packets: Count,
-    pub(super) polls: Count,
-    pub(super) wakeups_received: AtomicU64,
-}
-
-/// Counted with `core` locked, so without a locked instruction of its own; read at any time.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    #[inline]
-    pub(super) fn add<T>(&self, _locked: &Core<T>, more: usize) {
-        self.0.store(self.get() + more as u64, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn raise<T>(&self, _locked: &Core<T>, to: usize) {
-        self.0.store(self.get().max(to as u64), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Sizes of the packets that were read, without ticks. Counted as a [`Count`] is.
-#[derive(Debug, Default)]
-pub(super) struct ReadSizes {
-    packets: Count,
-    bytes: Count,
-    largest: Count,
-    /// The sum of their squares, as the bits of an f64, which takes any number of packets.
-    squares: AtomicU64,
-}
-
-impl ReadSizes {
-    #[inline]
-    pub(super) fn add<T>(&self, locked: &Core<T>, sizes: Sizes) {
-        self.packets.add(locked, sizes.packets);
-        self.bytes.add(locked, sizes.bytes);
-        self.largest.raise(locked, sizes.largest);
-        let before = f64::from_bits(self.squares.load(Ordering::Relaxed));
-        let squares = before + sizes.squares as f64;
-        self.squares.store(squares.to_bits(), Ordering::Relaxed);
-    }
-
-    /// Their standard deviation.
-    fn deviation<T>(&self, _locked: &Core<T>) -> f64 {
-        let packets = self.packets.get().max(1) as f64;
-        let average = self.bytes.get() as f64 / packets;
-        let squares = f64::from_bits(self.squares.load(Ordering::Relaxed)) / packets;
-        // Rounding may make it a little less than nothing.
-        (squares - average * average).max(0.0).sqrt()
-    }
-}
+use super::shared::Connection;
+use crate::landing::LandingState;
 
 /// Counts of one connection since its start.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +27,7 @@ pub struct Statistics {
     pub packet_deviation_received: f64,
     /// Packets that were handed over as they had landed, without a copy.
     pub zero_copy_packets: u64,
-    /// Why that is safe.
+    /// What keeps the peer from changing zero-copy buffers.
     pub safeguard: Safeguard,
     /// Looks at the receive queue.
     pub polls: u64,
@@ -119,10 +53,15 @@ pub struct Statistics {
     pub ring_memory_bytes: u64,
 }
 
-impl<N: Notifier> Connection<N> {
+impl Connection {
     /// Packets received and sent, ticks included: by these counts `dist_util` tells whether the peer lives.
     pub fn packets(&self) -> (u64, u64) {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())
+    }
+
+    /// Bytes of a stream without landing buffers that the peer has acknowledged to have read.
+    pub fn read_by_peer(&self) -> u64 {
+        self.core.lock().stream.ring_acknowledged().0
     }
 
     /// Counts a packet whose bytes are written without its borders ([`inet_rdma_assembly::Gather::end_packet`]).

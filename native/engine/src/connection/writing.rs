@@ -1,48 +1,106 @@
 //! A write: the transfers that the stream allows, as far as the peer has room.
 
+use std::sync::Arc;
+
 use inet_rdma_assembly::Gather;
-use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
-use super::Connection;
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer, saturating_u32};
-use super::notifier::Notifier;
-use super::sending::Sending;
+use super::core::{Core, Writer, saturating_u32};
+use super::notifier::{Caller, Woken};
+use super::shared::Connection;
+use super::transfer::{TRANSFERS_MAX, Written};
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
 /// large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
 const LANDING_BYTES_MAX: usize = 1 << 20;
 
-/// How far a write came.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Written {
-    /// Bytes of the gather that are on their way, counted from its start.
-    pub at: usize,
-    /// The peer has to read first.
-    pub blocked: bool,
+/// The writing direction of a connection.
+pub struct WriteHalf {
+    connection: Arc<Connection>,
 }
 
-impl<N: Notifier> Connection<N> {
-    /// Writes from `at` on, up to about `max` bytes. The lock of the writing direction is held. Inlined with what it calls, as
-    /// calls would cost a link's write 3 % of its instructions.
+impl WriteHalf {
+    pub(super) fn new(connection: Arc<Connection>) -> Self {
+        Self { connection }
+    }
+
+    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room, in a bounded number of transfers. Only a
+    /// packet that lands goes beyond `max`, by less than 1 MiB. When [`Written::blocked`] the writer tries again, or asks
+    /// with [`Connection::arm_writer`] to be woken.
+    #[inline]
+    pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
+        let (written, woken) = self.write_untold(gather, at, max);
+        self.connection.tell(woken, Caller::User);
+        written
+    }
+
+    /// As [`Self::write`], for a caller that tells the user.
+    #[inline]
+    pub(crate) fn write_untold(
+        &mut self,
+        gather: &Gather<'_>,
+        at: usize,
+        max: usize,
+    ) -> (Result<Written, Closed>, Woken) {
+        let connection = &*self.connection;
+        if let Some(records) = &connection.records {
+            return connection.write_sealed(records, gather, at, max);
+        }
+        let mut core = connection.core.lock();
+        let written = connection.write_plain(&mut core, gather, at, max);
+        let woken = core.take_woken();
+        (written, woken)
+    }
+
+    /// Ends the outgoing stream behind the last transfer; the peer reads to its end.
+    pub fn finish(&mut self) -> Result<(), Closed> {
+        let (finished, woken) = self.finish_untold();
+        self.connection.tell(woken, Caller::User);
+        finished
+    }
+
+    /// As [`Self::finish`], for a caller that tells the user.
+    pub(crate) fn finish_untold(&mut self) -> (Result<(), Closed>, Woken) {
+        let connection = &*self.connection;
+        connection.untold_step(|core| {
+            if let Some(closed) = core.closed() {
+                return Err(closed.clone());
+            }
+            core.stream.finish();
+            // The credit that the last message needs may have come.
+            connection.progress(core);
+            // A writer that waits for room finds out that there will be none.
+            core.wake_writer();
+            core.writer = Writer::Finished;
+            connection.flush_controls(core);
+            Ok(())
+        })
+    }
+
+    /// Ends the connection. The peer reads what was written, then the end.
+    pub fn close(&mut self) {
+        let _ended_already = self.finish();
+        self.connection.close_with(Closed::Here);
+    }
+}
+
+impl Connection {
+    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with what it calls, as calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
-    pub(super) fn write_locked(
+    fn write_plain(
         &self,
-        _locked: &Sending<N>,
-        core: &mut MutexGuard<'_, Core<N::Token>>,
+        core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         at: usize,
         max: usize,
     ) -> Result<Written, Closed> {
         let end = at.saturating_add(max).min(gather.total());
-        if let Some(records) = &self.records {
-            return self.write_records(records, core, gather, at..end);
-        }
         let mut written = Written { at, blocked: false };
-        while written.at < end && !written.blocked {
+        let mut left = TRANSFERS_MAX;
+        while written.at < end && !written.blocked && left > 0 {
+            left -= 1;
             match self.write_transfer(core, gather, written.at, end)? {
                 Some(bytes) => written.at += bytes,
                 None => written.blocked = true,
@@ -55,7 +113,7 @@ impl<N: Notifier> Connection<N> {
     #[inline(always)]
     fn write_transfer(
         &self,
-        core: &mut MutexGuard<'_, Core<N::Token>>,
+        core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
@@ -75,33 +133,11 @@ impl<N: Notifier> Connection<N> {
         Ok(Some(bytes))
     }
 
-    /// Posts a transfer of this size; a large one with `core` free.
-    #[inline(always)]
-    pub(super) fn post_transfer(
-        &self,
-        core: &mut MutexGuard<'_, Core<N::Token>>,
-        bytes: usize,
-        post: impl FnOnce() -> Result<(), FabricError>,
-    ) -> Result<(), Closed> {
-        let posted = if bytes <= COPIED_AT_ONCE_BYTES {
-            post()
-        } else {
-            core.posts_transfer = true;
-            let posted = MutexGuard::unlocked(core, post);
-            core.posts_transfer = false;
-            if core.stream.owes_mark() {
-                self.post_mark(core);
-            }
-            posted
-        };
-        posted.map_err(|error| self.fail(core, error.into()))
-    }
-
     /// The next transfer that the stream allows; None: wait.
     #[inline(always)]
     fn next_transfer(
         &self,
-        core: &mut Core<N::Token>,
+        core: &mut Core,
         gather: &Gather<'_>,
         at: usize,
         end: usize,
@@ -125,7 +161,7 @@ impl<N: Notifier> Connection<N> {
             let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
-                // what a posted receive waits for goes another way.
+                // what an expected read waits for goes another way.
                 self.progress(core);
                 continue;
             }
@@ -151,33 +187,5 @@ impl<N: Notifier> Connection<N> {
             }
         }
         Ok(None)
-    }
-
-    /// The writer is woken when there may be room. False: there is already.
-    pub(super) fn arm_writer_locked(&self, core: &mut Core<N::Token>) -> bool {
-        if core.writer == Writer::Finished {
-            return false;
-        }
-        let others = core.woken.writer;
-        // Asked before arming, so that room makes an event.
-        core.writer = match self.qp.write_room() {
-            0 => Writer::WaitsForFabric,
-            _ => Writer::WaitsForPeer,
-        };
-        self.flush_controls(core);
-        let is_armed = self.arm_if_unpolled(core);
-        // What came meanwhile may have woken it.
-        if is_armed && core.is_up() && core.writer_waits() && !self.is_writable(core) {
-            return true;
-        }
-        core.wake_writer();
-        core.woken.writer = others;
-        false
-    }
-
-    fn is_writable(&self, core: &mut Core<N::Token>) -> bool {
-        let waits = core.wants_advert && core.stream.awaits_advert();
-        self.qp.write_room() > 0
-            && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() >= core.transfer_min))
     }
 }

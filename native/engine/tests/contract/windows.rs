@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use inet_rdma_fabric::{Completion, Exposed, Fabric, FabricError, Parameters, QueuePair, Window, WindowState};
+use inet_rdma_fabric::{
+    Completion, Exposed, Fabric, FabricError, FabricName, Parameters, QueuePair, Window, WindowState,
+};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
 use super::support::*;
@@ -62,6 +64,10 @@ impl Windowed {
             Err(FabricError::PeerMisbehaved(_)) => {}
             Err(other) => panic!("{what}: {other}"),
             Ok(()) => {
+                // Over TCP the peer's poll is its device.
+                eventually(what, || {
+                    self.client.fabric() != FabricName::Tcp || self.server.poll(&mut []).is_err()
+                });
                 let error = await_end(&*self.client);
                 println!("{what}: {error}");
                 if let FabricError::Completion { status, .. } = error {

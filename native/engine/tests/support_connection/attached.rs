@@ -12,24 +12,24 @@ use crate::pair::Conn;
 
 /// A connection in a polling thread's hands.
 pub struct Attached {
-    pub connection: Arc<Conn>,
+    pub socket: Arc<Conn>,
     pub attachment: Attachment,
 }
 
 impl Attached {
-    pub fn new(engine: &Arc<Engine>, connection: Arc<Conn>) -> Self {
-        let attachment = engine.attach(Arc::clone(&connection)).expect("an attachment");
-        Self { connection, attachment }
+    pub fn new(engine: &Arc<Engine>, socket: Arc<Conn>) -> Self {
+        let attachment = engine.attach(Arc::clone(socket.connection())).expect("an attachment");
+        Self { socket, attachment }
     }
 
     /// Writes all of it.
     pub fn write(&self, gather: &Gather<'_>, max: usize) -> Result<(), Closed> {
         let mut at = 0;
         while at < gather.total() {
-            let written = self.connection.write(gather, at, max)?;
+            let written = self.socket.write(gather, at, max)?;
             at = written.at;
-            if written.blocked && self.connection.arm_writer() {
-                self.connection.notifier().wait(|wakes| &mut wakes.writer, "writer");
+            if written.blocked && self.socket.arm_writer() {
+                self.socket.notifier().wait(|wakes| &mut wakes.writer, "writer");
             }
         }
         Ok(())
@@ -39,7 +39,7 @@ impl Attached {
     pub fn read(&self, limit: ReadLimit) -> Result<Vec<Received<Vec<u8>>>, Closed> {
         loop {
             let mut out = Vec::new();
-            let end = self.connection.read(limit, &mut out);
+            let end = self.socket.read(limit, &mut out);
             if !out.is_empty() {
                 return Ok(out);
             }
@@ -47,8 +47,8 @@ impl Attached {
                 ReadEnd::More => {}
                 ReadEnd::Closed(closed) => return Err(closed),
                 ReadEnd::Empty => {
-                    if self.connection.arm() {
-                        self.connection.notifier().wait(|wakes| &mut wakes.reader, "reader");
+                    if self.socket.arm() {
+                        self.socket.notifier().wait(|wakes| &mut wakes.reader, "reader");
                     }
                 }
             }
@@ -57,6 +57,6 @@ impl Attached {
 
     /// Ends the outgoing direction.
     pub fn finish(&self) -> Result<(), Closed> {
-        self.connection.finish()
+        self.socket.finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Two connections with each other, over any fabric.
+//! Two connections with each other, over any fabric, as stream sockets or by their halves.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::connection::{Bounds, Connection, Notifier, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Connection, Notifier, ReadHalf, Settings, WriteHalf, ZeroCopy};
+use inet_rdma_engine::stream_socket::{Bounds, StreamSocket};
 use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
@@ -22,7 +23,7 @@ use signal::Signal;
 pub const BOUND: Duration = Duration::from_secs(30);
 
 /// What the tests use.
-pub type Conn = Connection<Signal>;
+pub type Conn = StreamSocket<Signal>;
 
 /// What one side brings, in the words of the options.
 #[derive(Debug, Clone, Copy)]
@@ -130,26 +131,51 @@ impl Side {
         }
     }
 
-    pub fn connection(&self, qp: Box<dyn QueuePair>) -> Arc<Conn> {
-        self.connection_of(qp, Signal::default())
-    }
-
-    pub fn connection_of<N: Notifier>(&self, qp: Box<dyn QueuePair>, user: N) -> Arc<Connection<N>> {
-        let settings = Settings {
+    pub fn settings(&self) -> Settings {
+        Settings {
             mode: self.mode,
             landing_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes,
             packet_max_bytes: self.packet_max_bytes,
             zero_copy: self.zero_copy,
             busy: self.busy,
-            bounds: self.bounds,
-        };
-        let connection = match self.keys {
-            None => Connection::new(qp, &self.parameters(), settings, self.framing, user),
-            Some(keys) => Connection::sealed(qp, &self.parameters(), settings, self.framing, &keys.protection(), user),
-        };
-        connection.expect("a stream")
+        }
     }
+
+    pub fn connection(&self, qp: Box<dyn QueuePair>) -> Arc<Conn> {
+        let protection = self.keys.map(|keys| keys.protection());
+        let (parameters, settings) = (self.parameters(), self.settings());
+        let user = Signal::default();
+        StreamSocket::new(
+            qp,
+            &parameters,
+            settings,
+            self.bounds,
+            self.framing,
+            protection.as_ref(),
+            user,
+        )
+        .expect("a stream")
+    }
+
+    pub fn halves(&self, qp: Box<dyn QueuePair>, notifier: Arc<dyn Notifier>) -> Halves {
+        let protection = self.keys.map(|keys| keys.protection());
+        let (parameters, settings) = (self.parameters(), self.settings());
+        let made = Connection::new(qp, &parameters, settings, self.framing, protection.as_ref(), notifier);
+        let (connection, reader, writer) = made.expect("a connection");
+        Halves {
+            connection,
+            reader,
+            writer,
+        }
+    }
+}
+
+/// A connection and its directions.
+pub struct Halves {
+    pub connection: Arc<Connection>,
+    pub reader: ReadHalf<Vec<u8>>,
+    pub writer: WriteHalf,
 }
 
 /// What a program that measures pairs is called with: two numbers, then, for the fabric verbs, an address of a device.

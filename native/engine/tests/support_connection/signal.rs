@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use inet_rdma_assembly::{Gather, Received};
-use inet_rdma_engine::connection::{Closed, Notifier, Parcel};
+use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::stream_socket::{Parcel, StreamNotifier};
 use parking_lot::{Condvar, Mutex};
 
 use crate::pair::BOUND;
@@ -120,7 +121,7 @@ impl Signal {
     }
 }
 
-impl Notifier for Signal {
+impl StreamNotifier for Signal {
     type Buffer = Vec<u8>;
     type Token = Ticket;
     type Writer = u32;

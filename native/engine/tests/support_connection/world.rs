@@ -38,7 +38,7 @@ enum Action {
 
 /// One side's user and polling thread.
 pub struct Party<'a> {
-    pub connection: &'a Conn,
+    pub socket: &'a Conn,
     outgoing: Gather<'a>,
     at: usize,
     writer: State,
@@ -56,13 +56,13 @@ pub struct Party<'a> {
 }
 
 impl<'a> Party<'a> {
-    pub fn new(connection: &'a Conn, outgoing: &'a Messages, expected: &'a [Vec<u8>], habits: Habits) -> Self {
+    pub fn new(socket: &'a Conn, outgoing: &'a Messages, expected: &'a [Vec<u8>], habits: Habits) -> Self {
         if habits.self_polling {
-            connection.set_self_polling();
+            socket.connection().set_self_polling();
         }
         let mut party = Self {
-            connection,
-            outgoing: outgoing.gather(connection.framing() != Framing::Raw),
+            socket,
+            outgoing: outgoing.gather(socket.framing() != Framing::Raw),
             at: 0,
             writer: State::Going,
             reader: State::Going,
@@ -96,7 +96,7 @@ impl<'a> Party<'a> {
         if self.polls {
             actions.extend([Action::Poll, Action::Sleep]);
         }
-        if readable(self.connection) {
+        if readable(self.socket) {
             actions.push(Action::Event);
         }
         if !self.held.is_empty() {
@@ -113,33 +113,33 @@ impl<'a> Party<'a> {
             Action::Write => self.write(random),
             Action::ArmWriter => {
                 self.writer = State::Waiting;
-                if !self.connection.arm_writer() {
+                if !self.socket.arm_writer() {
                     self.writer = State::Going;
                 }
             }
             Action::Finish => {
                 self.writer = State::Done;
-                self.connection.finish().expect("it is up");
+                self.socket.finish().expect("it is up");
             }
             Action::Read => self.read(random),
             Action::Arm => {
                 self.reader = State::Waiting;
-                if !self.connection.arm() {
+                if !self.socket.arm() {
                     self.reader = State::Going;
                 }
             }
             Action::Event => {
-                self.connection.drain_event();
+                self.socket.connection().drain_event();
                 self.attend();
             }
-            Action::Poll => self.polls = self.connection.poll().is_some(),
+            Action::Poll => self.polls = self.socket.connection().poll().is_some(),
             Action::Sleep => {
                 self.polls = false;
-                self.connection.sleep();
+                self.socket.connection().sleep();
             }
             Action::Tick => {
                 self.ticks -= 1;
-                self.connection.tick().expect("it is up");
+                self.socket.connection().tick().expect("it is up");
             }
             Action::Release => {
                 self.held.swap_remove(random.usize(..self.held.len()));
@@ -149,11 +149,11 @@ impl<'a> Party<'a> {
     }
 
     fn attend(&mut self) {
-        self.polls |= self.connection.attend(self.spin);
+        self.polls |= self.socket.connection().attend(self.spin);
     }
 
     fn heed(&mut self) {
-        let wakes = self.connection.notifier().take();
+        let wakes = self.socket.notifier().take();
         for (woken, state) in [(wakes.reader, &mut self.reader), (wakes.writer, &mut self.writer)] {
             if woken && *state == State::Waiting {
                 *state = State::Going;
@@ -163,7 +163,7 @@ impl<'a> Party<'a> {
 
     fn write(&mut self, random: &mut fastrand::Rng) {
         let max = some_bytes(random);
-        let written = self.connection.write(&self.outgoing, self.at, max).expect("it is up");
+        let written = self.socket.write(&self.outgoing, self.at, max).expect("it is up");
         assert!(written.at >= self.at && written.at <= self.outgoing.total());
         assert!(written.blocked || written.at > self.at);
         self.at = written.at;
@@ -177,7 +177,7 @@ impl<'a> Party<'a> {
             exact: 0,
         };
         let mut out = Vec::new();
-        let end = self.connection.read(limit, &mut out);
+        let end = self.socket.read(limit, &mut out);
         self.check(&out, limit);
         out.retain(|received| matches!(received, Received::Landed(..)));
         self.held.extend(out);
@@ -195,7 +195,7 @@ impl<'a> Party<'a> {
     fn check(&mut self, received: &[Received<Vec<u8>>], limit: ReadLimit) {
         let packets = contents::packets(received);
         assert!(packets.len() <= limit.packets);
-        if self.connection.framing() != Framing::Raw {
+        if self.socket.framing() != Framing::Raw {
             let due = &self.expected[self.got..];
             assert!(due.starts_with(&packets), "wrong packets after {}", self.got);
             self.got += packets.len();
@@ -212,7 +212,7 @@ impl<'a> Party<'a> {
     }
 
     fn is_complete(&self) -> bool {
-        let due = if self.connection.framing() == Framing::Raw {
+        let due = if self.socket.framing() == Framing::Raw {
             self.expected[0].len()
         } else {
             self.expected.len()
@@ -271,7 +271,7 @@ fn report(parties: &[Party<'_>; 2]) -> String {
             party.got,
             party.reader,
             party.end,
-            party.connection.statistics(),
+            party.socket.connection().statistics(),
         )
     };
     parties.iter().map(line).collect()
@@ -286,11 +286,8 @@ fn some_bytes(random: &mut fastrand::Rng) -> usize {
     }
 }
 
-fn readable(connection: &Conn) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(
-        connection.queue_pair().event_fd(),
-        PollFlags::IN,
-    )];
+fn readable(socket: &Conn) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(socket.queue_pair().event_fd(), PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut fds, Some(&now)).expect("poll") > 0
 }

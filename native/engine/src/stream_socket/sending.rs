@@ -1,31 +1,20 @@
 //! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
 
-use inet_rdma_assembly::Header;
+use inet_rdma_assembly::{Gather, Header};
 
-use super::Connection;
-use super::closed::Closed;
-use super::core::Woken;
-use super::notifier::{Notifier, Parcel};
+use super::notifier::StreamNotifier;
 use super::posted_sends::PostedSends;
+use crate::connection::{Closed, Woken, WriteHalf, Written};
 
 /// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any that
 /// has not begun.
-pub(super) struct Sending<N: Notifier> {
+pub(super) struct Sending<N: StreamNotifier> {
+    half: WriteHalf,
     /// The writer that is in the middle of a send.
     holder: Option<N::Writer>,
     posted: PostedSends<N::Token>,
     /// Another writer asked meanwhile.
     wanted: bool,
-}
-
-impl<N: Notifier> Default for Sending<N> {
-    fn default() -> Self {
-        Self {
-            holder: None,
-            posted: PostedSends::default(),
-            wanted: false,
-        }
-    }
 }
 
 /// The holder of the writing direction: its send is unfinished.
@@ -37,7 +26,37 @@ pub enum Holder<W> {
     Posted,
 }
 
-impl<N: Notifier> Sending<N> {
+impl<N: StreamNotifier> Sending<N> {
+    pub(super) fn new(half: WriteHalf) -> Self {
+        Self {
+            half,
+            holder: None,
+            posted: PostedSends::default(),
+            wanted: false,
+        }
+    }
+
+    /// As [`WriteHalf::write`], for a caller that tells the user.
+    #[inline]
+    pub(super) fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Closed>, Woken) {
+        self.half.write_untold(gather, at, max)
+    }
+
+    /// Writes of the posted sends, up to about `max` bytes.
+    pub(super) fn write_posted(&mut self, max: usize) -> (Result<Written, Closed>, Woken) {
+        self.half.write_untold(&self.posted.gather(max), 0, max)
+    }
+
+    /// See [`WriteHalf::finish`].
+    pub(super) fn finish(&mut self) -> (Result<(), Closed>, Woken) {
+        self.half.finish_untold()
+    }
+
+    /// So many bytes of the posted sends have gone; `done` gets the token of each send of which all bytes have.
+    pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
+        self.posted.advance(bytes, done);
+    }
+
     /// Makes `writer` the holder. Err: another party holds the direction; the end of its sends wakes the writers that
     /// asked.
     pub(super) fn take(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
@@ -94,63 +113,5 @@ impl<N: Notifier> Sending<N> {
         while let Some(token) = self.posted.pop() {
             notifier.sent(token, Err(closed.clone()));
         }
-    }
-}
-
-impl<N: Notifier> Connection<N> {
-    /// Goes on with the posted sends, about [`super::Bounds::call_bytes`] at most.
-    pub(super) fn send_posted(&self) -> Woken {
-        let mut sending = self.sending.lock();
-        if sending.posted.is_empty() {
-            return Woken::default();
-        }
-        if sending.holder.is_some() {
-            // The connection may be closed: then the holder never finishes, and the posted sends end here.
-            let closed = self.core.lock().closed().cloned();
-            if let Some(closed) = closed {
-                sending.end(&self.notifier, &closed);
-            }
-            return Woken::default();
-        }
-        let mut woken = self.write_posted(&mut sending);
-        woken.writer |= sending.take_wanted();
-        woken
-    }
-
-    fn write_posted(&self, sending: &mut Sending<N>) -> Woken {
-        let mut woken = Woken::default();
-        let mut left = self.settings.bounds.call_bytes.max(1);
-        while !sending.posted.is_empty() {
-            if left == 0 {
-                // More is posted, but other connections wait for their turn.
-                self.call_back(Woken::WRITER);
-                break;
-            }
-            let mut core = self.core.lock();
-            let tried = self.write_locked(sending, &mut core, &sending.posted.gather(left), 0, left);
-            woken.merge(core.take_woken());
-            drop(core);
-            let written = match tried {
-                Ok(written) => written,
-                Err(closed) => {
-                    sending.end(&self.notifier, &closed);
-                    break;
-                }
-            };
-            left = left.saturating_sub(written.at);
-            sending.posted.advance(written.at, |token| {
-                let bytes = token.bytes();
-                self.notifier.sent(token, Ok(bytes));
-            });
-            if written.blocked && !sending.posted.is_empty() {
-                let mut core = self.core.lock();
-                let armed = self.arm_writer_locked(&mut core);
-                woken.merge(core.take_woken());
-                if armed {
-                    break;
-                }
-            }
-        }
-        woken
     }
 }

@@ -1,25 +1,15 @@
 //! When reader or writer can go on: posted operations and active mode continue, and the user is told.
 //!
-//! Methods that look at a connection note in [`Woken`], with `core` locked, whether reader and writer can go on. Their
-//! callers come here without a lock.
+//! Calls of the connection say in [`Woken`] whether reader and writer can go on. Their callers come here without a lock.
 
-use super::Connection;
-use super::core::Woken;
-use super::notifier::Notifier;
+use super::notifier::StreamNotifier;
+use super::shared::StreamSocket;
+use crate::connection::{Caller, Woken};
 
 /// Rounds in which a send lets a receive go on, and the other way round, within one call.
 const ROUNDS: usize = 2;
 
-/// The thread that has called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caller {
-    /// One of the user's.
-    User,
-    /// The polling thread, which alone reads for active mode.
-    PollingThread,
-}
-
-impl<N: Notifier> Connection<N> {
+impl<N: StreamNotifier> StreamSocket<N> {
     /// Tells the user of `woken`, then lets posted operations and active mode continue. The caller holds no lock.
     #[inline]
     pub(super) fn heed(&self, woken: Woken, caller: Caller) {
@@ -65,25 +55,18 @@ impl<N: Notifier> Connection<N> {
     }
 
     fn receive(&self, caller: Caller) -> Woken {
-        let core = self.core.lock();
-        let (is_posted, is_active) = (!core.posted.is_empty(), core.active.is_some());
-        drop(core);
+        let demand = self.demand.lock();
+        let (is_posted, is_active) = (!demand.posted.is_empty(), demand.active.is_some());
+        drop(demand);
         match caller {
             _ if is_posted => self.receive_posted(),
+            // The polling thread alone reads for active mode.
             Caller::PollingThread if is_active => self.deliver(),
             Caller::User if is_active => {
                 self.call_back(Woken::READER);
                 Woken::default()
             }
             Caller::User | Caller::PollingThread => Woken::default(),
-        }
-    }
-
-    /// Makes the polling thread look soon and wake these, even if it finds nothing for them.
-    pub(super) fn call_back(&self, woken: Woken) {
-        self.core.lock().call(woken);
-        if let Some(kicker) = self.kicker.get() {
-            kicker.kick();
         }
     }
 }

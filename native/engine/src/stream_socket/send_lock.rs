@@ -3,41 +3,37 @@
 use inet_rdma_assembly::Gather;
 use parking_lot::MutexGuard;
 
-use super::Connection;
-use super::closed::Closed;
-use super::core::Woken;
-use super::notifier::Notifier;
-use super::notifying::Caller;
+use super::notifier::StreamNotifier;
 use super::sending::{Holder, Sending};
-use super::writing::Written;
+use super::shared::StreamSocket;
+use crate::connection::{Caller, Closed, Woken, Written};
 
 /// The right to write during one call. Dropped, it stays with the writer between its calls, by name; see [`Self::release`].
-pub struct SendLock<'a, N: Notifier> {
-    connection: &'a Connection<N>,
-    /// None: released to be told of.
+pub struct SendLock<'a, N: StreamNotifier> {
+    socket: &'a StreamSocket<N>,
+    /// None only in `drop`: unlock before `heed` calls the notifier.
     sending: Option<MutexGuard<'a, Sending<N>>>,
     woken: Woken,
 }
 
-impl<'a, N: Notifier> SendLock<'a, N> {
-    pub(super) fn take(connection: &'a Connection<N>, writer: N::Writer) -> Result<Self, Holder<N::Writer>> {
-        let mut sending = connection.sending.lock();
+impl<'a, N: StreamNotifier> SendLock<'a, N> {
+    pub(super) fn take(socket: &'a StreamSocket<N>, writer: N::Writer) -> Result<Self, Holder<N::Writer>> {
+        let mut sending = socket.sending.lock();
         sending.take(writer)?;
         Ok(Self {
-            connection,
+            socket,
             sending: Some(sending),
             woken: Woken::default(),
         })
     }
 
-    /// As [`Connection::write`].
+    /// As [`StreamSocket::write`].
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let Some(sending) = &self.sending else {
+        let Some(sending) = &mut self.sending else {
             return Err(Closed::Here);
         };
-        let mut core = self.connection.core.lock();
-        let written = self.connection.write_locked(sending, &mut core, gather, at, max);
-        self.woken.merge(core.take_woken());
+        let (written, woken) = sending.write(gather, at, max);
+        self.woken.merge(woken);
         written
     }
 
@@ -50,9 +46,9 @@ impl<'a, N: Notifier> SendLock<'a, N> {
     }
 }
 
-impl<N: Notifier> Drop for SendLock<'_, N> {
+impl<N: StreamNotifier> Drop for SendLock<'_, N> {
     fn drop(&mut self) {
         self.sending = None;
-        self.connection.heed(self.woken, Caller::User);
+        self.socket.heed(self.woken, Caller::User);
     }
 }

@@ -1,13 +1,11 @@
 //! Reads by the engine itself: for posted receives, and for active mode.
 
-use inet_rdma_assembly::{Assembly, ReadLimit};
+use inet_rdma_assembly::ReadLimit;
 
-use super::Connection;
-use super::active::After;
-use super::closed::Closed;
-use super::core::Woken;
-use super::notifier::Notifier;
-use super::reading::{For, ReadEnd, Taken};
+use super::active_mode::After;
+use super::notifier::StreamNotifier;
+use super::shared::{Receiving, StreamSocket};
+use crate::connection::{Closed, For, ReadEnd, Taken, Woken};
 
 /// What becomes one message of active mode.
 const ONE_MESSAGE: ReadLimit = ReadLimit {
@@ -18,13 +16,6 @@ const ONE_MESSAGE: ReadLimit = ReadLimit {
 
 /// Reads of one turn: then other connections get theirs.
 const READS: usize = 64;
-
-/// The reading direction, behind its lock.
-pub(super) struct Receiving<N: Notifier> {
-    pub(super) assembly: Assembly<N::Buffer>,
-    /// The user's token for messages of active mode; None: passive mode.
-    pub(super) active: Option<N::Token>,
-}
 
 /// Whether a turn goes on.
 #[derive(PartialEq, Eq)]
@@ -37,11 +28,11 @@ enum Turn {
     Drained,
 }
 
-impl<N: Notifier> Connection<N> {
+impl<N: StreamNotifier> StreamSocket<N> {
     /// Reads for the posted receives, about [`super::Bounds::call_bytes`] at most. `woken.reader`: none is left.
     pub(super) fn receive_posted(&self) -> Woken {
         let mut woken = Woken::default();
-        let mut left = self.settings.bounds.call_bytes.max(1);
+        let mut left = self.bounds.call_bytes.max(1);
         for _ in 0..READS {
             match self.receive_one(&mut left, &mut woken) {
                 Turn::GoesOn if left > 0 => {}
@@ -60,7 +51,7 @@ impl<N: Notifier> Connection<N> {
 
     fn receive_one(&self, left: &mut usize, woken: &mut Woken) -> Turn {
         let mut receiving = self.receiving.lock();
-        let first = self.core.lock().posted.first();
+        let first = self.demand.lock().posted.first();
         let Some(exact) = first else {
             return Turn::Drained;
         };
@@ -71,19 +62,21 @@ impl<N: Notifier> Connection<N> {
         };
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = self.read_locked(&mut receiving.assembly, limit, For::Posted, &mut out, &mut taken);
+        let end = receiving.half.read_untold(limit, For::Expected, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         *left = left.saturating_sub(taken.copied(&out));
-        if let (Some(token), Some(received)) = (taken.receive, out.pop()) {
-            self.notifier.received(token, Ok(received));
+        if taken.is_satisfied {
+            let satisfied = self.demand.lock().posted.pop();
+            if let (Some(token), Some(received)) = (satisfied, out.pop()) {
+                self.notifier.received(token, Ok(received));
+            }
         }
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let mut core = self.core.lock();
-                let armed = self.arm_locked(&mut core);
-                woken.writer |= core.take_woken().writer;
-                match core.posted.is_empty() {
+                let (armed, found) = self.connection.arm_untold();
+                woken.writer |= found.writer;
+                match self.demand.lock().posted.is_empty() {
                     true => Turn::Drained,
                     false if armed => Turn::Over,
                     false => Turn::GoesOn,
@@ -98,8 +91,9 @@ impl<N: Notifier> Connection<N> {
 
     /// Nothing comes any more for what is posted. The lock of the reading direction is held.
     pub(super) fn end_receives(&self, closed: &Closed) {
+        self.connection.cancel_expected_reads();
         loop {
-            let next = self.core.lock().posted.pop();
+            let next = self.demand.lock().posted.pop();
             let Some(token) = next else { return };
             self.notifier.received(token, Err(closed.clone()));
         }
@@ -112,7 +106,7 @@ impl<N: Notifier> Connection<N> {
         while self.deliver_one(&mut woken) == Turn::GoesOn {
             reads = reads.saturating_sub(1);
             // What has arrived before the end is not much more.
-            if reads == 0 && self.core.lock().is_up() {
+            if reads == 0 && self.connection.closed().is_none() {
                 // There is more, but others wait for their turn.
                 self.call_back(Woken::READER);
                 break;
@@ -123,22 +117,22 @@ impl<N: Notifier> Connection<N> {
 
     fn deliver_one(&self, woken: &mut Woken) -> Turn {
         let mut receiving = self.receiving.lock();
-        let Receiving { assembly, active } = &mut *receiving;
+        let Receiving { half, active } = &mut *receiving;
         let Some(token) = active else { return Turn::Over };
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = self.read_locked(assembly, ONE_MESSAGE, For::Caller, &mut out, &mut taken);
+        let end = half.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         for received in out {
             self.notifier.message(token, received);
-            let mut core = self.core.lock();
-            let Some(left) = core.active else { break };
+            let mut demand = self.demand.lock();
+            let Some(left) = demand.active else { break };
             let after = left.after_message();
-            core.active = match after {
+            demand.active = match after {
                 After::Active(left) => Some(left),
                 After::UsedUp | After::Passive => None,
             };
-            drop(core);
+            drop(demand);
             if after == After::UsedUp {
                 self.notifier.passive(token);
             }
@@ -150,13 +144,12 @@ impl<N: Notifier> Connection<N> {
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let mut core = self.core.lock();
-                let armed = self.arm_locked(&mut core);
-                woken.writer |= core.take_woken().writer;
+                let (armed, found) = self.connection.arm_untold();
+                woken.writer |= found.writer;
                 if armed { Turn::Over } else { Turn::GoesOn }
             }
             ReadEnd::Closed(closed) => {
-                self.core.lock().active = None;
+                self.demand.lock().active = None;
                 if let Some(token) = active.take() {
                     self.notifier.ended(&token, &closed);
                 }

@@ -18,7 +18,7 @@ struct Advertised {
 }
 
 /// Bytes that have landed, next to be read.
-pub(super) enum Landed {
+pub(crate) enum Landed {
     /// In a buffer that the peer writes no more.
     Whole(LandingBuffer, Range<usize>),
     /// In the buffer with this index, of which the peer writes the rest.
@@ -27,7 +27,7 @@ pub(super) enum Landed {
 
 /// What is to be read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// A buffer that the peer writes no more.
     Whole,
     /// The number of bytes that have landed in a buffer, to which the peer may still add.
@@ -41,7 +41,7 @@ pub(super) enum Next {
 /// # Invariants
 /// At most the last of `landed` is a part. `covered` is the sum of what is in `landed` and of what the advertised
 /// buffers that must be filled still take.
-pub(super) struct Landings {
+pub(crate) struct Landings {
     advertised: Vec<Option<Advertised>>,
     /// Always before what is in the ring.
     landed: VecDeque<Landed>,
@@ -56,7 +56,7 @@ pub(super) struct Landings {
 }
 
 impl Landings {
-    pub(super) fn new(buffers: u16, buffer_bytes: usize, closed_bytes: usize) -> Self {
+    pub(crate) fn new(buffers: u16, buffer_bytes: usize, closed_bytes: usize) -> Self {
         Self {
             advertised: (0..buffers).map(|_| None).collect(),
             landed: VecDeque::with_capacity(buffers.into()),
@@ -69,13 +69,13 @@ impl Landings {
 
     /// How far the stream is covered; None: that depends on what the peer sends.
     #[inline]
-    pub(super) fn covered(&self) -> Option<usize> {
+    pub(crate) fn covered(&self) -> Option<usize> {
         (self.open_ended == 0).then_some(self.covered)
     }
 
     /// This buffer is advertised for `bytes`.
     #[inline]
-    pub(super) fn advertise(&mut self, buffer: LandingBuffer, bytes: usize, fill: bool) {
+    pub(crate) fn advertise(&mut self, buffer: LandingBuffer, bytes: usize, fill: bool) {
         if fill {
             self.covered += bytes;
         } else {
@@ -92,7 +92,7 @@ impl Landings {
 
     /// The peer wrote `bytes` at `offset`; `done`: and writes there no more.
     #[inline]
-    pub(super) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
+    pub(crate) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
         let slot = &mut self.advertised[index];
         let Some(advertised) = slot else { return };
         advertised.filled = offset + bytes;
@@ -118,7 +118,7 @@ impl Landings {
     }
 
     /// The peer can write this buffer no more: it stays with what has arrived in it, or is free.
-    pub(super) fn withdraw(&mut self, index: usize) {
+    pub(crate) fn withdraw(&mut self, index: usize) {
         if let Some(advertised) = &self.advertised[index] {
             if advertised.fill {
                 self.covered -= advertised.bytes - advertised.filled;
@@ -153,19 +153,19 @@ impl Landings {
 
     /// Buffers in which something is to be read.
     #[inline]
-    pub(super) fn landed(&self) -> usize {
+    pub(crate) fn landed(&self) -> usize {
         self.landed.len()
     }
 
     /// Bytes of the last transfer that landed; of a buffer while none has.
     #[inline]
-    pub(super) fn last_bytes(&self) -> usize {
+    pub(crate) fn last_bytes(&self) -> usize {
         self.last_bytes
     }
 
     /// What is to be read next.
     #[inline]
-    pub(super) fn next(&self) -> Option<Next> {
+    pub(crate) fn next(&self) -> Option<Next> {
         self.landed.front().map(|landed| match landed {
             Landed::Whole(buffer, _) if buffer.window_state() == WindowState::Closing => Next::Closing,
             Landed::Whole(..) => Next::Whole,
@@ -175,13 +175,13 @@ impl Landings {
 
     /// Takes it; [`Self::took`] says how much of it was used.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Landed> {
+    pub(crate) fn take(&mut self) -> Option<Landed> {
         self.landed.pop_front()
     }
 
     /// `bytes` of the result of [`Self::take`] were used; `rest` is left.
     #[inline]
-    pub(super) fn took(&mut self, bytes: usize, rest: Option<Landed>) {
+    pub(crate) fn took(&mut self, bytes: usize, rest: Option<Landed>) {
         self.covered -= bytes;
         if let Some(rest) = rest {
             self.landed.push_front(rest);
@@ -189,7 +189,7 @@ impl Landings {
     }
 
     /// Where the bytes `range` of a buffer that is advertised begin.
-    pub(super) fn part(&self, index: usize, range: &Range<usize>) -> Option<*const u8> {
+    pub(crate) fn part(&self, index: usize, range: &Range<usize>) -> Option<*const u8> {
         let advertised = self.advertised[index].as_ref()?;
         Some(advertised.buffer.range(range.clone()))
     }

@@ -3,14 +3,12 @@
 use inet_rdma_assembly::{Framing, Header};
 use inet_rdma_fabric::FabricError;
 
-use super::Connection;
-use super::active::{ActiveOption, Left};
-use super::closed::Closed;
-use super::core::Woken;
-use super::notifier::{Notifier, Parcel};
-use super::notifying::Caller;
+use super::active_mode::{ActiveOption, Left};
+use super::notifier::{Parcel, StreamNotifier};
 use super::send_lock::SendLock;
 use super::sending::Holder;
+use super::shared::StreamSocket;
+use crate::connection::{Caller, Closed, Woken};
 
 /// Why something is not posted, or a mode not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +35,9 @@ pub struct Posted {
 }
 
 /// Writers that take turns.
-impl<N: Notifier> Connection<N> {
+impl<N: StreamNotifier> StreamSocket<N> {
     /// This writer begins a send, or continues its unfinished one. Err: the holder of an unfinished send;
-    /// [`Notifier::writable`] tells when that send is done.
+    /// [`StreamNotifier::writable`] tells when that send is done.
     pub fn send_lock(&self, writer: N::Writer) -> Result<SendLock<'_, N>, Holder<N::Writer>> {
         SendLock::take(self, writer)
     }
@@ -52,14 +50,14 @@ impl<N: Notifier> Connection<N> {
     }
 
     /// Posts a send, behind the others. Returns the writer whose unfinished send goes before it, if any.
-    /// [`Notifier::sent`] tells of the end.
+    /// [`StreamNotifier::sent`] tells of the end.
     pub fn post_send(&self, token: N::Token) -> Result<Option<N::Writer>, Refused> {
-        if let Some(closed) = self.closed() {
+        if let Some(closed) = self.connection.closed() {
             return Err(Refused::Closed(closed));
         }
         let header = self.header(&token)?;
         let mut sending = self.sending.lock();
-        if sending.posted().len() >= self.settings.bounds.sends {
+        if sending.posted().len() >= self.bounds.sends {
             return Err(Refused::Full);
         }
         sending.post(token, header);
@@ -94,7 +92,7 @@ impl<N: Notifier> Connection<N> {
     /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection ends.
     pub fn writer_died(&self, writer: N::Writer) {
         if self.sending.lock().holder() == Some(writer) {
-            self.close_with(Closed::Fabric(FabricError::HalfSent));
+            self.connection.close_with(Closed::Fabric(FabricError::HalfSent));
             self.heed(Woken::WRITER, Caller::User);
         }
     }
@@ -105,20 +103,21 @@ impl<N: Notifier> Connection<N> {
 }
 
 /// Receives that complete by themselves.
-impl<N: Notifier> Connection<N> {
+impl<N: StreamNotifier> StreamSocket<N> {
     /// Posts a receive, behind the others, of exactly `bytes` bytes ([`Framing::Raw`]). 0: the bytes that are there, or
-    /// the next packet. [`Notifier::received`] tells of the end.
+    /// the next packet. [`StreamNotifier::received`] tells of the end.
     pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
         let receiving = self.receiving.lock();
-        let mut core = self.core.lock();
-        if bytes > 0 && receiving.assembly.framing() != Framing::Raw || core.active.is_some() {
+        let mut demand = self.demand.lock();
+        if bytes > 0 && receiving.half.framing() != Framing::Raw || demand.active.is_some() {
             return Err(Refused::Unfit);
         }
-        if core.posted.len() >= self.settings.bounds.receives {
+        if demand.posted.len() >= self.bounds.receives {
             return Err(Refused::Full);
         }
-        core.posted.push(token, bytes);
-        drop(core);
+        demand.posted.push(token, bytes);
+        drop(demand);
+        self.connection.expect_read(bytes);
         drop(receiving);
         self.go_on(Woken::READER, Caller::User);
         Ok(())
@@ -136,13 +135,13 @@ impl<N: Notifier> Connection<N> {
             return send.is_some();
         }
         let receiving = self.receiving.lock();
-        let receive = self.core.lock().posted.cancel(&is);
+        let cancelled = self.demand.lock().posted.cancel(&is);
+        let Some((index, _token)) = cancelled else { return false };
+        self.connection.cancel_expected_read(index);
         drop(receiving);
-        if receive.is_some() {
-            // Bytes that were kept for it may satisfy the next one.
-            self.go_on(Woken::READER, Caller::User);
-        }
-        receive.is_some()
+        // Bytes that were kept for it may satisfy the next one.
+        self.go_on(Woken::READER, Caller::User);
+        true
     }
 
     /// How much is posted.
@@ -153,21 +152,21 @@ impl<N: Notifier> Connection<N> {
         Posted {
             sends,
             send_bytes,
-            receives: self.core.lock().posted.len(),
+            receives: self.demand.lock().posted.len(),
         }
     }
 
-    /// Switches active mode: what arrives goes to [`Notifier::message`] with `token`, from the polling thread. A sum of 0 or
-    /// less is told to [`Notifier::passive`] at once.
+    /// Switches active mode: what arrives goes to [`StreamNotifier::message`] with `token`, from the polling thread. A sum of 0 or
+    /// less is told to [`StreamNotifier::passive`] at once.
     pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
         let mut receiving = self.receiving.lock();
-        let mut core = self.core.lock();
-        if option.turns_on() && !core.posted.is_empty() {
+        let mut demand = self.demand.lock();
+        if option.turns_on() && !demand.posted.is_empty() {
             return Err(Refused::Unfit);
         }
-        core.active = option.left(core.active).map_err(|_| Refused::Unfit)?;
-        let is_on = core.active.is_some();
-        drop(core);
+        demand.active = option.left(demand.active).map_err(|_| Refused::Unfit)?;
+        let is_on = demand.active.is_some();
+        drop(demand);
         if is_on {
             receiving.active = Some(token);
             drop(receiving);
@@ -183,6 +182,6 @@ impl<N: Notifier> Connection<N> {
 
     /// How many messages active mode has left; None: passive mode.
     pub fn active(&self) -> Option<Left> {
-        self.core.lock().active
+        self.demand.lock().active
     }
 }

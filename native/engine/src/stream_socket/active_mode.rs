@@ -1,16 +1,16 @@
-//! How many messages active mode has left.
+//! Active mode: how many messages are left.
 
 /// What active mode is switched to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveOption {
     /// Nothing is handed over unasked.
     Passive,
-    /// One message, then passive mode, without [`super::Notifier::passive`].
+    /// One message, then passive mode, without [`super::StreamNotifier::passive`].
     Once,
     /// Each message.
     Infinity,
     /// Adds to the count of messages that are left, which is 0 in other modes. A sum of 0 or less means passive mode,
-    /// and the user is told ([`super::Notifier::passive`]).
+    /// and the user is told ([`super::StreamNotifier::passive`]).
     Add(i16),
 }
 
@@ -19,7 +19,7 @@ pub enum ActiveOption {
 pub enum Left {
     /// No limit.
     Infinity,
-    /// One, then passive mode, without [`super::Notifier::passive`].
+    /// One, then passive mode, without [`super::StreamNotifier::passive`].
     Once,
     /// At least one.
     Count(i16),

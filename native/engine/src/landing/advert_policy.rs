@@ -2,8 +2,8 @@
 //!
 //! An advertised buffer saves a copy: the peer writes into it, and the user gets it as it is. But it costs a control
 //! message and a phase of its own in the stream, and it is of no use if the bytes go through the ring. So buffers are
-//! advertised when bulk is expected: after a bulk packet has arrived ([`AdvertPolicy::note_packets`]), or for receives
-//! that the user has posted. The connection asks [`AdvertPolicy::advice`] after each read and follows it.
+//! advertised when bulk is expected: after a bulk packet has arrived ([`AdvertPolicy::note_packets`]), or for reads
+//! that are expected. The connection asks [`AdvertPolicy::advice`] after each read and follows it.
 
 use inet_rdma_stream::Mode;
 
@@ -20,52 +20,52 @@ const TOGETHER: usize = 4;
 
 /// What never changes for a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// Which kinds of transfers are used.
-    pub(super) mode: Mode,
+    pub(crate) mode: Mode,
     /// Minimum size of a bulk packet, in bytes.
-    pub(super) bulk_bytes: usize,
+    pub(crate) bulk_bytes: usize,
     /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
-    pub(super) adverts_max: usize,
+    pub(crate) adverts_max: usize,
     /// All landing buffers that there may be, in bytes.
-    pub(super) landing_bytes: usize,
+    pub(crate) landing_bytes: usize,
     /// The ring, in bytes.
-    pub(super) ring_bytes: usize,
+    pub(crate) ring_bytes: usize,
     /// Bytes to advertise at a time ([`inet_rdma_fabric::Capabilities::landing_window_bytes`]).
-    pub(super) window_bytes: usize,
+    pub(crate) window_bytes: usize,
 }
 
 /// The state of the connection that the advice depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Situation {
+pub(crate) struct Situation {
     /// The peer has finished, or the connection is closed.
-    pub(super) is_over: bool,
+    pub(crate) is_over: bool,
     /// The ring holds bytes: what is advertised now could only be filled behind them (the stream forbids it).
-    pub(super) ring_holds_bytes: bool,
-    /// The user posts receives.
-    pub(super) is_posted: bool,
+    pub(crate) ring_holds_bytes: bool,
+    /// The reader has expected reads, and they come first.
+    pub(crate) is_expected: bool,
     /// Buffers that are advertised and not filled.
-    pub(super) advertised: usize,
+    pub(crate) advertised: usize,
     /// Buffers that the peer has filled and the user has not read.
-    pub(super) landed: usize,
+    pub(crate) landed: usize,
     /// Bytes of the last transfer that landed; of a whole buffer while none has.
-    pub(super) last_bytes: usize,
+    pub(crate) last_bytes: usize,
 }
 
 /// The advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Advice {
+pub(crate) enum Advice {
     /// Advertise nothing and send no pass.
     Keep,
     /// Advertise this many whole buffers; 0: only tell the peer not to wait for any (a pass).
     Whole(usize),
-    /// Advertise at most this many buffers, each of the size that a posted receive takes.
-    Posted(usize),
+    /// Advertise at most this many buffers, each of the size that an expected read takes.
+    Expected(usize),
 }
 
 /// The rules, and whether bulk is expected.
 #[derive(Debug)]
-pub(super) struct AdvertPolicy {
+pub(crate) struct AdvertPolicy {
     bounds: Bounds,
     expects_bulk: bool,
     /// Arrivals since the last bulk packet.
@@ -73,7 +73,7 @@ pub(super) struct AdvertPolicy {
 }
 
 impl AdvertPolicy {
-    pub(super) fn new(bounds: Bounds) -> AdvertPolicy {
+    pub(crate) fn new(bounds: Bounds) -> AdvertPolicy {
         AdvertPolicy {
             bounds,
             expects_bulk: false,
@@ -83,7 +83,7 @@ impl AdvertPolicy {
 
     /// Packets have arrived, the largest of this size.
     #[inline]
-    pub(super) fn note_packets(&mut self, largest: usize) {
+    pub(crate) fn note_packets(&mut self, largest: usize) {
         if largest >= self.bounds.bulk_bytes {
             self.expects_bulk = true;
             self.since_bulk = 0;
@@ -94,19 +94,21 @@ impl AdvertPolicy {
     }
 
     /// No bulk has come for a while.
-    pub(super) fn expect_no_bulk(&mut self) {
+    pub(crate) fn expect_no_bulk(&mut self) {
         self.expects_bulk = false;
     }
 
     /// What to advertise now.
     #[inline]
-    pub(super) fn advice(&self, now: Situation) -> Advice {
+    pub(crate) fn advice(&self, now: Situation) -> Advice {
         if now.is_over || now.ring_holds_bytes {
             return Advice::Keep;
         }
         match self.bounds.mode {
             Mode::IndirectOnly => Advice::Whole(0),
-            Mode::Dynamic if now.is_posted => Advice::Posted(self.bounds.adverts_max.saturating_sub(now.advertised)),
+            Mode::Dynamic if now.is_expected => {
+                Advice::Expected(self.bounds.adverts_max.saturating_sub(now.advertised))
+            }
             Mode::Dynamic if !(self.expects_bulk && self.lands_bulk()) => Advice::Whole(0),
             // With direct_only nothing comes before a buffer is advertised for it.
             Mode::Dynamic | Mode::DirectOnly => Advice::Whole(self.room(now)),
@@ -149,7 +151,7 @@ mod tests {
     const QUIET: Situation = Situation {
         is_over: false,
         ring_holds_bytes: false,
-        is_posted: false,
+        is_expected: false,
         advertised: 0,
         landed: 0,
         last_bytes: MIB,
@@ -236,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn posted_receives_take_what_the_peer_keeps_whatever_has_come() {
-        let posted = Situation {
-            is_posted: true,
+    fn expected_reads_take_what_the_peer_keeps_whatever_has_come() {
+        let expected = Situation {
+            is_expected: true,
             advertised: 5,
             ..QUIET
         };
-        assert_eq!(after(BOUNDS, []).advice(posted), Advice::Posted(11));
-        assert_eq!(after(BOUNDS, [MIB]).advice(posted), Advice::Posted(11));
+        assert_eq!(after(BOUNDS, []).advice(expected), Advice::Expected(11));
+        assert_eq!(after(BOUNDS, [MIB]).advice(expected), Advice::Expected(11));
     }
 
     #[test]
@@ -252,7 +254,7 @@ mod tests {
         let over = Situation { is_over: true, ..QUIET };
         let behind = Situation {
             ring_holds_bytes: true,
-            is_posted: true,
+            is_expected: true,
             ..QUIET
         };
         assert_eq!(policy.advice(over), Advice::Keep);

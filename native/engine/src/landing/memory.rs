@@ -19,7 +19,7 @@ const IDLE_SWEEPS: u32 = 2;
 
 /// Where the memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The fabric pins it: it comes in areas, from the thread that waits for that.
     Pinned,
     /// It is there already, and takes no memory until it is touched: all of it comes at once.
@@ -45,7 +45,7 @@ struct Area {
 }
 
 /// The areas of landing buffers of one connection.
-pub(super) struct LandingMemory {
+pub(crate) struct LandingMemory {
     source: Source,
     buffer_bytes: usize,
     /// All landing buffers that there may be.
@@ -65,7 +65,7 @@ pub(super) struct LandingMemory {
 
 /// What a sweep finds to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     /// Nothing, but look again.
     Later,
     /// Nothing, until memory is claimed again.
@@ -75,7 +75,7 @@ pub(super) enum Due {
 }
 
 impl LandingMemory {
-    pub(super) fn new(source: Source, buffer_bytes: usize, landing_bytes: usize) -> Self {
+    pub(crate) fn new(source: Source, buffer_bytes: usize, landing_bytes: usize) -> Self {
         let count_max = landing_bytes.checked_div(buffer_bytes).unwrap_or(0);
         Self {
             source,
@@ -94,7 +94,7 @@ impl LandingMemory {
 
     /// Takes a free buffer; None: all that there are now are advertised or held by the user.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<LandingBuffer> {
+    pub(crate) fn take(&mut self) -> Option<LandingBuffer> {
         // As a rule the first area has what is free.
         let (first, others) = self.areas.split_first()?;
         first
@@ -105,41 +105,41 @@ impl LandingMemory {
 
     /// Size of each buffer in bytes.
     #[inline]
-    pub(super) fn buffer_bytes(&self) -> usize {
+    pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
     /// Buffers that there may be.
-    pub(super) fn count_max(&self) -> u16 {
+    pub(crate) fn count_max(&self) -> u16 {
         self.count_max
     }
 
     /// Buffers that there are.
-    pub(super) fn count(&self) -> u16 {
+    pub(crate) fn count(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.count()).sum()
     }
 
     /// Buffers that are advertised or held by the user.
-    pub(super) fn used(&self) -> u16 {
+    pub(crate) fn used(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.used()).sum()
     }
 
-    pub(super) fn state(&self) -> LandingState {
+    pub(crate) fn state(&self) -> LandingState {
         self.state
     }
 
     /// How often memory was refused.
-    pub(super) fn refusals(&self) -> u64 {
+    pub(crate) fn refusals(&self) -> u64 {
         self.refusals
     }
 
     /// Bytes of all areas.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.areas.iter().map(|area| area.exposed.memory().bytes()).sum()
     }
 
     /// No buffer is free, and one could be used. True: memory is asked for by this, and must be got.
-    pub(super) fn claim(&mut self, landings: u64) -> bool {
+    pub(crate) fn claim(&mut self, landings: u64) -> bool {
         let is_used = self.areas.is_empty() || landings > self.landings_at_claim;
         let may = matches!(self.state, LandingState::Unused | LandingState::Ready);
         if !may || !is_used || self.count() == self.count_max {
@@ -153,14 +153,14 @@ impl LandingMemory {
 
     /// Buffers are in use that the thread that sweeps does not know of. True once.
     #[inline]
-    pub(super) fn wants_sweep(&mut self) -> bool {
+    pub(crate) fn wants_sweep(&mut self) -> bool {
         let wants = !self.is_swept;
         self.is_swept = true;
         wants
     }
 
     /// Bytes that were claimed. None: nothing was, or it came.
-    pub(super) fn claimed_bytes(&self) -> Option<usize> {
+    pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         if self.state != LandingState::Claimed {
             return None;
         }
@@ -177,7 +177,7 @@ impl LandingMemory {
     }
 
     /// What was claimed has come.
-    pub(super) fn add(&mut self, exposed: Box<dyn Exposed>) {
+    pub(crate) fn add(&mut self, exposed: Box<dyn Exposed>) {
         let pool = LandingPool::new(
             Arc::clone(exposed.memory()),
             exposed.windows(),
@@ -189,14 +189,14 @@ impl LandingMemory {
     }
 
     /// What was claimed cannot be had for now.
-    pub(super) fn refuse(&mut self) {
+    pub(crate) fn refuse(&mut self) {
         self.state = LandingState::Refused;
         self.refused_sweeps = IDLE_SWEEPS;
         self.refusals += 1;
     }
 
     /// Called at intervals, with the landings so far.
-    pub(super) fn sweep(&mut self, landings: u64) -> Due {
+    pub(crate) fn sweep(&mut self, landings: u64) -> Due {
         if self.state == LandingState::Refused {
             self.refused_sweeps = self.refused_sweeps.saturating_sub(1);
             if self.refused_sweeps == 0 {
@@ -230,12 +230,12 @@ impl LandingMemory {
     }
 
     /// Whether all of it can be given back now. False: the device works on it; ask again later.
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.areas.iter().fold(true, |all, area| all & area.exposed.is_unused())
     }
 
     /// No buffer is advertised: gives back what it can. What is to be revoked where a wait does no harm.
-    pub(super) fn give_back(&mut self) -> GivenBack {
+    pub(crate) fn give_back(&mut self) -> GivenBack {
         self.forget();
         match self.source {
             Source::Mapped => GivenBack {
@@ -253,7 +253,7 @@ impl LandingMemory {
 
 /// Memory that a connection has given back.
 #[must_use]
-pub(super) struct GivenBack {
+pub(crate) struct GivenBack {
     revoked: Vec<Box<dyn Exposed>>,
     pools: Vec<Arc<LandingPool>>,
 }
@@ -261,142 +261,16 @@ pub(super) struct GivenBack {
 impl GivenBack {
     /// Takes it away from the peer, and gives the pages of free buffers back to the system. Buffers that the user holds keep
     /// their pages. May take long.
-    pub(super) fn release(self) {
+    pub(crate) fn release(self) {
         self.revoked.into_iter().for_each(|exposed| exposed.revoke());
         self.pools.iter().for_each(|pool| pool.discard_free());
     }
 }
 
 /// Why a connection that takes direct transfers only cannot go on.
-pub(super) fn is_vital(mode: inet_rdma_stream::Mode, memory: &LandingMemory) -> bool {
+pub(crate) fn is_vital(mode: inet_rdma_stream::Mode, memory: &LandingMemory) -> bool {
     mode == inet_rdma_stream::Mode::DirectOnly && memory.areas.is_empty()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ops::Range;
-
-    use super::*;
-    use inet_rdma_fabric::Memory;
-
-    const BUFFER_BYTES: usize = 64 * 1024;
-    const ALL: u16 = 256;
-
-    /// Memory that nobody touches.
-    struct Nowhere(usize);
-
-    impl Memory for Nowhere {
-        fn base(&self) -> *mut u8 {
-            std::ptr::null_mut()
-        }
-        fn bytes(&self) -> usize {
-            self.0
-        }
-        fn remote_address(&self, offset: usize) -> inet_rdma_stream::RemoteAddress {
-            let address = offset as u64;
-            inet_rdma_stream::RemoteAddress { key: 1, address }
-        }
-        fn discard(&self, _range: Range<usize>) {}
-    }
-
-    struct Granted(Arc<dyn Memory>);
-
-    impl Exposed for Granted {
-        fn memory(&self) -> &Arc<dyn Memory> {
-            &self.0
-        }
-        fn revoke(self: Box<Self>) {}
-    }
-
-    fn memory(source: Source) -> LandingMemory {
-        LandingMemory::new(source, BUFFER_BYTES, usize::from(ALL) * BUFFER_BYTES)
-    }
-
-    /// Grants what is claimed; how many buffers that makes in all.
-    fn grant(memory: &mut LandingMemory) -> u16 {
-        let bytes = memory.claimed_bytes().expect("a claim");
-        memory.add(Box::new(Granted(Arc::new(Nowhere(bytes)))));
-        memory.count()
-    }
-
-    #[test]
-    fn pinned_memory_grows_by_what_lands() {
-        let mut memory = memory(Source::Pinned);
-        assert!(memory.take().is_none());
-        let mut counts = Vec::new();
-        for landings in 0..8 {
-            if memory.claim(landings) {
-                assert!(!memory.claim(landings), "one claim at a time");
-                counts.push(grant(&mut memory));
-            }
-            assert!(!memory.claim(landings), "nothing has landed since");
-        }
-        assert_eq!(counts, [16, 32, 64, 128, 256]);
-        let taken: Vec<LandingBuffer> = std::iter::from_fn(|| memory.take()).collect();
-        assert_eq!(taken.len(), usize::from(ALL));
-    }
-
-    #[test]
-    fn each_buffer_has_a_number_of_its_own() {
-        let mut memory = memory(Source::Pinned);
-        for landings in 0..2 {
-            assert!(memory.claim(landings));
-            grant(&mut memory);
-        }
-        let buffers: Vec<LandingBuffer> = std::iter::from_fn(|| memory.take()).collect();
-        let mut numbers: Vec<u16> = buffers.iter().map(LandingBuffer::index).collect();
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..32).collect::<Vec<_>>());
-        assert_eq!(memory.used(), 32);
-    }
-
-    #[test]
-    fn mapped_memory_comes_at_once_and_stays() {
-        let mut memory = memory(Source::Mapped);
-        assert!(memory.claim(0));
-        assert_eq!(grant(&mut memory), ALL);
-        assert_eq!(memory.sweep(1), Due::Later);
-        assert_eq!((memory.sweep(1), memory.sweep(1)), (Due::Later, Due::GiveBack));
-        memory.give_back().release();
-        assert_eq!((memory.count(), memory.state()), (ALL, LandingState::Ready));
-        assert!(memory.wants_sweep() && !memory.wants_sweep());
-    }
-
-    #[test]
-    fn pinned_memory_goes_when_nothing_lands() {
-        let mut memory = memory(Source::Pinned);
-        assert!(memory.claim(0));
-        assert_eq!(memory.sweep(0), Due::Later, "it is on its way");
-        grant(&mut memory);
-        for landings in 1..10 {
-            assert_eq!(memory.sweep(landings), Due::Later);
-        }
-        assert_eq!((memory.sweep(9), memory.sweep(9)), (Due::Later, Due::GiveBack));
-        memory.give_back().release();
-        assert_eq!((memory.count(), memory.state()), (0, LandingState::Unused));
-        assert_eq!(memory.sweep(9), Due::Never);
-        assert!(memory.claim(9));
-        assert_eq!(grant(&mut memory), 16, "it begins anew");
-    }
-
-    #[test]
-    fn refused_memory_is_asked_for_again_after_a_while() {
-        let mut memory = memory(Source::Pinned);
-        assert!(memory.claim(0));
-        memory.refuse();
-        assert!(!memory.claim(1));
-        assert_eq!((memory.state(), memory.refusals()), (LandingState::Refused, 1));
-        assert_eq!(memory.sweep(0), Due::Later);
-        assert_eq!(memory.sweep(0), Due::Never);
-        assert!(memory.claim(1));
-    }
-
-    #[test]
-    fn buffers_larger_than_the_first_area_come_by_two() {
-        let mut memory = LandingMemory::new(Source::Pinned, 1 << 20, 16 << 20);
-        assert!(memory.claim(0));
-        assert_eq!(grant(&mut memory), 2);
-        let mut none = LandingMemory::new(Source::Pinned, BUFFER_BYTES, 0);
-        assert!(!none.claim(0));
-    }
-}
+mod tests;

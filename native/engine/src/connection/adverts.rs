@@ -1,0 +1,131 @@
+//! Landing buffers for the peer: advertised when the policy says so, their memory claimed when none is free.
+
+use inet_rdma_fabric::{Exposed, FabricError, Safeguard};
+use inet_rdma_stream::{Mode, Receive, ReceiveId};
+
+use super::closed::Closed;
+use super::core::{Core, End, saturating_u32};
+use super::shared::Connection;
+use crate::landing::{Advice, Situation, is_vital};
+
+impl Connection {
+    /// Offers the peer the landing buffers that the policy says.
+    pub(super) fn advertise(&self, core: &mut Core) {
+        let advice = core.policy.advice(Situation {
+            // Behind its end the peer writes no more.
+            is_over: !matches!(core.end, End::Open),
+            ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
+            is_expected: core.expected.in_use,
+            advertised: core.stream.receives_posted(),
+            landed: core.landings.landed(),
+            last_bytes: core.landings.last_bytes(),
+        });
+        match advice {
+            Advice::Keep => return,
+            Advice::Whole(count) => {
+                let bytes = core.landing.buffer_bytes();
+                let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
+            }
+            Advice::Expected(count) => self.advertise_expected(core, count),
+        }
+        if core.landings.next().is_none() {
+            core.stream.pass();
+        }
+    }
+
+    #[inline(never)]
+    fn advertise_expected(&self, core: &mut Core, count: usize) {
+        let Some(covered) = core.landings.covered() else {
+            return;
+        };
+        let pieces = core.expected.pieces(covered, core.landing.buffer_bytes().max(1));
+        let pieces: Vec<usize> = pieces.take(count).collect();
+        let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
+    }
+
+    /// False: no buffer is free.
+    #[inline]
+    fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
+        let mut buffer = core.landing.take();
+        if buffer.is_none() && self.claim_landing(core) {
+            buffer = core.landing.take();
+        }
+        let Some(buffer) = buffer else { return false };
+        let target = match buffer.open() {
+            Ok(target) => target,
+            // Its bytes go through the ring, and are copied there.
+            Err(_) if self.settings.mode == Mode::Dynamic => return false,
+            Err(error) => {
+                self.fail(core, error.into());
+                return false;
+            }
+        };
+        if core.landing.wants_sweep() {
+            let _later = self.have_kept(core);
+        }
+        core.stream.post_receive(Receive {
+            id: ReceiveId(buffer.index().into()),
+            target,
+            bytes: saturating_u32(bytes),
+            fill,
+        });
+        core.landings.advertise(buffer, bytes, fill);
+        true
+    }
+
+    /// No landing buffer is free. True: there is one now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn claim_landing(&self, core: &mut Core) -> bool {
+        let landings = core.stream.counters().direct_transfers_received;
+        if !core.landing.claim(landings) {
+            return false;
+        }
+        let is_here = !self.qp.capabilities().pins;
+        if is_here {
+            self.settle_claim(core, |bytes| self.expose_landing(bytes));
+        }
+        if let Err(error) = self.have_kept(core) {
+            self.check_vital(core, error);
+        }
+        is_here
+    }
+
+    pub(super) fn expose_landing(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+        let exposer = self.qp.exposer();
+        match self.safeguard {
+            Safeguard::Windows => exposer.expose_windows(bytes, self.settings.landing_bytes as usize),
+            Safeguard::Trust | Safeguard::None => exposer.expose(bytes),
+        }
+    }
+
+    pub(super) fn settle_claim(
+        &self,
+        core: &mut Core,
+        expose: impl FnOnce(usize) -> Result<Box<dyn Exposed>, FabricError>,
+    ) {
+        let Some(bytes) = core.landing.claimed_bytes() else {
+            return;
+        };
+        match expose(bytes) {
+            Ok(exposed) => core.landing.add(exposed),
+            Err(error) => self.refuse_landing(core, error),
+        }
+    }
+
+    fn refuse_landing(&self, core: &mut Core, error: FabricError) {
+        if core.landing.claimed_bytes().is_none() {
+            return;
+        }
+        core.landing.refuse();
+        self.check_vital(core, error);
+    }
+
+    /// There is no memory to land in, for now. With direct transfers only that is the end: nothing goes through the ring, and
+    /// nothing else can bring bytes.
+    fn check_vital(&self, core: &mut Core, error: FabricError) {
+        if is_vital(self.settings.mode, &core.landing) {
+            self.fail(core, Closed::Fabric(error));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory is asked for: the thread of [`crate::keeper`] gets it, and gives it back.
+
+use std::time::{Duration, Instant};
+
+use inet_rdma_fabric::FabricError;
+
+use super::core::{Core, Staging};
+use super::shared::Connection;
+use crate::keeper;
+
+/// Between two attempts to start the keeper's thread for one connection: as long as refused memory is not asked for again.
+const UNKEPT: Duration = Duration::from_secs(10);
+
+impl Connection {
+    /// The keeper's thread is to get what is claimed, and to sweep from then on. Err: it cannot be started. All stays as it is
+    /// then, claims included, until [`Self::have_kept_again`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn have_kept(&self, core: &mut Core) -> Result<(), FabricError> {
+        let kept = keeper::claim(self.tenant.clone());
+        core.unkept_since = kept.is_err().then(Instant::now);
+        kept
+    }
+
+    /// A look, though the keeper's thread could not be started at `since`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn have_kept_again(&self, core: &mut Core, since: Instant) {
+        if since.elapsed() >= UNKEPT {
+            let _later = self.have_kept(core);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn note_ring_arrival(&self, core: &mut Core) {
+        let (room, bytes) = (core.stream.ring_room_of_peer(), core.stream.ring_bytes());
+        if core.ring.note_arrival(room, bytes) {
+            let _later = self.have_kept(core);
+        }
+    }
+
+    /// A ring was replaced, or read to its end. Releases the replaced ring once its last byte has been read.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_ring(&self, core: &mut Core) {
+        if let Some(unused) = core.ring.take_unused(core.stream.reads_old_ring()) {
+            core.unused.push(unused);
+            let _later = self.have_kept(core);
+        }
+    }
+
+    /// The peer has another ring: staging memory that is much smaller would cut transfers, a larger one is of no use.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn claim_staging(&self, core: &mut Core) {
+        if !self.qp.capabilities().pins {
+            return;
+        }
+        let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes) as usize;
+        if let Staging::Replaced(claimed) = &mut core.staging {
+            *claimed = Some(bytes);
+            return;
+        }
+        core.staging = Staging::Claimed(bytes);
+        let _later = self.have_kept(core);
+    }
+
+    /// Staging memory of `bytes` takes over. Not between an offer of room and the post of its transfer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn replace_staging(&self, core: &mut Core, bytes: usize) {
+        if core.is_up() {
+            self.qp.replace_staging();
+        }
+        if let Staging::Claimed(latest) = core.staging {
+            core.staging = Staging::Replaced((latest != bytes).then_some(latest));
+        }
+        // A writer that waits for room is woken by what is under way: nobody else may wake a link's port.
+    }
+}

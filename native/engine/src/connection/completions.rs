@@ -1,0 +1,150 @@
+//! Completions of the receive queue, and the end of the connection, which looks for the last of them.
+
+use inet_rdma_fabric::Completion;
+use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId};
+
+use super::closed::Closed;
+use super::core::{Core, End};
+use super::shared::Connection;
+use crate::prefetch::prefetch;
+
+/// Completions taken from the queue at a time.
+const POLL_BATCH: usize = 8;
+
+/// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
+const PROGRESS_MAX: usize = 512;
+
+/// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
+const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
+const LINE_BYTES: usize = 64;
+
+impl Connection {
+    /// Prefetches a small transfer that finds the ring empty: its lines arrive by the time that they are copied. With
+    /// unread bytes before it the copy comes later, and the lines are better left with the peer, which still writes to
+    /// them.
+    #[inline]
+    fn prefetch(&self, core: &Core, notice: Notice) {
+        let bytes = notice.bytes as usize;
+        if notice.direct || bytes > PREFETCHED_BYTES || core.stream.ring_bytes_readable() > 0 {
+            return;
+        }
+        let offset = core.stream.ring_writable().offset as usize;
+        let first = core.ring.memory(false).base().cast_const().wrapping_add(offset);
+        for at in (0..bytes).step_by(LINE_BYTES) {
+            prefetch(first.wrapping_add(at));
+        }
+    }
+
+    pub(super) fn take_completions(&self, core: &mut Core) -> Result<(), Closed> {
+        for _ in 0..PROGRESS_MAX / POLL_BATCH {
+            let nothing = Notice {
+                direct: false,
+                bytes: 0,
+            };
+            let mut batch = [Completion::Notice(nothing); POLL_BATCH];
+            let taken = self.qp.poll(&mut batch)?;
+            core.arrivals += taken as u64;
+            for completion in &batch[..taken] {
+                match completion {
+                    Completion::Notice(notice) => self.handle_notice(core, *notice)?,
+                    Completion::Control(message) => self.handle_control(core, message)?,
+                }
+            }
+            if taken < POLL_BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Closed> {
+        self.prefetch(core, notice);
+        match core
+            .stream
+            .handle_notice(notice)
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
+        {
+            // The peer wrote to the ring, or was asked: buffers that were advertised before can never be filled.
+            Arrival::Ring { .. } => {
+                core.withdraw();
+                if core.ring.is_elastic() {
+                    self.note_ring_arrival(core);
+                }
+            }
+            Arrival::Mark { ring } => {
+                core.withdraw();
+                if ring {
+                    core.ring.replaced();
+                    self.release_ring(core);
+                }
+            }
+            Arrival::Direct {
+                id: ReceiveId(index),
+                offset,
+                bytes,
+                done,
+            } => {
+                core.landings
+                    .arrive(index as usize, offset as usize, bytes as usize, done);
+                if core.stream.is_end() {
+                    core.withdraw();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Closed> {
+        let opened;
+        let message = match &mut core.controls {
+            None => message,
+            Some(controls) => {
+                opened = controls.open(message)?;
+                &opened
+            }
+        };
+        match core
+            .stream
+            .handle_control(message)
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
+        {
+            ControlEvent::Nothing => return Ok(()),
+            ControlEvent::Writable => {}
+            ControlEvent::Ticked => {
+                self.tally.packets_received.add(core, 1);
+            }
+            ControlEvent::Finished => {
+                core.end = End::PeerFinished;
+                if core.stream.is_end() {
+                    core.withdraw();
+                }
+            }
+        }
+        // Each of them may have brought the credit that the writer waits for, and no other message need follow.
+        core.wake_writer();
+        Ok(())
+    }
+
+    /// Ends the connection and returns the reason: that of the first call.
+    pub(super) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
+        if core.is_up() {
+            if closed == Closed::PeerGone {
+                // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
+                // close. Over iWARP the queue pair fails as soon as the peer disconnects, also after an orderly close.
+                let _gone_either_way = self.take_completions(core);
+                if matches!(core.end, End::PeerFinished) {
+                    closed = Closed::ByPeer;
+                }
+            }
+            self.qp.disconnect();
+        }
+        core.wake_reader();
+        core.wake_writer();
+        if let Some(earlier) = core.closed() {
+            return earlier.clone();
+        }
+        core.end = End::Closed(closed.clone());
+        self.notifier.over();
+        closed
+    }
+}

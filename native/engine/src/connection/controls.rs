@@ -1,0 +1,69 @@
+//! Control messages and marks to the peer.
+
+use inet_rdma_records::{RING_BYTES_MIN, Violation};
+use inet_rdma_stream::CONTROL_BYTES;
+
+use super::core::Core;
+use super::shared::Connection;
+
+impl Connection {
+    /// Posts the control messages that credits allow.
+    pub(super) fn flush_controls(&self, core: &mut Core) {
+        if core.writer_waits() && core.reader_is_away() {
+            // Both peers may write before they read; answer the peer's wait for an advertisement, so that neither
+            // deadlocks.
+            core.stream.pass();
+        }
+        while core.is_up() && core.stream.has_control() {
+            let Some(control) = core.stream.poll_control() else {
+                break;
+            };
+            let mut message = control.emit();
+            if core.controls.is_some() && !self.seal_control(core, &mut message) {
+                return;
+            }
+            if let Err(error) = self.qp.post_control(&message) {
+                self.fail(core, error.into());
+            }
+        }
+        if core.stream.owes_mark() {
+            self.post_mark(core);
+        }
+    }
+
+    /// False: the key is used up, and the connection over. Out of line, as plain connections have none.
+    #[inline(never)]
+    fn seal_control(&self, core: &mut Core, message: &mut [u8; CONTROL_BYTES]) -> bool {
+        let Some(controls) = &mut core.controls else {
+            return true;
+        };
+        let sealed = controls.seal(message, &*self.notifier);
+        sealed
+            .map_err(|used_up| {
+                self.fail(core, used_up.into());
+            })
+            .is_ok()
+    }
+
+    /// Posts the mark that the peer waits for. Behind a transfer that is about to be posted it comes later: with that
+    /// transfer, or where there is no room with the next look.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_mark(&self, core: &mut Core) {
+        if core.posts_transfer || !core.is_up() || self.qp.write_room() == 0 {
+            return;
+        }
+        let before = core.stream.peer_ring_bytes();
+        let Some(mark) = core.stream.poll_mark() else { return };
+        let ring_bytes = core.stream.peer_ring_bytes();
+        if core.controls.is_some() && ring_bytes < RING_BYTES_MIN {
+            self.fail(core, Violation::RecordRing(ring_bytes).into());
+            return;
+        }
+        if let Err(error) = self.qp.post_write(&[], mark.target, mark.notice) {
+            self.fail(core, error.into());
+        } else if ring_bytes != before {
+            self.claim_staging(core);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The making of a connection.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use inet_rdma_assembly::{Buffer, Framing};
+use inet_rdma_fabric::{FabricError, Parameters, QueuePair, Safeguard};
+use inet_rdma_records::Protection;
+use inet_rdma_stream::{Limits, Mode, Stream};
+use parking_lot::Mutex;
+
+use super::core::Core;
+use super::notifier::Notifier;
+use super::reading::ReadHalf;
+use super::records::Records;
+use super::ring_memory::RingMemory;
+use super::settings::Settings;
+use super::shared::Connection;
+use super::tally::Tally;
+use super::writing::WriteHalf;
+use crate::landing::{AdvertPolicy, Bounds, LandingMemory, Source};
+
+impl Connection {
+    /// A stream over `qp`, and its two directions. `parameters` are those of this side.
+    ///
+    /// With `protection` it is sealed: nothing leaves in clear, and nothing is taken that is not the peer's. The peer must
+    /// have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers have no
+    /// part in it.
+    pub fn new<B: Buffer>(
+        qp: Box<dyn QueuePair>,
+        parameters: &Parameters,
+        settings: Settings,
+        framing: Framing,
+        protection: Option<&Protection>,
+        notifier: Arc<dyn Notifier>,
+    ) -> Result<(Arc<Self>, ReadHalf<B>, WriteHalf), FabricError> {
+        let connection = Self::make(qp, parameters, settings, protection, notifier)?;
+        connection.begin_landing();
+        let reader = ReadHalf::new(Arc::clone(&connection), framing);
+        let writer = WriteHalf::new(Arc::clone(&connection));
+        Ok((connection, reader, writer))
+    }
+
+    fn make(
+        qp: Box<dyn QueuePair>,
+        parameters: &Parameters,
+        mut settings: Settings,
+        protection: Option<&Protection>,
+        notifier: Arc<dyn Notifier>,
+    ) -> Result<Arc<Self>, FabricError> {
+        let (records, controls) = match protection {
+            None => (None, None),
+            Some(protection) => {
+                settings.mode = Mode::IndirectOnly;
+                let ring_bytes = [qp.remote_hello().ring_bytes, parameters.limits.ring_bytes];
+                let sealed = Records::new(protection, ring_bytes);
+                let (records, controls) = sealed.map_err(|violation| FabricError::PeerMisbehaved(violation.into()))?;
+                (Some(Box::new(records)), Some(Box::new(controls)))
+            }
+        };
+        let hello = qp.remote_hello();
+        let limits = Limits {
+            ring_bytes: u32::try_from(qp.memory().bytes()).unwrap_or(u32::MAX),
+            ..parameters.limits
+        };
+        let remote = hello.limits();
+        let stream = Stream::new(settings.mode, limits, remote, hello.ring)
+            .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
+        let source = match qp.capabilities().pins {
+            true => Source::Pinned,
+            false => Source::Mapped,
+        };
+        let landing = LandingMemory::new(
+            source,
+            settings.landing_bytes as usize,
+            parameters.landing_bytes as usize,
+        );
+        let policy = AdvertPolicy::new(Bounds {
+            mode: settings.mode,
+            bulk_bytes: settings.direct_bytes,
+            adverts_max: usize::from(remote.adverts.min(landing.count_max())),
+            landing_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
+            ring_bytes: parameters.limits.ring_bytes as usize,
+            window_bytes: qp.capabilities().landing_window_bytes,
+        });
+        let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
+        let capabilities = qp.capabilities();
+        let safeguard = match records {
+            // What landed is decrypted out of its buffer, which is never handed over.
+            Some(_) => Safeguard::None,
+            None => settings
+                .zero_copy
+                .safeguard(capabilities.safeguard, capabilities.windows),
+        };
+        let closed_bytes = match safeguard {
+            Safeguard::Windows => settings.direct_bytes,
+            Safeguard::Trust | Safeguard::None => usize::MAX,
+        };
+        let mut core = Core::new(stream, policy, (ring, landing), closed_bytes, settings.busy);
+        core.controls = controls;
+        Ok(Arc::new_cyclic(|this: &Weak<Self>| Self {
+            safeguard,
+            tenant: this.clone(),
+            settings,
+            ring_bytes: parameters.limits.ring_bytes,
+            core: Mutex::new(core),
+            records,
+            tally: Tally::default(),
+            kicker: OnceLock::new(),
+            notifier,
+            qp,
+        }))
+    }
+}

@@ -1,0 +1,56 @@
+//! What the polling thread calls, or the user that watches the descriptors itself.
+
+use std::sync::atomic::Ordering;
+
+use super::notifier::Caller;
+use super::shared::Connection;
+
+impl Connection {
+    /// The event fd was readable. False: with the connection's end; call [`Self::handle_liveness`].
+    pub fn drain_event(&self) -> bool {
+        let is_event = self.qp.drain_event();
+        if is_event {
+            self.tally.wakeups_received.fetch_add(1, Ordering::Relaxed);
+        }
+        is_event
+    }
+
+    /// Looks once. True: it pays to [`Self::poll`] on for a while; else an event has been asked for.
+    pub fn attend(&self, spin: bool) -> bool {
+        self.step(Caller::PollingThread, |core| {
+            self.progress(core);
+            // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
+            // on, so a polling thread beside it would find nothing sooner.
+            core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
+            self.arm_or_kick(core);
+            core.thread_polls
+        })
+    }
+
+    /// Looks while the thread polls; whether something came. None: it need not look again before the next event.
+    #[must_use]
+    pub fn poll(&self) -> Option<bool> {
+        self.step(Caller::PollingThread, |core| {
+            core.thread_polls &= !core.reader_polls();
+            if !core.thread_polls || !core.is_up() {
+                return None;
+            }
+            let before = core.arrivals;
+            self.progress(core);
+            Some(core.arrivals != before)
+        })
+    }
+
+    /// The thread stops to look: asks for an event, unless the reader polls.
+    pub fn sleep(&self) {
+        self.step(Caller::PollingThread, |core| {
+            core.thread_polls = false;
+            self.arm_or_kick(core);
+        });
+    }
+
+    /// The liveness fd was readable. False: the connection is over.
+    pub fn handle_liveness(&self) -> bool {
+        self.step(Caller::PollingThread, |core| self.check_alive(core))
+    }
+}

@@ -1,0 +1,43 @@
+//! The keys of a sealed connection, from its user.
+
+use inet_rdma_records::{Key, KeyRefused};
+
+use super::records::Sealed;
+use super::shared::Connection;
+
+impl Connection {
+    /// How the stream is sealed; None: it is plain.
+    pub fn sealed_by(&self) -> Option<Sealed> {
+        let records = self.records.as_ref()?;
+        Some(Sealed {
+            cipher: records.cipher,
+            usage: records.sealer.lock().usage(),
+            receive_generation: records.opener.lock().generation(),
+        })
+    }
+
+    /// Takes the peer's key of the next generation: from here on the peer may use it. Records under the key before it are
+    /// taken until the first one under the new key.
+    pub fn install_receive_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
+        let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
+        let mut opener = records.opener.lock();
+        let mut core = self.core.lock();
+        let is_read = core.stream.ring_bytes_readable() == 0;
+        let controls = core.controls.as_mut().ok_or(KeyRefused::Plain)?;
+        if is_read {
+            // Transfers and control messages arrive in the order in which they were posted.
+            opener.drop_passed(&controls.opener);
+        }
+        opener.install(generation, key, &mut controls.opener)
+    }
+
+    /// Seals all that follows under this side's key of the next generation, which the peer must have installed. Call
+    /// [`Self::tick`] behind it, so that the peer sees the change even if nothing else is sent.
+    pub fn renew_send_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
+        let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
+        let mut sealer = records.sealer.lock();
+        let mut core = self.core.lock();
+        let controls = core.controls.as_mut().ok_or(KeyRefused::Plain)?;
+        sealer.renew(generation, key, &mut controls.sealer)
+    }
+}

@@ -1,0 +1,150 @@
+//! A write of a sealed connection: records.
+
+use std::ops::Range;
+
+use inet_rdma_assembly::Gather;
+use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Sealer, filling};
+use inet_rdma_stream::{Offer, Transfer};
+use parking_lot::MutexGuard;
+
+use super::closed::Closed;
+use super::core::{Core, Writer, saturating_u32};
+use super::notifier::Woken;
+use super::records::Records;
+use super::shared::Connection;
+use super::transfer::{TRANSFERS_MAX, Written};
+
+/// What fills the ring up to its end where no record fits.
+const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
+
+impl Connection {
+    /// As a plain write: from `at` on, up to about `max` bytes, as far as there is room.
+    #[inline(never)]
+    pub(super) fn write_sealed(
+        &self,
+        records: &Records,
+        gather: &Gather<'_>,
+        at: usize,
+        max: usize,
+    ) -> (Result<Written, Closed>, Woken) {
+        let end = at.saturating_add(max).min(gather.total());
+        // Before `core`; for as long as the write takes.
+        let mut sealer = records.sealer.lock();
+        let mut core = self.core.lock();
+        let written = self.write_records(&mut sealer, &mut core, gather, at..end);
+        let woken = core.take_woken();
+        (written, woken)
+    }
+
+    fn write_records(
+        &self,
+        sealer: &mut Sealer,
+        core: &mut MutexGuard<'_, Core>,
+        gather: &Gather<'_>,
+        range: Range<usize>,
+    ) -> Result<Written, Closed> {
+        let mut at = range.start;
+        let mut blocked = false;
+        let mut left = TRANSFERS_MAX;
+        while at < range.end && !blocked && left > 0 {
+            left -= 1;
+            match self.write_record(sealer, core, gather, at..range.end)? {
+                Some(bytes) => at += bytes,
+                None => blocked = true,
+            }
+        }
+        if sealer.take_due() {
+            self.notifier.key_due();
+        }
+        Ok(Written { at, blocked })
+    }
+
+    /// Writes one transfer; how many of the gather's bytes are in it. None: wait.
+    fn write_record(
+        &self,
+        sealer: &mut Sealer,
+        core: &mut MutexGuard<'_, Core>,
+        gather: &Gather<'_>,
+        range: Range<usize>,
+    ) -> Result<Option<usize>, Closed> {
+        for looked in [false, true] {
+            if let Some(closed) = core.closed() {
+                return Err(closed.clone());
+            }
+            if core.writer == Writer::Finished {
+                return Err(Closed::Here);
+            }
+            let room = self.qp.write_room().min(core.stream.indirect_room() as usize);
+            let to_end = core.stream.peer_ring_to_end() as usize;
+            let least = to_end.min(RECORD_BYTES_MIN);
+            core.transfer_min = saturating_u32(least);
+            if room >= least {
+                return self.post_record(sealer, core, gather, range, room);
+            }
+            if !looked {
+                // Some room may have been made already.
+                self.progress(core);
+            }
+        }
+        Ok(None)
+    }
+
+    fn post_record(
+        &self,
+        sealer: &mut Sealer,
+        core: &mut MutexGuard<'_, Core>,
+        gather: &Gather<'_>,
+        range: Range<usize>,
+        room: usize,
+    ) -> Result<Option<usize>, Closed> {
+        sealer.check().map_err(|used_up| self.fail(core, used_up.into()))?;
+        let filling = filling(core.stream.peer_ring_to_end() as usize);
+        let wanted = filling.unwrap_or_else(|| {
+            let plain_max = PLAIN_BYTES_MAX.min(room - OVERHEAD_BYTES);
+            whole_packets(gather, &range, plain_max) + OVERHEAD_BYTES
+        });
+        let offer = Offer {
+            indirect: saturating_u32(wanted),
+            direct: 0,
+        };
+        let Some(Transfer { target, notice }) = core.stream.poll_transfer(offer) else {
+            return Ok(None);
+        };
+        debug_assert_eq!(notice.bytes as usize, wanted);
+        let plain = match filling {
+            Some(bytes) => {
+                sealer.fill(bytes);
+                0
+            }
+            None => wanted - OVERHEAD_BYTES,
+        };
+        let sent = gather.packets_before(range.start)..gather.packets_before(range.start + plain);
+        self.tally.packets_sent.add(core, sent.len());
+        self.tally.largest_sent.raise(core, gather.largest_of(sent));
+        let post = || {
+            let bytes = match filling {
+                Some(bytes) => &FILLING[..bytes],
+                None if plain == gather.total() => sealer.seal(plain, gather.slices()),
+                None => sealer.seal(plain, &gather.range(range.start, plain)),
+            };
+            self.qp.post_write(&[bytes], target, notice)
+        };
+        self.post_transfer(core, wanted, post)?;
+        Ok(Some(plain))
+    }
+}
+
+/// How much of `range` goes into one record of `max` bytes: as many whole packets as fit, so that the receiver need not join
+/// them, else what fits of the first.
+fn whole_packets(gather: &Gather<'_>, range: &Range<usize>, max: usize) -> usize {
+    if range.len() <= max {
+        return range.len();
+    }
+    match gather.packets_before(range.start + max) {
+        0 => max,
+        behind => match gather.ends()[behind - 1].saturating_sub(range.start) {
+            0 => max,
+            whole => whole,
+        },
+    }
+}

@@ -1,0 +1,109 @@
+//! The bytes of the ring, for a read.
+
+use inet_rdma_assembly::{Arrived, Assembly, Buffer, ReadLimit, Received, Rest};
+use parking_lot::MutexGuard;
+
+use super::closed::Closed;
+use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
+use super::shared::Connection;
+
+pub(super) type Guard<'a> = MutexGuard<'a, Core>;
+
+/// What arrives, cut into packets.
+pub(super) struct Incoming<B> {
+    pub(super) assembly: Assembly<B>,
+    /// Bytes of a record, from an offset on, that reads have not taken.
+    pub(super) rest: Rest<B>,
+}
+
+impl Connection {
+    /// Copies up to `bytes` with `copy`, with `core` free if they are many.
+    #[inline(always)]
+    pub(super) fn copying<'a, R>(&'a self, core: Guard<'a>, bytes: usize, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
+        if bytes <= COPIED_AT_ONCE_BYTES {
+            return (core, copy());
+        }
+        self.copying_unlocked(core, copy)
+    }
+
+    /// Copies with `copy`, with `core` free.
+    #[inline(always)]
+    pub(super) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
+        core.read_copies = true;
+        drop(core);
+        let copied = copy();
+        let mut core = self.core.lock();
+        core.read_copies = false;
+        (core, copied)
+    }
+
+    /// The oldest `bytes` of the ring, or of the ring before it, are read. The one before goes with its last byte.
+    #[inline(always)]
+    pub(super) fn free_ring(&self, core: &mut Core, bytes: usize) {
+        let reads_old = core.stream.reads_old_ring();
+        core.stream.handle_copied(saturating_u32(bytes));
+        if reads_old {
+            self.release_ring(core);
+        }
+    }
+
+    /// What is in the ring, up to `max` bytes.
+    #[inline(always)]
+    pub(super) fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
+        let [first, second] = core.stream.ring_readable();
+        let all = (first.bytes as usize + second.bytes as usize).min(max);
+        if all == 0 {
+            return None;
+        }
+        let base = core.ring.memory(core.stream.reads_old_ring()).base().cast_const();
+        let first_bytes = (first.bytes as usize).min(all);
+        // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays mapped as
+        // long as it has unread bytes: these are unread until the value, which does not leave `read`, is gone. The peer does
+        // not overwrite these bytes before they are acknowledged unless it breaks the protocol; the copy stands that, too.
+        Some(unsafe {
+            Arrived::new([
+                (base.add(first.offset as usize), first_bytes),
+                (base, all - first_bytes),
+            ])
+        })
+    }
+}
+
+/// How the bytes of the ring are read: as they are, or as records.
+pub(super) trait ReadRing {
+    /// Takes what is in the ring, up to `limit`. None: there was nothing.
+    fn read<'a, B: Buffer>(
+        &mut self,
+        connection: &'a Connection,
+        core: Guard<'a>,
+        incoming: &mut Incoming<B>,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> (Guard<'a>, Result<Option<usize>, Closed>);
+}
+
+/// The ring of a plain connection.
+pub(super) struct PlainRing;
+
+impl ReadRing for PlainRing {
+    #[inline(always)]
+    fn read<'a, B: Buffer>(
+        &mut self,
+        connection: &'a Connection,
+        core: Guard<'a>,
+        incoming: &mut Incoming<B>,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
+        let Some(arrived) = connection.ring_arrived(&core, limit.bytes) else {
+            return (core, Ok(None));
+        };
+        let push = || incoming.assembly.push(&arrived, limit, out);
+        let (mut core, pushed) = connection.copying(core, arrived.len(), push);
+        let taken = pushed.map_err(Closed::from).map(|bytes| {
+            connection.free_ring(&mut core, bytes);
+            Some(bytes)
+        });
+        (core, taken)
+    }
+}

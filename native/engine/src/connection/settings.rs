@@ -1,0 +1,65 @@
+//! How a connection behaves.
+
+use inet_rdma_fabric::Safeguard;
+use inet_rdma_stream::Mode;
+
+/// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
+/// argument twice: bytes that change in between make it write past what it has allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Where it is safe: from a trusted peer, or behind closed windows ([`inet_rdma_fabric::Capabilities::safeguard`]).
+    Auto,
+    /// Behind closed windows wherever the device has them, else never.
+    Windows,
+    /// From any peer.
+    Always,
+    /// Never: all is copied out first.
+    Never,
+}
+
+impl ZeroCopy {
+    pub(super) fn safeguard(self, offered: Safeguard, has_windows: bool) -> Safeguard {
+        match self {
+            ZeroCopy::Auto => offered,
+            ZeroCopy::Windows if has_windows => Safeguard::Windows,
+            ZeroCopy::Windows => Safeguard::None,
+            ZeroCopy::Always => Safeguard::Trust,
+            ZeroCopy::Never => Safeguard::None,
+        }
+    }
+}
+
+/// How a connection behaves; the same for its whole life.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Which kinds of transfers to use.
+    pub mode: Mode,
+    /// Size of a landing buffer in bytes.
+    pub landing_bytes: u32,
+    /// Minimum size of a packet that is bulk and gets a landing buffer of its own, in bytes.
+    pub direct_bytes: usize,
+    /// The largest packet that is accepted.
+    pub packet_max_bytes: usize,
+    /// Whether what has landed is handed over as it lies.
+    pub zero_copy: ZeroCopy,
+    /// Never ask for events: a thread polls all the time.
+    pub busy: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Safeguard, ZeroCopy};
+
+    #[test]
+    fn the_fabric_says_whether_bytes_are_handed_over_as_they_lie_unless_the_user_does() {
+        for offered in [Safeguard::Trust, Safeguard::Windows, Safeguard::None] {
+            for has_windows in [true, false] {
+                assert_eq!(ZeroCopy::Auto.safeguard(offered, has_windows), offered);
+                assert_eq!(ZeroCopy::Always.safeguard(offered, has_windows), Safeguard::Trust);
+                assert_eq!(ZeroCopy::Never.safeguard(offered, has_windows), Safeguard::None);
+            }
+            assert_eq!(ZeroCopy::Windows.safeguard(offered, true), Safeguard::Windows);
+            assert_eq!(ZeroCopy::Windows.safeguard(offered, false), Safeguard::None);
+        }
+    }
+}

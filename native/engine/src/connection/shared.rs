@@ -1,0 +1,85 @@
+//! The parts of a connection, and the two kinds of calls: those that tell the user what they have found, and those whose
+//! caller does.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use inet_rdma_fabric::{QueuePair, Safeguard};
+use parking_lot::Mutex;
+
+use super::closed::Closed;
+use super::core::Core;
+use super::notifier::{Caller, Notifier, Woken};
+use super::records::Records;
+use super::settings::Settings;
+use super::tally::Tally;
+use crate::keeper::Tenant;
+use crate::poller::Kicker;
+
+/// What both directions of a connection share, and each thread may call. The directions are [`super::ReadHalf`] and
+/// [`super::WriteHalf`].
+pub struct Connection {
+    pub(super) qp: Box<dyn QueuePair>,
+    pub(super) settings: Settings,
+    /// The largest ring that this side has, which its staging memory does not exceed either.
+    pub(super) ring_bytes: u32,
+    /// The connection itself, for the thread that gets and gives back memory.
+    pub(super) tenant: Weak<dyn Tenant>,
+    /// Why what has landed may be handed over as it lies.
+    pub(super) safeguard: Safeguard,
+    pub(super) core: Mutex<Core>,
+    /// None: the stream is plain.
+    pub(super) records: Option<Box<Records>>,
+    pub(super) tally: Tally,
+    pub(super) kicker: OnceLock<Kicker>,
+    pub(super) notifier: Arc<dyn Notifier>,
+}
+
+impl Connection {
+    /// The queue pair below.
+    pub fn queue_pair(&self) -> &dyn QueuePair {
+        &*self.qp
+    }
+
+    /// Why the connection ended; None: it is up.
+    pub fn closed(&self) -> Option<Closed> {
+        self.core.lock().closed().cloned()
+    }
+
+    /// How the polling thread is called back. Each connection is attached once.
+    pub(crate) fn set_kicker(&self, kicker: Kicker) {
+        let _attached_before = self.kicker.set(kicker);
+    }
+
+    /// Makes the polling thread look soon and wake these, even if it finds nothing for them.
+    pub(crate) fn call_back(&self, woken: Woken) {
+        self.core.lock().call(woken);
+        if let Some(kicker) = self.kicker.get() {
+            kicker.kick();
+        }
+    }
+
+    /// One step with `core` locked. The caller of this tells the user.
+    #[inline]
+    pub(super) fn untold_step<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
+        let mut core = self.core.lock();
+        let result = step(&mut core);
+        let woken = core.take_woken();
+        (result, woken)
+    }
+
+    /// One step with `core` locked.
+    #[inline]
+    pub(super) fn step<R>(&self, caller: Caller, step: impl FnOnce(&mut Core) -> R) -> R {
+        let (result, woken) = self.untold_step(step);
+        self.tell(woken, caller);
+        result
+    }
+
+    /// Tells the user of `woken`. The caller holds no lock.
+    #[inline]
+    pub(super) fn tell(&self, woken: Woken, caller: Caller) {
+        if !woken.is_empty() {
+            self.notifier.wake(woken, caller);
+        }
+    }
+}

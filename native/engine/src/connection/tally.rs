@@ -1,0 +1,71 @@
+//! Counts of a connection that are not the stream's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use inet_rdma_assembly::Sizes;
+
+use super::core::Core;
+
+/// Counts that are not the stream's.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) packets_sent: Count,
+    pub(super) packets_received: Count,
+    pub(super) largest_sent: Count,
+    pub(super) sizes_received: ReadSizes,
+    pub(super) zero_copy_packets: Count,
+    pub(super) polls: Count,
+    pub(super) wakeups_received: AtomicU64,
+}
+
+/// Counted with `core` locked, so without a locked instruction of its own; read at any time.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(super) fn add(&self, _locked: &Core, more: usize) {
+        self.0.store(self.get() + more as u64, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn raise(&self, _locked: &Core, to: usize) {
+        self.0.store(self.get().max(to as u64), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Sizes of the packets that were read, without ticks. Counted as a [`Count`] is.
+#[derive(Debug, Default)]
+pub(super) struct ReadSizes {
+    packets: Count,
+    pub(super) bytes: Count,
+    pub(super) largest: Count,
+    /// The sum of their squares, as the bits of an f64, which takes any number of packets.
+    squares: AtomicU64,
+}
+
+impl ReadSizes {
+    #[inline]
+    pub(super) fn add(&self, locked: &Core, sizes: Sizes) {
+        self.packets.add(locked, sizes.packets);
+        self.bytes.add(locked, sizes.bytes);
+        self.largest.raise(locked, sizes.largest);
+        let before = f64::from_bits(self.squares.load(Ordering::Relaxed));
+        let squares = before + sizes.squares as f64;
+        self.squares.store(squares.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Their standard deviation.
+    pub(super) fn deviation(&self, _locked: &Core) -> f64 {
+        let packets = self.packets.get().max(1) as f64;
+        let average = self.bytes.get() as f64 / packets;
+        let squares = f64::from_bits(self.squares.load(Ordering::Relaxed)) / packets;
+        // Rounding may make it a little less than nothing.
+        (squares - average * average).max(0.0).sqrt()
+    }
+}

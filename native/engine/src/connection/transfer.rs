@@ -1,0 +1,51 @@
+//! A transfer of a write: its post.
+
+use inet_rdma_fabric::FabricError;
+use parking_lot::MutexGuard;
+
+use super::closed::Closed;
+use super::core::{COPIED_AT_ONCE_BYTES, Core};
+use super::shared::Connection;
+
+/// Transfers of one write at most: a peer with a ring of a few bytes, which takes them out at once, would hold the writer, a
+/// scheduler with a port's lock, for as many transfers as there are bytes. With the smallest ring that the options allow
+/// (4096 bytes, a quarter of which is free before the writer goes on) that many carry a packet of a link's 64 KiB.
+pub(super) const TRANSFERS_MAX: usize = 64;
+
+/// How far a write came. Neither all nor blocked: it has made as many transfers as one call makes, and the writer tries
+/// again when other work has had its turn.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Written {
+    /// Bytes of the gather that are on their way, counted from its start.
+    pub at: usize,
+    /// The peer has to read first.
+    pub blocked: bool,
+}
+
+impl Connection {
+    /// Posts a transfer of this size; a large one with `core` free.
+    #[inline(always)]
+    pub(super) fn post_transfer(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        bytes: usize,
+        post: impl FnOnce() -> Result<(), FabricError>,
+    ) -> Result<(), Closed> {
+        let posted = if bytes <= COPIED_AT_ONCE_BYTES {
+            post()
+        } else {
+            core.posts_transfer = true;
+            let posted = MutexGuard::unlocked(core, post);
+            core.posts_transfer = false;
+            if let Some(bytes) = core.prepared_staging.take() {
+                self.replace_staging(core, bytes);
+            }
+            if core.stream.owes_mark() {
+                self.post_mark(core);
+            }
+            posted
+        };
+        posted.map_err(|error| self.fail(core, error.into()))
+    }
+}

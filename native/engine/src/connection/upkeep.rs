@@ -1,0 +1,168 @@
+//! Landing memory, rings and staging memory of a connection come and go: on the thread of [`crate::keeper`], but for a fabric
+//! that has it already.
+
+use inet_rdma_stream::Mode;
+
+use super::core::{Core, Staging};
+use super::notifier::Caller;
+use super::shared::Connection;
+use crate::keeper::Tenant;
+use crate::landing::{Due, GivenBack};
+
+impl Connection {
+    /// With direct transfers only nothing comes before the first advertisement.
+    pub(super) fn begin_landing(&self) {
+        if self.settings.mode == Mode::DirectOnly {
+            let mut core = self.core.lock();
+            if self.claim_landing(&mut core) {
+                self.advertise(&mut core);
+                self.flush_controls(&mut core);
+            }
+        }
+    }
+
+    /// Asks the peer to go on in another ring, if one is wanted. Another question may have to be answered first.
+    fn replace_ring(&self, core: &mut Core) {
+        let Some(ring) = core.ring.wanted() else { return };
+        if core.stream.replace_ring(ring) {
+            core.ring.asked();
+            self.flush_controls(core);
+        }
+    }
+
+    /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next sweep asks
+    /// again. After it [`Self::release_staging`] comes first.
+    fn fetch_staging(&self) {
+        let claimed = {
+            let core = self.core.lock();
+            match core.staging {
+                Staging::Claimed(bytes) if core.prepared_staging.is_none() => bytes,
+                _ => return,
+            }
+        };
+        if self.qp.prepare_staging(claimed).is_err() {
+            return;
+        }
+        let mut core = self.core.lock();
+        if core.posts_transfer {
+            // The transfer relies on the room that it was offered: the writer replaces the memory behind its post.
+            core.prepared_staging = Some(claimed);
+            return;
+        }
+        self.replace_staging(&mut core, claimed);
+    }
+
+    /// Gives back staging memory that was replaced, once nothing is sent from it. What was claimed meanwhile can be fetched
+    /// then.
+    fn release_staging(&self) {
+        if !matches!(self.core.lock().staging, Staging::Replaced(_)) || !self.qp.release_staging() {
+            return;
+        }
+        let mut core = self.core.lock();
+        if let Staging::Replaced(claimed) = core.staging {
+            core.staging = claimed.map_or(Staging::Fits, Staging::Claimed);
+        }
+    }
+
+    fn fetch_ring(&self) {
+        let (unused, claimed) = {
+            let mut core = self.core.lock();
+            (std::mem::take(&mut core.unused), core.ring.claimed_bytes())
+        };
+        unused.into_iter().for_each(|exposed| exposed.revoke());
+        let Some(bytes) = claimed else { return };
+        let exposed = self.qp.exposer().expose(bytes);
+        let mut core = self.core.lock();
+        match exposed {
+            Ok(exposed) => core.ring.add(exposed),
+            Err(_) => core.ring.refuse(),
+        }
+        if core.is_up() {
+            self.replace_ring(&mut core);
+        }
+        let woken = core.take_woken();
+        drop(core);
+        self.tell(woken, Caller::User);
+    }
+
+    fn fetch_landing(&self) {
+        let Some(bytes) = self.core.lock().landing.claimed_bytes() else {
+            return;
+        };
+        let exposed = self.expose_landing(bytes);
+        let mut core = self.core.lock();
+        self.settle_claim(&mut core, |_| exposed);
+        // A read that is under way advertises at its end.
+        if !core.read_copies && core.is_up() {
+            self.advertise(&mut core);
+            self.flush_controls(&mut core);
+        }
+        let woken = core.take_woken();
+        drop(core);
+        self.tell(woken, Caller::User);
+    }
+
+    /// Looks after ring and staging memory. False: there is nothing to look after.
+    fn sweep_ring(&self, core: &mut Core) -> bool {
+        let is_kept = core.ring.sweep();
+        if core.ring.is_elastic() && core.stream.ring_room_of_peer() == 0 {
+            // Refused before, and no arrival will ask again.
+            self.note_ring_arrival(core);
+        }
+        self.replace_ring(core);
+        is_kept || core.staging != Staging::Fits
+    }
+
+    /// Nothing has landed for a while. Asks the peer to give up what it may still write into, and takes back what it cannot.
+    fn give_back(&self, core: &mut Core) -> Option<GivenBack> {
+        core.withdraw();
+        if core.stream.receives_posted() > 0 {
+            // False: it was asked before. The mark is its answer.
+            let _asked_now = core.stream.recall();
+            self.flush_controls(core);
+            return None;
+        }
+        if !core.landing.is_unused() {
+            return None;
+        }
+        // Small packets follow as a rule; the next bulk packet opens the window again.
+        core.policy.expect_no_bulk();
+        Some(core.landing.give_back())
+    }
+}
+
+impl Tenant for Connection {
+    fn fetch(&self) {
+        self.fetch_ring();
+        self.fetch_staging();
+        self.fetch_landing();
+    }
+
+    fn sweep(&self) -> bool {
+        let mut core = self.core.lock();
+        // A connection that has ended keeps what it has until it goes.
+        if !core.is_up() {
+            return false;
+        }
+        let keeps_ring = self.sweep_ring(&mut core);
+        let landings = core.stream.counters().direct_transfers_received;
+        let (is_kept, given_back) = match core.landing.sweep(landings) {
+            Due::GiveBack if self.settings.mode == Mode::DirectOnly => (false, None),
+            Due::Later => (true, None),
+            Due::Never => (false, None),
+            Due::GiveBack => {
+                let given_back = self.give_back(&mut core);
+                (given_back.is_none(), given_back)
+            }
+        };
+        let woken = core.take_woken();
+        drop(core);
+        if let Some(given_back) = given_back {
+            given_back.release();
+        }
+        self.release_staging();
+        self.fetch_staging();
+        self.tell(woken, Caller::User);
+        is_kept || keeps_ring
+    }
+}

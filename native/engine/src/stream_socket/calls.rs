@@ -1,0 +1,102 @@
+//! Reads, writes and the end of a stream socket.
+
+use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
+
+use super::notifier::StreamNotifier;
+use super::shared::StreamSocket;
+use crate::connection::{Caller, Closed, For, ReadEnd, Taken, Woken, Written};
+
+/// The reader.
+impl<N: StreamNotifier> StreamSocket<N> {
+    /// Reads up to `limit`; the packets that are complete are added to `out`.
+    pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
+        let mut receiving = self.receiving.lock();
+        let mut taken = Taken::default();
+        let end = receiving.half.read_untold(limit, For::Caller, out, &mut taken);
+        drop(receiving);
+        self.heed(taken.woken, Caller::User);
+        end
+    }
+
+    /// As [`Self::read`]; also returns the number of bytes copied. None: receives are posted and get all that arrives,
+    /// or `limit` has an exact size and the framing says the sizes of packets.
+    pub fn read_unposted(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> Option<(ReadEnd, usize)> {
+        let mut receiving = self.receiving.lock();
+        if limit.exact > 0 && receiving.half.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
+            return None;
+        }
+        let had = out.len();
+        let mut taken = Taken::default();
+        let end = receiving.half.read_untold(limit, For::Caller, out, &mut taken);
+        drop(receiving);
+        self.heed(taken.woken, Caller::User);
+        Some((end, taken.copied(&out[had..])))
+    }
+
+    /// The reader looks no more until [`StreamNotifier::readable`]. False: there may be something already, read again.
+    pub fn arm(&self) -> bool {
+        self.connection.arm()
+    }
+
+    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: while receives
+    /// are posted, in the middle of a packet, or behind a raw read that has taken a part of what it wants.
+    #[must_use]
+    pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
+        let mut receiving = self.receiving.lock();
+        let (is_posted, is_active) = {
+            let demand = self.demand.lock();
+            (!demand.posted.is_empty(), demand.active.is_some())
+        };
+        let reframed = !is_posted && receiving.half.reframe(framing, packet_max_bytes);
+        drop(receiving);
+        if reframed && is_active {
+            // The part of a line that was kept may be a message in the new framing.
+            self.call_back(Woken::READER);
+        }
+        reframed
+    }
+}
+
+/// The writer of a stream that has only one.
+impl<N: StreamNotifier> StreamSocket<N> {
+    /// See [`crate::connection::WriteHalf::write`].
+    pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
+        let (written, woken) = self.sending.lock().write(gather, at, max);
+        self.heed(woken, Caller::User);
+        written
+    }
+
+    /// The writer looks no more until [`StreamNotifier::writable`]. False: there is room already, write again.
+    pub fn arm_writer(&self) -> bool {
+        self.connection.arm_writer()
+    }
+}
+
+/// The end.
+impl<N: StreamNotifier> StreamSocket<N> {
+    /// Ends the outgoing stream behind the last transfer; the peer reads to its end. What is posted does not go any more.
+    pub fn finish(&self) -> Result<(), Closed> {
+        let (finished, woken) = self.sending.lock().finish();
+        self.heed(woken, Caller::User);
+        finished
+    }
+
+    /// Ends the stream. The peer reads what was written, then the end. What is posted ends with [`Closed::Here`], active
+    /// mode without a word.
+    pub fn close(&self) {
+        let mut receiving = self.receiving.lock();
+        receiving.active = None;
+        self.demand.lock().active = None;
+        drop(receiving);
+        let _ended_already = self.finish();
+        let mut woken = self.connection.close_untold(Closed::Here);
+        let mut sending = self.sending.lock();
+        sending.end(&self.notifier, &Closed::Here);
+        woken.writer |= sending.take_wanted();
+        drop(sending);
+        let receiving = self.receiving.lock();
+        self.end_receives(&Closed::Here);
+        drop(receiving);
+        self.heed(woken, Caller::User);
+    }
+}

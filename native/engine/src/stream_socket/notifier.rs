@@ -1,0 +1,49 @@
+//! What a stream socket tells its user.
+
+use inet_rdma_assembly::{Buffer, Gather, Received};
+
+use crate::connection::Closed;
+
+/// The user of a stream socket. The socket calls it from the thread on which something has come about: one that called the
+/// socket, or a polling thread.
+///
+/// No method may block, and none may call the socket. [`Self::readable`] and [`Self::writable`] are called with no lock
+/// held. The others are called with the lock of their direction held, and that is what keeps their order: completions in
+/// the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
+pub trait StreamNotifier: Send + Sync + 'static {
+    /// What packets are copied into.
+    type Buffer: Buffer + Send;
+    /// Names a posted operation, or active mode, to the user.
+    type Token: Parcel;
+    /// Names a writer, as several take turns.
+    type Writer: Copy + Eq + Send;
+
+    /// There may be something to read, or the end: a reader that has called [`super::StreamSocket::arm`] reads again.
+    fn readable(&self);
+    /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_sender`] writes again.
+    fn writable(&self);
+    /// See [`crate::connection::Notifier::key_due`].
+    fn key_due(&self) {}
+    /// See [`crate::connection::Notifier::over`].
+    fn over(&self) {}
+    /// A posted send is over: all of its bytes are on their way, or the connection ended first.
+    fn sent(&self, token: Self::Token, result: Result<usize, Closed>);
+    /// A posted receive is over: it has these bytes, or the connection ended first.
+    fn received(&self, token: Self::Token, result: Result<Received<Self::Buffer>, Closed>);
+    /// Active mode: this message has arrived.
+    fn message(&self, token: &Self::Token, received: Received<Self::Buffer>);
+    /// Active mode has used up its count.
+    fn passive(&self, token: &Self::Token);
+    /// Active mode has found the end.
+    fn ended(&self, token: &Self::Token, closed: &Closed);
+}
+
+/// The bytes of a posted send, in pieces that stay where they are.
+pub trait Parcel: Send {
+    /// All its bytes.
+    fn bytes(&self) -> usize;
+    /// Adds slices from byte `from` on until `gather` has `max` bytes, or all.
+    fn gather<'a>(&'a self, from: usize, gather: &mut Gather<'a>, max: usize);
+    /// Bytes before this one are not asked for any more.
+    fn advance(&mut self, to: usize);
+}

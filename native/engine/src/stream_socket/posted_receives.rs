@@ -1,0 +1,49 @@
+//! The receives that are posted, in order.
+
+use std::collections::VecDeque;
+
+/// All of one stream socket. It changes only with the lock of the reading direction held, together with the expected reads of
+/// the connection.
+pub(super) struct PostedReceives<T>(VecDeque<Posted<T>>);
+
+struct Posted<T> {
+    /// Bytes that it takes; 0: whatever comes.
+    bytes: usize,
+    token: T,
+}
+
+impl<T> Default for PostedReceives<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> PostedReceives<T> {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn push(&mut self, token: T, bytes: usize) {
+        self.0.push_back(Posted { bytes, token });
+    }
+
+    /// What the first of them takes.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.0.front().map(|posted| posted.bytes)
+    }
+
+    /// The first is satisfied, or over.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.0.pop_front().map(|posted| posted.token)
+    }
+
+    /// Removes the first receive that `is` accepts; its place, and its token.
+    pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<(usize, T)> {
+        let index = self.0.iter().position(|posted| is(&posted.token))?;
+        self.0.remove(index).map(|posted| (index, posted.token))
+    }
+}

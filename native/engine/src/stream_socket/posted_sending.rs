@@ -1,0 +1,66 @@
+//! Posted sends go, as far as the peer has room.
+
+use super::notifier::{Parcel, StreamNotifier};
+use super::sending::Sending;
+use super::shared::StreamSocket;
+use crate::connection::Woken;
+
+/// Writes of posted sends in one call at most. One takes all that the peer has room for; a peer that makes room a byte at a
+/// time is left to the polling thread's next turn.
+const WRITES_MAX: usize = 16;
+
+impl<N: StreamNotifier> StreamSocket<N> {
+    /// Goes on with the posted sends, about [`super::Bounds::call_bytes`] in [`WRITES_MAX`] writes at most.
+    pub(super) fn send_posted(&self) -> Woken {
+        let mut sending = self.sending.lock();
+        if sending.posted().is_empty() {
+            return Woken::default();
+        }
+        if sending.holder().is_some() {
+            // The connection may be closed: then the holder never finishes, and the posted sends end here.
+            if let Some(closed) = self.connection.closed() {
+                sending.end(&self.notifier, &closed);
+            }
+            return Woken::default();
+        }
+        let mut woken = self.write_posted(&mut sending);
+        woken.writer |= sending.take_wanted();
+        woken
+    }
+
+    fn write_posted(&self, sending: &mut Sending<N>) -> Woken {
+        let mut woken = Woken::default();
+        let mut left = self.bounds.call_bytes.max(1);
+        let mut writes = 0;
+        while !sending.posted().is_empty() {
+            if left == 0 || writes == WRITES_MAX {
+                // More is posted, but other connections wait for their turn.
+                self.call_back(Woken::WRITER);
+                break;
+            }
+            writes += 1;
+            let (tried, found) = sending.write_posted(left);
+            woken.merge(found);
+            let written = match tried {
+                Ok(written) => written,
+                Err(closed) => {
+                    sending.end(&self.notifier, &closed);
+                    break;
+                }
+            };
+            left = left.saturating_sub(written.at);
+            sending.advance_posted(written.at, |token| {
+                let bytes = token.bytes();
+                self.notifier.sent(token, Ok(bytes));
+            });
+            if written.blocked && !sending.posted().is_empty() {
+                let (armed, found) = self.connection.arm_writer_untold();
+                woken.merge(found);
+                if armed {
+                    break;
+                }
+            }
+        }
+        woken
+    }
+}
