@@ -37,6 +37,12 @@ impl Block {
     }
 }
 
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
+    }
+}
+
 impl Buffer for Block {
     fn allocate(bytes: usize) -> Option<Self> {
         // SAFETY: the function may be called from any thread; null means that there is no memory.
@@ -59,6 +65,52 @@ impl Buffer for Block {
 }
 
 impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: gives back the reference that this value holds, by the type's invariant.
+        unsafe { sys::driver_free_binary(self.binary.as_ptr()) };
+    }
+}
+
+/// A part of one of the VM's binaries, on its way out.
+///
+/// # Invariants
+/// This value holds a reference to `binary`, and `bytes` bytes from `first` on lie in it. The VM does not change a binary that
+/// it has given to a driver.
+pub struct Held {
+    binary: NonNull<sys::ErlDrvBinary>,
+    first: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the reference count is atomic, `driver_free_binary` may be called from any thread, and the bytes are only read.
+unsafe impl Send for Held {}
+// SAFETY: `&Held` gives out nothing but the bytes, which do not change.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// Takes a reference to the binary in which the bytes of `piece` lie.
+    ///
+    /// # Safety
+    /// `binary` must be alive, and `piece` must lie in it.
+    pub(crate) unsafe fn new(binary: NonNull<sys::ErlDrvBinary>, piece: &[u8]) -> Held {
+        // SAFETY: the binary is alive, by the caller's promise.
+        unsafe { sys::driver_binary_inc_refc(binary.as_ptr()) };
+        Held {
+            binary,
+            first: NonNull::from(piece).cast(),
+            bytes: piece.len(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the bytes lie in the binary, which this value keeps alive, by the type's invariant.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: gives back the reference that this value holds, by the type's invariant.
         unsafe { sys::driver_free_binary(self.binary.as_ptr()) };

@@ -2,8 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use inet_rdma_session::proof::{PROOF_BYTES, Secret};
+use inet_rdma_session::{Position, Role, Standing};
 
 use crate::link::{Fate, Link};
 use crate::links;
@@ -18,22 +21,61 @@ const CONNECTION_CLOSED: &CStr = c"connection_closed";
 /// The exit reason of a port that was left by a panic.
 const FAILED: &CStr = c"inet_rdma_failed";
 
-/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers.
+/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Numbers are native where nothing else is said.
 mod command {
-    /// `<<Id:64/native>>`: take the connection with this number.
+    /// `<<Id:64, Path:64>>`: take the connection with this number. Path 0: it is the link. Else it can carry the session of
+    /// [`ADOPT`], and both sides know it by this number.
     pub const CARRY: u32 = 1;
     /// Packets may be given to the VM from now on.
     pub const START: u32 = 2;
     /// Send a keepalive.
     pub const TICK: u32 = 3;
-    /// Answers `<<Received:64/native, Sent:64/native, Queued:64/native>>`.
+    /// Answers `<<Received:64, Sent:64, Queued:64>>`.
     pub const PACKETS: u32 = 4;
-    /// The peer's TCP socket has ended.
+    /// The TLS connection on which the link began has ended.
     pub const PEER_GONE: u32 = 5;
     /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its limit, once
     /// for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing. `resumed`: it
-    /// takes bytes again.
+    /// takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's error, `closed`,
+    /// `queue_pair` (that is lost), `superseded` (by a newer attempt to resume) or `system_limit`. `restored`: another one is
+    /// there. `moved`: the peer's packets come over the queue pair. `returned`: packets of both sides go over the TCP connection
+    /// again.
+    /// `peer_closed`, `peer_misbehaved`: why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
+    /// peer; behind `peer_misbehaved` what the peer did.
     pub const WATCH: u32 = 6;
+    /// `<<Socket:32, Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`:
+    /// a session begins over the connection of this descriptor, of which the port makes one of its own. Answers the
+    /// session's name, 16 bytes.
+    pub const ADOPT: u32 = 7;
+    /// What is sent from here on goes over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
+    pub const MOVE: u32 = 8;
+    /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has come.
+    pub const SUSPEND: u32 = 9;
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64>>`: goes on over the connection of this descriptor, of which the port makes
+    /// one of its own, from where the peer stands. Answers `<<1>>`; nothing: a newer attempt has come.
+    pub const RESUME: u32 = 10;
+    /// Answers the proof of these bytes.
+    pub const PROVE: u32 = 11;
+    /// `<<Proof:32/binary, Bytes/binary>>`: answers `<<1>>` if it is their proof, else nothing.
+    pub const VERIFY: u32 = 12;
+    /// Answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers the same bytes if that one
+    /// may still succeed, else nothing.
+    pub const ATTEMPT: u32 = 13;
+    /// A message to the peer's watcher, lost with the TCP connection.
+    pub const CONTROL: u32 = 14;
+    /// Answers eight numbers: those of `Link::statistics`.
+    pub const STATISTICS: u32 = 15;
+    /// The queue pair of [`CARRY`] is not used, unless it carries already.
+    pub const DROP: u32 = 17;
+    /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until [`RELEASE`].
+    pub const SOCKET: u32 = 16;
+    /// `<<Socket:32>>`: closes a descriptor of [`SOCKET`].
+    pub const RELEASE: u32 = 18;
+    /// Answers seven numbers: those of `Link::counts`.
+    pub const COUNTS: u32 = 19;
+    /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing: not now, as
+    /// the peer has not said that all has arrived.
+    pub const RETURN: u32 = 20;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -83,6 +125,7 @@ unsafe fn callback<R>(
 unsafe extern "C" fn start(port: sys::ErlDrvPort, _command: *mut c_char) -> sys::ErlDrvData {
     // SAFETY: this is a callback of that port.
     unsafe { Port::during_callback(port) }.lock_driver();
+    links::note_driver();
     let data = Box::new(Data {
         port,
         link: RefCell::new(None),
@@ -119,6 +162,29 @@ unsafe extern "C" fn ready_input(data: sys::ErlDrvData, event: sys::ErlDrvEvent)
             let fate = link.as_mut().map(|link| link.handle_event(port, descriptor(event)));
             ((), fate.unwrap_or(Fate::Lives))
         });
+    }
+}
+
+unsafe extern "C" fn ready_output(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
+    // SAFETY: a callback of the VM.
+    unsafe {
+        callback(data, (), |port, link| {
+            if let Some(link) = link {
+                link.handle_writable(port, descriptor(event));
+            }
+            ((), Fate::Lives)
+        });
+    }
+}
+
+/// The VM is about to write a crash dump. No lock is held, and nothing of the port may be called.
+unsafe extern "C" fn emergency_close(data: sys::ErlDrvData) {
+    // SAFETY: `data` is what `start` gave to the VM, whose other threads have stopped.
+    let data_ref = unsafe { &*data.cast::<Data>() };
+    if let Ok(mut link) = data_ref.link.try_borrow_mut() {
+        if let Some(link) = link.as_mut() {
+            link.shut_down();
+        }
     }
 }
 
@@ -161,52 +227,176 @@ unsafe extern "C" fn control(
     // SAFETY: the VM gives room for this many bytes; an answer that fits is left there.
     let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
-    unsafe {
-        callback(data, -1, |port, link| {
-            (execute(port, link, command, argument, room), Fate::Lives)
-        })
+    unsafe { callback(data, -1, |port, link| execute(port, link, command, argument, room)) }
+}
+
+fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], answer: &mut [u8]) -> (isize, Fate) {
+    let mut fields = Fields(argument);
+    let answered = match (command, link) {
+        (command::CARRY, link) => carry(port, link, &mut fields),
+        (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
+        (command::RESUME, Some(link)) => return resume(port, link, &mut fields, answer),
+        (command, Some(link)) => command_of(port, link, command, argument, answer),
+        _ => None,
+    };
+    // -1 is the caller's badarg.
+    (answered.map_or(-1, |bytes| bytes as isize), Fate::Lives)
+}
+
+/// Reads the fields of a command's argument, in order. None: there are not as many bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (field, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(field)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    /// A descriptor that the caller keeps open during the call.
+    fn socket(&mut self) -> Option<BorrowedFd<'a>> {
+        let fd = RawFd::try_from(self.u32()?).ok().filter(|&fd| fd >= 0)?;
+        // SAFETY: the carrier names the descriptor of a socket that it owns, and waits for the answer before it closes it.
+        Some(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 
-fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], answer: &mut [u8]) -> isize {
-    match (command, link) {
-        (command::CARRY, link @ None) => {
-            let carried = argument
-                .try_into()
-                .ok()
-                .and_then(|id| links::take(u64::from_ne_bytes(id)));
-            *link = carried.map(Link::new);
-            status(link.is_some())
+/// Puts bytes where the VM looks for the answer; how many.
+fn put(answer: &mut [u8], bytes: &[u8]) -> Option<usize> {
+    answer.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(bytes.len())
+}
+
+fn put_numbers(answer: &mut [u8], numbers: &[u64]) -> Option<usize> {
+    let mut places = answer.chunks_exact_mut(size_of::<u64>());
+    for number in numbers {
+        places.next()?.copy_from_slice(&number.to_ne_bytes());
+    }
+    Some(size_of_val(numbers))
+}
+
+fn carry(port: Port, link: &mut Option<Link>, fields: &mut Fields<'_>) -> Option<usize> {
+    let (id, path) = (fields.u64()?, fields.u64()?);
+    let carried = links::take(id)?;
+    match (link, path) {
+        (link @ None, 0) => {
+            *link = Some(Link::over_queue(carried));
+            Some(0)
         }
-        (command::START, Some(link)) => status(link.start(port)),
+        (Some(link), path @ 1..) => link.add_queue(port, carried, path).then_some(0),
+        _ => None,
+    }
+}
+
+fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut [u8]) -> Option<usize> {
+    let socket = fields.socket()?;
+    let [is_initiator] = fields.array()?;
+    let role = match is_initiator {
+        0 => Role::Acceptor,
+        _ => Role::Initiator,
+    };
+    let packet_max_bytes = fields.u32()? as usize;
+    let cookie_bytes = fields.array().map(u16::from_ne_bytes)?;
+    let cookie = fields.bytes(cookie_bytes.into())?;
+    let secret = Secret::new(cookie, fields.bytes(16)?, fields.bytes(16)?);
+    let name = secret.name();
+    *link = Some(Link::over_tcp(socket, role, packet_max_bytes, secret).ok()?);
+    put(answer, &name)
+}
+
+fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8]) -> (isize, Fate) {
+    let parsed = (|| {
+        let (attempt, socket) = (fields.u64()?, fields.socket()?);
+        Some((attempt, socket, standing(fields.u64()?, fields.u64()?)))
+    })();
+    let Some((attempt, socket, theirs)) = parsed else {
+        return (-1, Fate::Lives);
+    };
+    match link.resume(port, attempt, socket, theirs) {
+        None => (0, Fate::Lives),
+        Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
+    }
+}
+
+fn standing(received: u64, path: u64) -> Standing {
+    Standing {
+        received: Position(received),
+        path: (path != 0).then_some(path),
+    }
+}
+
+fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut [u8]) -> Option<usize> {
+    let mut fields = Fields(argument);
+    match command {
+        command::START => link.start(port).then_some(0),
         // A connection that is over shows in the port's end, which follows.
-        (command::TICK, Some(link)) => {
+        command::TICK => {
             link.tick(port);
-            0
+            Some(0)
         }
-        (command::PACKETS, Some(link)) => {
+        command::PACKETS => {
             let (received, sent) = link.packets();
-            let counts = [received, sent, port.queued_bytes() as u64];
-            for (place, count) in answer.chunks_exact_mut(8).zip(counts) {
-                place.copy_from_slice(&count.to_ne_bytes());
-            }
-            3 * 8
+            put_numbers(answer, &[received, sent, link.unsent_bytes()])
         }
-        (command::PEER_GONE, Some(link)) => {
+        command::PEER_GONE => {
             link.handle_peer_gone(port);
-            0
+            Some(0)
         }
-        (command::WATCH, Some(link)) => {
+        command::WATCH => {
             link.watch(port);
-            0
+            Some(0)
         }
-        _ => -1,
+        command::MOVE => link.move_to_queue(port).then_some(0),
+        command::SUSPEND => match link.suspend(port, fields.u64()?) {
+            Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),
+            None => Some(0),
+        },
+        command::PROVE => put(answer, &link.secret()?.prove(argument)),
+        command::VERIFY => {
+            let proof = fields.bytes(PROOF_BYTES)?;
+            match link.secret()?.is_proof(fields.0, proof) {
+                true => put(answer, &[1]),
+                false => Some(0),
+            }
+        }
+        command::ATTEMPT if argument.is_empty() => put_numbers(answer, &[link.next_attempt()]),
+        command::ATTEMPT => match link.is_newer(fields.u64()?) {
+            true => put(answer, argument),
+            false => Some(0),
+        },
+        command::CONTROL => link.control(port, argument).then_some(0),
+        command::DROP => {
+            link.drop_unused_queue(port);
+            Some(0)
+        }
+        command::RETURN => match link.return_to_tcp(port) {
+            true => put(answer, &[1]),
+            false => Some(0),
+        },
+        command::STATISTICS => put_numbers(answer, &link.statistics()),
+        command::COUNTS => put_numbers(answer, &link.counts()),
+        command::SOCKET => {
+            let socket = link.lend_tcp()?;
+            put(answer, &socket.to_ne_bytes())
+        }
+        command::RELEASE => {
+            link.take_back(RawFd::try_from(fields.u32()?).ok()?);
+            Some(0)
+        }
+        _ => None,
     }
-}
-
-/// What `control` returns for an empty answer, or for `badarg`.
-fn status(is_done: bool) -> isize {
-    if is_done { 0 } else { -1 }
 }
 
 /// May come from any thread, also after `stop`.
@@ -230,7 +420,7 @@ static ENTRY: Entry = Entry(std::cell::UnsafeCell::new(sys::ErlDrvEntry {
     stop: Some(stop),
     output: None,
     ready_input: Some(ready_input),
-    ready_output: None,
+    ready_output: Some(ready_output),
     driver_name: NAME.as_ptr(),
     finish: None,
     handle: std::ptr::null_mut(),
@@ -248,8 +438,7 @@ static ENTRY: Entry = Entry(std::cell::UnsafeCell::new(sys::ErlDrvEntry {
     handle2: std::ptr::null_mut(),
     process_exit: None,
     stop_select: Some(stop_select),
-    // The VM closes the TCP socket of the link before it writes a crash dump: the peer learns by that.
-    emergency_close: None,
+    emergency_close: Some(emergency_close),
 }));
 
 /// Where `erl_ddll` finds the driver.

@@ -9,8 +9,11 @@ mod link;
 pub mod links;
 pub mod noted;
 mod port;
+mod queue;
 mod stall;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;
+mod tally;
+mod tcp;
 
 pub use port::errno_name;

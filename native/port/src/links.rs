@@ -4,17 +4,39 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use inet_rdma_engine::connection::Connection;
+use inet_rdma_engine::connection::{Connection, ReadHalf, WriteHalf};
 use parking_lot::Mutex;
 
+use crate::block::Block;
 use crate::noted::Noted;
+
+/// The VM has opened a port of this copy's driver.
+static HAS_DRIVER: AtomicBool = AtomicBool::new(false);
+
+/// A port is open, and the driver is locked in memory.
+pub(crate) fn note_driver() {
+    HAS_DRIVER.store(true, Ordering::Relaxed);
+}
+
+/// Whether the VM's driver is of this copy of the library. False where the VM has refused the driver, or has that of a copy
+/// which was loaded earlier from another path: ports of that copy never find a connection that is left here.
+pub fn has_driver() -> bool {
+    HAS_DRIVER.load(Ordering::Relaxed)
+}
 
 /// A connection on its way to its port.
 pub struct Carried {
-    /// The stream.
-    pub connection: Arc<Connection<Noted>>,
+    /// The connection.
+    pub connection: Arc<Connection>,
+    /// What it is read by.
+    pub reader: ReadHalf<Block>,
+    /// What it is written by.
+    pub writer: WriteHalf,
+    /// What it tells.
+    pub noted: Arc<Noted>,
     /// Never look for packets without having been woken.
     pub never_looks: bool,
     /// Lives as long as the port has the connection.
@@ -33,17 +55,20 @@ pub fn take(id: u64) -> Option<Carried> {
     OFFERED.lock().remove(&id)
 }
 
-/// Connections whose descriptors the VM may still have in its poll set: they stay open until it says otherwise.
-static WATCHED: LazyLock<Mutex<HashMap<RawFd, Arc<Connection<Noted>>>>> = LazyLock::new(Mutex::default);
+/// What owns the descriptors that the VM may still have in its poll set: they stay open until it says otherwise.
+static WATCHED: LazyLock<Mutex<HashMap<RawFd, Owner>>> = LazyLock::new(Mutex::default);
 
-/// Keeps the connection, whose descriptor this is, until [`forget`].
-pub fn keep(fd: RawFd, connection: &Arc<Connection<Noted>>) {
-    WATCHED.lock().insert(fd, Arc::clone(connection));
+/// Owns a descriptor: a connection, or a socket.
+pub type Owner = Arc<dyn Any + Send + Sync>;
+
+/// Keeps the owner of this descriptor until [`forget`].
+pub fn keep(fd: RawFd, owner: Owner) {
+    WATCHED.lock().insert(fd, owner);
 }
 
 /// The VM has let go of the descriptor.
 pub fn forget(fd: RawFd) {
-    let connection = WATCHED.lock().remove(&fd);
-    // Without the lock: the last reference takes the connection apart.
-    drop(connection);
+    let owner = WATCHED.lock().remove(&fd);
+    // Without the lock: the last reference takes a connection apart.
+    drop(owner);
 }

@@ -1,11 +1,8 @@
 //! Notifications of a link's connection: they are noted here, and the port takes them after each of its calls.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inet_rdma_engine::connection::Notifier;
-
-use crate::block::Block;
+use inet_rdma_engine::connection::{Caller, Notifier, Woken};
 
 /// Taken in callbacks of one port, which the VM runs one at a time. Set in them, too, and by the thread that gets memory for
 /// connections, which calls the connection beside them.
@@ -17,16 +14,13 @@ pub struct Noted {
 }
 
 impl Notifier for Noted {
-    type Buffer = Block;
-    type Token = Infallible;
-    type Writer = ();
-
-    fn readable(&self) {
-        self.readable.store(true, Ordering::Relaxed);
-    }
-
-    fn writable(&self) {
-        self.writable.store(true, Ordering::Relaxed);
+    fn wake(&self, woken: Woken, _caller: Caller) {
+        if woken.reader {
+            self.readable.store(true, Ordering::Relaxed);
+        }
+        if woken.writer {
+            self.writable.store(true, Ordering::Relaxed);
+        }
     }
 
     fn key_due(&self) {

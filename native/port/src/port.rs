@@ -1,11 +1,14 @@
 //! A port of the VM, as its driver sees it, and a packet that the VM hands over.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 
-use crate::block::Block;
+use inet_rdma_session::Log;
+
+use crate::block::{Block, Held};
 use crate::sys;
 
 /// The port that a callback runs for.
@@ -18,10 +21,15 @@ pub struct Port(sys::ErlDrvPort);
 
 /// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has none.
 pub fn errno_name(errno: i32) -> &'static str {
+    errno_atom(errno).to_str().unwrap_or("unknown")
+}
+
+/// The same for [`Port::tell_of`].
+pub fn errno_atom(errno: i32) -> &'static CStr {
     // SAFETY: a pure function of the VM, which takes any number.
     let name = unsafe { sys::erl_errno_id(errno) };
     // SAFETY: it answers with a C string of the VM's program, which lives as long as the process.
-    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown")
+    unsafe { CStr::from_ptr(name) }
 }
 
 /// A pointer for `driver_select`: on Unix an event is a file descriptor.
@@ -29,8 +37,9 @@ fn event(fd: RawFd) -> sys::ErlDrvEvent {
     std::ptr::without_provenance_mut(fd as usize)
 }
 
-/// Slices of the queue that are looked at together: what one transfer gathers.
-const QUEUE_SLICES: usize = 256;
+/// Minimum size of a piece of a packet that a log keeps as it lies. A reference costs two atomic operations, and a copy of this
+/// size about as much.
+const HELD_BYTES_MIN: usize = 4096;
 
 impl Port {
     /// # Safety
@@ -56,6 +65,20 @@ impl Port {
         }
     }
 
+    /// Gives the VM one packet, which it copies. False: the VM has given up the connection.
+    pub fn deliver_copy(self, packet: &[u8]) -> bool {
+        // SAFETY: the type's invariant; no header is given; the VM copies the bytes before it returns.
+        unsafe {
+            sys::driver_output2(
+                self.0,
+                std::ptr::null_mut(),
+                0,
+                packet.as_ptr().cast_mut().cast(),
+                packet.len(),
+            ) == 0
+        }
+    }
+
     /// Bytes in the port's queue.
     pub fn queued_bytes(self) -> usize {
         // SAFETY: the type's invariant.
@@ -66,28 +89,6 @@ impl Port {
     pub fn enqueue(self, bytes: &[u8]) {
         // SAFETY: the type's invariant; the VM copies the bytes before it returns.
         unsafe { sys::driver_enq(self.0, bytes.as_ptr().cast_mut().cast(), bytes.len()) };
-    }
-
-    /// Puts a packet from its byte `skip` on behind the port's queue: its binaries are kept, not copied.
-    pub fn enqueue_packet(self, packet: &Packet<'_>, skip: usize) {
-        // SAFETY: the type's invariant; the vector is the VM's own, as it came in the callback that is running.
-        unsafe { sys::driver_enqv(self.0, packet.vector, skip) };
-    }
-
-    /// Shows the first pieces of the queue.
-    pub fn with_queue<R>(self, look: impl FnOnce(&[&[u8]]) -> R) -> R {
-        let mut count: c_int = 0;
-        // SAFETY: the type's invariant.
-        let vector = unsafe { sys::driver_peekq(self.0, &raw mut count) };
-        let mut pieces = [&[] as &[u8]; QUEUE_SLICES];
-        let count = usize::try_from(count).unwrap_or(0).min(QUEUE_SLICES);
-        let count = if vector.is_null() { 0 } else { count };
-        for (index, piece) in pieces.iter_mut().enumerate().take(count) {
-            // SAFETY: the VM gives `count` entries; each refers to bytes that stay until they are taken off the queue, which
-            // only this callback could do, after `look`.
-            *piece = unsafe { slice(&*vector.add(index)) };
-        }
-        look(&pieces[..count])
     }
 
     /// Takes bytes off the queue's front.
@@ -115,10 +116,16 @@ impl Port {
         unsafe { sys::driver_select(self.0, event(fd), sys::READ | sys::USE, 1) == 0 }
     }
 
+    /// Asks for the callback `ready_output` when the descriptor, which is watched, is writable; or no longer.
+    pub fn watch_writable(self, fd: RawFd, on: bool) {
+        // SAFETY: the type's invariant; the descriptor is watched, and so open.
+        unsafe { sys::driver_select(self.0, event(fd), sys::WRITE, on.into()) };
+    }
+
     /// The callback `stop_select` follows when the descriptor may be closed.
     pub fn unwatch(self, fd: RawFd) {
         // SAFETY: the type's invariant.
-        unsafe { sys::driver_select(self.0, event(fd), sys::READ | sys::USE, 0) };
+        unsafe { sys::driver_select(self.0, event(fd), sys::READ | sys::WRITE | sys::USE, 0) };
     }
 
     /// The process that has called `port_control/3`; only in the callback for it.
@@ -143,6 +150,48 @@ impl Port {
         ];
         // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 8 words.
         let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr().cast(), 8) };
+    }
+
+    /// Sends `{'$inet_rdma', Port, {What, Detail}}`. To a process that has died: nothing.
+    pub fn tell_of(self, process: Process, what: &CStr, detail: &CStr) {
+        let atom = |name: &CStr| {
+            // SAFETY: the type's invariant; the VM only reads the name.
+            unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }
+        };
+        // SAFETY: the type's invariant.
+        let port = unsafe { sys::driver_mk_port(self.0) };
+        let mut term = [
+            [sys::TERM_ATOM, atom(c"$inet_rdma")],
+            [sys::TERM_PORT, port],
+            [sys::TERM_ATOM, atom(what)],
+            [sys::TERM_ATOM, atom(detail)],
+            [sys::TERM_TUPLE, 2],
+            [sys::TERM_TUPLE, 3],
+        ];
+        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 12 words.
+        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr().cast(), 12) };
+    }
+
+    /// Sends `{'$inet_rdma', Port, Bytes}`. To a process that has died: nothing.
+    pub fn tell_bytes(self, process: Process, bytes: &[u8]) {
+        // SAFETY: the type's invariant; the VM only reads the name.
+        let tag = unsafe { sys::driver_mk_atom(c"$inet_rdma".as_ptr().cast_mut()) };
+        // SAFETY: the type's invariant.
+        let port = unsafe { sys::driver_mk_port(self.0) };
+        let mut term = [
+            sys::TERM_ATOM,
+            tag,
+            sys::TERM_PORT,
+            port,
+            sys::TERM_BUF2BINARY,
+            bytes.as_ptr().expose_provenance(),
+            bytes.len(),
+            sys::TERM_TUPLE,
+            3,
+        ];
+        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 9 words; the VM copies the
+        // bytes before it returns.
+        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), 9) };
     }
 
     /// Keeps the driver in memory as long as the VM lives: threads of the library run on without any port.
@@ -198,17 +247,43 @@ impl<'a> Packet<'a> {
         unsafe { (*self.vector).size }
     }
 
-    /// Its pieces, empty ones left out.
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
-        // SAFETY: the type's invariant: `vsize` entries.
-        let entries = unsafe {
+    fn entries(&self) -> impl Iterator<Item = (&'a [u8], *mut sys::ErlDrvBinary)> {
+        // SAFETY: the type's invariant: `vsize` entries in both arrays.
+        let (entries, binaries) = unsafe {
             let vector = &*self.vector;
-            std::slice::from_raw_parts(vector.iov, usize::try_from(vector.vsize).unwrap_or(0))
+            let count = usize::try_from(vector.vsize).unwrap_or(0);
+            (
+                std::slice::from_raw_parts(vector.iov, count),
+                std::slice::from_raw_parts(vector.binv, count),
+            )
         };
-        // SAFETY: the VM keeps the bytes of each entry during the callback, which `'a` stands for.
         entries
             .iter()
-            .filter(|entry| entry.iov_len > 0)
-            .map(|entry| unsafe { slice(entry) })
+            .zip(binaries)
+            .filter(|(entry, _)| entry.iov_len > 0)
+            // SAFETY: the VM keeps the bytes of each entry during the callback, which `'a` stands for.
+            .map(|(entry, binary)| (unsafe { slice(entry) }, *binary))
+    }
+
+    /// Its pieces, empty ones left out.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.entries().map(|(piece, _)| piece)
+    }
+
+    /// Adds its bytes from byte `skip` on to a log: small pieces as copies, large ones as they lie.
+    pub fn append_to(&self, log: &mut Log<Held>, skip: usize) {
+        let mut skip = skip;
+        for (piece, binary) in self.entries() {
+            let Some(rest) = piece.get(skip..) else {
+                skip -= piece.len();
+                continue;
+            };
+            skip = 0;
+            match NonNull::new(binary) {
+                // SAFETY: the VM keeps the binary of each entry, in which its bytes lie, during the callback.
+                Some(binary) if rest.len() >= HELD_BYTES_MIN => log.hold(unsafe { Held::new(binary, rest) }),
+                _ => log.copy(rest),
+            }
+        }
     }
 }

@@ -74,8 +74,12 @@ pub const TERM_ATOM: ErlDrvTermData = 2;
 pub const TERM_PORT: ErlDrvTermData = 4;
 /// `ERL_DRV_TUPLE`
 pub const TERM_TUPLE: ErlDrvTermData = 7;
+/// `ERL_DRV_BUF2BINARY`
+pub const TERM_BUF2BINARY: ErlDrvTermData = 14;
 /// `ERL_DRV_READ`
 pub const READ: c_int = 1;
+/// `ERL_DRV_WRITE`
+pub const WRITE: c_int = 2;
 /// `ERL_DRV_USE`
 pub const USE: c_int = 4;
 
@@ -89,11 +93,11 @@ unsafe extern "C" {
         offset: usize,
         len: usize,
     ) -> c_int;
+    pub fn driver_output2(port: ErlDrvPort, hbuf: *mut c_char, hlen: usize, buf: *mut c_char, len: usize) -> c_int;
     pub fn driver_alloc_binary(size: usize) -> *mut ErlDrvBinary;
     pub fn driver_free_binary(binary: *mut ErlDrvBinary);
     pub fn driver_enq(port: ErlDrvPort, buf: *mut c_char, len: usize) -> c_int;
-    pub fn driver_enqv(port: ErlDrvPort, ev: *mut ErlIOVec, skip: usize) -> c_int;
-    pub fn driver_peekq(port: ErlDrvPort, vlen: *mut c_int) -> *mut libc::iovec;
+    pub fn driver_binary_inc_refc(binary: *mut ErlDrvBinary) -> isize;
     pub fn driver_deq(port: ErlDrvPort, size: usize) -> usize;
     pub fn driver_sizeq(port: ErlDrvPort) -> usize;
     pub fn driver_set_timer(port: ErlDrvPort, milliseconds: c_ulong) -> c_int;

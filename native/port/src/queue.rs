@@ -1,0 +1,357 @@
+//! The queue pair of a link: the engine's connection, and when the port looks at it.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use inet_rdma_assembly::{Gather, ReadLimit, Received};
+use inet_rdma_engine::connection::{Connection, ReadEnd};
+use inet_rdma_engine::looking::{Looking, Next};
+use inet_rdma_fabric::Transport;
+use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
+
+use crate::block::{Block, Held};
+use crate::links::{self, Carried};
+use crate::noted::Noted;
+use crate::port::{Packet, Port};
+use crate::tally::Tally;
+
+/// How much one callback gives to the VM at most; then other ports and processes have their turn.
+const TURN: ReadLimit = ReadLimit {
+    bytes: 128 * 1024,
+    packets: 256,
+    exact: 0,
+};
+
+/// Writes out of the log in one callback at most. One takes all that the peer has room for; a peer that makes room a byte at a
+/// time waits for the next turn.
+const WRITES_MAX: usize = 16;
+
+/// Slices of the log that one transfer gathers.
+const SLICES: usize = 256;
+
+/// Above this size packets do not wait for others to share a transfer with: their post costs less than their bytes do.
+pub const GATHERED_BYTES: usize = 16 * 1024;
+
+/// What the port waits for before it reads packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// [`Queue::begin`].
+    Held,
+    /// An event: the connection is armed.
+    Armed,
+    /// The timer, set for a look and for nothing else: without an arrival there is nothing to do.
+    Looking,
+    /// The timer: there is something to read, or to find out.
+    Due,
+}
+
+/// What has become of outgoing bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    /// There may be room.
+    Free,
+    /// The peer has no room; the connection tells of it. To try for each packet would cost as much as to write it. From
+    /// `tries_from_bytes` that wait on the port tries all the same, as one port task of the VM may send many packets.
+    Blocked { tries_from_bytes: usize },
+}
+
+/// A queue pair that carries a link's session.
+pub struct Queue {
+    carried: Carried,
+    event_fd: RawFd,
+    liveness_fd: RawFd,
+    looking: Looking,
+    input: Input,
+    output: Output,
+    id: PathId,
+    is_mortal: bool,
+    /// Small packets wait for others to share a transfer.
+    post_is_costly: bool,
+    received: Vec<Received<Block>>,
+    /// Ticks sent over it.
+    ticks: u64,
+}
+
+impl Queue {
+    /// The queue pair of a connection that nothing was read from yet, which both sides know by `id`.
+    pub fn new(carried: Carried, id: PathId) -> Queue {
+        let queue_pair = carried.connection.queue_pair();
+        carried.connection.set_self_polling();
+        Queue {
+            event_fd: queue_pair.event_fd().as_raw_fd(),
+            liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
+            looking: Looking::new(Instant::now(), carried.never_looks),
+            input: Input::Held,
+            output: Output::Free,
+            id,
+            is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
+            post_is_costly: queue_pair.capabilities().post_is_costly,
+            received: Vec::new(),
+            ticks: 0,
+            carried,
+        }
+    }
+
+    /// What both sides call it.
+    pub fn id(&self) -> PathId {
+        self.id
+    }
+
+    /// Whether it may be lost while the peer's process lives. Over shared memory it is not.
+    pub fn is_mortal(&self) -> bool {
+        self.is_mortal
+    }
+
+    /// Whether small packets wait for others to share a transfer.
+    pub fn post_is_costly(&self) -> bool {
+        self.post_is_costly
+    }
+
+    fn connection(&self) -> &Arc<Connection> {
+        &self.carried.connection
+    }
+
+    fn noted(&self) -> &Noted {
+        &self.carried.noted
+    }
+
+    /// The event fd, and the liveness fd where it is another.
+    fn watched_fds(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let liveness_fd = (self.liveness_fd != self.event_fd).then_some(self.liveness_fd);
+        std::iter::once(self.event_fd).chain(liveness_fd)
+    }
+
+    /// Whether this is one of its descriptors.
+    pub fn has_fd(&self, fd: RawFd) -> bool {
+        fd == self.event_fd || fd == self.liveness_fd
+    }
+
+    /// Asks the VM to tell of its events. False: it cannot.
+    pub fn watch(&self, port: Port) -> bool {
+        self.watched_fds().all(|fd| {
+            links::keep(fd, Arc::clone(self.connection()) as _);
+            let is_watched = port.watch(fd);
+            if !is_watched {
+                links::forget(fd);
+            }
+            is_watched
+        })
+    }
+
+    /// Packets are read from now on. Some may have come before the descriptors were watched.
+    pub fn begin(&mut self) {
+        if self.input == Input::Held {
+            self.input = Input::Due;
+        }
+    }
+
+    /// Whether the timer of 0 ms is to be set for it.
+    pub fn is_due(&self) -> bool {
+        matches!(self.input, Input::Looking | Input::Due)
+    }
+
+    /// Looks in the next turn, also without an arrival.
+    pub fn look_soon(&mut self) {
+        if self.input != Input::Held {
+            self.input = Input::Due;
+        }
+    }
+
+    /// One of its descriptors is readable.
+    pub fn handle_event(&mut self, fd: RawFd) {
+        let is_event = fd == self.event_fd && self.connection().drain_event();
+        if !is_event {
+            self.connection().handle_liveness();
+        }
+    }
+
+    /// Whether a turn of the port has nothing to look for.
+    pub fn is_idle_look(&self) -> bool {
+        match self.input {
+            Input::Held | Input::Armed => true,
+            Input::Looking | Input::Due => false,
+        }
+    }
+
+    /// A look that nothing else asked for finds the queue empty, without a lock.
+    pub fn skips_look(&self) -> bool {
+        self.input == Input::Looking && self.connection().is_quiet()
+    }
+
+    /// Gives arrived packets to the VM; how many, and whether more can come.
+    pub fn read(&mut self, port: Port, session: &mut Session<Held, Block>, tally: &mut Tally) -> (usize, ReadEnd) {
+        if self.input == Input::Held {
+            return (0, ReadEnd::Empty);
+        }
+        let end = self.carried.reader.read(TURN, &mut self.received);
+        // `read` has taken the packets of which the connection told before.
+        self.noted().take_readable();
+        let (packets, bytes) = self.deliver(port, tally);
+        session.handle_queue_packets(bytes);
+        (packets, end)
+    }
+
+    /// How many packets, and their bytes with their lengths.
+    fn deliver(&mut self, port: Port, tally: &mut Tally) -> (usize, usize) {
+        let (mut count, mut total) = (0, 0);
+        for received in self.received.drain(..) {
+            count += received.packets();
+            let taken = match &received {
+                Received::Whole(block) => {
+                    total += LENGTH_BYTES + block.len();
+                    tally.count_received(block.len());
+                    port.deliver(block, 0..block.len())
+                }
+                Received::Batch { bytes, packets } => packets.iter().all(|packet| {
+                    total += LENGTH_BYTES + packet.len();
+                    tally.count_received(packet.len());
+                    port.deliver(bytes, packet.clone())
+                }),
+                // Links advertise no landing buffers.
+                Received::Landed(..) => false,
+            };
+            if !taken {
+                // The VM has found the peer's bytes to be wrong and is about to end the port.
+                break;
+            }
+        }
+        (count, total)
+    }
+
+    /// Whether the connection told of room since the last call.
+    pub fn take_writable(&self) -> bool {
+        self.noted().take_writable()
+    }
+
+    /// Whether outgoing bytes wait for room.
+    pub fn is_blocked(&self) -> bool {
+        self.output != Output::Free
+    }
+
+    /// After a read that found nothing more: when to look again. `must_look`: there is something to find out by the next turn.
+    pub fn wait(&mut self, packets: usize, must_look: bool) {
+        if self.input == Input::Held {
+            return;
+        }
+        match self.looking.next(Instant::now(), packets) {
+            next @ (Next::Look | Next::YieldAndLook) => {
+                if next == Next::YieldAndLook {
+                    std::thread::yield_now();
+                }
+                self.input = if must_look { Input::Due } else { Input::Looking };
+            }
+            Next::Arm => {
+                let is_armed = self.connection().arm() && !self.take_writable();
+                self.input = if is_armed { Input::Armed } else { Input::Due };
+            }
+        }
+    }
+
+    /// Whether `bytes` that wait are worth a try, though the peer had no room.
+    pub fn tries(&self, bytes: usize) -> bool {
+        match self.output {
+            Output::Free => true,
+            Output::Blocked { tries_from_bytes } => bytes >= tries_from_bytes,
+        }
+    }
+
+    /// Writes a packet past the log; how many of its bytes, length included, have gone. None: the connection has ended.
+    pub fn write(&mut self, packet: &Packet<'_>, length: &[u8; LENGTH_BYTES]) -> Option<usize> {
+        let mut gather = Gather::with_capacity(4, 1);
+        gather.push(length);
+        packet.pieces().for_each(|piece| gather.push(piece));
+        gather.end_packet();
+        let written = self.carried.writer.write(&gather, 0, usize::MAX);
+        self.heed();
+        let Ok(written) = written else {
+            // The packets that arrived before the end are given to the VM first.
+            self.look_soon();
+            return None;
+        };
+        Some(written.at)
+    }
+
+    /// A packet goes out of the log, where packets have no borders: counted here.
+    pub fn count_packet(&self) {
+        self.connection().count_packet_sent();
+    }
+
+    /// Sends what the session has for it, as far as the peer has room; then its next room is an event. True: after
+    /// [`WRITES_MAX`] writes there is more.
+    #[must_use]
+    pub fn transmit(&mut self, session: &mut Session<Held, Block>) -> bool {
+        for _ in 0..WRITES_MAX {
+            let mut gather = Gather::with_capacity(16, 0);
+            let mut slices = 0;
+            session.queue_slices(usize::MAX, |slice| {
+                gather.push(slice);
+                slices += 1;
+                slices < SLICES
+            });
+            if gather.total() == 0 {
+                self.output = Output::Free;
+                return false;
+            }
+            let written = self.carried.writer.write(&gather, 0, usize::MAX);
+            drop(gather);
+            let Ok(written) = written else {
+                // The connection takes no more; the next look finds its end.
+                self.output = Output::Free;
+                self.look_soon();
+                return false;
+            };
+            session.handle_queued(written.at);
+            let is_armed = written.blocked && self.connection().arm_writer();
+            self.heed();
+            if is_armed {
+                let tries_from_bytes = session.unsent_bytes() + GATHERED_BYTES;
+                self.output = Output::Blocked { tries_from_bytes };
+                return false;
+            }
+        }
+        self.output = Output::Free;
+        true
+    }
+
+    /// A write that looked for room may have found packets: no event will tell of them.
+    fn heed(&mut self) {
+        if self.noted().take_readable() {
+            self.look_soon();
+        }
+    }
+
+    /// Whether the sending key nears its limit, noted since the last call.
+    pub fn take_key_due(&self) -> bool {
+        self.noted().take_key_due()
+    }
+
+    /// Tells the peer that this node lives, ahead of everything that waits.
+    pub fn tick(&mut self) {
+        let is_up = self.connection().tick().is_ok();
+        self.ticks += u64::from(is_up);
+        let noted = self.noted();
+        // Both are taken.
+        if noted.take_readable() | noted.take_writable() | !is_up {
+            self.look_soon();
+        }
+    }
+
+    /// Packets received, ticks included, and ticks sent.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.connection().packets().0, self.ticks)
+    }
+
+    /// Bytes that the peer has acknowledged to have read.
+    pub fn read_by_peer(&self) -> u64 {
+        self.connection().read_by_peer()
+    }
+
+    /// Ends the connection in order. The peer reads what was sent, then the end.
+    pub fn close(mut self, port: Port) {
+        self.carried.writer.close();
+        for fd in self.watched_fds() {
+            port.unwatch(fd);
+        }
+    }
+}

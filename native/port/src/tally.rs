@@ -1,0 +1,53 @@
+//! Sizes of a link's packets, whichever path carries them.
+
+use inet_rdma_session::LENGTH_BYTES;
+
+/// Sizes of packets with their lengths. Ticks are left out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    largest_sent: u64,
+    received: u64,
+    bytes_received: u64,
+    largest_received: u64,
+    /// The sum of the squares, as an f64, which takes any number of packets.
+    squares_received: f64,
+}
+
+impl Tally {
+    /// The VM has given a packet of `bytes` bytes.
+    pub fn count_sent(&mut self, bytes: usize) {
+        self.largest_sent = self.largest_sent.max((LENGTH_BYTES + bytes) as u64);
+    }
+
+    /// The VM gets a packet of `bytes` bytes.
+    pub fn count_received(&mut self, bytes: usize) {
+        let size = (LENGTH_BYTES + bytes) as u64;
+        self.received += 1;
+        self.bytes_received += size;
+        self.largest_received = self.largest_received.max(size);
+        self.squares_received += size as f64 * size as f64;
+    }
+
+    /// Of the largest packet sent.
+    pub fn largest_sent(&self) -> u64 {
+        self.largest_sent
+    }
+
+    /// Of the largest packet received.
+    pub fn largest_received(&self) -> u64 {
+        self.largest_received
+    }
+
+    /// Of all packets received.
+    pub fn bytes_received(&self) -> u64 {
+        self.bytes_received
+    }
+
+    /// The standard deviation of the sizes received, in bytes.
+    pub fn deviation_received(&self) -> f64 {
+        let packets = self.received.max(1) as f64;
+        let average = self.bytes_received as f64 / packets;
+        // Rounding may make it a little less than nothing.
+        (self.squares_received / packets - average * average).max(0.0).sqrt()
+    }
+}

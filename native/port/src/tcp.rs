@@ -1,0 +1,146 @@
+//! The TCP path of a link: its socket in the VM's poll set.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use inet_rdma_path_tcp::{Lost, ReceiveError, TcpPath, Transmitted};
+use inet_rdma_session::{Session, Sink};
+
+use crate::block::{Block, Held};
+use crate::links;
+use crate::port::Port;
+use crate::tally::Tally;
+
+/// A TCP connection that carries the link's session, or stands by.
+pub struct Tcp {
+    path: TcpPath,
+    fd: RawFd,
+    /// Whether the VM tells when the socket is readable.
+    is_watched: bool,
+    /// The socket takes no more; the VM tells when it does again.
+    is_blocked: bool,
+}
+
+impl Tcp {
+    /// A path over the caller's connection, by a descriptor of its own.
+    pub fn adopt(socket: BorrowedFd<'_>) -> std::io::Result<Tcp> {
+        let path = TcpPath::adopt(socket)?;
+        Ok(Tcp {
+            fd: path.socket().as_raw_fd(),
+            path,
+            is_watched: false,
+            is_blocked: false,
+        })
+    }
+
+    /// Whether the peer is on this host.
+    pub fn is_local(&self) -> bool {
+        self.path.is_local()
+    }
+
+    /// The descriptor that the VM watches.
+    pub fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// Asks the VM to tell when the socket is readable. False: it cannot.
+    pub fn watch(&mut self, port: Port) -> bool {
+        if !self.is_watched {
+            links::keep(self.fd, Arc::clone(self.path.socket()) as _);
+            self.is_watched = port.watch(self.fd);
+            if !self.is_watched {
+                links::forget(self.fd);
+            }
+        }
+        self.is_watched
+    }
+
+    /// Whether a write would find no room.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// The socket is writable.
+    pub fn handle_writable(&mut self, port: Port) {
+        self.is_blocked = false;
+        port.watch_writable(self.fd, false);
+    }
+
+    /// Writes what the session has for this path, as far as there is room.
+    pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) -> Result<(), Lost> {
+        if self.is_blocked {
+            return Ok(());
+        }
+        match self.path.transmit(session)? {
+            Transmitted::All => {}
+            Transmitted::Blocked if self.is_watched => {
+                self.is_blocked = true;
+                port.watch_writable(self.fd, true);
+            }
+            // The link is not started, or about to end.
+            Transmitted::Blocked => {}
+        }
+        Ok(())
+    }
+
+    /// Gives the session what has arrived, and the VM the packets in it.
+    pub fn receive(
+        &mut self,
+        port: Port,
+        session: &mut Session<Held, Block>,
+        tally: &mut Tally,
+    ) -> Result<(), ReceiveError> {
+        self.path.receive(session, &mut ToVm { port, tally })
+    }
+
+    /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.
+    pub fn close(self, port: Port) {
+        self.path.shutdown();
+        if self.is_watched {
+            port.unwatch(self.fd);
+        }
+    }
+
+    /// Ends the connection behind what was written: the peer reads that first.
+    pub fn finish(self, port: Port) {
+        self.path.finish();
+        if self.is_watched {
+            port.unwatch(self.fd);
+        }
+    }
+
+    /// The peer sees the end at once; the descriptor stays.
+    pub fn shut_down(&self) {
+        self.path.shutdown();
+    }
+
+    /// Another descriptor of the socket, for the caller to close.
+    pub fn duplicate(&self) -> std::io::Result<std::os::fd::OwnedFd> {
+        self.path.socket().try_clone()
+    }
+}
+
+/// Packets go to the VM.
+struct ToVm<'a> {
+    port: Port,
+    tally: &'a mut Tally,
+}
+
+impl Sink for ToVm<'_> {
+    type Large = Block;
+
+    fn allocate(&mut self, bytes: usize) -> Option<Block> {
+        inet_rdma_assembly::Buffer::allocate(bytes)
+    }
+
+    // The VM refuses a packet once it has found the peer's bytes to be wrong and is about to end the port.
+    fn small(&mut self, packet: &[u8]) {
+        self.tally.count_received(packet.len());
+        let _taken = self.port.deliver_copy(packet);
+    }
+
+    fn large(&mut self, packet: Block) {
+        self.tally.count_received(packet.len());
+        let _taken = self.port.deliver(&packet, 0..packet.len());
+    }
+}
