@@ -142,7 +142,7 @@ impl Connecting {
 /// Options of all.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
-    /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads
+    /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads, tcp to any host
     #[arg(long, value_parser = fabric_parser(), default_value_t = FabricName::Auto)]
     pub fabric: FabricName,
     /// KiB per buffer (4 to 65536)
@@ -178,6 +178,7 @@ fn fabric_parser() -> impl TypedValueParser<Value = FabricName> {
             FabricName::Auto => "Whichever leads to the peer",
             FabricName::Shm => "Shared memory only",
             FabricName::Verbs => "RDMA devices only",
+            FabricName::Tcp => "TCP only",
         })
     });
     PossibleValuesParser::new(possible).try_map(|name| name.parse::<FabricName>())

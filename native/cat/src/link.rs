@@ -1,13 +1,12 @@
 //! A connection in the hands of one thread: whole packets out and in, and waiting for them.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use inet_rdma_assembly::{Framing, Gather, ReadLimit};
-use inet_rdma_engine::connection::{Closed, Connection, Notifier, ReadEnd};
+use inet_rdma_engine::connection::{Caller, Closed, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_fabric::{FabricError, QueuePair};
 
@@ -26,21 +25,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 struct Notify(Sender<()>);
 
 impl Notifier for Notify {
-    type Buffer = Vec<u8>;
-    type Token = Infallible;
-    type Writer = ();
-
-    fn readable(&self) {
-        self.notify();
-    }
-
-    fn writable(&self) {
-        self.notify();
-    }
-}
-
-impl Notify {
-    fn notify(&self) {
+    fn wake(&self, _woken: Woken, _caller: Caller) {
         // Full: an earlier notification waits. Disconnected: the link is dropped.
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
@@ -50,7 +35,9 @@ impl Notify {
 
 /// One end of a connection.
 pub struct Link {
-    connection: Arc<Connection<Notify>>,
+    connection: Arc<Connection>,
+    reader: ReadHalf<Vec<u8>>,
+    writer: WriteHalf,
     notified: Receiver<()>,
     inbox: VecDeque<Packet>,
     why: String,
@@ -66,11 +53,14 @@ impl Link {
         };
         let (notify, notified) = bounded(1);
         let (parameters, settings) = (shape.parameters(), shape.settings());
-        let connection =
-            Connection::new(qp, &parameters, settings, Framing::Length4, Notify(notify)).map_err(failed)?;
+        let notifier = Arc::new(Notify(notify));
+        let (connection, reader, writer) =
+            Connection::new(qp, &parameters, settings, Framing::Length4, None, notifier).map_err(failed)?;
         let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
+            reader,
+            writer,
             notified,
             inbox: VecDeque::new(),
             why,
@@ -113,7 +103,7 @@ impl Link {
         gather.end_packet();
         let mut at = 0;
         while at < gather.total() {
-            let written = match self.connection.write(&gather, at, usize::MAX) {
+            let written = match self.writer.write(&gather, at, usize::MAX) {
                 Ok(written) => written,
                 Err(closed) => return Err(self.last_words(closed)),
             };
@@ -140,7 +130,7 @@ impl Link {
             packets: 1,
             ..ReadLimit::bytes(usize::MAX)
         };
-        let end = self.connection.read(limit, &mut received);
+        let end = self.reader.read(limit, &mut received);
         for received in received {
             for packet in Packet::parse(received)? {
                 if packet.head == Head::Failed {
@@ -245,20 +235,20 @@ impl Link {
     }
 
     /// Ends the connection in order; nothing more is expected of the peer.
-    pub fn close(self) {
-        self.connection.close();
+    pub fn close(mut self) {
+        self.writer.close();
     }
 
     fn part(&mut self, deadline: Instant) {
-        let _ended_already = self.connection.finish();
+        let _ended_already = self.writer.finish();
         // Data may still be on its way, and is dropped. The end comes as an error.
         while self.next(Some(deadline)).is_ok() && Instant::now() < deadline {}
-        self.connection.close();
+        self.writer.close();
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.connection.close();
+        self.writer.close();
     }
 }

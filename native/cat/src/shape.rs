@@ -1,6 +1,6 @@
 //! What a side brings into a connection: how many buffers, how large.
 
-use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_fabric::{Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 
@@ -91,7 +91,6 @@ impl Shape {
             // What has landed is written out once, whatever it says.
             zero_copy: ZeroCopy::Always,
             busy: false,
-            bounds: Bounds::default(),
         }
     }
 }

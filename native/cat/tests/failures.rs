@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Framing, Gather};
-use inet_rdma_engine::connection::{Bounds, Connection, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Connection, Settings, WriteHalf, ZeroCopy};
 use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_stream::{Limits, Mode};
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
@@ -151,7 +151,7 @@ fn parameters() -> Parameters {
 }
 
 /// Another program of the same stream protocol.
-fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<()>> {
+fn stranger(qp: Box<dyn QueuePair>) -> WriteHalf {
     let settings = Settings {
         mode: Mode::Dynamic,
         landing_bytes: 8192,
@@ -159,15 +159,16 @@ fn stranger(qp: Box<dyn QueuePair>) -> Arc<Connection<()>> {
         packet_max_bytes: 65_536,
         zero_copy: ZeroCopy::Never,
         busy: false,
-        bounds: Bounds::default(),
     };
-    Connection::new(qp, &parameters(), settings, Framing::Raw, ()).expect("a stream")
+    let made = Connection::new::<Vec<u8>>(qp, &parameters(), settings, Framing::Raw, None, Arc::new(()));
+    let (_, _, writer) = made.expect("a connection");
+    writer
 }
 
 #[test]
 fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_receiver() {
     let (receiver, port) = recv(&[]);
-    let peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
+    let mut peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
     let mut packet = 100u32.to_be_bytes().to_vec();
     packet.resize(104, b'?');
     let mut gather = Gather::with_capacity(1, 1);
@@ -204,7 +205,7 @@ fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_sender() {
 #[test]
 fn somebody_who_goes_before_it_said_anything_keeps_nobody_out() {
     let (receiver, port) = recv(&[]);
-    let peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
+    let mut peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
     peer.close();
     drop(peer);
     let sender = send(port, &[], b"hello");

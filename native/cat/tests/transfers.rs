@@ -76,6 +76,41 @@ fn the_summary_says_what_was_done() {
 }
 
 #[test]
+fn over_tcp_all_arrives_as_well() {
+    let data = random(4, 30_000_000);
+    arrives(&data, &["--fabric", "tcp", "--no-verify"]);
+    arrives(
+        &data[..100_001],
+        &["--fabric", "tcp", "--buffer", "4", "--buffers", "2"],
+    );
+    let errors = arrives(&data[..200_000], &["--fabric", "tcp", "--quiet", "--json"]);
+    let summary: serde_json::Value = serde_json::from_str(errors.trim()).expect("one line of JSON");
+    assert_eq!(
+        (&summary["fabric"], &summary["verified"]),
+        (&"tcp".into(), &true.into())
+    );
+    assert_eq!(summary["percent_direct"], 100.0);
+    let why = summary["why"].as_str().expect("text");
+    assert!(why.starts_with("the option fabric is tcp: TCP, "), "{why}");
+}
+
+/// The receiver listens over all fabrics, and the sender asks for one. The virtual machines have an iWARP device, whose ports are
+/// TCP's: there the receiver listens over shm and verbs, and nothing or the device answers the sender.
+#[test]
+fn a_receiver_of_any_fabric_is_reached_over_tcp() {
+    let (receiver, port) = recv(&["--fabric", "auto"]);
+    let data = random(5, 1_000_000);
+    let sender = send(port, &["--fabric", "tcp"], &data);
+    let sent = sender.wait();
+    if fabric().name().name() == "verbs" {
+        return sent.assert(3, &format!("connecting to {}: ", at(port)));
+    }
+    sent.assert(0, "");
+    let received = receiver.wait();
+    assert!(received.code() == 0 && received.output == data);
+}
+
+#[test]
 fn a_few_bytes_do_not_wait_for_more() {
     let (mut receiver, port) = recv(&[]);
     let to = at(port).to_string();

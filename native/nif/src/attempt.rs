@@ -8,7 +8,7 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
-use rustler::{Atom, Encoder, Env, NifResult, OwnedEnv, Resource, ResourceArc, Term};
+use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::config::{Config, FabricOption};
@@ -191,6 +191,16 @@ fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: P
 #[rustler::nif(name = "token")]
 fn token_nif() -> u64 {
     attempt::token()
+}
+
+/// `nonce() -> Nonce`: 16 random bytes of the system's.
+#[rustler::nif]
+fn nonce(env: Env<'_>) -> Binary<'_> {
+    let mut nonce = NewBinary::new(env, 16);
+    for half in nonce.as_mut_slice().chunks_exact_mut(size_of::<u64>()) {
+        half.copy_from_slice(&attempt::token().to_ne_bytes());
+    }
+    nonce.into()
 }
 
 fn parse(address: &str) -> NifResult<IpAddr> {

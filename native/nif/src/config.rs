@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use inet_rdma_engine::auto::AutoFabric;
-use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
+use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
@@ -140,11 +141,15 @@ impl Config {
                 ZeroCopyOption::Never => ZeroCopy::Never,
             },
             busy: self.polling == PollingOption::Busy,
-            bounds: Bounds {
-                call_bytes: self.call_bytes as usize,
-                sends: self.sends_max.into(),
-                receives: self.receives_max.into(),
-            },
+        }
+    }
+
+    /// How much may be posted on a stream.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            call_bytes: self.call_bytes as usize,
+            sends: self.sends_max.into(),
+            receives: self.receives_max.into(),
         }
     }
 

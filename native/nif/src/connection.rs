@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::connection::{ActiveOption, Connection, Left, Refused};
 use inet_rdma_engine::endpoint::Attachment;
+use inet_rdma_engine::stream_socket::{ActiveOption, Left, Refused, StreamSocket};
 use inet_rdma_fabric::{FabricError, QueuePair};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
@@ -30,10 +30,28 @@ pub fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The stream of an open connection.
+pub struct Open {
+    socket: Arc<StreamSocket<User>>,
+    registered: Arc<Registered>,
+}
+
+impl Open {
+    /// The stream.
+    pub fn socket(&self) -> &Arc<StreamSocket<User>> {
+        &self.socket
+    }
+
+    /// Its place in the list of connections.
+    pub fn registered(&self) -> &Registered {
+        &self.registered
+    }
+}
+
 /// What `Conn` is in Erlang.
 pub struct ConnectionResource {
     /// None: closed, and everything that it held is given back, however long the VM keeps the term.
-    open: Mutex<Option<Arc<Registered>>>,
+    open: Mutex<Option<Arc<Open>>>,
     attachment: Mutex<Option<Attachment>>,
     owner: Mutex<Option<(LocalPid, Monitor)>>,
     /// What inet_rdma knows of the socket, so that the term that names it stays small.
@@ -59,24 +77,24 @@ impl Resource for ConnectionResource {
 
 impl ConnectionResource {
     /// The connection; None: it is closed.
-    pub fn open(&self) -> Option<Arc<Registered>> {
+    pub fn open(&self) -> Option<Arc<Open>> {
         self.open.lock().clone()
     }
 
-    /// Calls the connection, in the name of the calling process. None: it is closed.
-    pub fn call<R>(&self, env: Env<'_>, call: impl FnOnce(&Connection<User>) -> R) -> Option<R> {
+    /// Calls the stream, in the name of the calling process. None: it is closed.
+    pub fn call<R>(&self, env: Env<'_>, call: impl FnOnce(&StreamSocket<User>) -> R) -> Option<R> {
         let open = self.open()?;
-        Some(voice::speaking(env, || call(open.connection())))
+        Some(voice::speaking(env, || call(&open.socket)))
     }
 
     /// A process has died that may have been in the middle of a send.
     pub fn writer_died(&self, env: Env<'_>, pid: LocalPid) {
-        self.call(env, |connection| connection.writer_died(pid));
+        self.call(env, |socket| socket.writer_died(pid));
     }
 
     fn close(&self, env: Env<'_>) {
         let Some(open) = self.open.lock().take() else { return };
-        voice::speaking(env, || open.connection().close());
+        voice::speaking(env, || open.socket.close());
         *self.options.lock() = None;
         *self.attachment.lock() = None;
     }
@@ -92,10 +110,20 @@ pub fn establish(
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, FabricError> {
     let parameters = config.parameters(id, 0);
-    let connection = protection.connection(qp, &parameters, config.settings(), Framing::Raw, User::new(id))?;
+    let socket = StreamSocket::new(
+        qp,
+        &parameters,
+        config.settings(),
+        config.bounds(),
+        Framing::Raw,
+        protection.protection(),
+        User::new(id),
+    )?;
+    let connection = Arc::clone(socket.connection());
     let attachment = engine(config)?.attach(Arc::clone(&connection))?;
+    let registered = registry::add(id, connection, why, String::new());
     let resource = ResourceArc::new(ConnectionResource {
-        open: Mutex::new(Some(registry::add(id, connection, why, String::new()))),
+        open: Mutex::new(Some(Arc::new(Open { socket, registered }))),
         attachment: Mutex::new(Some(attachment)),
         owner: Mutex::new(None),
         options: Mutex::new(None),
@@ -115,7 +143,7 @@ fn addresses<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a
     let Some(open) = conn.open() else {
         return atoms::closed().encode(env);
     };
-    let qp = open.connection().queue_pair();
+    let qp = open.socket.queue_pair();
     let term = |address: Option<SocketAddr>| match address {
         Some(address) => (address.ip().to_string(), address.port()).encode(env),
         None => atoms::none().encode(env),
@@ -151,7 +179,7 @@ fn framing<'a>(
     let Some(open) = conn.open() else {
         return Ok(closed_error(env));
     };
-    if !open.connection().reframe(framing, packet_max_bytes) {
+    if !open.socket.reframe(framing, packet_max_bytes) {
         return Ok((atoms::error(), atoms::einval()).encode(env));
     }
     Ok(atoms::ok().encode(env))
@@ -196,18 +224,16 @@ fn active<'a>(
         return Ok(closed_error(env));
     };
     let receipt = Receipt::active(env, owner, socket);
-    Ok(
-        match conn.call(env, |connection| connection.set_active(option, receipt)) {
-            Some(switched) => done(env, switched),
-            None => closed_error(env),
-        },
-    )
+    Ok(match conn.call(env, |socket| socket.set_active(option, receipt)) {
+        Some(switched) => done(env, switched),
+        None => closed_error(env),
+    })
 }
 
 /// `active_left(Conn) -> passive | once | infinity | Count`
 #[rustler::nif]
 fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.open().and_then(|open| open.connection().active()) {
+    match conn.open().and_then(|open| open.socket.active()) {
         None => atoms::passive().encode(env),
         Some(Left::Once) => atoms::once().encode(env),
         Some(Left::Infinity) => atoms::infinity().encode(env),
@@ -218,7 +244,7 @@ fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<
 /// `stop_reading(Conn) -> ok`: from now on a read finds the end.
 #[rustler::nif]
 fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
-    conn.call(env, Connection::stop_reading);
+    conn.call(env, |socket| socket.connection().stop_reading());
     atoms::ok()
 }
 
@@ -269,7 +295,7 @@ fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> 
 /// `finish(Conn) -> ok | {error, Reason}`: ends the outgoing stream.
 #[rustler::nif]
 fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.call(env, Connection::finish) {
+    match conn.call(env, StreamSocket::finish) {
         Some(finished) => done(env, finished.map_err(Refused::Closed)),
         None => closed_error(env),
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::connection::{Closed, Connection};
+use inet_rdma_engine::stream_socket::StreamSocket;
 use inet_rdma_fabric::Misbehaviour;
 use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
@@ -13,19 +14,19 @@ use crate::voice;
 
 /// What `Guard` is in Erlang: the connection, without keeping the stream open. If it goes before the stream has ended
 /// (the guard has died), the stream ends: nothing brings new keys any more.
-pub struct GuardResource(Arc<Connection<User>>);
+pub struct GuardResource(Arc<StreamSocket<User>>);
 
 #[rustler::resource_impl]
 impl Resource for GuardResource {
     fn destructor(self, env: Env<'_>) {
-        voice::speaking(env, || self.0.close_behind_arrivals(Closed::NoNewKeys));
+        voice::speaking(env, || self.connection().close_behind_arrivals(Closed::NoNewKeys));
     }
 }
 
 impl GuardResource {
-    /// The stream.
-    pub fn connection(&self) -> &Connection<User> {
-        &self.0
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        self.0.connection()
     }
 }
 
@@ -37,9 +38,10 @@ fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     let Some(open) = conn.open() else {
         return closed_error(env);
     };
-    let connection = Arc::clone(open.connection());
-    voice::speaking(env, || connection.notifier().guard(env.pid()));
-    (atoms::ok(), ResourceArc::new(GuardResource(connection)), open.id()).encode(env)
+    let socket = Arc::clone(open.socket());
+    voice::speaking(env, || socket.notifier().guard(env.pid()));
+    let id = open.registered().id();
+    (atoms::ok(), ResourceArc::new(GuardResource(socket)), id).encode(env)
 }
 
 /// `end_stream(Guard, tls_gone | key_message) -> ok`: ends the stream with this reason, behind what has arrived. A

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Settings};
+use inet_rdma_engine::connection::{Connection, Notifier, Settings};
 use inet_rdma_fabric::{FabricError, QueuePair};
 use inet_rdma_port::links::{self, Carried};
 use inet_rdma_port::noted::Noted;
@@ -17,14 +17,14 @@ use crate::registry::{self, Registered};
 use crate::terms;
 
 /// What `Link` is in Erlang: the connection of a port, readable behind the port's end.
-pub struct LinkResource(Arc<Registered<Noted>>);
+pub struct LinkResource(Arc<Registered>);
 
 #[rustler::resource_impl]
 impl Resource for LinkResource {}
 
 impl LinkResource {
-    /// The stream.
-    pub fn connection(&self) -> &Connection<Noted> {
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
         self.0.connection()
     }
 }
@@ -74,19 +74,31 @@ fn establish(
     node: String,
     config: &Config,
     protection: &ProtectionOption,
-) -> Result<Arc<Registered<Noted>>, FabricError> {
+) -> Result<Arc<Registered>, FabricError> {
     let settings = Settings {
         // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
         busy: false,
         ..config.settings()
     };
     let parameters = config.parameters(id, 0);
-    let connection = protection.connection(qp, &parameters, settings, Framing::Length4, Noted::default())?;
+    let noted = Arc::new(Noted::default());
+    let user = Arc::clone(&noted) as Arc<dyn Notifier>;
+    let (connection, reader, writer) = Connection::new(
+        qp,
+        &parameters,
+        settings,
+        Framing::Length4,
+        protection.protection(),
+        user,
+    )?;
     let registered = registry::add(id, connection, why, node);
     links::offer(
         id,
         Carried {
             connection: Arc::clone(registered.connection()),
+            reader,
+            writer,
+            noted,
             never_looks: config.polling == PollingOption::Event,
             listed: Arc::clone(&registered) as _,
         },
@@ -113,8 +125,8 @@ fn features() -> Vec<Atom> {
     }
 }
 
-/// `loaded() -> true`: the library is there.
+/// `loaded() -> boolean()`: whether the VM's driver is of this library, too.
 #[rustler::nif]
 fn loaded() -> bool {
-    true
+    links::has_driver()
 }

@@ -1,6 +1,6 @@
 //! Sends and receives that are posted, and complete as messages.
 
-use inet_rdma_engine::connection::{Parcel, Refused};
+use inet_rdma_engine::stream_socket::{Parcel, Refused};
 use rustler::{Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
 
 use crate::atoms;
@@ -32,9 +32,9 @@ fn post_send<'a>(
     binaries: Term<'a>,
 ) -> NifResult<Term<'a>> {
     let receipt = Receipt::posted(env, socket, reference).with_binaries(binaries)?;
-    let posted = conn.call(env, |connection| {
-        charge(env, receipt.bytes().min(connection.bounds().call_bytes));
-        connection.post_send(receipt)
+    let posted = conn.call(env, |socket| {
+        charge(env, receipt.bytes().min(socket.bounds().call_bytes));
+        socket.post_send(receipt)
     });
     let Some(posted) = posted else {
         return Ok(closed_error(env));
@@ -58,9 +58,9 @@ fn post_recv<'a>(
 ) -> Term<'a> {
     let receipt = Receipt::posted(env, socket, reference);
     // A connection that the peer has ended may still hold what it sent before.
-    let posted = conn.call(env, |connection| {
-        charge(env, length.min(connection.bounds().call_bytes));
-        connection.post_receive(receipt, length)
+    let posted = conn.call(env, |socket| {
+        charge(env, length.min(socket.bounds().call_bytes));
+        socket.post_receive(receipt, length)
     });
     match posted {
         Some(posted) => done(env, posted),
@@ -81,7 +81,7 @@ fn leave<'a>(
         0 => None,
         _ => Some((Receipt::silent().with_binaries(binaries)?, sent)),
     };
-    let left = conn.call(env, |connection| connection.leave(env.pid(), rest));
+    let left = conn.call(env, |socket| socket.leave(env.pid(), rest));
     Ok(done(env, left.unwrap_or(Ok(()))))
 }
 
@@ -89,7 +89,7 @@ fn leave<'a>(
 /// send have gone, or the message is under way or was read already.
 #[rustler::nif]
 fn cancel<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, reference: Term<'a>) -> Term<'a> {
-    match conn.call(env, |connection| connection.cancel(|receipt| receipt.is(reference))) {
+    match conn.call(env, |socket| socket.cancel(|receipt| receipt.is(reference))) {
         None => closed_error(env),
         Some(true) => atoms::ok().encode(env),
         Some(false) => (atoms::error(), atoms::too_late()).encode(env),
@@ -102,7 +102,7 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.open() {
         None => atoms::closed().encode(env),
         Some(open) => {
-            let posted = open.connection().posted();
+            let posted = open.socket().posted();
             (posted.sends, posted.send_bytes, posted.receives).encode(env)
         }
     }

@@ -1,10 +1,5 @@
 //! How a connection is sealed, and its keys.
 
-use std::sync::Arc;
-
-use inet_rdma_assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Notifier, Settings};
-use inet_rdma_fabric::{FabricError, Parameters, QueuePair};
 use inet_rdma_records::{BYTES_MAX, Cipher, Key, KeyRefused, Protection};
 use rustler::{Atom, Binary, Decoder, Encoder, Env, NifResult, ResourceArc, Term};
 
@@ -49,19 +44,9 @@ impl ProtectionOption {
         ProtectionOption(None)
     }
 
-    /// The stream over a new queue pair.
-    pub fn connection<N: Notifier>(
-        &self,
-        qp: Box<dyn QueuePair>,
-        parameters: &Parameters,
-        settings: Settings,
-        framing: Framing,
-        notifier: N,
-    ) -> Result<Arc<Connection<N>>, FabricError> {
-        match &self.0 {
-            None => Connection::new(qp, parameters, settings, framing, notifier),
-            Some(protection) => Connection::sealed(qp, parameters, settings, framing, protection, notifier),
-        }
+    /// None: plain.
+    pub fn protection(&self) -> Option<&Protection> {
+        self.0.as_ref()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an operation keeps of its caller: whom to tell of its end, and the binaries of a send.
 
 use inet_rdma_assembly::Gather;
-use inet_rdma_engine::connection::Parcel;
+use inet_rdma_engine::stream_socket::Parcel;
 use rustler::env::SavedTerm;
 use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
 

@@ -1,6 +1,6 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
-use inet_rdma_engine::connection::{LandingState, Notifier};
+use inet_rdma_engine::connection::LandingState;
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_fabric::budget;
 use inet_rdma_records::Usage;
@@ -67,8 +67,8 @@ pub struct StatisticsMap {
     node_pinned_bytes: u64,
 }
 
-impl<N: Notifier> From<&Registered<N>> for StatisticsMap {
-    fn from(registered: &Registered<N>) -> Self {
+impl From<&Registered> for StatisticsMap {
+    fn from(registered: &Registered) -> Self {
         let connection = registered.connection();
         let all = connection.statistics();
         let stream = all.stream;
@@ -149,7 +149,7 @@ fn landing_state(state: LandingState) -> &'static str {
 #[rustler::nif]
 fn statistics<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.open() {
-        Some(open) => StatisticsMap::from(open.as_ref()).encode(env),
+        Some(open) => StatisticsMap::from(open.registered()).encode(env),
         None => atoms::closed().encode(env),
     }
 }
@@ -159,6 +159,6 @@ fn statistics<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'
 fn all_statistics() -> Vec<StatisticsMap> {
     registry::all()
         .iter()
-        .map(|registered| registered.statistics())
+        .map(|registered| StatisticsMap::from(registered.as_ref()))
         .collect()
 }

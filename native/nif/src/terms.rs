@@ -123,6 +123,8 @@ shapes! {
         Misbehaviour::EntryStamp { said } => entry_stamp(said),
         Misbehaviour::EntryInline { bytes, address } => entry_inline(bytes, address),
         Misbehaviour::EntryKind { said } => entry_kind(said),
+        Misbehaviour::FrameKind { said } => frame_kind(said),
+        Misbehaviour::WriteOutside { target, bytes } => write_outside(place(target), bytes),
         Misbehaviour::MessageBytes(bytes) => message_bytes(bytes),
         Misbehaviour::AnswerEvent { event, status } => answer_event(event, status),
         Misbehaviour::KeyMessage => key_message,

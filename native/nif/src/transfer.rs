@@ -1,7 +1,8 @@
 //! Bytes in both directions, and waiting for them.
 
 use inet_rdma_assembly::ReadLimit;
-use inet_rdma_engine::connection::{Connection, Holder, ReadEnd};
+use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_engine::stream_socket::{Holder, StreamSocket};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
@@ -21,16 +22,16 @@ fn send<'a>(
     packets: Term<'a>,
     offset: usize,
 ) -> NifResult<Term<'a>> {
-    conn.call(env, |connection| send_some(env, connection, packets, offset))
+    conn.call(env, |socket| send_some(env, socket, packets, offset))
         .unwrap_or_else(|| Ok(closed_error(env)))
 }
 
-fn send_some<'a>(env: Env<'a>, connection: &Connection<User>, packets: Term<'a>, offset: usize) -> NifResult<Term<'a>> {
-    let (max, framing) = (connection.bounds().call_bytes, connection.framing());
-    let mut lock = match connection.send_lock(env.pid()) {
+fn send_some<'a>(env: Env<'a>, socket: &StreamSocket<User>, packets: Term<'a>, offset: usize) -> NifResult<Term<'a>> {
+    let (max, framing) = (socket.bounds().call_bytes, socket.framing());
+    let mut lock = match socket.send_lock(env.pid()) {
         Ok(lock) => lock,
         Err(Holder::Writer(holder)) if !holder.is_alive(env) => {
-            connection.writer_died(holder);
+            socket.writer_died(holder);
             return Ok(closed_error(env));
         }
         Err(_) => return Ok((atoms::blocked(), packets, offset).encode(env)),
@@ -82,13 +83,13 @@ pub fn charge(env: Env<'_>, bytes: usize) {
 #[rustler::nif]
 fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -> NifResult<Term<'a>> {
     let mut received = Vec::with_capacity(1);
-    let read = conn.call(env, |connection| {
+    let read = conn.call(env, |socket| {
         let limit = ReadLimit {
-            bytes: connection.bounds().call_bytes,
+            bytes: socket.bounds().call_bytes,
             packets: 1,
             exact,
         };
-        connection.read_unposted(limit, &mut received)
+        socket.read_unposted(limit, &mut received)
     });
     let (end, copied) = match read {
         Some(Some(read)) => read,
@@ -110,11 +111,11 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
 /// `arm(Conn) -> true | false`: true, the caller gets one `readable` when there is something; false, there is.
 #[rustler::nif]
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
-    let armed = conn.call(env, |connection| {
-        connection.notifier().add_reader(env.pid());
-        let armed = connection.arm();
+    let armed = conn.call(env, |socket| {
+        socket.notifier().add_reader(env.pid());
+        let armed = socket.arm();
         if !armed {
-            connection.notifier().remove(env.pid());
+            socket.notifier().remove(env.pid());
         }
         armed
     });
@@ -124,11 +125,11 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 /// `arm_writer(Conn) -> true | false`: true, the caller gets one `writable` when there may be room; false, there is.
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
-    let armed = conn.call(env, |connection| {
-        connection.notifier().add_writer(env.pid());
-        let armed = connection.arm_sender(env.pid());
+    let armed = conn.call(env, |socket| {
+        socket.notifier().add_writer(env.pid());
+        let armed = socket.arm_sender(env.pid());
         if !armed {
-            connection.notifier().remove(env.pid());
+            socket.notifier().remove(env.pid());
         }
         armed
     });
@@ -138,6 +139,6 @@ fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 /// `disarm(Conn) -> ok`: the caller waits no more; a message may be under way.
 #[rustler::nif]
 fn disarm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
-    conn.call(env, |connection| connection.notifier().remove(env.pid()));
+    conn.call(env, |socket| socket.notifier().remove(env.pid()));
     atoms::ok()
 }

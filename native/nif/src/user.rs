@@ -5,7 +5,8 @@
 //! mode `{inet_rdma, Socket, Data}` and the other messages of active mode to the socket's owner.
 
 use inet_rdma_assembly::Received;
-use inet_rdma_engine::connection::{Closed, Notifier};
+use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::stream_socket::StreamNotifier;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, LocalPid};
 
@@ -93,7 +94,7 @@ pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
     }
 }
 
-impl Notifier for User {
+impl StreamNotifier for User {
     type Buffer = Block;
     type Token = Receipt;
     type Writer = LocalPid;

@@ -1,12 +1,11 @@
 //! A connection in the hands of one thread, and how that waits.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, Notifier, ReadEnd};
+use inet_rdma_engine::connection::{Caller, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
 use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_fabric::QueuePair;
 
@@ -33,15 +32,7 @@ const READ_BYTES: usize = 131_072;
 pub struct Unpark(Thread);
 
 impl Notifier for Unpark {
-    type Buffer = Recycled;
-    type Token = Infallible;
-    type Writer = ();
-
-    fn readable(&self) {
-        self.0.unpark();
-    }
-
-    fn writable(&self) {
+    fn wake(&self, _woken: Woken, _caller: Caller) {
         self.0.unpark();
     }
 }
@@ -64,7 +55,9 @@ enum For {
 
 /// One end of a connection, of the thread that made it.
 pub struct Link {
-    connection: Arc<Connection<Unpark>>,
+    connection: Arc<Connection>,
+    reader: ReadHalf<Recycled>,
+    writer: WriteHalf,
     waiting: Waiting,
     /// Looks in vain since something came.
     looks: u32,
@@ -81,12 +74,10 @@ impl Link {
             error,
         };
         let (parameters, settings) = (order.parameters(), order.settings());
-        let user = Unpark(std::thread::current());
-        let connection = match order.protection(role) {
-            None => Connection::new(qp, &parameters, settings, Framing::Length4, user),
-            Some(protection) => Connection::sealed(qp, &parameters, settings, Framing::Length4, &protection, user),
-        };
-        let connection = connection.map_err(failed)?;
+        let user = Arc::new(Unpark(std::thread::current()));
+        let protection = order.protection(role);
+        let (connection, reader, writer) =
+            Connection::new(qp, &parameters, settings, Framing::Length4, protection.as_ref(), user).map_err(failed)?;
         let waiting = match order.polling {
             Polling::Busy => Waiting::Busy,
             Polling::Reader => Waiting::Look(order.spin()),
@@ -98,6 +89,8 @@ impl Link {
         let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
+            reader,
+            writer,
             waiting,
             looks: 0,
             quiet_since: None,
@@ -106,14 +99,14 @@ impl Link {
     }
 
     /// The connection.
-    pub fn connection(&self) -> &Connection<Unpark> {
+    pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// Writes from `at` on, as far as the peer has room, at least something; how far it came.
     pub fn write_some(&mut self, gather: &Gather<'_>, at: usize) -> Result<usize, Failure> {
         loop {
-            let written = self.connection.write(gather, at, usize::MAX)?;
+            let written = self.writer.write(gather, at, usize::MAX)?;
             if written.at > at {
                 self.moved();
                 return Ok(written.at);
@@ -134,7 +127,7 @@ impl Link {
     /// Waits until something has arrived, and adds it to `out`.
     pub fn read(&mut self, out: &mut Vec<Received<Recycled>>) -> Result<(), Failure> {
         loop {
-            let end = self.connection.read(ReadLimit::bytes(READ_BYTES), out);
+            let end = self.reader.read(ReadLimit::bytes(READ_BYTES), out);
             if !out.is_empty() {
                 self.moved();
                 return Ok(());
@@ -219,6 +212,6 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.connection.close();
+        self.writer.close();
     }
 }

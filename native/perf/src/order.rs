@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::AutoFabric;
-use inet_rdma_engine::connection::{Bounds, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::poller;
 use inet_rdma_fabric::{Fabric, FabricName, Network, Parameters};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
@@ -86,7 +86,7 @@ pub struct Order {
     /// How the stream is encrypted
     #[arg(long, value_enum, default_value_t = Seal::Plain)]
     pub seal: Seal,
-    /// Which fabric: auto, shm or verbs
+    /// Which fabric: auto, shm, verbs or tcp
     #[arg(long, default_value_t = FabricName::Auto)]
     #[serde(with = "fabric_name")]
     pub fabric: FabricName,
@@ -213,7 +213,6 @@ impl Order {
             zero_copy: ZeroCopy::Always,
             // A waiting side looks by itself, and has promised to: see `Link`.
             busy: false,
-            bounds: Bounds::default(),
         }
     }
 

@@ -69,7 +69,8 @@ pub fn command(arguments: &[&str]) -> Command {
     let program = std::env::var("INET_RDMA_TEST_CAT").unwrap_or(env!("CARGO_BIN_EXE_rdma-cat").to_owned());
     let mut command = Command::new(program);
     command.args(arguments);
-    if verbs_address().is_some() && matches!(arguments, ["send" | "recv" | "relay", ..]) {
+    let is_given = arguments.contains(&"--fabric");
+    if verbs_address().is_some() && !is_given && matches!(arguments, ["send" | "recv" | "relay", ..]) {
         command.args(["--fabric", "verbs"]);
     }
     if matches!(arguments, ["send" | "relay", ..]) && !arguments.contains(&"--connect-timeout") {
