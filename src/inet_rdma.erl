@@ -40,7 +40,7 @@
 
 -opaque socket() :: #inet_rdma_socket{}.
 -opaque listener() :: #inet_rdma_listener{}.
--type address() :: {shm, inet:port_number()} | {verbs | tls, inet:ip_address(), inet:port_number()}.
+-type address() :: {shm, inet:port_number()} | {verbs | tcp | tls, inet:ip_address(), inet:port_number()}.
 %% The side that connected over shm has port 0.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} |
                   {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
@@ -51,8 +51,8 @@
 -type info() :: #{atom() => term()}.
 
 %% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the listener: its death closes
-%% the port, not the connections. {ip, Ip} chooses the RDMA devices that it can be reached over; shared memory has no
-%% addresses. {error, eaddrnotavail}: Ip is no address of this host.
+%% the port, not the connections. {ip, Ip} chooses the RDMA devices, and the address of TCP, that it can be reached over;
+%% shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
 %%
 %% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2; they leave
 %% it for no weaker way. docs/STREAMS.md has an example.
@@ -151,7 +151,7 @@ connect(Host, Port, Options) ->
 
 %% @doc Connects to a listener of this host or another. Gives up with timeout after Timeout, or with etimedout after the
 %% option connect_timeout_ms, whichever is shorter. The caller owns the socket. {ip, Ip} is the own address: over verbs
-%% that of an RDMA device. {error, eaddrnotavail}: it is none of this host.
+%% that of an RDMA device; shared memory has none. {error, eaddrnotavail}: it is none of this host.
 %%
 %% {tls, Options}: to a listener with that option, with these options of ssl:connect/4. Both times then bound the
 %% handshake of TLS, too. {ip, Ip} is the own address of the TCP connection.
@@ -379,8 +379,8 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 %% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
 %% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes
-%% is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs from
-%% direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
+%% is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs and TCP
+%% from direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
 %% Longer ones are put together from several landing buffers by a copy.
 %% {error, enobufs}: receives_max are posted already. While receives are posted, recv/2,3, {active, true | once | N} and
 %% {packet, _} give {error, einval}; so does this in active mode. At the end of the stream all end with {error, Reason};
@@ -438,7 +438,7 @@ close(#inet_rdma_listener{listener = Listener}) ->
 -spec peername(socket()) -> {ok, address()} | {error, reason()}.
 peername(#inet_rdma_socket{conn = Conn}) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{_, _, {Address, PeerPort}}, _} -> {ok, verbs_address(Address, PeerPort)};
+        {{Fabric, _, {Address, PeerPort}}, _} -> {ok, address(Fabric, Address, PeerPort)};
         {{_, none, none}, #details{port = Port, role = connected}} -> {ok, {shm, Port}};
         {{_, none, none}, #details{role = accepted}} -> {ok, {shm, 0}};
         _ -> {error, closed}
@@ -448,23 +448,27 @@ peername(#inet_rdma_socket{conn = Conn}) ->
 -spec sockname(socket() | listener()) -> {ok, address()} | {error, reason()}.
 sockname(#inet_rdma_socket{conn = Conn}) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{_, {Address, OwnPort}, _}, _} -> {ok, verbs_address(Address, OwnPort)};
+        {{Fabric, {Address, OwnPort}, _}, _} -> {ok, address(Fabric, Address, OwnPort)};
         {{_, none, none}, #details{port = Port, role = accepted}} -> {ok, {shm, Port}};
         {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
         _ -> {error, closed}
     end;
 sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
     inet_rdma_stream_listener:sockname(Pid);
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := any}}) ->
-    {ok, {verbs, {0, 0, 0, 0}, Port}};
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := verbs}, socket_options = #{ip := Ip}}) ->
-    {ok, {verbs, Ip, Port}};
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := any}}) when
+    Fabric =:= verbs; Fabric =:= tcp
+->
+    {ok, {Fabric, {0, 0, 0, 0}, Port}};
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) when
+    Fabric =:= verbs; Fabric =:= tcp
+->
+    {ok, {Fabric, Ip, Port}};
 sockname(#inet_rdma_listener{port = Port}) ->
     {ok, {shm, Port}}.
 
-verbs_address(Address, Port) ->
+address(Fabric, Address, Port) ->
     {ok, Ip} = inet:parse_address(binary_to_list(Address)),
-    {verbs, Ip, Port}.
+    {binary_to_existing_atom(Fabric), Ip, Port}.
 
 %% @doc The port of a listener.
 -spec port(listener()) -> {ok, inet:port_number()}.
@@ -559,8 +563,9 @@ getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
 info() ->
     inet_rdma_info:all().
 
-%% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state, user bytes and packets each way, share of
-%% direct bytes, bytes that wait, why. "-" where a number is unknown. Prints nothing where there is no connection.
+%% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state (suspended: no path carries the link), user
+%% bytes and packets each way, share of direct bytes, bytes that wait, how often a link lost its connection, resumed over
+%% another one and moved, why. "-" where a number is unknown. Prints nothing where there is no connection.
 -spec i() -> ok.
 i() ->
     io:put_chars(inet_rdma_table:format(info())).
@@ -578,15 +583,21 @@ i() ->
 %%   landing_state (unused | claimed | ready | refused: whether there is memory for them), landing_refusals,
 %%   zero_copy (windows | trusted | none: why what landed may be handed over without a copy) and zero_copy_packets,
 %%   pinned_bytes (for an RDMA device) and node_pinned_bytes (of all connections of this node; pinned_max_bytes bounds
-%%   it); of a link also bytes_pending (in the queue of its port).
-%% A link that stayed on TCP or TLS: node, fabric (tcp, tls), why, state, bytes_* and packets_* of its socket,
-%% bytes_pending (not sent yet).
+%%   it); of a link also bytes_pending (in the queue of its port) and up_ms (for how long it has been there); of a link
+%%   between two nodes with inet_rdma that did not begin inside TLS also losses (of its TCP connection), resumes (over
+%%   another one), moves (to a queue pair), bytes_unacknowledged (that this node keeps until the peer has acknowledged
+%%   them) and suspended (true: its connection is lost, and no path carries it).
+%% Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP: node, fabric
+%% (tcp), why, state, bytes_*, packets_*, largest_packet_*, packet_bytes_received, packet_deviation_received (as inet:getstat/1
+%% has it if the peer does not run inet_rdma), bytes_pending (not sent yet), up_ms, and the last five if it has them. A
+%% link over TLS: the same without sizes.
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
-%% Opens each RDMA device, and a connection of this node to itself; inet_rdma_doctor prints it.
+%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP; of
+%% this node's links also which stayed there, and which lose their connections often. Opens each RDMA device, and a
+%% connection of this node to itself; inet_rdma_doctor prints it.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().
@@ -594,26 +605,31 @@ doctor() ->
 %% Splits the options of the socket from those of the connection, and checks both.
 config(Options) ->
     case inet_rdma_socket_options:split(Options) of
-        {ok, SocketOptions, Others} -> config(SocketOptions, Others, loaded_options(Others));
+        {ok, SocketOptions, Others} -> config(SocketOptions, Others, loaded_options());
         Error -> Error
     end.
 
 config(SocketOptions, Others, {ok, Node}) ->
     case inet_rdma_options:merge(Others, Node) of
-        %% The option fabric tcp is for links: sockets of such a node use the fabric that leads to the peer.
-        {ok, #{fabric := tcp} = Config} -> {ok, Config#{fabric := auto}, SocketOptions};
-        {ok, Config} -> {ok, Config, SocketOptions};
+        {ok, Config} -> config_for(SocketOptions, Config, lists:member({fabric, tcp}, Others));
         Error -> Error
     end;
 config(_SocketOptions, _Others, Error) ->
     Error.
 
-loaded_options(Options) ->
-    case {inet_rdma_nif:load(), lists:member({fabric, tcp}, Options)} of
-        {ok, false} -> inet_rdma_options:node();
-        {ok, true} -> {error, {bad_option, fabric, tcp, "auto, shm or verbs for a socket"}};
-        {Error, _} -> Error
+loaded_options() ->
+    case inet_rdma_nif:load() of
+        ok -> inet_rdma_options:node();
+        Error -> Error
     end.
+
+%% A stream that begins inside TLS never stays on TCP. IsAsked: by an option of this call. Else fabric tcp is the node's,
+%% for its links and plain streams.
+config_for(#{tls := none} = SocketOptions, Config, _IsAsked) -> {ok, Config, SocketOptions};
+config_for(_SocketOptions, #{fabric := tcp}, true) ->
+    {error, {bad_option, fabric, tcp, "auto, shm or verbs with the option tls"}};
+config_for(SocketOptions, #{fabric := tcp} = Config, false) -> {ok, Config#{fabric := auto}, SocketOptions};
+config_for(SocketOptions, Config, _IsAsked) -> {ok, Config, SocketOptions}.
 
 %% Framing first: in active mode bytes that have arrived are cut at once. A new socket is passive: a count of 0 or less
 %% leaves it passive, and its owner is told.

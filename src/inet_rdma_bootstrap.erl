@@ -1,13 +1,16 @@
-%% The connection on which a link begins: TCP, or TLS over TCP; or an encrypted stream: TLS.
+%% The connection on which a link or an encrypted stream begins: a TCP socket, or a TLS connection. Of a link with a
+%% session it becomes the session's TCP connection, which the link's port has.
 %%
-%% The handshake of the distribution and the settlement go over it. A link that stays on it is carried by OTP: by the VM's own
-%% port driver over TCP, by ssl's processes over TLS. Of a link that has moved it is the liveness: it is silent, but for new
-%% keys over TLS, and its end is the link's end.
+%% The handshake of the distribution and the settlement go over it. A link without a session that stays on it is carried
+%% by OTP: by the VM's own port driver over TCP, by ssl's processes over TLS. When such a link has moved to a queue pair
+%% the connection is silent, but for new keys over TLS, and its end is the link's end.
 -module(inet_rdma_bootstrap).
 
 -export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, peer_certificate/1, counts/1]).
 %% In the settlement.
--export([passive/1, active_once/1]).
+-export([passive/1, active_once/1, send_message/2, recv_message/2]).
+%% Of a session.
+-export([session/2, socket/1, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
 %% For what has moved.
@@ -19,7 +22,11 @@
 
 -type driver() :: inet_tcp | inet6_tcp.
 
--opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}.
+%% session: the port of a session has a descriptor of its own of the TCP connection; the VM's is closed. A message of
+%% the peer's settlement, in band, comes as {session, Port, Bytes} to the process that settles, which the guard ends
+%% when the TCP connection is lost.
+-opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}
+             | {session, inet_rdma_session:t(), port()}.
 
 -spec tcp(driver(), inet:socket()) -> t().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
@@ -32,8 +39,17 @@ tls(Socket, Sender) -> {tls, Socket, Sender}.
 -spec tls(ssl:sslsocket()) -> t().
 tls(Socket) -> {tls, Socket, none}.
 
+%% The TCP connection of a session.
+-spec session(inet_rdma_session:t(), port()) -> t().
+session(Session, Port) -> {session, Session, Port}.
+
 -spec protocol(t()) -> tcp | tls.
+protocol({session, _Session, _Port}) -> tcp;
 protocol(Connection) -> element(1, Connection).
+
+%% Of a connection over TCP.
+-spec socket(t()) -> {driver(), inet:socket()}.
+socket({tcp, Driver, Socket}) -> {Driver, Socket}.
 
 %% What dist_util and net_kernel call the socket: over TLS the sender, as inet_tls_dist does.
 -spec handle(t()) -> inet:socket() | pid().
@@ -51,20 +67,49 @@ recv({tls, Socket, _Sender}, Length, TimeoutMs) -> ssl:recv(Socket, Length, Time
 
 -spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
 peername({tcp, _Driver, Socket}) -> inet:peername(Socket);
-peername({tls, Socket, _Sender}) -> ssl:peername(Socket).
+peername({tls, Socket, _Sender}) -> ssl:peername(Socket);
+peername({session, Session, _Port}) -> inet_rdma_session:peername(Session).
+
+%% What an application sets for connections of the distribution.
+-spec connect_options() -> [gen_tcp:option()].
+connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
+
+%% The same of those that are accepted.
+-spec listen_options() -> [gen_tcp:option()].
+listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
+
+%% The last packet of the handshake: nothing behind it is read, as it may be a session's.
+-spec exact(t()) -> ok | {error, term()}.
+exact({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, raw}]).
 
 %% In DER.
 -spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.
 peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket);
 peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
 
-%% Of the TCP socket: packets and bytes received, packets and bytes sent, bytes that wait.
--spec counts(t()) -> {ok, [non_neg_integer()]} | {error, term()}.
+%% Packets, bytes and bytes that wait, under the keys of inet_rdma:info/1; of a session and of a TCP socket also sizes
+%% of packets. TLS counts records, whose sizes are not those of packets.
+-spec counts(t()) -> {ok, #{atom() => number()}} | {error, term()}.
+counts({session, _Session, Port}) ->
+    inet_rdma_link:counts(Port);
 counts(Connection) ->
-    case statistics(Connection, [recv_cnt, recv_oct, send_cnt, send_oct, send_pend]) of
-        {ok, Counts} -> {ok, [Count || {_, Count} <- Counts]};
+    Keys = keys(Connection),
+    case statistics(Connection, [Key || {Key, _} <- Keys]) of
+        {ok, Counts} ->
+            {ok, maps:from_list([{Name, Count} || {{_, Names}, {_, Count}} <- lists:zip(Keys, Counts), Name <- Names])};
         Error -> Error
     end.
+
+%% Of inet:getstat/2, and their names in inet_rdma:info/1.
+keys({tcp, _Driver, _Socket}) ->
+    [{recv_oct, [bytes_received, packet_bytes_received]}, {recv_max, [largest_packet_received]},
+     {recv_dvi, [packet_deviation_received]}, {send_max, [largest_packet_sent]} | common_keys()];
+keys({tls, _Socket, _Sender}) ->
+    [{recv_oct, [bytes_received]} | common_keys()].
+
+common_keys() ->
+    [{recv_cnt, [packets_received]}, {send_cnt, [packets_sent]}, {send_oct, [bytes_sent]},
+     {send_pend, [bytes_pending]}].
 
 %% inet answers in the order of the keys.
 statistics({tcp, _Driver, Socket}, Keys) ->
@@ -74,16 +119,66 @@ statistics({tls, Socket, _Sender}, Keys) ->
     catch exit:_ -> {error, closed}
     end.
 
-%% Packets come by recv/3.
+%% What became of the paths of a session. carried_by_queue: a queue pair carries what this node sends. suspended: no
+%% path does. none: the connection is no session's; closed: the session has ended.
+-spec session_facts(t()) -> {ok, #{atom() => non_neg_integer() | boolean()}} | none | closed.
+session_facts({session, _Session, Port}) ->
+    case inet_rdma_link:statistics(Port) of
+        {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
+            Facts = maps:with([losses, resumes, moves, bytes_unacknowledged, carried_by_queue], Counts),
+            {ok, Facts#{suspended => not (HasTcp orelse ByQueue)}};
+        {error, closed} ->
+            closed
+    end;
+session_facts(_Connection) ->
+    none.
+
+%% Messages of the settlement come by recv_message/2.
 -spec passive(t()) -> ok | {error, term()}.
-passive({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, binary, {nodelay, true}]);
+passive({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, binary, {packet, raw}, {nodelay, true}]);
+passive({session, _Session, _Port}) -> ok;
 passive({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, false}, {mode, binary}]).
 
 %% The next packet, or the end, comes as a message {tcp | ssl, _, Bytes}, {tcp_closed | ssl_closed, _} or
 %% {tcp_error | ssl_error, _, Reason}.
 -spec active_once(t()) -> ok | {error, term()}.
-active_once({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, once}]);
+active_once({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, 2}, {active, once}]);
+active_once({session, _Session, _Port}) -> ok;
 active_once({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, once}]).
+
+%% Over TCP a message is read by its length, and nothing behind it: that may be a session's.
+-spec recv_message(t(), timeout()) -> {ok, binary()} | {error, term()}.
+recv_message({tcp, Driver, Socket}, TimeoutMs) ->
+    case Driver:recv(Socket, 2, TimeoutMs) of
+        {ok, Header} ->
+            case iolist_to_binary(Header) of
+                <<0:16>> -> {ok, <<>>};
+                <<Length:16>> -> Driver:recv(Socket, Length, TimeoutMs)
+            end;
+        Error ->
+            Error
+    end;
+recv_message({session, _Session, Port}, TimeoutMs) ->
+    receive
+        {session, Port, Message} -> {ok, Message}
+    after TimeoutMs ->
+        {error, timeout}
+    end;
+recv_message(Connection, TimeoutMs) ->
+    recv(Connection, 0, TimeoutMs).
+
+-spec send_message(t(), binary()) -> ok | {error, term()}.
+send_message({tcp, Driver, Socket}, Message) when byte_size(Message) < 1 bsl 16 ->
+    Driver:send(Socket, [<<(byte_size(Message)):16>>, Message]);
+send_message({tcp, _Driver, _Socket}, _Message) ->
+    {error, emsgsize};
+send_message({session, _Session, Port}, Message) ->
+    case inet_rdma_link:command(Port, control, Message) of
+        {ok, _} -> ok;
+        Error -> Error
+    end;
+send_message(Connection, Message) ->
+    send(Connection, Message).
 
 -spec before_nodeup(t()) -> ok | {error, term()}.
 before_nodeup({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, {packet, 4}, nodelay()]);
@@ -95,6 +190,8 @@ after_nodeup({tcp, _Driver, Socket}) ->
 after_nodeup({tls, Socket, _Sender}) ->
     ssl:setopts(Socket, [nodelay()]).
 
+%% As the kernel parameter dist_nodelay says.
+-spec nodelay() -> {nodelay, boolean()}.
 nodelay() ->
     case application:get_env(kernel, dist_nodelay) of
         {ok, false} -> {nodelay, false};
@@ -104,11 +201,13 @@ nodelay() ->
 %% The VM's distribution controller.
 -spec controller(t()) -> {ok, port() | pid()} | {error, term()}.
 controller({tcp, _Driver, Socket}) -> inet:getll(Socket);
-controller({tls, _Socket, Sender}) -> {ok, Sender}.
+controller({tls, _Socket, Sender}) -> {ok, Sender};
+controller({session, _Session, Port}) -> {ok, Port}.
 
 %% The VM knows the link.
 -spec handshake_complete(t(), node(), erlang:dist_handle()) -> ok.
 handshake_complete({tcp, _Driver, _Socket}, _Node, _Handle) -> ok;
+handshake_complete({session, _Session, _Port}, _Node, _Handle) -> ok;
 handshake_complete({tls, _Socket, Sender}, Node, Handle) -> tls_sender:dist_handshake_complete(Sender, Node, Handle).
 
 %% The caller is the supervisor: it hears of a closed socket as of one that has ended by itself.
@@ -120,10 +219,14 @@ tick({tcp, Driver, Socket}) ->
     end;
 tick({tls, _Socket, Sender}) ->
     Sender ! tick,
-    ok.
+    ok;
+tick({session, _Session, Port}) ->
+    inet_rdma_link:tick(Port).
 
 %% Packets received, packets sent, and whether any wait.
 -spec getstat(t()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, term()}.
+getstat({session, _Session, Port}) ->
+    inet_rdma_link:getstat(Port);
 getstat(Connection) ->
     case statistics(Connection, [recv_cnt, send_cnt, send_pend]) of
         {ok, Counts} -> list_to_tuple([ok | [proplists:get_value(Key, Counts) || Key <- [recv_cnt, send_cnt, send_pend]]]);
@@ -135,14 +238,20 @@ getstat(Connection) ->
 setopts({tcp, _Driver, Socket}, Options) ->
     inet_tcp_dist:setopts(Socket, Options);
 setopts({tls, Socket, _Sender}, Options) ->
-    case [Option || {Key, _} = Option <- Options, lists:member(Key, [active, deliver, packet])] of
+    case bad_options(Options) of
         [] -> ssl:setopts(Socket, Options);
         Bad -> {error, {badopts, Bad}}
-    end.
+    end;
+setopts({session, Session, _Port}, Options) ->
+    inet_rdma_session:setopts(Session, Options).
+
+-spec bad_options([term()]) -> [term()].
+bad_options(Options) -> [Option || {Key, _} = Option <- Options, lists:member(Key, [active, deliver, packet])].
 
 -spec getopts(t(), [atom()]) -> {ok, [term()]} | {error, term()}.
 getopts({tcp, _Driver, Socket}, Keys) -> inet:getopts(Socket, Keys);
-getopts({tls, Socket, _Sender}, Keys) -> ssl:getopts(Socket, Keys).
+getopts({tls, Socket, _Sender}, Keys) -> ssl:getopts(Socket, Keys);
+getopts({session, Session, _Port}, Keys) -> inet_rdma_session:getopts(Session, Keys).
 
 %% The caller owns the connection; then the process does. Over TLS its end is not the caller's end any more.
 -spec give(t(), pid()) -> ok | {error, term()}.
@@ -154,8 +263,8 @@ give({tls, Socket, Sender}, Process) ->
         Error -> Error
     end.
 
-%% The connection has nothing to say: anything that comes is a message as in active_once/1. Over TLS the end of ssl's sender
-%% is a message 'DOWN', too.
+%% The connection has nothing to say: anything that comes is a message as in active_once/1. Over TLS the end of ssl's
+%% sender is a message 'DOWN', too.
 -spec watch(t()) -> ok | {error, term()}.
 watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
 watch({tls, Socket, Sender} = Connection) ->

@@ -1,16 +1,18 @@
 %% The distribution carrier: `erl -proto_dist inet_rdma`.
 %%
-%% A node that runs it is an inet_tcp node to all others: it listens, accepts, registers and connects as inet_tcp_dist does, by
-%% that module's functions. A link to a node that runs it, too, moves to shared memory or to an RDMA device once both have
-%% proved the cookie. The parties of a link:
+%% A node that runs it is an inet_tcp node to all others: it listens, accepts, registers and connects as inet_tcp_dist
+%% does, by that module's functions. A link to a node that runs it, too, moves to shared memory or to an RDMA device
+%% once both have proved the cookie. The parties of a link:
 %%
-%% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP, settlement
-%%   (inet_rdma_settlement), then ticks;
-%% * the TCP socket on which the link began. A link that stays on TCP is carried by it, as with inet_tcp. Else it stays open
-%%   and silent: its end is the link's end. With the option `security tls` it is TLS's (inet_rdma_bootstrap, inet_rdma_tls);
-%% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's distribution
-%%   controller once the link has moved. It takes packets from the VM and gives packets to the VM;
-%% * the guard (inet_rdma_link): a sleeping process that owns the socket, and says in the log why a link ended;
+%% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP,
+%%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
+%% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
+%%   controller, as with inet_tcp. With the option `security tls` it is TLS's (inet_rdma_bootstrap, inet_rdma_tls);
+%% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
+%%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
+%% * the guard (inet_rdma_guard): a sleeping process that says in the log what happened to the link. That of a session
+%%   (inet_rdma_session_guard) has lost TCP connections made anew; that of a link inside TLS (inet_rdma_link) owns the
+%%   socket, whose end is the link's end;
 %% * the peer.
 %%
 %% Polling threads have no part in a link: the VM's own poll set watches its descriptors.
@@ -42,9 +44,8 @@
     %% This node's, and the peer's.
     own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
-    %% none: the connection on which it began carries it.
-    over = none :: none | inet_rdma_link:link(),
-    %% Why it is over that.
+    %% What carries the link, and why.
+    over = none :: inet_rdma_nodeup:over(),
     why = <<>> :: binary()
 }).
 
@@ -52,6 +53,8 @@
 
 %% The option security, as of the start of the distribution: a link that is made later is no weaker.
 -define(SECURITY, {?MODULE, security}).
+%% The TCP port on which this node accepts connections.
+-define(LISTENS, {?MODULE, listens}).
 
 listen(Name) ->
     {ok, Host} = inet:gethostname(),
@@ -65,7 +68,9 @@ setup(Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     gen_setup(?DRIVER, Node, Type, MyNode, LongOrShortNames, SetupTime).
 select(Node) -> gen_select(?DRIVER, Node).
 address() -> gen_address(?DRIVER).
-close(Listen) -> inet_tcp_dist:close(Listen).
+close(Listen) ->
+    _ = persistent_term:erase(?LISTENS),
+    inet_tcp_dist:close(Listen).
 
 -spec is_node_name(term()) -> boolean().
 is_node_name(Node) -> inet_tcp_dist:is_node_name(Node).
@@ -79,35 +84,31 @@ childspecs() ->
 
 gen_listen(Driver, Name, Host) ->
     case start() of
-        ok -> listen_over(security(), Driver, Name, Host);
+        ok -> listens(listen_over(security(), Driver, Name, Host));
         Error -> Error
     end.
 
-listen_over(none, Driver, Name, Host) -> inet_tcp_dist:gen_listen(Driver, Name, Host);
-listen_over(tls, Driver, Name, Host) -> inet_rdma_tls:listen(Driver, Name, Host).
+listens({ok, {_Socket, #net_address{address = {_Ip, TcpPort}}, _Creation}} = Listening) ->
+    persistent_term:put(?LISTENS, TcpPort),
+    Listening;
+listens(Other) ->
+    Other.
 
-gen_accept(Driver, Listen) ->
-    case security() of
-        none -> inet_tcp_dist:gen_accept(Driver, Listen);
-        tls -> inet_rdma_tls:accept(Driver, Listen)
-    end.
-
-gen_select(Driver, Node) ->
-    case security() of
-        none -> inet_tcp_dist:gen_select(Driver, Node);
-        tls -> inet_rdma_tls:select(Driver, Node)
-    end.
+listen_over(Security, Driver, Name, Host) -> (below(Security)):listen(Driver, Name, Host).
+gen_accept(Driver, Listen) -> (below(security())):accept(Driver, Listen).
+gen_select(Driver, Node) -> (below(security())):select(Driver, Node).
 
 %% Of a node that does not listen: net_kernel calls nothing else when it starts.
 gen_address(Driver) ->
     _ = start(),
-    case security() of
-        none -> inet_tcp_dist:gen_address(Driver);
-        tls -> inet_rdma_tls:address(Driver)
-    end.
+    (below(security())):address(Driver).
 
-%% In net_kernel's process. A wrong option is an error of the node's start; a library that cannot be loaded is not: all links
-%% stay on TCP then, and say so.
+%% The module that makes connections.
+below(none) -> inet_rdma_tcp;
+below(tls) -> inet_rdma_tls.
+
+%% In net_kernel's process. A wrong option is an error of the node's start; a library that cannot be loaded is not:
+%% all links stay on TCP then, and say so.
 start() ->
     inet_rdma_links:start(),
     case inet_rdma_options:node() of
@@ -115,7 +116,8 @@ start() ->
             persistent_term:put(?SECURITY, Security),
             load(check_security(Security));
         {error, Reason} ->
-            %% A node that does not listen goes on: with the stronger of both, as its options may be mended while it runs.
+            %% A node that does not listen goes on: with the stronger of both, as its options may be mended while it
+            %% runs.
             persistent_term:put(?SECURITY, tls),
             ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
             {error, Reason}
@@ -164,26 +166,10 @@ do_accept(Driver, Kernel, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
     end.
 
 accepted(none, Driver, Socket, Allowed) ->
-    check_ip(Driver, Socket),
-    {inet_rdma_bootstrap:tcp(Driver, Socket), Allowed};
+    {inet_rdma_tcp:accepted(Driver, Socket), Allowed};
 accepted(tls, _Driver, Accepted, Allowed) ->
     Connection = inet_rdma_tls:accepted(Accepted),
     {Connection, inet_rdma_tls:allowed(Connection, Allowed)}.
-
-%% The kernel parameter check_ip: only peers of a network of this host, as with inet_tcp.
-check_ip(Driver, Socket) ->
-    case application:get_env(kernel, check_ip) of
-        {ok, true} ->
-            {ok, {Ip, _}} = inet:peername(Socket),
-            {ok, Interfaces} = inet:getif(Socket),
-            lists:any(fun({Own, _, Mask}) -> Driver:mask(Mask, Ip) =:= Driver:mask(Mask, Own) end, Interfaces)
-                orelse begin
-                           ?LOG_ERROR("** Connection attempt from disallowed IP ~w **", [Ip]),
-                           ?shutdown(no_node)
-                       end;
-        _ ->
-            true
-    end.
 
 gen_setup(Driver, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     spawn_opt(?MODULE, do_setup, [Driver, self(), Node, Type, MyNode, LongOrShortNames, SetupTime],
@@ -191,77 +177,39 @@ gen_setup(Driver, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
 
 do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     Timer = dist_util:start_timer(SetupTime),
-    {Name, Host} = split_node(Driver, Node, LongOrShortNames),
-    {Ip, TcpPort, Version} = find_node(Driver, Node, Name, Host),
+    Config = config(Node),
+    {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
     dist_util:reset_timer(Timer),
-    Connection = connect(security(), Driver, Node, Host, {Ip, TcpPort}),
+    Connection = connect(security(), Driver, Node, Host, Listens),
     Protocol = inet_rdma_bootstrap:protocol(Connection),
-    Address = #net_address{address = {Ip, TcpPort}, host = Host, protocol = Protocol, family = Driver:family()},
+    Address = #net_address{address = Listens, host = Host, protocol = Protocol, family = Driver:family()},
     keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
-                     address = Address, config = config(Node)}),
+                     address = Address, config = Config}),
     Data = hs_data(Connection),
     dist_util:handshake_we_started(
       Data#hs_data{kernel_pid = Kernel, other_node = Node, this_node = MyNode, timer = Timer,
                    other_version = Version, request_type = Type}).
 
-%% Long names have a dot in the host or are an address; short ones have none.
-split_node(Driver, Node, LongOrShortNames) ->
-    case string:split(atom_to_list(Node), "@", all) of
-        [Name, [_ | _] = Host] ->
-            case {LongOrShortNames, lists:member($., Host), Driver:parse_address(Host)} of
-                {longnames, false, {error, _}} ->
-                    ?LOG_ERROR("** System running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",
-                               [Host]),
-                    ?shutdown(Node);
-                {shortnames, true, _} ->
-                    ?LOG_ERROR("** System NOT running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",
-                               [Host]),
-                    ?shutdown(Node);
-                _ ->
-                    {Name, Host}
-            end;
-        _ ->
-            ?LOG_ERROR("** Nodename ~tp illegal **", [Node]),
-            ?shutdown(Node)
-    end.
-
-%% Where a node listens, as its EPMD says.
-find_node(Driver, Node, Name, Host) ->
-    Epmd = net_kernel:epmd_module(),
-    case address_please(Epmd, [Name, Host, Driver:family()]) of
-        {ok, Ip, TcpPort, Version} ->
-            {Ip, TcpPort, Version};
-        {ok, Ip} ->
-            case Epmd:port_please(Name, Ip) of
-                {port, TcpPort, Version} -> {Ip, TcpPort, Version};
-                _ -> ?shutdown(Node)
-            end;
-        _ ->
-            ?shutdown(Node)
-    end.
-
-address_please(Epmd, Arguments) ->
-    case erlang:function_exported(Epmd, address_please, 3) of
-        true -> apply(Epmd, address_please, Arguments);
-        false -> apply(erl_epmd, address_please, Arguments)
-    end.
-
-connect(none, Driver, Node, _Host, {Ip, TcpPort}) ->
-    case Driver:connect(Ip, TcpPort, connect_options() ++ [{active, false}, {packet, 2}]) of
-        {ok, Socket} -> inet_rdma_bootstrap:tcp(Driver, Socket);
+connect(none, Driver, Node, _Host, To) ->
+    case inet_rdma_tcp:connect(Driver, To, inet_rdma_bootstrap:connect_options()) of
+        {ok, Connection} -> Connection;
         _ -> ?shutdown(Node)
     end;
 connect(tls, Driver, Node, Host, To) ->
-    case inet_rdma_tls:connect(Driver, To, Host, connect_options()) of
+    case inet_rdma_tls:connect(Driver, To, Host, inet_rdma_bootstrap:connect_options()) of
         {ok, Connection} -> Connection;
         Error -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
     end.
 
-connect_options() ->
-    application:get_env(kernel, inet_dist_connect_options, []).
-
+%% Of a new link. Where the option security asks for more than the distribution was started with there is none.
 config(Node) ->
+    Started = security(),
     case inet_rdma_options:node() of
+        {ok, #{security := tls}} when Started =:= none ->
+            ?LOG_ERROR("inet_rdma: no link: the option security is tls, and the distribution of this node was started "
+                       "with none; restart the node, with the option in the command line or in the configuration that "
+                       "the VM starts with"),
+            ?shutdown2(Node, {security, started_without_tls});
         {ok, Config} ->
             Config;
         {error, Reason} ->
@@ -295,23 +243,45 @@ send(_Socket, Message) ->
 
 %% The acceptor gives a name to a node that has none.
 offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
-    keep(Supervised#supervised{node = Name}),
+    keep(Supervised#supervised{node = inet_rdma_offer:utf8(Name)}),
     Message;
 offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
-    Offer = inet_rdma_offer:offer(Config, inet_rdma_settlement_outcome:broken_off(Node) =:= none),
+    Settles = inet_rdma_settlement_policy:settles(Node, Config),
+    Protocol = inet_rdma_bootstrap:protocol(Supervised#supervised.connection),
+    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol)),
     keep(Supervised#supervised{own_offer = Offer}),
     inet_rdma_offer:append(Role, Message, Offer);
 offering(Message, _Role, _Supervised) ->
     Message.
 
+offered_session(tcp) ->
+    case inet_rdma_nif:is_loaded() of
+        true -> #{port => persistent_term:get(?LISTENS, 0), nonce => inet_rdma_nif:nonce()};
+        false -> none
+    end;
+offered_session(tls) ->
+    none.
+
 %% dist_util wants lists.
 recv(_Socket, Length, Timeout) ->
     #supervised{connection = Connection} = Supervised = kept(),
-    case inet_rdma_bootstrap:recv(Connection, Length, Timeout) of
+    case receive_packet(Connection, Length, Timeout, Supervised) of
         {ok, Message} when is_binary(Message) -> received(binary_to_list(Message), Supervised);
         {ok, Message} -> received(Message, Supervised);
         Error -> Error
     end.
+
+%% Behind the acceptor's last packet a session may begin.
+receive_packet(Connection, Length, Timeout, #supervised{role = initiator, own_offer = Own, offer = #{} = Peer}) ->
+    case inet_rdma_offer:sessions(Own, Peer) of
+        none ->
+            inet_rdma_bootstrap:recv(Connection, Length, Timeout);
+        _ ->
+            _ = inet_rdma_bootstrap:exact(Connection),
+            inet_rdma_bootstrap:recv_message(Connection, Timeout)
+    end;
+receive_packet(Connection, Length, Timeout, _Supervised) ->
+    inet_rdma_bootstrap:recv(Connection, Length, Timeout).
 
 received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised) ->
     {Name, Offer} = inet_rdma_offer:parse(Role, list_to_binary(Message)),
@@ -321,68 +291,54 @@ received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised
            end,
     keep(Supervised#supervised{node = Node, offer = Offer}),
     {ok, Message};
+received(Message, #supervised{role = acceptor, node = <<>>, connection = Connection}) ->
+    First = list_to_binary(Message),
+    case inet_rdma_resume:is_resume(First) of
+        true -> resumed(inet_rdma_resume:accept(Connection, First));
+        false -> {ok, Message}
+    end;
 received(Message, _Supervised) ->
     {ok, Message}.
 
-%% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried.
+%% The connection belongs to the port of a session, or is of no use: no handshake follows. One line for all strangers.
+%% The reason takes the linked process of the set-up time along, as the end of a handshake does.
+-spec resumed(ok | refused) -> no_return().
+resumed(ok) ->
+    exit(shutdown);
+resumed(refused) ->
+    inet_rdma_links:count(resume_refused),
+    exit(shutdown).
+
 pre_nodeup(_Socket) ->
-    #supervised{role = Role, connection = Connection, node = Node, config = Config, own_offer = Own, offer = Offer} =
-        Supervised = kept(),
-    Protocol = atom_to_binary(inet_rdma_bootstrap:protocol(Connection)),
-    case inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer) of
-        {move, Link, Why} ->
-            keep(Supervised#supervised{over = Link, why = Why}),
-            settled(info, up, Node, Connection, inet_rdma_link:fabric(Link), Why);
-        {stay, Why, Tried} ->
-            inet_rdma_links:count({stayed, Tried}),
-            %% Between two nodes that run this carrier the operator may expect shared memory or a device.
-            Level = case Offer of
-                        none -> info;
-                        _ -> notice
-                    end,
-            keep(Supervised#supervised{why = Why}),
-            settled(Level, fallback, Node, Connection, Protocol, Why),
-            inet_rdma_bootstrap:before_nodeup(Connection);
-        {refuse, Why} ->
-            inet_rdma_links:count(refused),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids ~ts, and ~ts",
-                         [Node, string:uppercase(Protocol), Why], not_up(refused, Node, Why)),
-            {error, required};
-        {error, Why} ->
-            inet_rdma_links:count(settlement_failed),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why], not_up(failed, Node, Why)),
-            {error, not_settled}
+    Supervised = kept(),
+    case inet_rdma_nodeup:before_nodeup(as_link(Supervised)) of
+        {ok, Over, Why} ->
+            keep(Supervised#supervised{over = Over, why = Why}),
+            ok;
+        Error ->
+            Error
     end.
-
-not_up(Kind, Node, Why) ->
-    inet_rdma_link_event:metadata(inet_rdma_link_event:new(Kind, Node, undefined, Why)).
-
-settled(Level, Kind, Node, Connection, Fabric, Why) ->
-    inet_rdma_links:insert(Node, Connection, Fabric, Why),
-    Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
-    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why], inet_rdma_link_event:metadata(Event)),
-    ok.
 
 post_nodeup(_Socket) ->
-    case kept() of
-        #supervised{over = none, connection = Connection} = Supervised ->
-            told(fallback, Supervised, inet_rdma_bootstrap:after_nodeup(Connection));
-        #supervised{over = Link, connection = Connection, node = Node} = Supervised ->
-            told(up, Supervised, inet_rdma_link:start(Link, Connection, Node))
+    #supervised{over = Over, why = Why} = Supervised = kept(),
+    case inet_rdma_nodeup:after_nodeup(Over, Why, as_link(Supervised)) of
+        {ok, Connection} ->
+            keep(Supervised#supervised{connection = Connection}),
+            ok;
+        Error ->
+            Error
     end.
 
-told(Kind, #supervised{node = Node, why = Why} = Supervised, ok) ->
-    inet_rdma_link_event:tell(inet_rdma_link_event:new(Kind, Node, fabric(Supervised), Why), #{count => 1});
-told(_Kind, _Supervised, Error) ->
-    Error.
-
-fabric(#supervised{over = none, connection = Connection}) -> atom_to_binary(inet_rdma_bootstrap:protocol(Connection));
-fabric(#supervised{over = Link}) -> inet_rdma_link:fabric(Link).
+as_link(#supervised{role = Role, connection = Connection, node = Node, config = Config, own_offer = Own, offer = Offer,
+                    address = Address}) ->
+    #{role => Role, connection => Connection, node => Node, config => Config, own_offer => Own, offer => Offer,
+      address => case Address of #net_address{address = Listens} -> Listens; undefined -> none end}.
 
 getll(_Socket) ->
     case kept() of
         #supervised{over = none, connection = Connection} -> inet_rdma_bootstrap:controller(Connection);
-        #supervised{over = Link} -> {ok, inet_rdma_link:port(Link)}
+        #supervised{over = {link, Link}} -> {ok, inet_rdma_link:port(Link)};
+        #supervised{over = {session, Session, _Queue}} -> {ok, inet_rdma_session:port(Session)}
     end.
 
 handshake_complete(_Socket, Node, Handle) ->
@@ -398,25 +354,29 @@ address_of(_Socket, Node) ->
         #supervised{role = initiator, address = Address} ->
             Address;
         #supervised{driver = Driver, connection = Connection} ->
-            {ok, Address} = inet_rdma_bootstrap:peername(Connection),
-            [_, Host] = string:split(atom_to_list(Node), "@"),
-            #net_address{address = Address, host = Host, protocol = inet_rdma_bootstrap:protocol(Connection),
-                         family = Driver:family()}
+            case {inet_rdma_bootstrap:peername(Connection), string:split(atom_to_list(Node), "@")} of
+                {{ok, Address}, [_, Host]} ->
+                    #net_address{address = Address, host = Host, protocol = inet_rdma_bootstrap:protocol(Connection),
+                                 family = Driver:family()};
+                _ ->
+                    ?shutdown(no_node)
+            end
     end.
 
 tick(_Socket) ->
     case kept() of
-        #supervised{over = none, connection = Connection} -> inet_rdma_bootstrap:tick(Connection);
-        #supervised{over = Link} -> inet_rdma_link:tick(Link)
+        #supervised{over = {link, Link}} -> inet_rdma_link:tick(Link);
+        #supervised{connection = Connection} -> inet_rdma_bootstrap:tick(Connection)
     end.
 
 getstat(_Socket) ->
     case kept() of
-        #supervised{over = none, connection = Connection} -> inet_rdma_bootstrap:getstat(Connection);
-        #supervised{over = Link} -> inet_rdma_link:getstat(Link)
+        #supervised{over = {link, Link}} -> inet_rdma_link:getstat(Link);
+        #supervised{connection = Connection} -> inet_rdma_bootstrap:getstat(Connection)
     end.
 
-%% Of the listening socket, or of the connection of a link: over RDMA it only shows whether the peer lives ({keepalive, true}).
+%% Of the listening socket, or of the connection of a link: over RDMA it only shows whether the peer lives
+%% ({keepalive, true}).
 setopts(Socket, Options) ->
     case kept() of
         #supervised{connection = Connection} -> inet_rdma_bootstrap:setopts(Connection, Options);

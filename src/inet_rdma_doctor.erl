@@ -28,8 +28,8 @@
                     devices := [inet_rdma_doctor_facts:device()],
                     findings := [inet_rdma_doctor_findings:finding()]}.
 
-%% @doc Looks at this machine, within some milliseconds. Opens each RDMA device, and a connection of this node to itself over
-%% shm.
+%% @doc Looks at this machine and at the links of this node, within some milliseconds. Opens each RDMA device, and a
+%% connection of this node to itself over shm.
 -spec doctor() -> report().
 doctor() ->
     report("/", inet_rdma_doctor_live:look()).

@@ -7,13 +7,14 @@
 -export_type([live/0]).
 
 %% verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
-%% the fabric.
+%% the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
                   tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
                   verbs := ok | {error, binary()} | left_out,
                   verbs_devices := [map()] | unknown,
+                  links => [inet_rdma:info()],
                   addresses := [{Interface :: binary(), [binary()]}],
                   otp := binary(),
                   schedulers := pos_integer(),
@@ -30,6 +31,7 @@ look() ->
       shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
       verbs => Verbs,
       verbs_devices => Devices,
+      links => case Native of ok -> links(); _ -> [] end,
       addresses => addresses(),
       otp => list_to_binary(erlang:system_info(otp_release)),
       schedulers => erlang:system_info(schedulers_online),
@@ -81,6 +83,9 @@ shm_rendezvous() ->
     catch
         error:{badmatch, {error, Reason}} -> in_words({error, Reason})
     end.
+
+links() ->
+    [Info || #{node := Node, state := up} = Info <- inet_rdma_info:all(), Node =/= undefined].
 
 addresses() ->
     {ok, Interfaces} = inet:getifaddrs(),

@@ -10,7 +10,7 @@
 -type reason() ::
         %% Of a call.
         timeout | einval | badarg | enobufs | emsgsize | too_late | not_owner
-      | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}
+      | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}
         %% The end of a connection.
       | closed | peer_gone | tls_gone | half_sent | {key_used_up, Generation :: non_neg_integer()}
       | {no_memory, Bytes :: non_neg_integer()}
@@ -68,6 +68,7 @@
       | {record_ring, Bytes :: number()} | {record_bytes, Bytes :: number(), Max :: number()}
       | {record_cut, Bytes :: number(), Arrived :: number()} | {key_generation, Said :: number(), Present :: number()}
       | {record_forged, Sequence :: number()} | {control_forged, Sequence :: number()}
+      | {frame_kind, Said :: number()} | {write_outside, {Key :: number(), Address :: number()}, Bytes :: number()}
       | {message_bytes, Bytes :: number()} | key_message | {answer_event, Event :: binary(), Status :: integer()}.
 
 %% Bytes that are no message of this protocol.
@@ -100,6 +101,7 @@ text(too_late) -> "too late: it is done, or has begun";
 text(not_owner) -> "only the owner of the socket may do that";
 text({unknown_option, _} = Error) -> inet_rdma_options:format_error(Error);
 text({bad_option, _, _, _} = Error) -> inet_rdma_options:format_error(Error);
+text({not_loaded, _} = Error) -> inet_rdma_options:format_error(Error);
 text(peer_gone) -> "the peer is gone: its process ended";
 text(tls_gone) -> "the TLS connection of the stream has ended, and with it the way for new keys";
 text(half_sent) -> "a process died in the middle of a send, so the rest of its packet cannot follow";
@@ -203,6 +205,9 @@ misbehaviour({entry_stamp, Said}) -> io("an entry of the receive queue has the i
 misbehaviour({entry_inline, Bytes, Address}) ->
     io("an entry of the receive queue carries ~b bytes for the address ~b", [Bytes, Address]);
 misbehaviour({entry_kind, Said}) -> io("an entry of the receive queue has the unknown kind ~b", [Said]);
+misbehaviour({frame_kind, Said}) -> io("a frame begins with ~b, which is no kind of frame", [Said]);
+misbehaviour({write_outside, {Key, Address}, Bytes}) ->
+    io("it writes ~b bytes to address ~b of region ~b, which are not exposed to it", [Bytes, Address, Key]);
 misbehaviour({message_bytes, Bytes}) -> io("it sent a message of ~b bytes", [Bytes]);
 misbehaviour(key_message) -> "over the stream's TLS connection it sent something else than keys, or a key out of turn";
 misbehaviour({answer_event, Event, Status}) -> io("~ts (status ~b) instead of an answer", [Event, Status]);

@@ -5,15 +5,21 @@
 
 -export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1]).
 
-%% Every connection of this node, oldest first, and behind them the links that stayed on TCP or TLS.
+%% Every connection of this node, oldest first, and behind them the links that TCP or TLS carries. A link is there once:
+%% by its queue pair if that carries it.
 -spec all() -> [inet_rdma:info()].
 all() ->
     Native = case inet_rdma_nif:load() of
-                 ok -> inet_rdma_nif:all_statistics();
+                 ok -> [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()];
                  {error, _} -> []
              end,
+    Links = [Row#{session => inet_rdma_bootstrap:session_facts(Connection)}
+             || #{connection := Connection} = Row <- inet_rdma_links:all()],
     Controllers = erlang:system_info(dist_ctrl),
-    [queued(complete(Statistics), Controllers) || Statistics <- Native] ++ lists:append([stayed(Link) || Link <- inet_rdma_links:stayed()]).
+    Carrying = lists:append([carrying(Info, Links, Controllers) || Info <- Native]),
+    Shown = [Node || #{node := Node, state := up} <- Carrying],
+    Carrying ++ lists:append([by_connection(Link) || #{node := Node} = Link <- Links,
+                                                     not lists:member(binary_to_atom(Node), Shown)]).
 
 -spec of_node(node()) -> inet_rdma:info() | undefined.
 of_node(Node) ->
@@ -45,9 +51,9 @@ counts(Conn, Keys) ->
             {error, einval}
     end.
 
-%% The same of a link that has moved, from what all/0 says of it.
+%% The same of a link that inet_rdma carries, from what all/0 says of it.
 -spec link_counts(inet_rdma:info()) -> [{atom(), non_neg_integer()}].
-link_counts(#{bytes_pending := Pending} = Statistics) ->
+link_counts(#{bytes_pending := Pending, packet_deviation_received := _} = Statistics) ->
     [{Key, statistic(Key, Statistics, Pending)} || Key <- keys()].
 
 statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
@@ -64,25 +70,55 @@ statistic(send_pend, _Statistics, Pending) -> Pending.
 average(_Bytes, 0) -> 0;
 average(Bytes, Packets) -> Bytes div Packets.
 
-%% A link that has moved: what waits in the queue of its port. The VM's controller of a node is the port of its newest link.
-queued(#{node := Node, state := up} = Info, Controllers) when Node =/= undefined ->
-    case [Port || {Name, Port} <- Controllers, Name =:= Node, is_port(Port)] of
-        [Port] -> queued(Info, erlang:port_info(Port, name), erlang:port_info(Port, queue_size));
-        [] -> Info
+%% The queue pair of a link, with the counts of the link. One that does not carry its session yet, or no longer, is left
+%% out.
+carrying(#{node := Node, state := up} = Info, Links, Controllers) when Node =/= undefined ->
+    case [Link || #{node := Name} = Link <- Links, binary_to_atom(Name) =:= Node] of
+        [#{session := {ok, #{carried_by_queue := false}}}] -> [];
+        [Link] -> [maps:merge(counted(Info, Controllers), of_link(Link))];
+        [] -> [counted(Info, Controllers)]
     end;
-queued(Info, _Controllers) ->
+carrying(Info, _Links, _Controllers) ->
+    [Info].
+
+%% The port of a link counts over all its paths. The VM's controller of a node is the port of its newest link.
+counted(#{node := Node} = Info, Controllers) ->
+    case [Port || {Name, Port} <- Controllers, Name =:= Node, is_port(Port)] of
+        [Port] -> counted_by(Info, Port, erlang:port_info(Port, name));
+        [] -> Info
+    end.
+
+counted_by(Info, Port, {name, Driver}) when Driver =/= "tcp_inet" ->
+    case inet_rdma_link:counts(Port) of
+        {ok, Counts} -> maps:merge(Info, Counts);
+        {error, closed} -> Info
+    end;
+counted_by(Info, _Port, _Name) ->
     Info.
 
-queued(Info, {name, Driver}, {queue_size, Bytes}) when Driver =/= "tcp_inet" -> Info#{bytes_pending => Bytes};
-queued(Info, _Name, _Queued) -> Info.
+%% Of every link, and of those with a session.
+of_link(#{up_ms := UpMs, session := {ok, Session}}) ->
+    maps:merge(#{up_ms => UpMs}, maps:remove(carried_by_queue, Session));
+of_link(#{up_ms := UpMs}) ->
+    #{up_ms => UpMs}.
 
-%% A link that stayed on TCP or TLS: its socket's counts.
-stayed({Node, Connection, Fabric, Why}) ->
+%% A link that its session's TCP connection carries, or that no path does; one that stayed on the connection on which it
+%% began.
+by_connection(#{session := {ok, #{carried_by_queue := false}}} = Link) ->
+    told(Link#{fabric := <<"tcp">>});
+by_connection(#{session := {ok, _}} = Link) ->
+    told(Link);
+by_connection(#{session := none, fabric := Fabric} = Link) when Fabric =:= <<"tcp">>; Fabric =:= <<"tls">> ->
+    told(Link);
+by_connection(_MovedOrEnded) ->
+    [].
+
+told(#{node := Node, connection := Connection, fabric := Fabric, why := Why} = Link) ->
     case inet_rdma_bootstrap:counts(Connection) of
-        {ok, [ReceivedCount, Received, SentCount, Sent, Pending]} ->
-            [#{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), why => unicode:characters_to_list(Why), state => up,
-               packets_received => ReceivedCount, bytes_received => Received,
-               packets_sent => SentCount, bytes_sent => Sent, bytes_pending => Pending}];
+        {ok, Counts} ->
+            Info = #{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), state => up,
+                     why => unicode:characters_to_list(Why)},
+            [maps:merge(maps:merge(Info, Counts), of_link(Link))];
         {error, _} ->
             []
     end.

@@ -1,15 +1,20 @@
-%% New keys for an encrypted link or stream, over the TLS connection on which it began.
+%% The keys of an encrypted link or stream, which the two nodes tell each other over the TLS connection on which it
+%% began.
 %%
-%% Each direction has keys of its own, by generation: the settlement's are 0. When a key nears its limit the native side
-%% tells the guard of the sending side, which makes the next one. The peer's guard installs it and says so; only then
-%% this side seals with it. Each record names its generation, so packets flow meanwhile:
+%% Each direction has keys of its own, by generation. Those of generation 0 are told in the settlement, fresh for each
+%% way that is tried (first/1, pair/2). When a key nears its limit the native side tells the guard of the sending
+%% side, which makes the next one. The peer's guard installs it and says so; only then this side seals with it. Each
+%% record names its generation, so packets flow meanwhile:
 %%
 %%     {key, Generation, Key}        the next key of what I send
 %%     {key_installed, Generation}   yours may be used
 -module(inet_rdma_keys).
 
+%% Of the settlement.
+-export([first/1, pair/2, protection/3]).
+%% Of a guard.
 -export([new/2, handle_due/2, handle_received/3]).
--export_type([t/0]).
+-export_type([t/0, pair/0]).
 
 %% A key and its generation take 54 bytes.
 -define(MESSAGE_BYTES_MAX, 128).
@@ -19,9 +24,37 @@
            | #{native := native(), sending := non_neg_integer(),
                next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
 
+%% Of generation 0; none: a way that is not encrypted.
+-type pair() :: none | {Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}.
+
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
-%% none: one that is not encrypted.
+%% A key for what this side sends; over TCP there is none to tell it by.
+-spec first(inet_rdma_bootstrap:t()) -> none | inet_rdma_nif:key().
+first(Connection) ->
+    case inet_rdma_bootstrap:protocol(Connection) of
+        tcp -> none;
+        tls -> fresh()
+    end.
+
+fresh() -> crypto:strong_rand_bytes(32).
+
+%% The key that this side has told, and the peer's.
+-spec pair(Send, Receive) -> {ok, pair()} | {error, Why :: binary()} when
+    Send :: none | inet_rdma_nif:key(), Receive :: Send.
+pair(none, none) -> {ok, none};
+pair(_Send, none) -> {error, <<"the peer tells no key">>};
+%% With one key for both directions a record of one could be played back as one of the other.
+pair(Key, Key) -> {error, <<"the peer tells the key that this node has told">>};
+pair(Send, Receive) -> {ok, {Send, Receive}}.
+
+%% What the native library gets.
+-spec protection({Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}, inet_rdma_nif:cipher(),
+                 RenewBytes :: pos_integer()) -> inet_rdma_nif:protection().
+protection({Send, Receive}, Cipher, RenewBytes) ->
+    #{cipher => Cipher, send_key => Send, receive_key => Receive, renew_bytes => RenewBytes}.
+
+%% none: a link or stream that is not encrypted.
 -spec new(native(), IsEncrypted :: boolean()) -> t().
 new(_Native, false) -> none;
 new(Native, true) -> #{native => Native, sending => 0, next => none}.
@@ -29,7 +62,7 @@ new(Native, true) -> #{native => Native, sending => 0, next => none}.
 %% The key in use nears its limit.
 -spec handle_due(t(), inet_rdma_bootstrap:t()) -> {ok, t()} | {error, Why :: binary()}.
 handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
-    Next = {Sending + 1, crypto:strong_rand_bytes(32)},
+    Next = {Sending + 1, fresh()},
     tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
 handle_due(Keys, _Connection) ->
     {ok, Keys}.
@@ -70,7 +103,7 @@ unexpected(Connection) ->
     Where = string:uppercase(atom_to_binary(inet_rdma_bootstrap:protocol(Connection))),
     {error, <<"the peer wrote to the ", Where/binary, " socket, which must be silent">>}.
 
-%% Of a connection that has ended the guard hears by itself.
+%% If the connection has ended, the guard gets a message that says so.
 tell(Connection, Message, Keys) ->
     _ = inet_rdma_bootstrap:send(Connection, term_to_binary(Message)),
     {ok, Keys}.

@@ -1,15 +1,21 @@
-%% A link that has moved: its port, and its guard.
+%% The port of a link, and a link without a session, which a queue pair carries: one that began inside TLS.
 %%
-%% The guard owns the connection on which the link began. When that ends it tells the port, which gives the VM the
-%% packets that the peer has sent before, and then ends. When the port ends the guard logs the reason and ends, and with
-%% it the connection. It hibernates in between: it takes little memory, and keeps no reference to the code of this module.
-%% New keys for an encrypted link go by it (inet_rdma_keys). It also tells of stalls.
+%% The guard of such a link (inet_rdma_guard) owns the connection on which the link began. When that ends the guard
+%% tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the port ends the
+%% guard logs the reason and ends, and with it the connection. The guard brings new keys for an encrypted link
+%% (inet_rdma_keys).
 -module(inet_rdma_link).
 
 -behaviour(inet_rdma_settlement_way).
+-behaviour(inet_rdma_guard).
+
+-compile({no_auto_import, [statistics/1]}).
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
--export([guard/3, guarding/3]).
+%% Of the port of a session.
+-export([command/2, command/3, counts/1, statistics/1, reason/1, why/1, is_usual/1]).
+%% Of its guard.
+-export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -21,20 +27,42 @@
     is_encrypted :: boolean()
 }).
 
-%% What the guard keeps of a link. since: as of erlang:monotonic_time/0.
-%% stalled: since when the peer takes nothing.
--type guarded() :: #{native := inet_rdma_nif:link(), node := binary(), fabric := binary(), since := integer(),
-                     stalled := integer() | undefined, keys := inet_rdma_keys:t()}.
+%% What the guard keeps.
+-record(guarded, {
+    port :: port(),
+    connection :: inet_rdma_bootstrap:t(),
+    node :: binary(),
+    fabric :: binary(),
+    native :: inet_rdma_nif:link(),
+    keys :: inet_rdma_keys:t()
+}).
 
 -opaque link() :: #link{}.
 
 %% Commands of the port; native/port/src/entry.rs has the same numbers.
--define(CARRY, 1).
--define(START, 2).
--define(TICK, 3).
--define(PACKETS, 4).
--define(PEER_GONE, 5).
--define(WATCH, 6).
+number(carry) -> 1;
+number(start) -> 2;
+number(tick) -> 3;
+number(packets) -> 4;
+number(peer_gone) -> 5;
+number(watch) -> 6;
+number(adopt) -> 7;
+number(move) -> 8;
+number(suspend) -> 9;
+number(resume) -> 10;
+number(prove) -> 11;
+number(verify) -> 12;
+number(attempt) -> 13;
+number(control) -> 14;
+number(statistics) -> 15;
+number(socket) -> 16;
+number(drop) -> 17;
+number(release) -> 18;
+number(counts) -> 19;
+number(return) -> 20.
+
+-type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
+                 | attempt | control | statistics | socket | drop | release | counts | return.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.
@@ -55,7 +83,7 @@ reserve() ->
 open(Port, Attempt, Node, Config, Protection) ->
     case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
         {ok, Native, Id, Fabric, Why} ->
-            _ = port_control(Port, ?CARRY, <<Id:64/native>>),
+            _ = command(Port, carry, <<Id:64/native, 0:64>>),
             {ok, #link{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none}, Why};
         waiting ->
             waiting;
@@ -84,121 +112,137 @@ port(#link{port = Port}) -> Port.
 %% The VM knows the link: packets may come. The caller owns the connection.
 -spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
 start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
-    Guarded = #{native => Native, node => Node, fabric => Fabric, since => erlang:monotonic_time(),
-                stalled => undefined, keys => inet_rdma_keys:new({link, Native}, IsEncrypted)},
-    Guard = spawn(?MODULE, guard, [Port, Connection, Guarded]),
+    Guarded = #guarded{port = Port, connection = Connection, node = Node, fabric = Fabric, native = Native,
+                       keys = inet_rdma_keys:new({link, Native}, IsEncrypted)},
+    Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_guard:new(?MODULE, Port, Node, Guarded)]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
             Guard ! {self(), start},
-            control(Port, ?START);
+            ok_or_closed(command(Port, start));
         Error ->
             exit(Guard, kill),
             Error
     end.
 
 %% A keepalive: ahead of all that waits, and never waiting. A port that has ended has told the supervisor.
--spec tick(link()) -> ok | {error, closed}.
-tick(#link{port = Port}) -> control(Port, ?TICK).
+-spec tick(link() | port()) -> ok | {error, closed}.
+tick(#link{port = Port}) -> tick(Port);
+tick(Port) -> ok_or_closed(command(Port, tick)).
 
--spec getstat(link()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
+%% Packets received, packets sent, and bytes that wait.
+-spec getstat(link() | port()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
 getstat(#link{port = Port}) ->
-    try list_to_binary(port_control(Port, ?PACKETS, [])) of
-        <<Received:64/native, Sent:64/native, Queued:64/native>> -> {ok, Received, Sent, Queued}
-    catch
-        error:badarg -> {error, closed}
+    getstat(Port);
+getstat(Port) ->
+    case command(Port, packets) of
+        {ok, <<Received:64/native, Sent:64/native, Queued:64/native>>} -> {ok, Received, Sent, Queued};
+        Error -> Error
     end.
 
-control(Port, Command) ->
-    try port_control(Port, Command, []) of
-        _ -> ok
-    catch
-        error:badarg -> {error, closed}
+%% What the port of a link has counted, over all paths that the link had: the keys of inet_rdma:info/1.
+-spec counts(port()) -> {ok, #{atom() => number()}} | {error, closed}.
+counts(Port) ->
+    case {command(Port, counts), statistics(Port)} of
+        {{ok, <<PacketsReceived:64/native, PacketsSent:64/native, Pending:64/native, PacketBytes:64/native,
+                LargestReceived:64/native, Deviation:64/native-float, LargestSent:64/native>>},
+         {ok, #{bytes_received := BytesReceived, bytes_sent := BytesSent}}} ->
+            {ok, #{packets_received => PacketsReceived, packets_sent => PacketsSent, bytes_received => BytesReceived,
+                   bytes_sent => BytesSent, bytes_pending => Pending, packet_bytes_received => PacketBytes,
+                   largest_packet_received => LargestReceived, largest_packet_sent => LargestSent,
+                   packet_deviation_received => Deviation}};
+        _ ->
+            {error, closed}
     end.
 
--spec guard(port(), inet_rdma_bootstrap:t(), guarded()) -> no_return().
-guard(Port, Connection, Guarded) ->
+%% What the port has counted, and what carries its session. bytes_*: over all paths, with the lengths of packets.
+%% bytes_unacknowledged: what its log keeps.
+-spec statistics(port()) -> {ok, #{atom() => non_neg_integer() | boolean()}} | {error, closed}.
+statistics(Port) ->
+    case command(Port, statistics) of
+        {ok, <<BytesReceived:64/native, BytesSent:64/native, Unacknowledged:64/native, Losses:64/native,
+               Resumes:64/native, Moves:64/native, HasTcp:64/native, ByQueue:64/native>>} ->
+            {ok, #{bytes_received => BytesReceived, bytes_sent => BytesSent, bytes_unacknowledged => Unacknowledged,
+                   losses => Losses, resumes => Resumes, moves => Moves, has_tcp => HasTcp =:= 1,
+                   carried_by_queue => ByQueue =:= 1}};
+        Error ->
+            Error
+    end.
+
+%% A command of the port, and its answer. closed: the port is, or it does not take the command now.
+-spec command(port(), command()) -> {ok, binary()} | {error, closed}.
+command(Port, Command) -> command(Port, Command, []).
+
+-spec command(port(), command(), iodata()) -> {ok, binary()} | {error, closed}.
+command(Port, Command, Argument) ->
+    try {ok, iolist_to_binary(port_control(Port, number(Command), Argument))}
+    catch error:badarg -> {error, closed}
+    end.
+
+ok_or_closed({ok, _}) -> ok;
+ok_or_closed(Error) -> Error.
+
+-spec guard(port(), inet_rdma_bootstrap:t(), inet_rdma_guard:t()) -> ok.
+guard(Port, Connection, Guard) ->
     _ = monitor(port, Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet_rdma_bootstrap:watch(Connection),
-            _ = control(Port, ?WATCH),
-            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]);
+            _ = command(Port, watch),
+            inet_rdma_guard:run(Guard);
         {'DOWN', _, port, Port, _} ->
-            ended(Guarded)
+            inet_rdma_guard:stop(Guard)
     end.
 
-guarding(Port, Connection, #{keys := Keys} = Guarded) ->
-    receive
-        {'DOWN', _, port, Port, _} ->
-            ended(Guarded);
-        {'$inet_rdma', Port, key_due} ->
-            guard_on(Port, Connection, Guarded, inet_rdma_keys:handle_due(Keys, Connection));
-        {'$inet_rdma', Port, stalled} ->
-            erlang:hibernate(?MODULE, guarding, [Port, Connection, stalled(Guarded)]);
-        {'$inet_rdma', Port, resumed} ->
-            erlang:hibernate(?MODULE, guarding, [Port, Connection, resumed(Guarded)]);
-        {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
-            guard_on(Port, Connection, Guarded, inet_rdma_keys:handle_received(Keys, Connection, Bytes));
-        {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
-            peer_gone(Port, Connection, Guarded);
-        {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->
-            peer_gone(Port, Connection, Guarded);
-        {'DOWN', _, process, _Sender, _} ->
-            peer_gone(Port, Connection, Guarded);
-        _ ->
-            erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded])
-    end.
+-spec handle(term(), #guarded{}) -> #guarded{}.
+handle({'$inet_rdma', Port, key_due}, #guarded{port = Port, connection = Connection, keys = Keys} = Guarded) ->
+    with_keys(inet_rdma_keys:handle_due(Keys, Connection), Guarded);
+handle({Tag, _Socket, Bytes}, #guarded{connection = Connection, keys = Keys} = Guarded) when Tag =:= tcp; Tag =:= ssl ->
+    with_keys(inet_rdma_keys:handle_received(Keys, Connection, Bytes), Guarded);
+handle({Tag, _Socket}, Guarded) when Tag =:= tcp_closed; Tag =:= ssl_closed ->
+    peer_gone(Guarded);
+handle({Tag, _Socket, _Reason}, Guarded) when Tag =:= tcp_error; Tag =:= ssl_error ->
+    peer_gone(Guarded);
+handle({'DOWN', _, process, _Sender, _}, Guarded) ->
+    peer_gone(Guarded);
+handle(_Message, Guarded) ->
+    Guarded.
 
-guard_on(Port, Connection, Guarded, {ok, Keys}) ->
+%% changed: a tick shows the peer that this side seals with another key.
+with_keys({ok, Keys}, #guarded{connection = Connection} = Guarded) ->
     _ = inet_rdma_bootstrap:active_once(Connection),
-    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded#{keys := Keys}]);
-guard_on(Port, Connection, Guarded, {changed, Keys}) ->
-    _ = control(Port, ?TICK),
-    guard_on(Port, Connection, Guarded, {ok, Keys});
-guard_on(Port, Connection, #{node := Node, fabric := Fabric} = Guarded, {error, Why}) ->
+    Guarded#guarded{keys = Keys};
+with_keys({changed, Keys}, #guarded{port = Port} = Guarded) ->
+    _ = command(Port, tick),
+    with_keys({ok, Keys}, Guarded);
+with_keys({error, Why}, #guarded{port = Port, node = Node, fabric = Fabric} = Guarded) ->
     ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why],
                  inet_rdma_link_event:metadata(inet_rdma_link_event:new(down, Node, Fabric, Why))),
     exit(Port, connection_closed),
-    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]).
+    Guarded.
 
-peer_gone(Port, Connection, Guarded) ->
-    _ = control(Port, ?PEER_GONE),
-    erlang:hibernate(?MODULE, guarding, [Port, Connection, Guarded]).
+peer_gone(#guarded{port = Port} = Guarded) ->
+    _ = command(Port, peer_gone),
+    Guarded.
 
-stalled(#{node := Node, fabric := Fabric} = Guarded) ->
-    Why = <<"the peer takes nothing, and senders wait">>,
-    Event = inet_rdma_link_event:new(stalled, Node, Fabric, Why),
-    ?LOG_NOTICE("inet_rdma: the link to ~ts stalls: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
-    inet_rdma_link_event:tell(Event, #{count => 1}),
-    Guarded#{stalled := erlang:monotonic_time()}.
+-spec carried(#guarded{}) -> {Fabric :: binary(), event}.
+carried(#guarded{fabric = Fabric}) -> {Fabric, event}.
 
-resumed(#{stalled := undefined} = Guarded) ->
-    Guarded;
-resumed(#{node := Node, fabric := Fabric, stalled := Since} = Guarded) ->
-    Duration = erlang:monotonic_time() - Since,
-    Why = <<"the peer takes bytes again">>,
-    Event = inet_rdma_link_event:new(resumed, Node, Fabric, Why),
-    ?LOG_NOTICE("inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
-                [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
-                inet_rdma_link_event:metadata(Event)),
-    inet_rdma_link_event:tell(Event, #{count => 1, duration => Duration}),
-    Guarded#{stalled := undefined}.
+-spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+ended(#guarded{native = Native}) ->
+    Reason = reason(Native),
+    {Reason, why(Reason), is_usual(Reason)}.
 
-ended(#{native := Native, node := Node, fabric := Fabric, since := Since}) ->
-    Reason = link_end(Native),
-    Why = unicode:characters_to_binary(why(Reason)),
-    Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
-    is_usual(Reason) orelse
-        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
-    inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}).
-
+%% Whether the end of a link for this reason is an ordinary one.
+-spec is_usual(inet_rdma:reason() | unknown) -> boolean().
 is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
 
-why(unknown) -> "its port was closed";
-why(Reason) -> inet_rdma:format_error(Reason).
+-spec why(inet_rdma:reason() | unknown) -> binary().
+why(unknown) -> <<"its port was closed">>;
+why(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
 
-%% The term is of no use any more once inet_rdma_nif was loaded anew.
-link_end(Native) ->
+%% Why a queue pair's connection has ended. The term is of no use any more once inet_rdma_nif was loaded anew.
+-spec reason(inet_rdma_nif:link()) -> inet_rdma:reason() | unknown.
+reason(Native) ->
     try inet_rdma_nif:link_end(Native) of
         up -> unknown;
         Reason -> Reason

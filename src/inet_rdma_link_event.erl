@@ -3,17 +3,24 @@
 %% Both have the same map. docs/MONITORING.md lists the events.
 -module(inet_rdma_link_event).
 
--export([new/4, new/5, metadata/1, tell/2]).
--export_type([t/0, kind/0]).
+-export([new/4, new/5, moved/4, why_lost/1, metadata/1, tell/2]).
+-export_type([t/0, kind/0, lost/0]).
 
-%% up: over RDMA. fallback: over TCP or TLS. stalled: over RDMA, senders wait, and the peer takes nothing. resumed: it takes bytes
-%% again. down: a link over RDMA has ended. refused: the option required forbids TCP. failed: the settlement failed. The last two
-%% never came up.
--type kind() :: up | fallback | stalled | resumed | down | refused | failed.
+%% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which makes it anew.
+%% restored: another one is there. moved: a link that is up is carried by another path. stalled: senders wait, and the
+%% peer takes nothing. resumed: it takes bytes again. down: a link with a session, or over RDMA, has ended. refused: the
+%% option required forbids TCP, and the link did not come up. failed: the settlement failed; a link that is up on TCP
+%% stays there.
+-type kind() :: up | fallback | lost | restored | moved | stalled | resumed | down | refused | failed.
 
-%% why: in words. reason: of an end, as a term.
--type t() :: #{event := kind(), node := node(), fabric := shm | verbs | tcp | tls | undefined, why := binary(),
-               reason => inet_rdma:reason() | unknown}.
+%% why: in words. reason: of an end or a loss, as a term. from: the path before a move.
+-type t() :: #{event := kind(), node := node(), fabric := fabric() | undefined, why := binary(),
+               reason => inet_rdma:reason() | lost() | unknown, from => fabric()}.
+-type fabric() :: shm | verbs | tcp | tls.
+
+%% Why a TCP connection is lost: the system's error; closed: the other side ended it; queue_pair: the queue pair is
+%% lost, and both sides give the connection up; superseded: the peer has lost it; system_limit: the VM cannot watch it.
+-type lost() :: inet:posix() | closed | queue_pair | superseded | system_limit.
 
 %% No fabric where there is no link.
 -spec new(kind(), Node :: binary(), Fabric :: binary() | undefined, Why :: binary()) -> t().
@@ -22,9 +29,21 @@ new(Kind, Node, undefined, Why) ->
 new(Kind, Node, Fabric, Why) ->
     #{event => Kind, node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), why => Why}.
 
--spec new(kind(), Node :: binary(), Fabric :: binary(), Why :: binary(), inet_rdma:reason() | unknown) -> t().
+-spec new(kind(), Node :: binary(), Fabric :: binary(), Why :: binary(), inet_rdma:reason() | lost() | unknown) -> t().
 new(Kind, Node, Fabric, Why, Reason) ->
     (new(Kind, Node, Fabric, Why))#{reason => Reason}.
+
+-spec moved(Node :: binary(), From :: binary(), Fabric :: binary(), Why :: binary()) -> t().
+moved(Node, From, Fabric, Why) ->
+    (new(moved, Node, Fabric, Why))#{from => binary_to_atom(From)}.
+
+%% In words.
+-spec why_lost(lost()) -> binary().
+why_lost(closed) -> <<"the other side ended it">>;
+why_lost(queue_pair) -> <<"its queue pair is lost">>;
+why_lost(superseded) -> <<"the peer has lost it">>;
+why_lost(system_limit) -> <<"the runtime system cannot watch it">>;
+why_lost(Posix) -> unicode:characters_to_binary([inet:format_error(Posix), ", ", atom_to_binary(Posix)]).
 
 %% Reasons have a key of their own, which log events of streams have, too.
 -spec metadata(t()) -> logger:metadata().

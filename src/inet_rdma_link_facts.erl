@@ -35,15 +35,24 @@ find(Node, Infos) ->
 
 %% The counts of inet:getstat/1, of a port of TCP or of inet_rdma. None of TLS's process.
 -spec counts(link()) -> [{atom(), number()}].
-counts(#{info := #{fabric := Fabric} = Info}) when Fabric =/= tcp, Fabric =/= tls ->
-    value(fun() -> inet_rdma_info:link_counts(Info) end, []);
-counts(#{controller := Port}) when is_port(Port) ->
-    case fact(fun() -> inet:getstat(Port) end) of
-        {ok, {ok, Counts}} -> Counts;
-        _ -> []
+counts(#{controller := Port} = Link) when is_port(Port) ->
+    case port(Link, name) of
+        {ok, "tcp_inet"} -> socket_counts(Port);
+        %% inet's commands mean something else to another driver.
+        {ok, _} -> carried_counts(Link);
+        absent -> []
     end;
 counts(#{}) ->
     [].
+
+socket_counts(Socket) ->
+    case fact(fun() -> inet:getstat(Socket) end) of
+        {ok, {ok, Counts}} -> Counts;
+        _ -> []
+    end.
+
+carried_counts(#{info := undefined}) -> [];
+carried_counts(#{info := Info}) -> value(fun() -> inet_rdma_info:link_counts(Info) end, []).
 
 %% An item of erlang:port_info/2.
 -spec port(link(), atom()) -> fact().

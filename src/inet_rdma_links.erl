@@ -3,8 +3,9 @@
 %% net_kernel owns it: it lives as long as the distribution does.
 -module(inet_rdma_links).
 
--export([start/0, insert/4, stayed/0, failed/3, failure/1, count/1, counts/0]).
--export_type([counted/0]).
+-export([start/0, insert/4, update/4, all/0, failed/3, failure/1, count/1, counts/0]).
+-export([add_session/3, remove_session/1, session/1, session_options/1, set_session_options/2]).
+-export_type([counted/0, row/0]).
 
 -define(TABLE, ?MODULE).
 
@@ -12,10 +13,20 @@
 -define(FAILURES_MAX, 4096).
 %% Rows of ended links are looked for whenever the table has a multiple of that many rows.
 -define(SWEEP, 256).
+%% Selects the rows of links: their supervisor, connection, fabric, why, and the time when they came, in milliseconds as
+%% of erlang:monotonic_time/1.
+-define(LINKS, [{{{link, '_'}, '_', '_', '_', '_', '_'}, [], ['$_']}]).
 
 %% What is counted for as long as the distribution lives, whatever becomes of the links: a link that stayed on TCP, with the
-%% fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer left.
--type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed.
+%% fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer left; an attempt to
+%% resume a session that is not known, or without its secret.
+-type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed
+                 | resume_refused.
+
+%% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: that on which the link began, or its session.
+%% up_ms: for how long the link has been there.
+-type row() :: #{node := binary(), connection := inet_rdma_bootstrap:t(), fabric := binary(), why := binary(),
+                 up_ms := non_neg_integer()}.
 
 %% Makes the table, if there is none; the caller owns it.
 -spec start() -> ok.
@@ -30,29 +41,71 @@ start() ->
 insert(Node, Connection, Fabric, Why) ->
     quietly(fun() ->
                     ets:info(?TABLE, size) rem ?SWEEP =:= 0 andalso sweep(),
-                    ets:insert(?TABLE, {{link, Node}, self(), Connection, Fabric, Why})
+                    Since = erlang:monotonic_time(millisecond),
+                    ets:insert(?TABLE, {{link, Node}, self(), Connection, Fabric, Why, Since})
             end).
+
+%% Another path carries the link of this supervisor.
+-spec update(pid(), binary(), Fabric :: binary(), Why :: binary()) -> ok.
+update(Supervisor, Node, Fabric, Why) ->
+    quietly(fun() ->
+                    case ets:lookup(?TABLE, {link, Node}) of
+                        [{_, Supervisor, _, _, _, _}] ->
+                            ets:update_element(?TABLE, {link, Node}, [{4, Fabric}, {5, Why}]);
+                        _ -> true
+                    end
+            end).
+
+%% A session of this node, by its name: its port, and the socket options of each of its TCP connections.
+-spec add_session(Name :: binary(), port(), [gen_tcp:option()]) -> ok.
+add_session(Name, Port, Options) ->
+    quietly(fun() -> ets:insert(?TABLE, {{session, Name}, Port, Options}) end).
+
+-spec remove_session(Name :: binary()) -> ok.
+remove_session(Name) ->
+    quietly(fun() -> ets:delete(?TABLE, {session, Name}) end).
+
+-spec session(Name :: binary()) -> {ok, port()} | none.
+session(Name) ->
+    case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
+        [{_, Port, _Options}] -> {ok, Port};
+        _ -> none
+    end.
+
+-spec session_options(Name :: binary()) -> [gen_tcp:option()].
+session_options(Name) ->
+    case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
+        [{_, _Port, Options}] -> Options;
+        _ -> []
+    end.
+
+-spec set_session_options(Name :: binary(), [gen_tcp:option()]) -> ok.
+set_session_options(Name, Options) ->
+    quietly(fun() -> ets:update_element(?TABLE, {session, Name}, {3, Options}) end).
 
 %% Nodes of names that never come back (erl_call, remote shells) leave a row each.
 sweep() ->
-    Rows = ets:select(?TABLE, [{{{link, '_'}, '_', '_', '_', '_'}, [], ['$_']}]),
+    Rows = ets:select(?TABLE, ?LINKS),
     _ = [ets:delete_object(?TABLE, Row) || Row <- Rows, not is_process_alive(element(2, Row))],
     ok.
 
-%% The links that stayed on the connection on which they began: node, connection, <<"tcp">> or <<"tls">>, why.
--spec stayed() -> [{Node :: binary(), inet_rdma_bootstrap:t(), Fabric :: binary(), Why :: binary()}].
-stayed() ->
-    Rows = quietly(fun() -> ets:select(?TABLE, [{{{link, '_'}, '_', '_', '_', '_'}, [], ['$_']}]) end),
+%% The links whose supervisors live.
+-spec all() -> [row()].
+all() ->
+    Rows = quietly(fun() -> ets:select(?TABLE, ?LINKS) end),
     lists:append([living(Row) || Row <- rows(Rows)]).
 
 rows(ok) -> [];
 rows(Rows) -> Rows.
 
-living({{link, Node}, Supervisor, Connection, Fabric, Why} = Row) ->
+living({{link, Node}, Supervisor, Connection, Fabric, Why, Since} = Row) ->
     case is_process_alive(Supervisor) of
-        true when Fabric =:= <<"tcp">>; Fabric =:= <<"tls">> -> [{Node, Connection, Fabric, Why}];
-        true -> [];
-        false -> ets:delete_object(?TABLE, Row), []
+        true ->
+            [#{node => Node, connection => Connection, fabric => Fabric, why => Why,
+               up_ms => erlang:monotonic_time(millisecond) - Since}];
+        false ->
+            ets:delete_object(?TABLE, Row),
+            []
     end.
 
 %% A way to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.

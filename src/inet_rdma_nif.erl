@@ -5,7 +5,7 @@
 
 -export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
--export([identity/0, token/0, is_local/1, verbs_addresses/1]).
+-export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -18,7 +18,7 @@
 
 -nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
--nifs([identity/0, token/0, is_local/1, verbs_addresses/1]).
+-nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
@@ -99,19 +99,28 @@ load(Library) ->
 failed({Reason, Text}) ->
     {error, {Reason, unicode:characters_to_binary(Text)}}.
 
-%% The first port keeps the driver in memory for good: the library's threads run without any port, too.
+%% The first port keeps the driver in memory for good: the library's threads run without any port, too. The driver of a copy of
+%% the library that was loaded from another path is permanent as well: its ports would not find the connections of this copy,
+%% and nothing would keep this copy in memory.
 load_driver(Directory) ->
     case erl_ddll:try_load(Directory, ?LIBRARY, []) of
         {ok, _} ->
             Port = open_port({spawn_driver, ?LIBRARY}, []),
             true = port_close(Port),
-            ok;
+            check_driver();
         {error, permanent} ->
-            ok;
+            check_driver();
         {error, Reason} ->
             {error, {driver, unicode:characters_to_binary(erl_ddll:format_error(Reason))}}
     end.
 
+check_driver() ->
+    case is_loaded() of
+        true -> ok;
+        false -> {error, {driver, <<"the VM has the driver of a library that it has loaded from another path: restart the node">>}}
+    end.
+
+%% Native functions and driver, of one library.
 -spec is_loaded() -> boolean().
 is_loaded() ->
     try loaded()
@@ -199,6 +208,10 @@ identity() -> late(?FUNCTION_NAME, []).
 
 -spec token() -> token().
 token() -> late(?FUNCTION_NAME, []).
+
+%% 16 random bytes.
+-spec nonce() -> <<_:128>>.
+nonce() -> late(?FUNCTION_NAME, []).
 
 -spec is_local(Address :: binary()) -> boolean().
 is_local(Address) -> late(?FUNCTION_NAME, [Address]).
@@ -321,7 +334,7 @@ taken(Config) -> late(?FUNCTION_NAME, [Config]).
 -spec reason_shapes() -> [{Group :: atom(), [{Name :: atom(), Fields :: non_neg_integer()}]}].
 reason_shapes() -> late(?FUNCTION_NAME, []).
 
--spec loaded() -> true.
+-spec loaded() -> boolean().
 loaded() ->
     erlang:nif_error({not_loaded, ?MODULE}).
 

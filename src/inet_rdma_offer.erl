@@ -5,48 +5,70 @@
 %% every peer that connects, before the cookie is proved: it tells nothing but that this node can settle, and by which
 %% version.
 %%
-%%     <<"inetrdma", Version:16, _:6, StaysOnTcp:1, Required:1, _/binary>>
+%%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
+%%
+%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, _/binary>>: where this node accepts connections (0:
+%% nowhere), and this side's part of the session's secret (inet_rdma_session). Without the cookie the nonces are worth nothing.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
 
--export([offer/2, append/3, parse/2]).
--export_type([offer/0]).
+-export([offer/3, append/3, parse/2, sessions/2, utf8/1]).
+-export_type([offer/0, session/0]).
 
 %% none: a peer that runs another carrier, inet_tcp above all.
 %% settles: false: it does not settle this time, and the link stays on TCP.
--type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean()}.
+%% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too.
+-type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean(), eager := boolean(),
+                          session := session()}.
+-type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>}.
 
 -define(MAGIC, "inetrdma").
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
 -define(VERSION, 1).
 
 %% Of this node.
--spec offer(inet_rdma_options:config(), Settles :: boolean()) -> offer().
-offer(#{required := Required}, Settles) ->
-    #{version => ?VERSION, required => Required, settles => Settles}.
+-spec offer(inet_rdma_options:config(), Settles :: boolean(), session()) -> offer().
+offer(#{required := Required, move := Move}, Settles, Session) ->
+    #{version => ?VERSION, required => Required, settles => Settles, eager => Move =:= eager, session => Session}.
 
 %% The message with the offer behind it, if it is an `N` message that ends with the name; else the message.
 -spec append(initiator | acceptor, binary(), offer()) -> iodata().
-append(Role, Message, #{version := Version, required := Required, settles := Settles}) ->
+append(Role, Message, #{version := Version, required := Required, settles := Settles, eager := Eager, session := Session}) ->
     case split(Role, Message) of
-        {_Name, <<>>} -> [Message, <<?MAGIC, Version:16, 0:6, (flag(not Settles)):1, (flag(Required)):1>>];
-        _ -> Message
+        {_Name, <<>>} ->
+            [Message, <<?MAGIC, Version:16, 0:4, (flag(Eager)):1, (flag(Session =/= none)):1, (flag(not Settles)):1, (flag(Required)):1>>,
+             session_bytes(Session)];
+        _ ->
+            Message
     end.
+
+session_bytes(none) -> <<>>;
+session_bytes(#{port := Port, nonce := Nonce}) -> <<Port:16, Nonce:16/binary>>.
+
+session(1, <<Port:16, Nonce:16/binary, _/binary>>) -> #{port => Port, nonce => Nonce};
+session(_, _) -> none.
 
 %% The sender's name in UTF-8, and its offer, in an `N` message that the node of this role has received.
 -spec parse(initiator | acceptor, binary()) -> {Name :: binary(), offer()}.
 parse(Role, Message) ->
     case split(other(Role), Message) of
-        {Name, <<?MAGIC, Version:16, _:6, Stays:1, Required:1, _/binary>>} ->
-            {utf8(Name), #{version => Version, required => Required =:= 1, settles => Stays =:= 0}};
+        {Name, <<?MAGIC, Version:16, _:4, Eager:1, Session:1, Stays:1, Required:1, Rest/binary>>} ->
+            {utf8(Name), #{version => Version, required => Required =:= 1, settles => Stays =:= 0,
+                           eager => Eager =:= 1, session => session(Session, Rest)}};
         {Name, _} ->
             {utf8(Name), none};
         error ->
             {<<>>, none}
     end.
 
-%% Names in the handshake are Latin-1.
+%% What both sides offer for a session; none: one of them offers none.
+-spec sessions(Own :: offer(), Peer :: offer()) -> {Own :: session(), Peer :: session()} | none.
+sessions(#{session := #{} = Own}, #{session := #{} = Peer}) -> {Own, Peer};
+sessions(_Own, _Peer) -> none.
+
+%% A name of the handshake, where names are Latin-1.
+-spec utf8(Latin1 :: binary()) -> binary().
 utf8(Name) -> unicode:characters_to_binary(Name, latin1).
 
 %% "Distribution Handshake" in the ERTS documentation.

@@ -6,13 +6,18 @@
 -module(inet_rdma_options).
 
 -export([node/0, merge/2, values/2, list/0, format_error/1]).
+%% Spawned.
+-export([load/0]).
 -export_type([config/0, error/0]).
 
 -type config() :: #{atom() => term()}.
--type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()}.
+%% not_loaded: the options of a configuration file cannot be read.
+-type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
 -type type() :: {integer, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
 
--define(LOAD_MS, 1000).
+%% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
+%% there is no link.
+-define(LOAD_MS, 5000).
 
 %% key, type, default.
 -spec list() -> [{atom(), type(), term()}].
@@ -22,6 +27,9 @@ list() ->
      {security,           {one_of, [none, tls]},                                none},
      {encrypt_shm,        {one_of, [true, false]},                              false},
      {rekey_bytes,        {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
+     {move,               {one_of, [eager, busy, never]},                       busy},
+     {move_back_ms,       {integer, 0, 86400000, "milliseconds"},               300000},
+     {survive_ms,         {integer, 0, 3600000, "milliseconds"},                15000},
      {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
@@ -46,7 +54,12 @@ list() ->
 %% The options of this node: defaults, application environment, command line.
 -spec node() -> {ok, config()} | {error, error()}.
 node() ->
-    ok = load_application(),
+    case load_application() of
+        ok -> of_node();
+        Error -> Error
+    end.
+
+of_node() ->
     Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- list()]),
     Environment = [Pair || {Key, _} = Pair <- application:get_all_env(inet_rdma), Key =/= included_applications],
     case merge(Environment, Defaults) of
@@ -55,11 +68,12 @@ node() ->
     end.
 
 %% While the kernel boots the application is not loaded yet, and what a configuration file says of it comes with its load.
-%% Without such a file the load has nothing to bring, and costs most of what this carrier adds to a node's start.
+%% Without such a file the load has nothing to bring, and costs most of what this carrier adds to a node's start. With one a
+%% load that fails is an error: the file may ask for TLS.
 load_application() ->
-    case application:get_key(inet_rdma, vsn) of
-        {ok, _} -> ok;
-        undefined -> has_configuration_file() andalso load_by_another(), ok
+    case application:get_key(inet_rdma, vsn) =:= undefined andalso has_configuration_file() of
+        true -> load_by_another();
+        false -> ok
     end.
 
 has_configuration_file() ->
@@ -68,13 +82,20 @@ has_configuration_file() ->
 %% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
 %% a link. So another process asks it, and the wait for that process is bounded.
 load_by_another() ->
-    {Loader, Ref} = spawn_monitor(application, load, [inet_rdma]),
+    {Loader, Ref} = spawn_monitor(?MODULE, load, []),
     receive
-        {'DOWN', Ref, process, Loader, _} -> true
+        {'DOWN', Ref, process, Loader, {loaded, ok}} -> ok;
+        {'DOWN', Ref, process, Loader, {loaded, {error, {already_loaded, inet_rdma}}}} -> ok;
+        {'DOWN', Ref, process, Loader, {loaded, {error, Reason}}} -> {error, {not_loaded, Reason}};
+        {'DOWN', Ref, process, Loader, Reason} -> {error, {not_loaded, Reason}}
     after ?LOAD_MS ->
         exit(Loader, kill),
-        demonitor(Ref, [flush])
+        demonitor(Ref, [flush]),
+        {error, {not_loaded, timeout}}
     end.
+
+-spec load() -> no_return().
+load() -> exit({loaded, application:load(inet_rdma)}).
 
 %% Lays options over a config that was checked before.
 -spec merge([{atom(), term()}], config()) -> {ok, config()} | {error, error()}.
@@ -156,4 +177,10 @@ format_error({unknown_option, Key}) ->
     Known = lists:join(", ", [atom_to_list(Known) || {Known, _, _} <- list()]),
     lists:flatten(io_lib:format("inet_rdma: unknown option ~tp; known are ~s", [Key, Known]));
 format_error({bad_option, Key, Value, Expected}) ->
-    lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected])).
+    lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected]));
+format_error({not_loaded, timeout}) ->
+    lists:flatten(io_lib:format("inet_rdma: the application controller has not loaded the application inet_rdma in ~b ms, so the "
+                                "options of the configuration file are not known", [?LOAD_MS]));
+format_error({not_loaded, Reason}) ->
+    lists:flatten(io_lib:format("inet_rdma: the application inet_rdma cannot be loaded, so the options of the configuration file "
+                                "are not known: ~0tp; inet_rdma.app belongs beside the modules", [Reason])).

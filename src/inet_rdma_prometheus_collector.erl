@@ -3,10 +3,10 @@
 %%     prometheus_registry:deregister_collector(prometheus_vm_dist_collector),
 %%     prometheus_registry:register_collector(inet_rdma_prometheus_collector)
 %%
-%% It stands in for prometheus_vm_dist_collector, which takes the TCP port with the peer's address for the link, and so
-%% shows the counts of a silent socket once a link has moved. Names, types and labels are the same, and so is the
-%% environment vm_dist_collector_metrics of the application prometheus. Behind them come series of this carrier.
-%% docs/MONITORING.md lists all.
+%% It stands in for prometheus_vm_dist_collector, which takes a socket of the VM with the peer's address for the link: a
+%% link with a session has none, and that of a link that has left TLS is silent. Names, types and labels are the same,
+%% and so is the environment vm_dist_collector_metrics of the application prometheus. Behind them come series of this
+%% carrier. docs/MONITORING.md lists all.
 %%
 %% A series has no value for a link of which the fact is unknown. inet_rdma does not depend on prometheus.erl. The
 %% module does not declare the behaviour prometheus_collector: that library registers each module that does by itself,
@@ -119,11 +119,20 @@ node_queue(Link) ->
 -spec carrier() -> [{atom(), type(), Help :: string(), source()}].
 carrier() ->
     [{link_info, gauge, "1 for each link: what carries it, and why.", fun link_info/1},
+     {link_path, gauge, "1 for the path that carries the link, 0 for the others; 0 for all while it is suspended.",
+      fun link_path/1},
+     {link_suspended, gauge, "1 while no path carries the link: its connection is lost, and not restored yet.",
+      fun suspended/1},
+     {link_losses_total, counter, "TCP connections that the link has lost.", known(losses)},
+     {link_resumes_total, counter, "TCP connections that were made anew for the link.", known(resumes)},
+     {link_moves_total, counter, "Moves of the link to a queue pair.", known(moves)},
+     {link_unacknowledged_bytes, gauge, "Bytes that this node keeps until the peer acknowledges them.",
+      known(bytes_unacknowledged)},
      {link_direct_ratio, gauge, "Share of the link's bytes that were written straight into landing buffers, 0 to 1.",
       each_way(percent_direct_received, percent_direct_sent, fun(Percent) -> Percent / 100 end)},
-     {link_pinned_bytes, gauge, "Memory that is pinned for the link's RDMA device, in bytes.", fun pinned/1},
+     {link_pinned_bytes, gauge, "Memory that is pinned for the link's RDMA device, in bytes.", known(pinned_bytes)},
      {link_credit_stalls_total, counter, "Transfers that waited for a free receive slot of the peer.",
-      fun credit_stalls/1},
+      known(credit_stalls)},
      {link_wakeups_total, counter, "Wake-ups that cost a system call, of this node (recv) and of the peer (send).",
       each_way(wakeups_received, wakeups_sent, fun(Wakeups) -> Wakeups end)}].
 
@@ -131,13 +140,28 @@ link_info(Link) ->
     {ok, #{fabric := Fabric, why := Why}} = inet_rdma_link_facts:info(Link),
     [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
 
-pinned(Link) ->
-    {ok, #{pinned_bytes := Bytes}} = inet_rdma_link_facts:info(Link),
-    [{peer(Link), Bytes}].
+%% Each path has a value, so that averages over time are shares of the time.
+link_path(Link) ->
+    {ok, #{fabric := Fabric} = Info} = inet_rdma_link_facts:info(Link),
+    Carries = case Info of
+                  #{suspended := true} -> none;
+                  #{} -> Fabric
+              end,
+    [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls, shm, verbs]].
 
-credit_stalls(Link) ->
-    {ok, #{credit_stalls := Stalls}} = inet_rdma_link_facts:info(Link),
-    [{peer(Link), Stalls}].
+suspended(Link) ->
+    {ok, #{suspended := IsSuspended}} = inet_rdma_link_facts:info(Link),
+    [{peer(Link), one_if(IsSuspended)}].
+
+one_if(true) -> 1;
+one_if(false) -> 0.
+
+%% A number of inet_rdma:info/1.
+known(Key) ->
+    fun(Link) ->
+            {ok, #{Key := Number}} = inet_rdma_link_facts:info(Link),
+            [{peer(Link), Number}]
+    end.
 
 each_way(Received, Sent, Value) ->
     fun(Link) ->
@@ -149,6 +173,9 @@ each_way(Received, Sent, Value) ->
 lasting() ->
     [{settlements_failed_total, "Settlements that broke off or whose peer left: the link did not come up.",
       fun(Counts) -> [{[], proplists:get_value(settlement_failed, Counts, 0)}] end},
+     {resumes_refused_total, "Attempts to resume a link that this node has refused: it does not know the link, a newer "
+                             "attempt was under way, or the proof of the cookie was wrong.",
+      fun(Counts) -> [{[], proplists:get_value(resume_refused, Counts, 0)}] end},
      {links_refused_total, "Links that the option required refused, as they could only have stayed on TCP.",
       fun(Counts) -> [{[], proplists:get_value(refused, Counts, 0)}] end},
      {links_stayed_on_tcp_total, "Links that stayed on TCP, by the fabrics that were tried and failed before.",

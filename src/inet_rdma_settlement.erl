@@ -1,126 +1,207 @@
-%% The settlement: two connection supervisors decide over the connection on which their link began how it is carried.
+%% The settlement: two nodes agree over the connection on which their link began how the link is carried. One of them,
+%% the initiator, decides; its part is in this module. The acceptor's part is inet_rdma_settlement_acceptor.
 %%
-%% It runs after both have proved the cookie and before the VM knows the link, if both made an offer (inet_rdma_offer) of the
-%% same version. Each message is an external term, not compressed, in a packet with a length of two bytes:
+%% It runs if both nodes made an offer (inet_rdma_offer) of the same version: after both have proved the cookie and
+%% before the VM knows the link, or later, between the guards of a session. Each message is an external term, not
+%% compressed, in a packet with a length of two bytes:
 %%
 %%     both        {hello, Facts}                       at once; the acceptor's may say where it listens over shm
 %%     initiator   {try, Fabric}                        the next way that both could go; not shm if the hello says where
 %%     acceptor    {listens, Port, Token, Addresses}    its listener takes only the peer with the token
 %%     initiator   {failed, Fabric, Why}                it could not connect
 %%     acceptor    {ready}                              its queue pair is up
-%%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator could not connect
+%%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator has failed
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
 %%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
 %%
-%% The initiator decides. It tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
-%% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know which
-%% message comes next. A side that gets no message in time, or one of the wrong kind, does not know that: further messages of
-%% the peer would be read as packets of the distribution. Its link ends, and the next one to that peer stays on TCP without
-%% a settlement, for the time of the option fallback_retry_ms. An initiator sends `stay` before that: if the acceptor
-%% acknowledges, both sides know the next message again.
+%% The initiator tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
+%% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know
+%% which message comes next. A side that gets no message in time, or one of the wrong kind, does not know that:
+%% further messages of the peer would be read as packets of the distribution. Its link ends, and the next one to that
+%% peer stays on TCP without a settlement, for the time of the option fallback_retry_ms. An initiator sends `stay`
+%% before that: if the acceptor acknowledges, both sides know the next message again.
 %%
 %% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
 %% the version. It never stays: with no way left it is refused, on both sides.
 %%
-%% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the last one
-%% of the settlement: the bytes behind it belong to the VM.
+%% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the
+%% last one of the settlement: the bytes behind it belong to the VM.
 -module(inet_rdma_settlement).
 
--export([settle/6, settle_stream/3]).
+-export([settle/7, settle_in_band/5, settle_stream/3]).
+-export_type([outcome/0]).
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [tell/2, hear/2, now_ms/0, text/2]).
--import(inet_rdma_settlement_outcome, [stay/4, break_off/2, broken_off/1]).
+-import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
+-import(inet_rdma_settlement_message, [greet/2, now_ms/0, cut/1, text/2]).
+-import(inet_rdma_settlement_way, [key/1, keys/3]).
 
 %% Of the settlement of streams.
 -define(STREAM_VERSION, 1).
-%% An acceptor waits that much longer than the initiator may take, so that it hears the decision.
+%% An acceptor waits that much longer than the initiator may take, so that it hears the decision. An initiator that
+%% has given up waits at least that long for the acceptor's acknowledgement.
 -define(GRACE_MS, 1000).
 
-%% Own: this node's offer to the peer. Peer: that of the peer.
--spec settle(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
-             Peer :: inet_rdma_offer:offer()) -> inet_rdma_settlement_outcome:t().
-settle(_Role, _Connection, _Node, Config, _Own, none) ->
-    stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{}, []);
-settle(_Role, _Connection, _Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
-    stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer, []);
-settle(_Role, _Connection, Node, Config, #{settles := false}, Peer) ->
-    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer, []);
-settle(_Role, _Connection, _Node, Config, _Own, #{settles := false} = Peer) ->
-    stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer, []);
-settle(Role, Connection, Node, Config, _Own, Peer) ->
-    settle(Role, Connection, Node, Config, Peer).
+-type outcome() ::
+    %% The queue pair is up on both sides.
+    {move, inet_rdma_settlement_way:opened(), Why :: binary()}
+    %% The link stays on the connection on which it began. Tried: the fabrics that both nodes could go, and that failed.
+  | {stay, Why :: binary(), Tried :: [shm | verbs]}
+    %% It may not stay there: one of the nodes has the option required, or it is a stream.
+  | {refuse, Why :: binary()}
+    %% The settlement broke off, or the peer is gone: nothing may be sent over the connection any more.
+  | {error, Why :: binary()}.
 
-broken_off_lately(none) -> <<"broke off lately">>;
-broken_off_lately({Why, LeftMs}) ->
-    text("broke off lately and is tried again in ~b s: ~ts", [LeftMs div 1000 + 1, Why]).
+%% Own: this node's offer to the peer. Peer: that of the peer. Port: that of the link's session, which gets the queue
+%% pair; none: the link has no session.
+-spec settle(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
+             Own :: inet_rdma_offer:offer(), Peer :: inet_rdma_offer:offer(), Port :: port() | none) -> outcome().
+settle(Role, Connection, Node, Config, Own, Peer, Port) ->
+    case inet_rdma_settlement_policy:compare(Node, Config, Own, Peer) of
+        settle ->
+            Settling = settling(Role, Connection, Node, Config),
+            settle(of_session(Settling#settling{peer = Peer}, Port));
+        Outcome ->
+            Outcome
+    end.
 
-settle(Role, Connection, Node, Config, Offer) ->
-    Facts = facts(Config, inet_rdma_bootstrap:protocol(Connection)),
-    settle(#settling{role = Role, connection = Connection, node = Node, config = Config, own = Facts, peer = Offer,
-                     deadline = 0}).
+%% Of a link that is up: by messages in band of its session. An outcome other than move leaves the link as it is.
+-spec settle_in_band(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
+                     port()) -> outcome().
+settle_in_band(Role, Connection, Node, Config, Port) ->
+    settle(of_session(settling(Role, Connection, Node, Config), Port)).
 
 %% A stream over a connection inside TLS. refuse: no way is left.
 -spec settle_stream(initiator | acceptor, inet_rdma_bootstrap:t(), inet_rdma_options:config()) ->
           {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
-    Config = Options#{required := true},
-    Facts = facts(Config, tls),
-    settle(#settling{role = Role, connection = Connection, module = inet_rdma_stream, node = none, config = Config,
-                     own = Facts#{stream => ?STREAM_VERSION}, deadline = 0}).
+    #settling{own = Facts} = Settling = settling(Role, Connection, none, Options#{required := true}),
+    settle(Settling#settling{module = inet_rdma_stream, own = Facts#{stream => ?STREAM_VERSION}}).
+
+settling(Role, Connection, Node, Config) ->
+    Facts = inet_rdma_settlement_policy:facts(Config, inet_rdma_bootstrap:protocol(Connection)),
+    #settling{role = Role, connection = Connection, node = Node, config = Config, own = Facts, deadline = 0}.
+
+%% The initiator gives the queue pair of a session its name.
+of_session(Settling, none) ->
+    Settling;
+of_session(#settling{role = initiator, own = Own} = Settling, Port) ->
+    Settling#settling{module = inet_rdma_session, session_port = Port, own = Own#{path => inet_rdma_nif:token()}};
+of_session(Settling, Port) ->
+    Settling#settling{module = inet_rdma_session, session_port = Port}.
 
 settle(#settling{role = Role, config = #{connect_timeout_ms := BoundMs}} = Undated) ->
-    Started = now_ms(),
-    Settling = Undated#settling{deadline = Started + BoundMs + grace_ms(Role)},
+    Settling = Undated#settling{deadline = now_ms() + BoundMs + grace_ms(Role)},
     try
         ok = inet_rdma_settlement_message:passive(Settling),
-        run(Role, Settling, Started)
+        run(Role, Settling)
     catch
         throw:closed ->
             {error, <<"the peer closed the connection in the middle of the settlement">>};
         throw:{broken, Why} when Role =:= initiator ->
-            inet_rdma_settlement_initiator:give_up(Settling, Why);
+            give_up(Settling, Why);
         throw:{broken, Why} ->
-            break_off(Settling, Why)
+            inet_rdma_settlement_policy:break_off(Settling, Why)
     end.
 
 grace_ms(initiator) -> 0;
 grace_ms(acceptor) -> ?GRACE_MS.
 
-run(initiator, #settling{own = Own} = Settling, Started) ->
-    inet_rdma_settlement_initiator:run(greet(initiator, Settling, Own, Started));
-run(acceptor, #settling{own = Own} = Settling, Started) ->
-    inet_rdma_settlement_acceptor:run(Settling, Own, fun(Facts) -> greet(acceptor, Settling, Facts, Started) end).
+run(initiator, #settling{own = Own} = Settling) ->
+    initiate(greet(Settling, Own), [shm, verbs], []);
+run(acceptor, Settling) ->
+    inet_rdma_settlement_acceptor:run(Settling).
 
-greet(Role, #settling{config = #{connect_timeout_ms := BoundMs}} = Settling, Facts, Started) ->
-    ok = tell(Settling, {hello, Facts}),
-    {hello, Peer} = hear(Settling, [hello]),
-    ok = same_version(Facts, Peer),
-    SharedMs = min(BoundMs, maps:get(timeout_ms, Peer)),
-    Settling#settling{peer = Peer, deadline = Started + SharedMs + grace_ms(Role)}.
+%% The initiator goes through the ways. Whys: why each way before could not be gone, last first.
+initiate(Settling, [Fabric | Fabrics], Whys) ->
+    case inet_rdma_settlement_policy:obstacle(Fabric, Settling) of
+        none -> try_way(Settling, Fabric, Fabrics, Whys);
+        Why -> initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
+    end;
+initiate(Settling, [], Whys) ->
+    stay(Settling, joined(Whys)).
 
-%% Of links the offers have told it.
-same_version(#{stream := Ours}, #{stream := Ours}) -> ok;
-same_version(#{stream := _}, _Peer) ->
-    inet_rdma_settlement_message:broken(<<"the peer settles streams by another version">>);
-same_version(_Facts, _Peer) -> ok.
-
-%% The facts from which the peer sees the possible ways. Only a peer that has proved the cookie gets them.
-facts(Config, tcp) ->
-    facts(Config);
-facts(#{encrypt_shm := EncryptShm} = Config, tls) ->
-    Facts = facts(Config),
-    Facts#{encrypt_shm => EncryptShm, cipher => cipher(Facts)}.
-
-facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs}) ->
-    Facts = #{fabric => Fabric, required => Required, timeout_ms => BoundMs},
-    case inet_rdma_nif:load() of
-        ok -> maps:merge(inet_rdma_nif:identity(), Facts);
-        {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
+try_way(Before, Fabric, Fabrics, Whys) ->
+    Settling = inet_rdma_settlement_policy:tried(Before, Fabric),
+    case unbroken(Settling, Fabric) of
+        {broken, Why} ->
+            give_up(Settling, Why);
+        {ok, Opened, Why, Go} ->
+            ok = tell(Settling, Go),
+            {move, Opened, joined([Why | Whys])};
+        {failed, Why} ->
+            ok = inet_rdma_settlement_policy:failed(Settling, Fabric, Why),
+            initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
     end.
 
-%% That this processor does faster.
-cipher(#{fabric := none}) -> none;
-cipher(#{}) -> inet_rdma_nif:cipher().
+unbroken(Settling, Fabric) ->
+    try attempt(Settling, Fabric)
+    catch throw:{broken, Why} -> {broken, Why}
+    end.
+
+joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
+
+%% Go: what tells the acceptor that the link moves.
+attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
+    %% The acceptor's queue pair and port are there already.
+    Key = key(Settling),
+    Keyed = keys(Settling, Key, maps:get(shm_key, Peer, none)),
+    case inet_rdma_settlement_way:connect(Keyed, shm, Port, Token, [inet_rdma_settlement_way:shm_address()]) of
+        {ok, Opened, Why} -> {ok, Opened, Why, with_key({go}, Key)};
+        {failed, Why} -> verdict(Settling, shm, {failed, Why})
+    end;
+attempt(Settling, Fabric) ->
+    Key = key(Settling),
+    ok = tell(Settling, with_key({'try', Fabric}, Key)),
+    case without_key(hear(Settling, [listens, failed]), listens, 4) of
+        {{listens, Port, Token, Named}, Theirs} ->
+            Keyed = keys(Settling, Key, Theirs),
+            Addresses = inet_rdma_settlement_way:by_preference(Settling, Named),
+            verdict(Settling, Fabric, inet_rdma_settlement_way:connect(Keyed, Fabric, Port, Token, Addresses));
+        {{failed, _, Why}, none} ->
+            {failed, Why}
+    end.
+
+%% The acceptor knows better why a queue pair was refused.
+verdict(Settling, _Fabric, {ok, Opened, Why}) ->
+    try hear(Settling, [ready, failed]) of
+        {ready} -> {ok, Opened, Why, {go}};
+        {failed, _, Theirs} -> inet_rdma_settlement_way:close(Settling, Opened), {failed, Theirs}
+    catch
+        throw:Reason -> inet_rdma_settlement_way:close(Settling, Opened), throw(Reason)
+    end;
+verdict(Settling, Fabric, {failed, Why}) ->
+    ok = tell(Settling, {failed, Fabric, cut(Why)}),
+    case hear(Settling, [ready, failed]) of
+        {ready} -> {failed, Why};
+        {failed, _, Theirs} -> {failed, Theirs}
+    end.
+
+%% The acceptor does not say what it must. If it acknowledges `stay`, both know the next message again. A stream has
+%% nothing to stay on.
+-spec give_up(#settling{}, Why :: binary()) -> outcome().
+give_up(#settling{node = none} = Settling, Why) ->
+    try tell(Settling, {stay, cut(Why)})
+    catch throw:_ -> ok
+    end,
+    inet_rdma_settlement_policy:break_off(Settling, Why);
+give_up(Settling, Why) ->
+    try stay(Settling, Why)
+    catch throw:_ -> inet_rdma_settlement_policy:break_off(Settling, Why)
+    end.
+
+%% The initiator's decision. Messages that the acceptor sent before it received the decision are dropped.
+stay(#settling{deadline = Deadline} = Settling, Why) ->
+    ok = tell(Settling, {stay, cut(Why)}),
+    ok = await_stayed(Settling#settling{deadline = max(Deadline, now_ms() + ?GRACE_MS)}),
+    inet_rdma_settlement_policy:stay(Settling, Why).
+
+await_stayed(Settling) ->
+    Bytes = next(Settling),
+    try parse(Settling, Bytes, [stayed]) of
+        {stayed} -> ok
+    catch
+        throw:{broken, _} -> await_stayed(Settling)
+    end.

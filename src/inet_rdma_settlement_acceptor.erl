@@ -1,59 +1,104 @@
 %% The acceptor's part of the settlement: it makes its side of each way that the initiator tries.
 -module(inet_rdma_settlement_acceptor).
 
--export([run/3]).
+-export([run/1]).
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [tell/2, hear/2, cut/1, left/1, reason/1, text/2, broken/1]).
+-import(inet_rdma_settlement_message, [greet/2, tell/2, hear/2, cut/1, left/1, reason/1, text/2, broken/1]).
 -import(inet_rdma_settlement_message, [with_key/2, without_key/3]).
--import(inet_rdma_settlement_way, [tried/2, config/2, key/1, keys/3]).
+-import(inet_rdma_settlement_policy, [tried/2]).
+-import(inet_rdma_settlement_way, [key/1, keys/3]).
 
-%% Greet says hello with these facts, hears the initiator's, and returns the settlement as it is then. It throws as
-%% inet_rdma_settlement_message does.
--spec run(#settling{}, Own :: map(), Greet :: fun((Facts :: map()) -> #settling{})) -> inet_rdma_settlement_outcome:t().
-run(Settling, #{fabric := Fabric} = Own, Greet) when Fabric =:= auto; Fabric =:= shm ->
+%% The hello names a listener over shm: a place is reserved for the peer that comes there. It may be there already.
+-record(offered, {
+    place :: inet_rdma_settlement_way:place(),
+    attempt :: inet_rdma_nif:attempt(),
+    id :: pos_integer(),
+    key :: none | inet_rdma_nif:key()
+}).
+
+%% `listens` has named a listener. The initiator has said something before its queue pair came.
+-record(listening, {
+    fabric :: shm | verbs,
+    attempt :: inet_rdma_nif:attempt(),
+    id :: pos_integer()
+}).
+
+%% `ready` has been said: the queue pair waits for the initiator's decision.
+-record(ready, {
+    opened :: inet_rdma_settlement_way:opened(),
+    why :: binary()
+}).
+
+%% What this side has for the initiator when the next message comes.
+-type state() :: nothing | #offered{} | #listening{} | #ready{}.
+
+%% Throws as inet_rdma_settlement_message does.
+-spec run(#settling{}) -> inet_rdma_settlement:outcome().
+run(#settling{own = #{fabric := Fabric} = Own} = Settling) when Fabric =:= auto; Fabric =:= shm ->
     {Facts, State} = offer_shm(Settling, Own),
-    try Greet(Facts) of
+    try greet(Settling, Facts) of
         Greeted -> accept(Greeted, State)
     catch
         throw:Reason -> discard(Settling, State), throw(Reason)
     end;
-run(_Settling, Own, Greet) ->
-    accept(Greet(Own), none).
+run(#settling{own = Own} = Settling) ->
+    accept(greet(Settling, Own), nothing).
 
-%% State: none; a place, reserved, the attempt to meet the peer where the hello has said, and its key; the fabric of a
-%% listener that has not met the peer, and its attempt; or a link or stream, and why it is over its fabric, that waits for
-%% the decision.
+%% A place over shm in the hello: an initiator that connects there needs no `try`. A failure here is reported when the
+%% initiator asks for shm.
+-spec offer_shm(#settling{}, Own :: map()) -> {Facts :: map(), nothing | #offered{}}.
+offer_shm(Settling, Own) ->
+    case inet_rdma_settlement_way:reserve(Settling) of
+        {ok, Place} ->
+            case inet_rdma_settlement_way:expect(Settling, shm) of
+                {ok, Attempt, Id, Port, Token} ->
+                    Key = key(Settling),
+                    Facts = with_shm_key(Own#{shm => {Port, Token}}, Key),
+                    {Facts, #offered{place = Place, attempt = Attempt, id = Id, key = Key}};
+                {error, _} ->
+                    inet_rdma_settlement_way:close(Settling, Place),
+                    {Own, nothing}
+            end;
+        {error, _} ->
+            {Own, nothing}
+    end.
+
+with_shm_key(Facts, none) -> Facts;
+with_shm_key(Facts, Key) -> Facts#{shm_key => Key}.
+
+-spec accept(#settling{}, state()) -> inet_rdma_settlement:outcome().
 accept(Settling, State) ->
     try hear(Settling, ['try', failed, go, stay]) of
-        Try when element(1, Try) =:= 'try' ->
-            discard(Settling, State),
-            {{'try', Fabric}, Theirs} = without_key(Try, 'try', 2),
-            ok = not_tried(Settling, Fabric),
-            Trying = keys(tried(Settling, Fabric), key(Settling), Theirs),
-            accept(Trying, listen(Trying, Fabric));
-        {failed, Fabric, Why} ->
-            _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- failure(Settling, State, Fabric, Why)],
-            discard(Settling, State),
-            accept(offer_failed(Settling, State), none);
-        {go} when element(1, State) =:= opened ->
-            {opened, Opened, Why} = State,
-            {move, Opened, Why};
-        Go when element(1, Go) =:= go, element(1, State) =:= offered ->
-            {offered, _Place, _Attempt, _Id, Key} = State,
-            {{go}, Theirs} = without_key(Go, go, 1),
-            met(keys(Settling, Key, Theirs), State);
-        {stay, Why} ->
-            discard(Settling, State),
-            ok = tell(Settling, {stayed}),
-            %% The initiator's words: "this node" is the initiator in them.
-            inet_rdma_settlement_outcome:stay(Settling, text("the peer says: ~ts", [Why]));
-        Go when element(1, Go) =:= go ->
-            broken(<<"the peer decides before there is anything to decide">>)
+        Message -> heard(Message, Settling, State)
     catch
         throw:Reason -> discard(Settling, State), throw(Reason)
     end.
+
+-spec heard(tuple(), #settling{}, state()) -> inet_rdma_settlement:outcome().
+heard(Try, Settling, State) when element(1, Try) =:= 'try' ->
+    discard(Settling, State),
+    {{'try', Fabric}, Theirs} = without_key(Try, 'try', 2),
+    ok = not_tried(Settling, Fabric),
+    Trying = keys(tried(Settling, Fabric), key(Settling), Theirs),
+    accept(Trying, listen(Trying, Fabric));
+heard({failed, Fabric, Why}, Settling, State) ->
+    _ = [ok = tell(Settling, {failed, Fabric, cut(Own)}) || Own <- verdict(Settling, State, Fabric, Why)],
+    discard(Settling, State),
+    accept(offer_failed(Settling, State), nothing);
+heard({go}, _Settling, #ready{opened = Opened, why = Why}) ->
+    {move, Opened, Why};
+heard(Go, Settling, #offered{key = Key} = Offered) when element(1, Go) =:= go ->
+    {{go}, Theirs} = without_key(Go, go, 1),
+    met(keys(Settling, Key, Theirs), Offered);
+heard({stay, Why}, Settling, State) ->
+    discard(Settling, State),
+    ok = tell(Settling, {stayed}),
+    %% The initiator's words: "this node" is the initiator in them.
+    inet_rdma_settlement_policy:stay(Settling, text("the peer says: ~ts", [Why]));
+heard(_Go, _Settling, _State) ->
+    broken(<<"the peer decides before there is anything to decide">>).
 
 %% What the settlement costs and says is bounded by that.
 not_tried(#settling{tried = Tried}, Fabric) ->
@@ -63,71 +108,61 @@ not_tried(#settling{tried = Tried}, Fabric) ->
     end.
 
 %% The initiator has connected: this side's queue pair is there, or will be in a moment.
-met(Settling, {offered, Place, Attempt, Id, _Key} = State) ->
+-spec met(#settling{}, #offered{}) -> inet_rdma_settlement:outcome().
+met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
     case inet_rdma_settlement_way:open(Settling, shm, Place, Attempt) of
         {ok, Opened, Why} ->
             {move, Opened, Why};
         waiting ->
             ok = inet_rdma_nif:notify(Attempt),
-            receive {'$inet_rdma', Id, connected} -> met(Settling, State)
+            receive {'$inet_rdma', Id, connected} -> met(Settling, Offered)
             after left(Settling) -> broken(<<"the peer decides before it has connected">>)
             end;
         {error, Reason} ->
             broken(text("the peer decides, and this node has no queue pair: ~ts", [reason(Reason)]))
     end.
 
-%% The reasons to tell the initiator when it could not connect.
-failure(Settling, {offered, Place, Attempt, _Id, Key}, shm, Why) ->
-    %% The acceptor knows better why a queue pair was refused. No byte goes over this one, whose peer has told no key.
+%% The reasons to tell the initiator when it could not connect: the acceptor knows better why a queue pair was refused.
+-spec verdict(#settling{}, state(), Fabric :: atom(), Why :: binary()) -> [binary()].
+verdict(Settling, #offered{place = Place, attempt = Attempt, key = Key}, shm, Why) ->
+    %% No byte goes over a queue pair that comes out of this; its peer has told no key.
     case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
         {ok, Opened, _} -> inet_rdma_settlement_way:close(Settling, Opened), [Why];
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
     end;
-failure(_Settling, {listens, Fabric, _Attempt, _Id}, Fabric, Why) ->
+verdict(_Settling, #listening{fabric = Fabric}, Fabric, Why) ->
     [Why];
-failure(_Settling, _State, _Fabric, _Why) ->
+verdict(_Settling, _State, _Fabric, _Why) ->
     [].
 
 %% The initiator has tried the place that the hello named, without a `try`.
-offer_failed(Settling, {offered, _Place, _Attempt, _Id, _Key}) -> tried(Settling, shm);
+-spec offer_failed(#settling{}, state()) -> #settling{}.
+offer_failed(Settling, #offered{}) -> tried(Settling, shm);
 offer_failed(Settling, _State) -> Settling.
 
-discard(Settling, {offered, Place, Attempt, _Id, _Key}) ->
+-spec discard(#settling{}, state()) -> ok.
+discard(_Settling, nothing) ->
+    ok;
+discard(Settling, #offered{place = Place, attempt = Attempt}) ->
     ok = inet_rdma_settlement_way:close(Settling, Place),
     inet_rdma_nif:drop_attempt(Attempt);
-discard(_Settling, {listens, _Fabric, Attempt, Id}) -> inet_rdma_settlement_way:drop(Attempt, Id);
-discard(Settling, {opened, Opened, _Why}) -> inet_rdma_settlement_way:close(Settling, Opened);
-discard(_Settling, _) -> ok.
+discard(_Settling, #listening{attempt = Attempt, id = Id}) ->
+    inet_rdma_settlement_way:drop(Attempt, Id);
+discard(Settling, #ready{opened = Opened}) ->
+    inet_rdma_settlement_way:close(Settling, Opened).
 
-%% The acceptor offers a place over shm in its hello: an initiator that connects there needs no `try`. A failure here is
-%% reported when the initiator asks for shm.
-offer_shm(Settling, Own) ->
-    case inet_rdma_settlement_way:reserve(Settling) of
-        {ok, Place} ->
-            Token = inet_rdma_nif:token(),
-            case inet_rdma_nif:expect_shm(Token, left(Settling), config(Settling, shm)) of
-                {ok, Attempt, Id, Port} ->
-                    Key = key(Settling),
-                    {place(Own#{shm => {Port, Token}}, Key), {offered, Place, Attempt, Id, Key}};
-                {error, _} -> inet_rdma_settlement_way:close(Settling, Place), {Own, none}
-            end;
-        {error, _} ->
-            {Own, none}
-    end.
-
-place(Facts, none) -> Facts;
-place(Facts, Key) -> Facts#{shm_key => Key}.
-
+%% The answer to a `try`.
+-spec listen(#settling{}, shm | verbs) -> nothing | #listening{} | #ready{}.
 listen(Settling, Fabric) ->
-    case allowed(Settling, Fabric) andalso own_addresses(Fabric) of
+    case inet_rdma_settlement_policy:allows(Settling, Fabric) andalso inet_rdma_settlement_way:own_addresses(Fabric) of
         {ok, Addresses} -> listen(Settling, Fabric, Addresses);
         {error, Why} -> cannot(Settling, Fabric, Why);
         false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)
     end.
 
 listen(Settling, Fabric, Addresses) ->
-    case expect(Settling, Fabric) of
+    case inet_rdma_settlement_way:expect(Settling, Fabric) of
         {ok, Attempt, Id, Port, Token} ->
             ok = tell(Settling, with_key({listens, Port, Token, Addresses}, own_key(Settling))),
             await(Settling, Fabric, Attempt, Id);
@@ -138,19 +173,9 @@ listen(Settling, Fabric, Addresses) ->
 own_key(#settling{keys = none}) -> none;
 own_key(#settling{keys = {Key, _Theirs}}) -> Key.
 
-expect(Settling, Fabric) ->
-    Token = inet_rdma_nif:token(),
-    Config = config(Settling, Fabric),
-    Expecting = case Fabric of
-                    shm -> inet_rdma_nif:expect_shm(Token, left(Settling), Config);
-                    verbs -> inet_rdma_nif:expect_verbs(<<>>, Token, left(Settling), Config)
-                end,
-    case Expecting of
-        {ok, Attempt, Id, Port} -> {ok, Attempt, Id, Port, Token};
-        {error, Reason} -> {error, Reason}
-    end.
-
 %% The peer connects, or says why it does not: then accept/2 hears that next.
+-spec await(#settling{}, shm | verbs, inet_rdma_nif:attempt(), Id :: pos_integer()) ->
+          nothing | #listening{} | #ready{}.
 await(Settling, Fabric, Attempt, Id) ->
     ok = inet_rdma_nif:notify(Attempt),
     ok = inet_rdma_settlement_message:active_once(Settling),
@@ -158,13 +183,14 @@ await(Settling, Fabric, Attempt, Id) ->
         {'$inet_rdma', Id, connected} ->
             ok = inet_rdma_settlement_message:passive(Settling),
             case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
-                {ok, Opened, Why} -> ok = tell(Settling, {ready}), {opened, Opened, Why};
+                {ok, Opened, Why} -> ok = tell(Settling, {ready}), #ready{opened = Opened, why = Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;
-        %% The connection is passive by that. There is no other message of it in the queue.
-        {Tag, _Socket, _} = Message when Tag =:= tcp; Tag =:= ssl ->
+        %% The message has made the connection passive. There is no other message of it in the queue.
+        {Tag, _Socket, _} = Message when Tag =:= tcp; Tag =:= ssl; Tag =:= session ->
+            ok = inet_rdma_settlement_message:passive(Settling),
             self() ! Message,
-            {listens, Fabric, Attempt, Id};
+            #listening{fabric = Fabric, attempt = Attempt, id = Id};
         {Tag, _Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             throw(closed);
         {Tag, _Socket, _Reason} when Tag =:= tcp_error; Tag =:= ssl_error ->
@@ -173,25 +199,7 @@ await(Settling, Fabric, Attempt, Id) ->
             broken(<<"the peer did not connect in time">>)
     end.
 
+-spec cannot(#settling{}, shm | verbs, Why :: binary()) -> nothing.
 cannot(Settling, Fabric, Why) ->
     ok = tell(Settling, {failed, Fabric, cut(Why)}),
-    none.
-
-allowed(#settling{own = #{fabric := auto}}, _Fabric) -> true;
-allowed(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
-
-own_addresses(shm) ->
-    {ok, [inet_rdma_settlement_way:shm_address()]};
-own_addresses(verbs) ->
-    {ok, Interfaces} = inet:getifaddrs(),
-    Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
-    case inet_rdma_nif:check_verbs() of
-        ok ->
-            case inet_rdma_nif:verbs_addresses(Own) of
-                {ok, []} -> {error, <<"no address of this host belongs to an RDMA device">>};
-                {ok, Addresses} -> {ok, Addresses};
-                {error, Reason} -> {error, reason(Reason)}
-            end;
-        {error, Reason} ->
-            {error, reason(Reason)}
-    end.
+    nothing.

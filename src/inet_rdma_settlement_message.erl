@@ -1,10 +1,11 @@
 %% The messages of the settlement: sent, awaited, and checked field by field.
 %%
-%% They throw `closed` when the connection has ended, and {broken, Why} when a message does not come in time or is not one that
-%% can come: docs/PROTOCOL.md has them all.
+%% They throw `closed` when the connection has ended, and {broken, Why} when a message does not come in time or is not
+%% one that can come: docs/PROTOCOL.md has them all.
 -module(inet_rdma_settlement_message).
 
--export([tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1, cut/1, left/1, now_ms/0, reason/1, text/2, broken/1]).
+-export([greet/2, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1]).
+-export([left/1, now_ms/0, cut/1, reason/1, text/2, broken/1]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -17,9 +18,23 @@
 
 -type settling() :: #settling{}.
 
+%% Both sides say hello, with these facts of this side. From here on the smaller connect_timeout_ms of both is the
+%% bound.
+-spec greet(settling(), Facts :: map()) -> settling().
+greet(#settling{config = #{connect_timeout_ms := BoundMs}, deadline = Deadline} = Settling, Facts) ->
+    ok = tell(Settling, {hello, Facts}),
+    {hello, Peer} = hear(Settling, [hello]),
+    ok = same_version(Facts, Peer),
+    Settling#settling{peer = Peer, deadline = Deadline - BoundMs + min(BoundMs, maps:get(timeout_ms, Peer))}.
+
+%% The versions of links are in the offers.
+same_version(#{stream := Ours}, #{stream := Ours}) -> ok;
+same_version(#{stream := _}, _Peer) -> broken(<<"the peer settles streams by another version">>);
+same_version(_Facts, _Peer) -> ok.
+
 -spec tell(settling(), tuple()) -> ok.
 tell(#settling{connection = Connection}, Message) ->
-    case inet_rdma_bootstrap:send(Connection, term_to_binary(Message)) of
+    case inet_rdma_bootstrap:send_message(Connection, term_to_binary(Message)) of
         ok -> ok;
         {error, _} -> throw(closed)
     end.
@@ -33,7 +48,7 @@ hear(Settling, Expected) ->
 next(#settling{connection = Connection} = Settling) ->
     receive
         %% It came while the acceptor waited for the queue pair, too.
-        {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> Bytes
+        {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl; Tag =:= session -> Bytes
     after 0 ->
             case left(Settling) of
                 0 -> broken(<<"the peer did not answer in time">>);
@@ -42,7 +57,7 @@ next(#settling{connection = Connection} = Settling) ->
     end.
 
 receive_packet(Connection, TimeoutMs) ->
-    case inet_rdma_bootstrap:recv(Connection, 0, TimeoutMs) of
+    case inet_rdma_bootstrap:recv_message(Connection, TimeoutMs) of
         {ok, Bytes} -> Bytes;
         {error, timeout} -> broken(<<"the peer did not answer in time">>);
         {error, _} -> throw(closed)
@@ -66,7 +81,8 @@ parse(#settling{connection = Connection}, Bytes, Expected) ->
     Message = try decode(Bytes)
               catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
-    case is_message(inet_rdma_bootstrap:protocol(Connection), Message) andalso lists:member(element(1, Message), Expected) of
+    Protocol = inet_rdma_bootstrap:protocol(Connection),
+    case is_message(Protocol, Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
         false -> broken(<<"the peer's answer is not one that can come here">>)
     end.
@@ -106,7 +122,8 @@ is_key(_) -> false.
 
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
                      instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->
-    is_place(maps:get(shm, Facts, none)) andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
+    is_place(maps:get(shm, Facts, none)) andalso is_path(maps:get(path, Facts, 1))
+        andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
         andalso is_atom(Fabric) andalso is_boolean(Required)
         andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
 is_message({'try', Fabric}) -> Fabric =:= shm orelse Fabric =:= verbs;
@@ -118,6 +135,8 @@ is_message({stayed}) -> true;
 is_message({stay, Why}) -> is_text(Why);
 is_message({failed, Fabric, Why}) -> is_atom(Fabric) andalso is_text(Why);
 is_message(_) -> false.
+
+is_path(Path) -> is_integer(Path) andalso Path > 0 andalso Path < 1 bsl 64.
 
 is_place(none) ->
     true;

@@ -1,24 +1,30 @@
-%% The ways of a settlement: which fabrics can carry a link or a stream, and how a queue pair of one becomes that.
+%% A way of the settlement is opened: a queue pair of one fabric is made, and becomes a link or a stream.
 %%
-%% The callbacks are those of what is settled: inet_rdma_link, inet_rdma_stream.
+%% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens what has come (open/3, or
+%% open/4 in a place that it has reserved). What is settled has the callbacks: inet_rdma_link, inet_rdma_session,
+%% inet_rdma_stream.
 -module(inet_rdma_settlement_way).
 
--export([obstacle/2, failed/3, tried/2, config/2, reserve/1, open/3, open/4, close/2, drop/2, tick/2, shm_address/0]).
--export([key/1, keys/3]).
+-export([connect/5, by_preference/2, expect/2, own_addresses/1, shm_address/0]).
+-export([reserve/1, open/3, open/4, close/2, drop/2, key/1, keys/3]).
+-export_type([place/0, opened/0]).
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
+-import(inet_rdma_settlement_message, [left/1, reason/1, broken/1]).
 
--export_type([place/0, opened/0]).
+%% Addresses of the peer's devices that are tried at most.
+-define(ADDRESSES_MAX, 4).
 
 -type fabric() :: shm | verbs.
-%% What is reserved before the queue pair is there: a link's port.
--type place() :: port() | none.
--type opened() :: inet_rdma_link:link() | inet_rdma_stream:stream().
+%% What is reserved before the queue pair is there: a port. Of a session it is the session's, with the queue pair's
+%% name behind it once both sides know that. A stream needs none.
+-type place() :: port() | {port(), Path :: pos_integer()} | none.
+-type opened() :: inet_rdma_link:link() | inet_rdma_session:queue() | inet_rdma_stream:stream().
 
 %% Of the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
+%% Not called of a session, which has its port.
 -callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
 %% Err: the place is given back. waiting: the outcome of the attempt is not there yet.
 -callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
@@ -26,87 +32,102 @@
     {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 %% Is not used.
 -callback close(opened() | place()) -> ok.
-%% A keepalive of the side that has connected.
--callback tick(opened()) -> ok | {error, closed}.
+-optional_callbacks([reserve/0]).
 
-%% The reason not to try a fabric, or none.
--spec obstacle(fabric(), #settling{}) -> none | Why :: binary().
-obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
-    obstacle(Fabric, Own, Peer);
-obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
-    case obstacle(Fabric, Own, Peer) of
-        none -> recent_failure(inet_rdma_links:failure(way(Settling, Fabric)));
-        Why -> Why
+%% To the peer's listener, at one of these addresses.
+-spec connect(#settling{}, fabric(), inet:port_number(), inet_rdma_nif:token(), Addresses :: [binary()]) ->
+          {ok, opened(), Why :: binary()} | {failed, Why :: binary()}.
+connect(Settling, Fabric, Port, Token, Addresses) ->
+    connect(Settling, Fabric, Port, Token, Addresses, []).
+
+%% Whys: why the addresses before did not do, last first.
+connect(_Settling, _Fabric, _Port, _Token, [], []) ->
+    {failed, <<"the peer names no address">>};
+connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
+    {failed, iolist_to_binary(lists:join("; ", lists:reverse(Whys)))};
+connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
+    %% A silent address must leave time for the others, and for the messages that follow.
+    TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
+    Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
+    case connected(TimeoutMs, Settling, Fabric, Attempt) of
+        {ok, Opened, Why} -> {ok, Opened, Why};
+        {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
     end.
 
-recent_failure(none) -> none;
-recent_failure({Reason, LeftMs}) ->
-    text("it failed lately and is tried again in ~b s: ~ts", [LeftMs div 1000 + 1, Reason]).
+%% The result of an attempt, which its message announces.
+connected(TimeoutMs, Settling, Fabric, {ok, Attempt, Id}) ->
+    receive
+        {'$inet_rdma', Id, connected} ->
+            case open(Settling, Fabric, Attempt) of
+                {ok, Opened, Why} -> {ok, Opened, Why};
+                {error, Reason} -> {failed, reason(Reason)}
+            end
+    after TimeoutMs ->
+            ok = drop(Attempt, Id),
+            {failed, <<"timed out">>}
+    end;
+connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
+    {failed, reason(Reason)}.
 
-way(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, Instance, Fabric}.
+%% The addresses that the peer names, as far as they are tried. The address that the connection leads to comes first:
+%% the peer is known to be there.
+-spec by_preference(#settling{}, [binary()]) -> [binary()].
+by_preference(#settling{connection = Connection}, Texts) ->
+    case inet_rdma_bootstrap:peername(Connection) of
+        {ok, {Ip, _}} ->
+            Same = list_to_binary(inet:ntoa(Ip)),
+            {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, [as_ntoa(Text) || Text <- Texts]),
+            lists:sublist(First ++ Others, ?ADDRESSES_MAX);
+        {error, _} ->
+            throw(closed)
+    end.
 
-obstacle(_Fabric, #{fabric := none}, _Peer) ->
-    <<"the native library of this node could not be loaded, its log says why">>;
-obstacle(_Fabric, _Own, #{fabric := none}) ->
-    <<"the native library of the peer could not be loaded, its log says why">>;
-obstacle(Fabric, #{fabric := Own}, _Peer) when Own =/= auto, Own =/= Fabric ->
-    text("the option fabric of this node is ~ts", [Own]);
-obstacle(Fabric, _Own, #{fabric := Theirs}) when Theirs =/= auto, Theirs =/= Fabric ->
-    text("the option fabric of the peer is ~ts", [Theirs]);
-obstacle(shm, #{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) when
-    Boot =/= <<>>
-->
-    none;
-obstacle(shm, #{boot := Boot, netns := Namespace}, #{boot := Boot, netns := Namespace}) when Boot =/= <<>> ->
-    <<"the peer runs as another user">>;
-obstacle(shm, #{boot := Boot}, #{boot := Boot}) when Boot =/= <<>> ->
-    <<"the peer is on this host, but in another network namespace">>;
-obstacle(shm, _Own, _Peer) ->
-    <<"the peer is on another host">>;
-obstacle(verbs, _Own, _Peer) ->
+%% inet takes forms of addresses that the native library does not.
+as_ntoa(Text) ->
+    {ok, Ip} = inet:parse_strict_address(binary_to_list(Text)),
+    list_to_binary(inet:ntoa(Ip)).
+
+%% A listener for the peer that has the token. Id is in the message that announces it.
+-spec expect(#settling{}, fabric()) ->
+          {ok, inet_rdma_nif:attempt(), Id :: pos_integer(), inet:port_number(), inet_rdma_nif:token()}
+        | {error, inet_rdma:reason()}.
+expect(Settling, Fabric) ->
+    Token = inet_rdma_nif:token(),
+    Config = config(Settling, Fabric),
+    Expecting = case Fabric of
+                    shm -> inet_rdma_nif:expect_shm(Token, left(Settling), Config);
+                    verbs -> inet_rdma_nif:expect_verbs(<<>>, Token, left(Settling), Config)
+                end,
+    case Expecting of
+        {ok, Attempt, Id, Port} -> {ok, Attempt, Id, Port, Token};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% Where a listener of this node can be reached.
+-spec own_addresses(fabric()) -> {ok, [binary()]} | {error, Why :: binary()}.
+own_addresses(shm) ->
+    {ok, [shm_address()]};
+own_addresses(verbs) ->
+    {ok, Interfaces} = inet:getifaddrs(),
+    Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
     case inet_rdma_nif:check_verbs() of
-        ok -> none;
-        {error, Reason} -> reason(Reason)
+        ok ->
+            case inet_rdma_nif:verbs_addresses(Own) of
+                {ok, []} -> {error, <<"no address of this host belongs to an RDMA device">>};
+                {ok, Addresses} -> {ok, Addresses};
+                {error, Reason} -> {error, reason(Reason)}
+            end;
+        {error, Reason} ->
+            {error, reason(Reason)}
     end.
-
-%% Remembered for the option fallback_retry_ms, unless the peer is restarted. Not of a stream, which has nothing to stay
-%% on.
--spec failed(#settling{}, fabric(), Why :: binary()) -> ok.
-failed(#settling{node = none}, _Fabric, _Why) ->
-    ok;
-failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Why) ->
-    inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs).
-
--spec tried(#settling{}, fabric()) -> #settling{}.
-tried(#settling{tried = Tried} = Settling, Fabric) ->
-    Settling#settling{tried = ordsets:add_element(Fabric, Tried)}.
 
 %% Of this host: shm needs no address.
 -spec shm_address() -> binary().
 shm_address() -> <<"127.0.0.1">>.
 
-%% Of the queue pair.
--spec config(#settling{}, fabric()) -> inet_rdma_options:config().
-config(#settling{module = Module, config = Config}, Fabric) -> (Module:config(Config))#{fabric := Fabric}.
-
-%% A fresh key for what this side sends, to be told to the peer; over TCP there is none to tell it by.
--spec key(#settling{}) -> none | inet_rdma_nif:key().
-key(#settling{connection = Connection}) ->
-    case inet_rdma_bootstrap:protocol(Connection) of
-        tcp -> none;
-        tls -> crypto:strong_rand_bytes(32)
-    end.
-
-%% The keys of the way that is tried.
--spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.
-keys(Settling, none, none) -> Settling#settling{keys = none};
-keys(_Settling, _Send, none) -> broken(<<"the peer tells no key">>);
-%% A record of one direction would be one of the other.
-keys(_Settling, Key, Key) -> broken(<<"the peer tells the key that this node has told">>);
-keys(Settling, Send, Receive) -> Settling#settling{keys = {Send, Receive}}.
-
 -spec reserve(#settling{}) -> {ok, place()} | {error, inet_rdma:reason()}.
-reserve(#settling{module = Module}) -> Module:reserve().
+reserve(#settling{session_port = none, module = Module}) -> Module:reserve();
+reserve(#settling{session_port = Port}) -> {ok, Port}.
 
 -spec open(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
           {ok, opened(), Why :: binary()} | {error, inet_rdma:reason()}.
@@ -126,7 +147,15 @@ open(Settling, Fabric, Attempt) ->
 -spec open(#settling{}, fabric(), place(), inet_rdma_nif:attempt()) ->
           {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(#settling{module = Module, node = Node, config = Config} = Settling, Fabric, Place, Attempt) ->
-    Module:open(Place, Attempt, Node, Module:config(Config), protection(Settling, Fabric)).
+    Module:open(named(Settling, Place), Attempt, Node, Module:config(Config), protection(Settling, Fabric)).
+
+named(#settling{session_port = none}, Place) -> Place;
+named(#settling{session_port = Port} = Settling, Port) -> {Port, path(Settling)}.
+
+%% What both sides of a session call the queue pair: the initiator says it.
+path(#settling{role = initiator, own = #{path := Path}}) -> Path;
+path(#settling{role = acceptor, peer = #{path := Path}}) -> Path;
+path(#settling{role = acceptor}) -> broken(<<"the peer gives the queue pair no name">>).
 
 -spec close(#settling{}, opened() | place()) -> ok.
 close(#settling{module = Module}, Opened) -> Module:close(Opened).
@@ -137,19 +166,24 @@ drop(Attempt, Id) ->
     ok = inet_rdma_nif:drop_attempt(Attempt),
     receive {'$inet_rdma', Id, connected} -> ok after 0 -> ok end.
 
--spec tick(#settling{}, opened()) -> ok | {error, closed}.
-tick(#settling{module = Module}, Opened) -> Module:tick(Opened).
+config(#settling{module = Module, config = Config}, Fabric) -> (Module:config(Config))#{fabric := Fabric}.
 
-%% What began inside TLS leaves it for no weaker way. Memory that the kernel gives to processes of one user alone is
-%% none, unless one of the nodes wants it encrypted, too.
+%% This side's key for the next way, to be told to the peer.
+-spec key(#settling{}) -> none | inet_rdma_nif:key().
+key(#settling{connection = Connection}) -> inet_rdma_keys:first(Connection).
+
+%% The next way has these keys, this side's and the peer's.
+-spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.
+keys(Settling, Send, Receive) ->
+    case inet_rdma_keys:pair(Send, Receive) of
+        {ok, Pair} -> Settling#settling{keys = Pair};
+        {error, Why} -> broken(Why)
+    end.
+
 protection(#settling{keys = none}, _Fabric) ->
     none;
-protection(#settling{own = #{encrypt_shm := false}, peer = #{encrypt_shm := false}}, shm) ->
-    none;
-protection(#settling{keys = {Send, Receive}, config = #{rekey_bytes := Bytes}} = Settling, _Fabric) ->
-    #{cipher => cipher(Settling), send_key => Send, receive_key => Receive, renew_bytes => Bytes}.
-
-%% The acceptor's.
-cipher(#settling{role = acceptor, own = #{cipher := Cipher}}) -> Cipher;
-cipher(#settling{role = initiator, peer = #{cipher := none}}) -> broken(<<"the peer names no cipher">>);
-cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.
+protection(#settling{keys = Keys, config = #{rekey_bytes := RenewBytes}} = Settling, Fabric) ->
+    case inet_rdma_settlement_policy:seals(Settling, Fabric) of
+        true -> inet_rdma_keys:protection(Keys, inet_rdma_settlement_policy:cipher(Settling), RenewBytes);
+        false -> none
+    end.

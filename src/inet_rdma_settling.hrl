@@ -1,17 +1,21 @@
-%% A settlement under way: of inet_rdma_settlement and the modules of its two roles.
+%% A settlement under way: the modules inet_rdma_settlement* pass it from function to function.
 -record(settling, {
     role :: initiator | acceptor,
     connection :: inet_rdma_bootstrap:t(),
-    %% What is settled.
-    module = inet_rdma_link :: inet_rdma_link | inet_rdma_stream,
-    %% A stream's peer is none.
+    %% The callbacks of what is settled (inet_rdma_settlement_way).
+    module = inet_rdma_link :: inet_rdma_link | inet_rdma_session | inet_rdma_stream,
+    %% The port of the session that gets the queue pair; none: a link without a session, or a stream.
+    session_port = none :: port() | none,
+    %% The peer's name; none: a stream, whose peer has no name.
     node :: binary() | none,
     config :: inet_rdma_options:config(),
+    %% What this side says in its hello, and what the peer has said in its own.
     own :: map(),
     peer = #{} :: map(),
     %% The fabrics that have been tried, an ordset.
     tried = [] :: [shm | verbs],
-    %% Over TLS: the keys of the way that is tried, this side's and the peer's.
-    keys = none :: none | {Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()},
+    %% Of the way that is tried.
+    keys = none :: inet_rdma_keys:pair(),
+    %% In milliseconds of erlang:monotonic_time/1.
     deadline :: integer()
 }).

@@ -12,7 +12,7 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([config/1, reserve/0, open/5, close/1, tick/1]).
+-export([config/1, reserve/0, open/5, close/1]).
 -export([conn/1, is_encrypted/1, settle/3, connect/5]).
 -export([do_connect/6]).
 -export_type([stream/0]).
@@ -42,10 +42,6 @@ open(none, Attempt, none, _Config, Protection) ->
 -spec close(stream() | none) -> ok.
 close(none) -> ok;
 close(#stream{conn = Conn}) -> inet_rdma_nif:close(Conn).
-
-%% Fabrics that want a first message of the side that connects send one by themselves.
--spec tick(stream()) -> ok.
-tick(#stream{}) -> ok.
 
 -spec conn(stream()) -> inet_rdma_nif:conn().
 conn(#stream{conn = Conn}) -> Conn.

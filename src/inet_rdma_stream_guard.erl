@@ -27,7 +27,8 @@ run(Stream, Connection, User) ->
 offer(Stream, Connection, Listener) ->
     Guarded = guarded(Stream, Connection, {inet_rdma_stream:conn(Stream), Listener}),
     Listener ! {ready, self()},
-    guarding(Guarded).
+    %% Until a process accepts the stream, the keys of the settlement are not to stay on the heap.
+    sleep(Guarded).
 
 guarded(Stream, Connection, Offered) ->
     case inet_rdma_nif:guard(inet_rdma_stream:conn(Stream)) of

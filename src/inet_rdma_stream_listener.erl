@@ -12,7 +12,7 @@
 -include_lib("kernel/include/logger.hrl").
 
 -export([start/3, accept/2, sockname/1, close/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 -export([arrive/3]).
 
 %% Where the system has no descriptor left, another try comes after that time.
@@ -21,7 +21,8 @@
 -define(LOG_MS, 1000).
 
 -record(listener, {
-    socket :: ssl:sslsocket(),
+    %% hidden: in what format_status/1 shows.
+    socket :: ssl:sslsocket() | hidden,
     port :: inet:port_number(),
     config :: inet_rdma_options:config(),
     owner :: reference(),
@@ -127,7 +128,10 @@ handle_call({accept, Ref}, {Pid, _Tag}, #listener{ready = Ready, present = Prese
             {reply, empty, State#listener{waiting = [{Pid, Ref} | Waiting]}}
     end;
 handle_call({stop_accepting, Ref}, _From, #listener{waiting = Waiting} = State) ->
-    {reply, ok, State#listener{waiting = lists:keydelete(Ref, 2, Waiting)}}.
+    {reply, ok, State#listener{waiting = lists:keydelete(Ref, 2, Waiting)}};
+%% A function clause error would have the state, and the socket with it, in its stack trace.
+handle_call(_Request, _From, State) ->
+    {reply, {error, badarg}, State}.
 
 %% The stream outlives the listener.
 release(Guard) ->
@@ -161,6 +165,10 @@ terminate(_Reason, #listener{socket = Socket, arriving = Arriving, present = Pre
     _ = ssl:close(Socket),
     _ = [exit(Pid, kill) || Pid <- [Arriving | maps:keys(Present)], is_pid(Pid)],
     ok.
+
+%% Of crash reports and sys:get_status/1. ssl's listening socket has the options of TLS in it: keys and passwords.
+format_status(#{state := #listener{} = State} = Status) -> Status#{state := State#listener{socket = hidden}};
+format_status(Status) -> Status.
 
 await_next(#listener{arriving = none, present = Present, config = #{backlog := Backlog}} = State) when
     map_size(Present) < Backlog

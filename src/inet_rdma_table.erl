@@ -19,11 +19,17 @@ line([Why], [_Width]) -> [Why, $\n];
 line([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), $\s | line(Fields, Widths)].
 
 header() ->
-    ["Node", "Fabric", "State", "Recv", "Recv Packets", "Sent", "Sent Packets", "Direct", "Queued", "Why"].
+    ["Node", "Fabric", "State", "Recv", "Recv Packets", "Sent", "Sent Packets", "Direct", "Queued", "Losses", "Resumes",
+     "Moves", "Why"].
 
-row(#{node := Node, fabric := Fabric, state := State, why := Why} = Info) ->
-    [name(Node), atom_to_list(Fabric), atom_to_list(State), number(bytes_received, Info), number(packets_received, Info),
-     number(bytes_sent, Info), number(packets_sent, Info), direct(Info), number(bytes_pending, Info), Why].
+row(#{node := Node, fabric := Fabric, why := Why} = Info) ->
+    [name(Node), atom_to_list(Fabric), state(Info), number(bytes_received, Info), number(packets_received, Info),
+     number(bytes_sent, Info), number(packets_sent, Info), direct(Info), number(bytes_pending, Info),
+     number(losses, Info), number(resumes, Info), number(moves, Info), Why].
+
+%% Of a link whose connection is lost, and not restored yet, no path carries what is sent.
+state(#{suspended := true}) -> "suspended";
+state(#{state := State}) -> atom_to_list(State).
 
 %% A stream has no node.
 name(undefined) -> "-";

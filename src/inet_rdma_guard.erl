@@ -1,0 +1,96 @@
+%% The guard of a link: a process that sleeps beside the link's port, and says in the log what happens to the link.
+%%
+%% Both kinds of links have the loop in common. A kind is a module with the callbacks, which handles all other messages:
+%% inet_rdma_session_guard for a link with a session, inet_rdma_link for a link without one, which the end of its TLS
+%% connection ends.
+%%
+%% The guard hibernates behind each message: it takes little memory, and keeps no reference to the code of these
+%% modules, which may be loaded anew meanwhile.
+-module(inet_rdma_guard).
+
+-export([new/4, run/1, stop/1, event/6, say/5]).
+%% Called by erlang:hibernate/3.
+-export([loop/1]).
+-export_type([t/0]).
+
+-include_lib("kernel/include/logger.hrl").
+
+-record(guard, {
+    kind :: module(),
+    port :: port(),
+    node :: binary(),
+    state :: term(),
+    %% As of erlang:monotonic_time/0. stalled: since when the peer takes nothing.
+    since :: integer(),
+    stalled = undefined :: integer() | undefined
+}).
+
+-opaque t() :: #guard{}.
+
+%% A message other than those of the loop.
+-callback handle(Message :: term(), State) -> State when State :: term().
+%% The fabric that carries the link, and the reason that events name beside it; event: what the event itself says.
+-callback carried(State :: term()) -> {Fabric :: binary(), Why :: binary() | event}.
+%% The port has ended. The reason, as a term and in words, and whether it is an ordinary one, for which the log has no
+%% line.
+-callback ended(State :: term()) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+
+-spec new(Kind :: module(), port(), Node :: binary(), State :: term()) -> t().
+new(Kind, Port, Node, State) ->
+    #guard{kind = Kind, port = Port, node = Node, state = State, since = erlang:monotonic_time()}.
+
+%% The caller is a process of its own, and monitors the port or is linked to it and traps exits.
+-spec run(t()) -> no_return().
+run(Guard) -> erlang:hibernate(?MODULE, loop, [Guard]).
+
+-spec loop(t()) -> ok.
+loop(#guard{kind = Kind, port = Port, state = State} = Guard) ->
+    receive
+        {'EXIT', Port, _Reason} -> stop(Guard);
+        {'DOWN', _Ref, port, Port, _Reason} -> stop(Guard);
+        {'$inet_rdma', Port, stalled} -> run(stalled(Guard));
+        {'$inet_rdma', Port, resumed} -> run(resumed(Guard));
+        Message -> run(Guard#guard{state = Kind:handle(Message, State)})
+    end.
+
+stalled(#guard{node = Node} = Guard) ->
+    Words = <<"the peer takes nothing, and senders wait">>,
+    event(stalled, notice, about(Guard, Words), "inet_rdma: the link to ~ts stalls: ~ts", [Node, Words], #{count => 1}),
+    Guard#guard{stalled = erlang:monotonic_time()}.
+
+resumed(#guard{stalled = undefined} = Guard) ->
+    Guard;
+resumed(#guard{node = Node, stalled = Since} = Guard) ->
+    Duration = erlang:monotonic_time() - Since,
+    Words = <<"the peer takes bytes again">>,
+    event(resumed, notice, about(Guard, Words), "inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
+          [Node, erlang:convert_time_unit(Duration, native, millisecond), Words], #{count => 1, duration => Duration}),
+    Guard#guard{stalled = undefined}.
+
+about(#guard{kind = Kind, node = Node, state = State}, Words) ->
+    case Kind:carried(State) of
+        {Fabric, event} -> {Node, Fabric, Words};
+        {Fabric, Why} -> {Node, Fabric, Why}
+    end.
+
+%% The port has ended, and the guard ends with it.
+-spec stop(t()) -> ok.
+stop(#guard{kind = Kind, node = Node, state = State, since = Since}) ->
+    {Reason, Why, IsUsual} = Kind:ended(State),
+    {Fabric, _} = Kind:carried(State),
+    Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
+    IsUsual orelse
+        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
+    inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}).
+
+%% A line of the log, and an event of telemetry with the same facts.
+-spec event(inet_rdma_link_event:kind(), logger:level(), {Node :: binary(), Fabric :: binary(), Why :: binary()},
+            Format :: io:format(), [term()], Measurements :: #{atom() => integer()}) -> ok.
+event(Kind, Level, {Node, Fabric, Why}, Format, Arguments, Measurements) ->
+    say(inet_rdma_link_event:new(Kind, Node, Fabric, Why), Level, Format, Arguments, Measurements).
+
+-spec say(inet_rdma_link_event:t(), logger:level(), Format :: io:format(), [term()],
+          Measurements :: #{atom() => integer()}) -> ok.
+say(Event, Level, Format, Arguments, Measurements) ->
+    ?LOG(Level, Format, Arguments, inet_rdma_link_event:metadata(Event)),
+    inet_rdma_link_event:tell(Event, Measurements).

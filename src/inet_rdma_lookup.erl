@@ -1,0 +1,58 @@
+%% Where a node listens: its name is taken apart, and its EPMD is asked.
+%%
+%% A name that is not legal and a node that is not found end the calling process, a connection supervisor, as with
+%% inet_tcp.
+-module(inet_rdma_lookup).
+
+-export([find/3]).
+
+-include_lib("kernel/include/dist_util.hrl").
+-include_lib("kernel/include/logger.hrl").
+
+-spec find(inet_rdma_bootstrap:driver(), node(), longnames | shortnames) ->
+          {Host :: string(), {inet:ip_address(), inet:port_number()}, Version :: term()}.
+find(Driver, Node, LongOrShortNames) ->
+    {Name, Host} = split(Driver, Node, LongOrShortNames),
+    {Ip, TcpPort, Version} = ask(Driver, Node, Name, Host),
+    {Host, {Ip, TcpPort}, Version}.
+
+%% Long names have a dot in the host or are an address; short ones have none.
+split(Driver, Node, LongOrShortNames) ->
+    case string:split(atom_to_list(Node), "@", all) of
+        [Name, [_ | _] = Host] ->
+            case {LongOrShortNames, lists:member($., Host), Driver:parse_address(Host)} of
+                {longnames, false, {error, _}} ->
+                    ?LOG_ERROR("** System running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",
+                               [Host]),
+                    ?shutdown(Node);
+                {shortnames, true, _} ->
+                    ?LOG_ERROR("** System NOT running to use fully qualified hostnames **~n"
+                               "** Hostname ~ts is illegal **", [Host]),
+                    ?shutdown(Node);
+                _ ->
+                    {Name, Host}
+            end;
+        _ ->
+            ?LOG_ERROR("** Nodename ~tp illegal **", [Node]),
+            ?shutdown(Node)
+    end.
+
+ask(Driver, Node, Name, Host) ->
+    Epmd = net_kernel:epmd_module(),
+    case address_please(Epmd, [Name, Host, Driver:family()]) of
+        {ok, Ip, TcpPort, Version} ->
+            {Ip, TcpPort, Version};
+        {ok, Ip} ->
+            case Epmd:port_please(Name, Ip) of
+                {port, TcpPort, Version} -> {Ip, TcpPort, Version};
+                _ -> ?shutdown(Node)
+            end;
+        _ ->
+            ?shutdown(Node)
+    end.
+
+address_please(Epmd, Arguments) ->
+    case erlang:function_exported(Epmd, address_please, 3) of
+        true -> apply(Epmd, address_please, Arguments);
+        false -> apply(erl_epmd, address_please, Arguments)
+    end.

@@ -1,0 +1,167 @@
+%% How a link comes up, in its connection supervisor: before nodeup it is decided what carries the link, and after
+%% nodeup, when the VM knows the link, that is started.
+%%
+%% Between two nodes with inet_rdma a link over TCP is a session, which its port carries over TCP or a queue pair. It
+%% is settled (inet_rdma_settlement) before it is up if one of the nodes has the option required or both have the
+%% option move as eager; else its guard settles later. A link that begins inside TLS has no session: it is settled
+%% before it is up.
+-module(inet_rdma_nodeup).
+
+-export([before_nodeup/1, after_nodeup/3]).
+-export_type([link/0, over/0]).
+
+-include_lib("kernel/include/logger.hrl").
+
+%% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
+%% the peer listens.
+-type link() :: #{role := initiator | acceptor, connection := inet_rdma_bootstrap:t(), node := binary(),
+                  config := inet_rdma_options:config(), own_offer := inet_rdma_offer:offer(),
+                  offer := inet_rdma_offer:offer(), address := {inet:ip_address(), inet:port_number()} | none}.
+
+%% What carries the link.
+-type over() ::
+    %% The connection on which the link began.
+    none
+    %% A queue pair, without a session.
+  | {link, inet_rdma_link:link()}
+    %% A session, over this queue pair; none: over TCP.
+  | {session, inet_rdma_session:t(), inet_rdma_session:queue() | none}.
+
+%% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried.
+-spec before_nodeup(link()) -> {ok, over(), Why :: binary()} | {error, term()}.
+before_nodeup(#{node := Node} = Link) ->
+    case adopt(session_offers(Link), Link) of
+        {ok, Session} ->
+            case settles_first(Link) of
+                true -> settle(Session, inet_rdma_session:port(Session), Link);
+                false -> begin_on_tcp(Session, Link)
+            end;
+        none ->
+            settle(none, none, Link);
+        {error, Reason} ->
+            ?LOG_WARNING("inet_rdma: no link to ~ts: its session cannot begin: ~ts",
+                         [Node, inet_rdma:format_error(Reason)]),
+            {error, Reason}
+    end.
+
+session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
+
+%% The link's session, if both sides offer one: they expect its frames from each other.
+adopt(none, _Link) ->
+    none;
+adopt({#{nonce := Own}, #{nonce := Peer}}, #{connection := Connection, role := Role, node := Node, config := Config}) ->
+    #{packet_max_bytes := PacketMax} = Config,
+    inet_rdma_session:adopt(Connection, Role, #{node => Node, nonces => {Own, Peer}, packet_max_bytes => PacketMax}).
+
+%% A link that may not stay on TCP settles before it is up; so does one between two nodes whose option move is eager.
+settles_first(#{own_offer := #{required := Required, eager := Eager},
+                offer := #{required := PeerRequires, eager := PeerIsEager}}) ->
+    Required orelse PeerRequires orelse (Eager andalso PeerIsEager).
+
+%% The link is up as soon as inet_tcp's would be; its guard settles on a queue pair later.
+begin_on_tcp(Session, #{role := Role, config := #{move := Move}, node := Node}) ->
+    Why = not_moved(Role, Move),
+    ok = inet_rdma_links:insert(Node, of_session(Session), <<"tcp">>, Why),
+    {ok, {session, Session, none}, Why}.
+
+%% The node that has made the connection begins the settlement.
+not_moved(_Role, never) -> <<"it does not move: the option move of this node is never">>;
+not_moved(initiator, Move) -> <<"it has not moved yet: the option move is ", (atom_to_binary(Move))/binary>>;
+not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the peer, which connected, says when">>.
+
+of_session(Session) -> inet_rdma_bootstrap:session(Session, inet_rdma_session:port(Session)).
+
+settle(Session, Port, Link) ->
+    #{role := Role, connection := Connection, node := Node, config := Config, own_offer := Own, offer := Offer} = Link,
+    Protocol = atom_to_binary(inet_rdma_bootstrap:protocol(Connection)),
+    Settled = inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer, Port),
+    _ = [forget_keys() || Protocol =:= <<"tls">>],
+    case Settled of
+        {move, Queue, Why} when Session =/= none ->
+            ok = inet_rdma_session:move(Queue),
+            ok = settled(info, up, Node, of_session(Session), inet_rdma_session:fabric(Queue), Why),
+            {ok, {session, Session, Queue}, Why};
+        {move, Moved, Why} ->
+            ok = settled(info, up, Node, Connection, inet_rdma_link:fabric(Moved), Why),
+            {ok, {link, Moved}, Why};
+        {stay, Why, Tried} ->
+            inet_rdma_links:count({stayed, Tried}),
+            %% Between two nodes that run this carrier the operator may expect shared memory or a device.
+            Level = case Offer of
+                        none -> info;
+                        _ -> notice
+                    end,
+            stay(Session, Level, Protocol, Why, Link);
+        {refuse, Why} ->
+            inet_rdma_links:count(refused),
+            ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids ~ts, and ~ts",
+                         [Node, string:uppercase(Protocol), Why], not_up(refused, Node, Why)),
+            {error, required};
+        {error, Why} ->
+            inet_rdma_links:count(settlement_failed),
+            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why], not_up(failed, Node, Why)),
+            {error, not_settled}
+    end.
+
+%% Nothing refers to the keys of the settlement any more. A supervisor makes so little garbage that they would stay on
+%% its heap for as long as the link lives.
+forget_keys() -> garbage_collect().
+
+stay(none, Level, Protocol, Why, #{node := Node, connection := Connection}) ->
+    ok = settled(Level, fallback, Node, Connection, Protocol, Why),
+    case inet_rdma_bootstrap:before_nodeup(Connection) of
+        ok -> {ok, none, Why};
+        Error -> Error
+    end;
+stay(Session, Level, Protocol, Why, #{node := Node}) ->
+    ok = settled(Level, fallback, Node, of_session(Session), Protocol, Why),
+    {ok, {session, Session, none}, Why}.
+
+settled(Level, Kind, Node, Connection, Fabric, Why) ->
+    inet_rdma_links:insert(Node, Connection, Fabric, Why),
+    Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
+    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why], inet_rdma_link_event:metadata(Event)),
+    ok.
+
+not_up(Kind, Node, Why) ->
+    inet_rdma_link_event:metadata(inet_rdma_link_event:new(Kind, Node, undefined, Why)).
+
+%% The VM knows the link. The connection from here on is in the answer.
+-spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_bootstrap:t()} | {error, term()}.
+after_nodeup(Over, Why, #{node := Node} = Link) ->
+    case start(Over, Why, Link) of
+        {ok, Kind, Fabric, Connection} ->
+            ok = inet_rdma_link_event:tell(inet_rdma_link_event:new(Kind, Node, Fabric, Why), #{count => 1}),
+            {ok, Connection};
+        Error ->
+            Error
+    end.
+
+start(none, _Why, #{connection := Connection}) ->
+    started(inet_rdma_bootstrap:after_nodeup(Connection), fallback,
+            atom_to_binary(inet_rdma_bootstrap:protocol(Connection)), Connection);
+start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
+    started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_link:fabric(Moved), Connection);
+start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
+    Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,
+                                                 queue => Queue, has_settled => settles_first(Link)}),
+    %% The port has a descriptor of its own of the connection: the VM's goes.
+    ok = inet_rdma_bootstrap:close(Connection),
+    case Queue of
+        none -> started(Started, fallback, <<"tcp">>, of_session(Session));
+        _ -> started(Started, up, inet_rdma_session:fabric(Queue), of_session(Session))
+    end.
+
+started(ok, Kind, Fabric, Connection) -> {ok, Kind, Fabric, Connection};
+started(Error, _Kind, _Fabric, _Connection) -> Error.
+
+%% Where the peer accepts another connection.
+peer_listens(#{role := initiator, address := Address}) ->
+    Address;
+peer_listens(#{offer := #{session := #{port := 0}}}) ->
+    none;
+peer_listens(#{connection := Connection, offer := #{session := #{port := TcpPort}}}) ->
+    case inet_rdma_bootstrap:peername(Connection) of
+        {ok, {Ip, _}} -> {Ip, TcpPort};
+        {error, _} -> none
+    end.

@@ -1,0 +1,227 @@
+%% The session of a link: what outlives the TCP connection on which the link began.
+%%
+%% The parties of a session, on each side:
+%%
+%% * the port (inet_rdma_link, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
+%%   a queue pair;
+%% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
+%% * the guard (inet_rdma_session_guard), a process that hibernates: hears from the port that the TCP connection is
+%%   lost, has it made anew, and ends the link when that cannot be. It says in the log what happened to the link;
+%% * a dialer (inet_rdma_resume), while a connection is made anew;
+%% * a mover, while the guards settle in band on a queue pair (inet_rdma_settlement). The initiator's guard begins
+%%   that when the option move says so, and again at growing intervals if nothing came of it.
+%%
+%% Death stays death: a peer that refuses the connection, or does not know the session, has ended. A link that nothing
+%% carries ends after the option survive_ms, and as any link when nothing was received for net_ticktime.
+-module(inet_rdma_session).
+
+-behaviour(inet_rdma_settlement_way).
+
+-export([adopt/3, start/2, port/1, name/1, role/1, setopts/2, getopts/2, peername/1, dial/2]).
+%% Of a settlement: the queue pair of a session.
+-export([config/1, open/5, close/1, move/1, fabric/1, reason/1]).
+%% Spawned.
+-export([guard/3]).
+-export_type([queue/0, t/0, link/0]).
+
+-record(session, {
+    port :: port(),
+    %% Both sides have the same one; not secret.
+    name :: <<_:128>>,
+    driver :: inet_rdma_bootstrap:driver(),
+    role :: initiator | acceptor
+}).
+
+-record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary()}).
+
+%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere, and a loss is the end. why:
+%% why it is carried as it is. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
+%% settled already.
+-type link() :: #{node := binary(), peer := {inet:ip_address(), inet:port_number()} | none,
+                  config := inet_rdma_options:config(), why := binary(), queue := queue() | none,
+                  has_settled := boolean()}.
+
+-opaque t() :: #session{}.
+-opaque queue() :: #queue{}.
+
+%% An acceptor leaves the initiator that long to come by itself: of two attempts at once the initiator's wins.
+-define(HOLD_MS, 200).
+
+%% A session over this connection, of which the port makes a descriptor of its own. Nonces: this node's and the peer's.
+-spec adopt(inet_rdma_bootstrap:t(), initiator | acceptor,
+            #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer()}) ->
+          {ok, t()} | {error, inet_rdma:reason()}.
+adopt(Connection, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax}) ->
+    {Driver, Socket} = inet_rdma_bootstrap:socket(Connection),
+    case inet_rdma_link:reserve() of
+        {ok, Port} ->
+            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
+            {ok, Fd} = prim_inet:getfd(Socket),
+            Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
+            {IsInitiator, Nonces} = case Role of
+                                        initiator -> {1, [Own, Peer]};
+                                        acceptor -> {0, [Peer, Own]}
+                                    end,
+            Argument = [<<Fd:32/native, IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>,
+                        Cookie, Nonces],
+            case inet_rdma_link:command(Port, adopt, Argument) of
+                {ok, <<Name:16/binary>>} -> {ok, #session{port = Port, name = Name, driver = Driver, role = Role}};
+                {error, closed} -> inet_rdma_link:close(Port), {error, closed}
+            end;
+        Error ->
+            Error
+    end.
+
+%% The VM knows the link: packets may come. The caller is the connection supervisor.
+-spec start(t(), link()) -> ok | {error, closed}.
+start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
+    Guard = spawn(?MODULE, guard, [self(), Session, Link]),
+    ok = inet_rdma_links:add_session(Name, Port, first_options(Role)),
+    %% Before the port takes packets: it tells its guard of what they bring.
+    Ref = monitor(process, Guard),
+    receive
+        {Guard, ready} ->
+            demonitor(Ref, [flush]),
+            case inet_rdma_link:command(Port, start) of
+                {ok, _} -> ok;
+                Error -> Error
+            end;
+        {'DOWN', Ref, process, Guard, _} ->
+            {error, closed}
+    end.
+
+%% The guard: its end is the port's end, and the other way round.
+-spec guard(Supervisor :: pid(), t(), link()) -> no_return().
+guard(Supervisor, #session{port = Port} = Session, Link) ->
+    process_flag(trap_exit, true),
+    try link(Port)
+    catch error:_ -> exit(closed)
+    end,
+    _ = inet_rdma_link:command(Port, watch),
+    Supervisor ! {self(), ready},
+    inet_rdma_session_guard:run(Supervisor, Session, Link).
+
+%% The VM's distribution controller.
+-spec port(t()) -> port().
+port(#session{port = Port}) -> Port.
+
+-spec name(t()) -> <<_:128>>.
+name(#session{name = Name}) -> Name.
+
+-spec role(t()) -> initiator | acceptor.
+role(#session{role = Role}) -> Role.
+
+%% A process that makes another TCP connection. inet_rdma_resume says how it ends.
+-spec dial(t(), Peer :: {inet:ip_address(), inet:port_number()}) -> {pid(), reference()}.
+dial(#session{port = Port, name = Name, driver = Driver, role = Role}, Peer) ->
+    HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
+    spawn_monitor(inet_rdma_resume, dial, [Port, Name, Driver, Peer, HoldMs]).
+
+%% Those of the first TCP connection hold for the ones that follow it, whichever side makes them. Not how it is read:
+%% packets are the port's.
+first_options(Role) ->
+    Given = case Role of
+                initiator -> inet_rdma_bootstrap:connect_options();
+                acceptor -> inet_rdma_bootstrap:listen_options()
+            end,
+    Reading = [active, deliver, packet, mode, header],
+    merge([inet_rdma_bootstrap:nodelay()],
+          [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
+
+%% Socket options of the TCP connection. They hold for the connections that follow it, too.
+-spec setopts(t(), [gen_tcp:option()]) -> ok | {error, term()}.
+setopts(#session{name = Name} = Session, Options) ->
+    case inet_rdma_bootstrap:bad_options(Options) of
+        [] ->
+            case with_socket(Session, fun(Socket) -> inet:setopts(Socket, Options) end) of
+                ok -> remember(Name, Options);
+                {error, closed} -> if_suspended(Name, Options);
+                Error -> Error
+            end;
+        Bad ->
+            {error, {badopts, Bad}}
+    end.
+
+remember(Name, Options) ->
+    inet_rdma_links:set_session_options(Name, merge(Options, inet_rdma_links:session_options(Name))).
+
+%% While there is no TCP connection the options wait for the next one.
+if_suspended(Name, Options) ->
+    case inet_rdma_links:session(Name) of
+        {ok, _Port} -> remember(Name, Options);
+        none -> {error, closed}
+    end.
+
+%% In the order in which they were set.
+merge(Options, Before) ->
+    Set = [option_key(Option) || Option <- Options],
+    [Option || Option <- Before, not lists:member(option_key(Option), Set)] ++ Options.
+
+option_key({raw, Protocol, Number, _Value}) -> {raw, Protocol, Number};
+option_key(Option) when is_tuple(Option) -> element(1, Option);
+option_key(Option) -> Option.
+
+-spec getopts(t(), [atom()]) -> {ok, [term()]} | {error, term()}.
+getopts(Session, Keys) -> with_socket(Session, fun(Socket) -> inet:getopts(Socket, Keys) end).
+
+-spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
+peername(Session) -> with_socket(Session, fun inet:peername/1).
+
+%% inet's own functions serve another descriptor of the port's socket.
+with_socket(#session{port = Port, driver = Driver}, Use) ->
+    case inet_rdma_link:command(Port, socket) of
+        {ok, <<Fd:32/native>>} ->
+            %% Closing a socket of inet leaves a descriptor open that was given to it.
+            Result = case Driver:fdopen(Fd, [{active, false}]) of
+                         {ok, Socket} ->
+                             Used = Use(Socket),
+                             _ = Driver:close(Socket),
+                             Used;
+                         Error ->
+                             Error
+                     end,
+            _ = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+            Result;
+        {error, closed} ->
+            {error, closed}
+    end.
+
+%% Of the queue pair. Its place is the session's port, which the settlement has.
+-spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
+config(Config) -> inet_rdma_link:config(Config).
+
+%% The session's port gets a queue pair. Nothing goes over it yet.
+-spec open({port(), Path :: pos_integer()}, inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
+           inet_rdma_nif:protection()) ->
+          {ok, queue(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+open({Port, Path}, Attempt, Node, Config, Protection) ->
+    case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
+        {ok, Native, Id, Fabric, Why} ->
+            case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
+                {ok, _} -> {ok, #queue{port = Port, native = Native, fabric = Fabric}, Why};
+                {error, closed} -> {error, closed}
+            end;
+        Other ->
+            Other
+    end.
+
+%% The queue pair is not used; the session's port stays.
+-spec close(queue() | port()) -> ok.
+close(#queue{port = Port}) ->
+    _ = inet_rdma_link:command(Port, drop),
+    ok;
+close(Port) when is_port(Port) ->
+    ok.
+
+%% What is sent from here on goes over the queue pair. Before the port is started both sides begin on it.
+-spec move(queue()) -> ok.
+move(#queue{port = Port}) ->
+    _ = inet_rdma_link:command(Port, move),
+    ok.
+
+-spec fabric(queue()) -> binary().
+fabric(#queue{fabric = Fabric}) -> Fabric.
+
+%% Why the queue pair's connection has ended.
+-spec reason(queue()) -> inet_rdma:reason() | unknown.
+reason(#queue{native = Native}) -> inet_rdma_link:reason(Native).

@@ -1,0 +1,173 @@
+%% The policy of the settlement: which ways may be gone, which failures are remembered, and what becomes of a link
+%% that no queue pair carries. It sends and opens nothing.
+%%
+%% A *way* is one fabric to one peer. The table of inet_rdma_links remembers failures for the option
+%% fallback_retry_ms, under
+%%
+%%     {Node, Instance, Fabric}   a queue pair could not be made; a restarted peer has another instance, and is tried
+%%     {Node, 0, Fabric}          a queue pair was lost under a link
+%%     {Node, 0, settlement}      a settlement broke off, maybe before the peer had told its instance
+-module(inet_rdma_settlement_policy).
+
+-export([compare/4, settles/2, facts/2, obstacle/2, allows/2, tried/2, seals/2, cipher/1]).
+-export([failed/3, lost/4, stay/2, break_off/2]).
+
+-include("inet_rdma_settling.hrl").
+
+-import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
+
+-type fabric() :: shm | verbs.
+
+%% Whether two offers lead to a settlement; else its outcome.
+-spec compare(Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
+              Peer :: inet_rdma_offer:offer()) ->
+          settle | inet_rdma_settlement:outcome().
+compare(_Node, Config, _Own, none) ->
+    stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{}, []);
+compare(_Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
+    stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer, []);
+%% A link that may not stay on TCP has no other way than another settlement.
+compare(Node, #{required := false} = Config, #{settles := false}, #{required := false} = Peer) ->
+    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer, []);
+compare(_Node, #{required := false} = Config, _Own, #{settles := false, required := false} = Peer) ->
+    stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer, []);
+compare(_Node, _Config, _Own, _Peer) ->
+    settle.
+
+broken_off_lately(none) -> <<"broke off lately">>;
+broken_off_lately({Why, LeftMs}) -> text("broke off lately and ~ts: ~ts", [again(LeftMs), Why]).
+
+again(LeftMs) -> text("is tried again in ~b s", [LeftMs div 1000 + 1]).
+
+%% Whether this node's offer says that it settles. A link that may not stay on TCP has no other way than another
+%% settlement.
+-spec settles(Node :: binary(), inet_rdma_options:config()) -> boolean().
+settles(Node, #{required := Required}) -> Required orelse broken_off(Node) =:= none.
+
+%% What this side says in its hello, from which the peer sees the possible ways. Only a peer that has proved the
+%% cookie gets it.
+-spec facts(inet_rdma_options:config(), tcp | tls) -> map().
+facts(Config, tcp) ->
+    facts(Config);
+facts(#{encrypt_shm := EncryptShm} = Config, tls) ->
+    Facts = facts(Config),
+    Facts#{encrypt_shm => EncryptShm, cipher => faster_cipher(Facts)}.
+
+facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs} = Config) ->
+    Facts = maps:merge(#{fabric => Fabric, required => Required, timeout_ms => BoundMs},
+                       maps:with([move], maps:filter(fun(_, Value) -> Value =:= never end, Config))),
+    case inet_rdma_nif:load() of
+        ok -> maps:merge(inet_rdma_nif:identity(), Facts);
+        {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
+    end.
+
+%% The cipher that this processor computes faster.
+faster_cipher(#{fabric := none}) -> none;
+faster_cipher(#{}) -> inet_rdma_nif:cipher().
+
+%% The reason not to try a fabric, or none.
+-spec obstacle(fabric(), #settling{}) -> none | Why :: binary().
+obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
+    obstacle(Fabric, Own, Peer);
+obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
+    case {obstacle(Fabric, Own, Peer), Own, Peer} of
+        %% A link that may not stay on TCP could only wait for the end of that time: the way is tried at once.
+        {none, #{required := true}, _} -> none;
+        {none, _, #{required := true}} -> none;
+        {none, _, _} -> recent_failure(failure(Settling, Fabric));
+        {Why, _, _} -> Why
+    end.
+
+obstacle(_Fabric, #{fabric := none}, _Peer) ->
+    <<"the native library of this node could not be loaded, its log says why">>;
+obstacle(_Fabric, _Own, #{fabric := none}) ->
+    <<"the native library of the peer could not be loaded, its log says why">>;
+obstacle(_Fabric, #{move := never, required := false}, _Peer) ->
+    <<"the option move of this node is never">>;
+obstacle(_Fabric, _Own, #{move := never, required := false}) ->
+    <<"the option move of the peer is never">>;
+obstacle(Fabric, #{fabric := Own}, _Peer) when Own =/= auto, Own =/= Fabric ->
+    text("the option fabric of this node is ~ts", [Own]);
+obstacle(Fabric, _Own, #{fabric := Theirs}) when Theirs =/= auto, Theirs =/= Fabric ->
+    text("the option fabric of the peer is ~ts", [Theirs]);
+obstacle(shm, #{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) when
+    Boot =/= <<>>
+->
+    none;
+obstacle(shm, #{boot := Boot, netns := Namespace}, #{boot := Boot, netns := Namespace}) when Boot =/= <<>> ->
+    <<"the peer runs as another user">>;
+obstacle(shm, #{boot := Boot}, #{boot := Boot}) when Boot =/= <<>> ->
+    <<"the peer is on this host, but in another network namespace">>;
+obstacle(shm, _Own, _Peer) ->
+    <<"the peer is on another host">>;
+obstacle(verbs, _Own, _Peer) ->
+    case inet_rdma_nif:check_verbs() of
+        ok -> none;
+        {error, Reason} -> reason(Reason)
+    end.
+
+failure(#settling{node = Node} = Settling, Fabric) ->
+    case inet_rdma_links:failure(way(Settling, Fabric)) of
+        none -> inet_rdma_links:failure({Node, 0, Fabric});
+        Failure -> Failure
+    end.
+
+recent_failure(none) -> none;
+recent_failure({Reason, LeftMs}) -> text("it failed lately and ~ts: ~ts", [again(LeftMs), Reason]).
+
+way(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, Instance, Fabric}.
+
+%% Whether the option fabric of this node allows it.
+-spec allows(#settling{}, fabric()) -> boolean().
+allows(#settling{own = #{fabric := auto}}, _Fabric) -> true;
+allows(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
+
+-spec tried(#settling{}, fabric()) -> #settling{}.
+tried(#settling{tried = Tried} = Settling, Fabric) ->
+    Settling#settling{tried = ordsets:add_element(Fabric, Tried)}.
+
+%% Whether a queue pair is encrypted, of a link or stream that began inside TLS. Over shm it is so only if one of the
+%% nodes asks for that: the kernel gives the memory to processes of one user alone.
+-spec seals(#settling{}, fabric()) -> boolean().
+seals(#settling{own = #{encrypt_shm := false}, peer = #{encrypt_shm := false}}, shm) -> false;
+seals(_Settling, _Fabric) -> true.
+
+%% The acceptor's.
+-spec cipher(#settling{}) -> inet_rdma_nif:cipher().
+cipher(#settling{role = acceptor, own = #{cipher := Cipher}}) -> Cipher;
+cipher(#settling{role = initiator, peer = #{cipher := none}}) -> broken(<<"the peer names no cipher">>);
+cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.
+
+%% No queue pair could be made. Not remembered of a stream, which has nothing to stay on.
+-spec failed(#settling{}, fabric(), Why :: binary()) -> ok.
+failed(#settling{node = none}, _Fabric, _Why) ->
+    ok;
+failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Why) ->
+    inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs).
+
+%% A queue pair that carried a link was lost.
+-spec lost(Node :: binary(), fabric(), Why :: binary(), RetryMs :: non_neg_integer()) -> ok.
+lost(Node, Fabric, Why, RetryMs) -> inet_rdma_links:failed({Node, 0, Fabric}, Why, RetryMs).
+
+%% No way is left. What may not stay on the connection on which it began is refused.
+-spec stay(#settling{}, Why :: binary()) -> inet_rdma_settlement:outcome().
+stay(#settling{config = Config, peer = Peer, tried = Tried}, Why) ->
+    stay(Why, Config, Peer, Tried).
+
+%% Peer: its offer, or its facts.
+stay(Why, #{required := Own}, Peer, Tried) ->
+    case Own orelse maps:get(required, Peer, false) of
+        true -> {refuse, Why};
+        false -> {stay, Why, Tried}
+    end.
+
+%% The sides do not know any more which message comes next: the link ends, and the next one is not settled for a while.
+-spec break_off(#settling{}, Why :: binary()) -> {error, Why :: binary()}.
+break_off(#settling{node = Node, config = #{fallback_retry_ms := RetryMs}}, Why) ->
+    Node =:= none orelse inet_rdma_links:failed(settlement(Node), Why, RetryMs),
+    {error, text("the settlement broke off: ~ts", [Why])}.
+
+%% Why the last settlement with a node broke off, and how long no other is tried.
+broken_off(Node) -> inet_rdma_links:failure(settlement(Node)).
+
+settlement(Node) -> {Node, 0, settlement}.
