@@ -39,7 +39,7 @@ defmodule InetRdma do
   @typedoc "An option of `connect/4`, `listen/2` or `setopts/2`; docs/OPTIONS.md has them all."
   @type option :: :inet_rdma.option()
 
-  @typedoc "`{:shm, port}`, the side that connected with port 0; `{:verbs, ip, port}`; of a listener `{:tls, ip, port}`."
+  @typedoc "`{:shm, port}`, the side that connected with port 0; `{:verbs | :tcp, ip, port}`; of a listener `{:tls, ip, port}`."
   @type address :: :inet_rdma.address()
 
   @typedoc "An atom, or a term that explains more; `:closed` and `:timeout` mean what they mean for `:gen_tcp`."

@@ -3,11 +3,12 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
-    for a plain socket; `fabric` - what carries it, `:shm` or `:verbs`, `:tcp` or `:tls` for a link that stayed there; `why` - why
-    that fabric, and the way, as a string; `state` - `:up` or `:closed`
+    for a plain socket; `fabric` - what carries it, `:shm`, `:verbs` or, of a socket, `:tcp`; `:tcp` or `:tls` for a link
+    that stayed there; `why` - why that fabric, and the way, as a string; `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
   * `largest_packet_sent`, `largest_packet_received`, `packet_bytes_received`, `packet_deviation_received` - sizes of
-    packets with their headers, in bytes; those received of packets that were read; the deviation is the standard one
+    packets with their headers, in bytes; those received of packets that were read; the deviation is the standard one,
+    and that of `inet:getstat/1` for a link that inet_tcp's port driver carries. `nil` for one on TLS
   * `direct_transfers_*`, `direct_bytes_*` - went straight into an advertised buffer;
     `indirect_transfers_*`, `indirect_bytes_*` - went through the ring
   * `percent_direct_sent`, `percent_direct_received` - share of the bytes that went direct
@@ -30,8 +31,13 @@ defmodule InetRdma.Info do
   * `pinned_bytes` - memory that is pinned for an RDMA device; `node_pinned_bytes` - that of all connections of this node,
     which the option `pinned_max_bytes` bounds
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
+  * `up_ms` - of a link: for how many milliseconds it has been there
+  * `losses`, `resumes`, `moves` - of a link whose session outlives its connections: TCP connections that were lost,
+    those that were made anew, and changes to a queue pair; `bytes_unacknowledged` - what its log keeps; `suspended` -
+    whether no path carries it: its connection is lost, and not restored yet
 
-  A link over TCP has `node`, `fabric`, `why`, `state`, the user bytes and packets of its socket, and `bytes_pending`; the
+  Of a link bytes, packets and their sizes are counted over all the paths that it had. A link over TCP has `node`,
+  `fabric`, `why`, `state`, these counts, `bytes_pending`, `up_ms` and, if it has a session, the fields of that; the
   other fields are `nil`.
   """
 
@@ -79,7 +85,12 @@ defmodule InetRdma.Info do
     :zero_copy_packets,
     :pinned_bytes,
     :node_pinned_bytes,
-    :bytes_pending
+    :bytes_pending,
+    :up_ms,
+    :losses,
+    :resumes,
+    :moves,
+    :bytes_unacknowledged
   ]
 
   defstruct [
@@ -91,6 +102,7 @@ defmodule InetRdma.Info do
     :peer,
     :landing_state,
     :zero_copy,
+    :suspended,
     :percent_direct_sent,
     :percent_direct_received | @counters
   ]
@@ -106,6 +118,10 @@ defmodule InetRdma.Info do
           bytes_received: non_neg_integer(),
           packets_sent: non_neg_integer(),
           packets_received: non_neg_integer(),
+          largest_packet_sent: non_neg_integer() | nil,
+          largest_packet_received: non_neg_integer() | nil,
+          packet_bytes_received: non_neg_integer() | nil,
+          packet_deviation_received: number() | nil,
           direct_transfers_sent: non_neg_integer() | nil,
           direct_transfers_received: non_neg_integer() | nil,
           indirect_transfers_sent: non_neg_integer() | nil,
@@ -145,7 +161,13 @@ defmodule InetRdma.Info do
           zero_copy_packets: non_neg_integer() | nil,
           pinned_bytes: non_neg_integer() | nil,
           node_pinned_bytes: non_neg_integer() | nil,
-          bytes_pending: non_neg_integer() | nil
+          bytes_pending: non_neg_integer() | nil,
+          up_ms: non_neg_integer() | nil,
+          losses: non_neg_integer() | nil,
+          resumes: non_neg_integer() | nil,
+          moves: non_neg_integer() | nil,
+          bytes_unacknowledged: non_neg_integer() | nil,
+          suspended: boolean() | nil
         }
 
   @doc """

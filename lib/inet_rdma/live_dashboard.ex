@@ -50,6 +50,9 @@ defmodule InetRdma.LiveDashboard do
           <:col :let={link} field={:bytes_pending} header="Queued" text_align="right" sortable={:desc}>
             <%= format_bytes(link.bytes_pending) %>
           </:col>
+          <:col field={:losses} text_align="right" sortable={:desc} />
+          <:col field={:resumes} text_align="right" sortable={:desc} />
+          <:col field={:moves} text_align="right" sortable={:desc} />
           <:col field={:why} />
         </.live_table>
         """
@@ -76,13 +79,17 @@ defmodule InetRdma.LiveDashboard do
     %{
       node: to_string(info.node),
       fabric: to_string(info.fabric),
-      state: to_string(info.state),
+      state: InetRdma.Top.state(info),
       bytes_received: info.bytes_received,
       packets_received: info.packets_received,
       bytes_sent: info.bytes_sent,
       packets_sent: info.packets_sent,
       direct: InetRdma.Top.direct(info),
       bytes_pending: Map.get(info, :bytes_pending, 0),
+      # 0 of a link without a session, which ends with its connection.
+      losses: Map.get(info, :losses, 0),
+      resumes: Map.get(info, :resumes, 0),
+      moves: Map.get(info, :moves, 0),
       why: to_string(info.why)
     }
   end

@@ -6,7 +6,8 @@ defmodule InetRdma.Top do
   @type sample :: {integer(), [map()]}
 
   @timeout_ms 5_000
-  @header ~w(Node Fabric State Recv/s Sent/s) ++ ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued Why)
+  @header ~w(Node Fabric State Recv/s Sent/s) ++
+            ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued Losses Resumes Moves Why)
 
   @doc "The links of `node` now, without the one to this node."
   @spec sample(node()) :: {:ok, sample()} | {:error, String.t()}
@@ -59,9 +60,15 @@ defmodule InetRdma.Top do
   end
 
   defp row(%{rates: rates} = info) do
-    [to_string(info.node), to_string(info.fabric), to_string(info.state), bytes(rates.received), bytes(rates.sent)] ++
-      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), to_string(info.why)]
+    [to_string(info.node), to_string(info.fabric), state(info), bytes(rates.received), bytes(rates.sent)] ++
+      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending])] ++
+      [count(info[:losses]), count(info[:resumes]), count(info[:moves]), to_string(info.why)]
   end
+
+  @doc "`up`, or `suspended` of a link that no path carries, as in `:inet_rdma.i/0`."
+  @spec state(map()) :: String.t()
+  def state(%{suspended: true}), do: "suspended"
+  def state(info), do: to_string(info.state)
 
   @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP knows no direct transfers."
   @spec direct(map()) :: String.t()
