@@ -7,7 +7,8 @@
 -import(inet_rdma_test_pair, [do/3, start/3, result/1, state/1, end_of/1, transfer/3, start_transfer/3]).
 -import(inet_rdma_test_pair, [await_transfer/1, split_transfer/3, call/4]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([sizes_with_exact_lengths/1, whatever_is_there/1, random_splits/1, packets_of_length_4/1]).
 -export([receive_times_out_and_loses_nothing/1, accept_times_out/1, active_true/1, active_once/1, active_count/1]).
 -export([active_refuses_recv/1, closed_message/1, controlling_process/1, death_of_the_owner/1]).
@@ -23,6 +24,13 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
+    [{group, Fabric} || {Fabric, _, _} <- groups()].
+
+%% auto is shared memory here: both nodes are of this host.
+groups() ->
+    [{Fabric, [], cases()} || Fabric <- [auto, tcp]].
+
+cases() ->
     [
         sizes_with_exact_lengths, whatever_is_there, random_splits, packets_of_length_4,
         receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once, active_count,
@@ -37,6 +45,12 @@ init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
 
 end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Fabric, Config) ->
+    [{fabric, Fabric} | Config].
+
+end_per_group(_Fabric, _Config) ->
     ok.
 
 %% Two nodes that are not distributed; each end of a socket is a process in one of them, which does what the case
@@ -277,11 +291,21 @@ death_of_the_peer_process(Config) ->
 names_of_both_ends(Config) ->
     {Port, Listening} = listener(Config, []),
     {X, Y} = join(Config, Port, Listening, []),
-    ?assertEqual({ok, {shm, Port}}, do(X, peername, [])),
-    ?assertEqual({ok, {shm, Port}}, do(Y, sockname, [])),
-    ?assertEqual({ok, {shm, Port}}, do(Listening, sockname, [])),
+    names_of_both_ends(proplists:get_value(fabric, Config), Port, Listening, X, Y),
     ok = do(X, close, []),
     ?assertEqual({error, closed}, do(X, peername, [])).
+
+names_of_both_ends(auto, Port, Listening, X, Y) ->
+    ?assertEqual({ok, {shm, Port}}, do(X, peername, [])),
+    ?assertEqual({ok, {shm, Port}}, do(Y, sockname, [])),
+    ?assertEqual({ok, {shm, Port}}, do(Listening, sockname, []));
+names_of_both_ends(tcp, Port, Listening, X, Y) ->
+    {ok, {tcp, Loopback, Own} = Client} = do(X, sockname, []),
+    ?assert(Own =/= Port),
+    ?assertEqual({ok, Client}, do(Y, peername, [])),
+    ?assertEqual({ok, {tcp, Loopback, Port}}, do(X, peername, [])),
+    ?assertEqual({ok, {tcp, Loopback, Port}}, do(Y, sockname, [])),
+    ?assertEqual({ok, {tcp, {0, 0, 0, 0}, Port}}, do(Listening, sockname, [])).
 
 options_can_be_read_and_set(Config) ->
     {X, _} = ends(Config, [{packet, 4}, {ring_bytes, 8192}]),
@@ -307,7 +331,8 @@ counters(Config) ->
 info_of_a_socket(Config) ->
     {X, Y} = ends(Config),
     ?assertEqual(ok, transfer(X, Y, ?MB)),
-    #{bytes_sent := ?MB, state := up, fabric := shm, node := undefined, id := Id} = do(X, info, []),
+    Fabric = case proplists:get_value(fabric, Config) of auto -> shm; Given -> Given end,
+    #{bytes_sent := ?MB, state := up, fabric := Fabric, node := undefined, id := Id} = do(X, info, []),
     #{bytes_received := ?MB, peer := Id} = do(Y, info, []),
     ?assertMatch([#{id := Id}], call(proplists:get_value(a, Config), inet_rdma, info, [])),
     ok = do(X, close, []),
@@ -347,7 +372,7 @@ nobody_listens(Config) ->
     {Port, Listening} = listener(Config, []),
     ok = do(Listening, close, []),
     ?assertEqual({error, econnrefused}, connect(Config, Port, [])),
-    ?assertMatch({error, {no_route, _}}, connect(Config, {192, 0, 2, 1}, Port, [])),
+    ?assertMatch({error, {no_route, _}}, connect(Config, {192, 0, 2, 1}, Port, [{fabric, shm}])),
     ?assertMatch({error, _}, connect(Config, "no-such-host.invalid", Port, [])).
 
 port_is_taken(Config) ->

@@ -11,6 +11,7 @@
 -export([message_right_behind_the_handshake/1, message_from_the_accepting_side/1, many_callers_one_connection/1]).
 -export([distribution_started_by_hand/1, distribution_stopped_and_started/1]).
 -export([reversed_range_is_an_error/1, listens_on_the_given_interface_in_any_form/1, check_ip_refuses_strangers/1]).
+-export([peers_that_reset/1, address_of_a_peer_that_is_gone/1, name_given_to_a_peer_is_latin1/1]).
 -export([own_epmd_module/1, application_that_connects_when_it_stops/1, ipv6/1]).
 
 suite() ->
@@ -24,7 +25,8 @@ all() ->
         auto_connect_never, auto_connect_once, simultaneous_connects, message_right_behind_the_handshake,
         message_from_the_accepting_side, many_callers_one_connection, distribution_started_by_hand,
         distribution_stopped_and_started, reversed_range_is_an_error, listens_on_the_given_interface_in_any_form,
-        check_ip_refuses_strangers, own_epmd_module, application_that_connects_when_it_stops, ipv6
+        check_ip_refuses_strangers, peers_that_reset, address_of_a_peer_that_is_gone, name_given_to_a_peer_is_latin1,
+        own_epmd_module, application_that_connects_when_it_stops, ipv6
     ].
 
 end_per_testcase(_Case, _Config) ->
@@ -293,6 +295,57 @@ check_ip_refuses_strangers(_Config) ->
         {error, Output} ->
             {skip, "a network namespace cannot be made here: " ++ Output}
     end.
+
+%% Connections that are reset before the node has looked at them. Its log says nothing, as with inet_tcp.
+peers_that_reset(_Config) ->
+    Node = inet_rdma_test_node:start("a", #{args => ["-kernel", "check_ip", "true"]}),
+    ok = call(Node, inet_rdma_test_log, install, []),
+    [Name, Host] = string:lexemes(atom_to_list(name(Node)), "@"),
+    {port, Port, _} = erl_epmd:port_please(Name, Host),
+    inet_rdma_test_node:suspend(Node),
+    [
+        begin
+            {ok, Socket} = gen_tcp:connect(Host, Port, [{linger, {true, 0}}]),
+            ok = gen_tcp:close(Socket)
+        end
+     || _ <- lists:seq(1, 10)
+    ],
+    inet_rdma_test_node:resume(Node),
+    %% Behind them in the listener's queue.
+    Other = inet_rdma_test_node:start("b"),
+    connect(Other, Node),
+    inet_rdma_test_wait:until(supervisors_are_gone, 10000, fun() ->
+        length(call(Node, inet_rdma_test_remote, supervisors, [])) =:= 1
+    end),
+    ?assertEqual([], call(Node, inet_rdma_test_log, lines, [])).
+
+%% The supervisor ends without a crash report.
+address_of_a_peer_that_is_gone(_Config) ->
+    {ok, Socket} = gen_tcp:listen(0, []),
+    ok = gen_tcp:close(Socket),
+    Connection = inet_rdma_bootstrap:tcp(inet_tcp, Socket),
+    ?assertEqual(shutdown, supervised(Connection, fun() -> inet_rdma_dist:address_of(Socket, 'a@b') end)).
+
+%% The acceptor's name for a node without one is kept as all names are: in UTF-8.
+name_given_to_a_peer_is_latin1(_Config) ->
+    {ok, Listening} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listening),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, []),
+    Name = <<"x@h", 16#f6, "st">>,
+    Status = <<"snamed:", (byte_size(Name)):16, Name/binary, 7:32>>,
+    Kept = supervised(inet_rdma_bootstrap:tcp(inet_tcp, Socket), fun() ->
+        ok = inet_rdma_dist:send(Socket, Status),
+        exit(element(5, get(inet_rdma_dist)))
+    end),
+    ?assertEqual(<<"x@hö"/utf8, "st">>, Kept).
+
+%% How a supervisor of an accepted connection ends that does this. Its state is that of inet_rdma_dist.
+supervised(Connection, Do) ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        put(inet_rdma_dist, {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, <<>>}),
+        Do()
+    end),
+    receive {'DOWN', Monitor, process, Pid, Reason} -> Reason end.
 
 %% A network namespace of its own, joined to this one, and the address of this end.
 namespace() ->

@@ -16,6 +16,7 @@
 -export([missing_libraries_are_a_problem_with_a_device/1, versions_come_from_file_names/1, missing_node_files/1]).
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
 -export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_start/1, missing_native_library_stays/1]).
+-export([links_that_lose_connections_are_notes/1, links_that_stay_are_notes_by_reason/1]).
 -export([schedulers_are_a_note_where_nodes_share_cores/1, build_without_verbs_says_so/1]).
 -export([every_finding_in_the_way_has_a_fix/1, table_fits_120_columns/1, json_is_valid/1, json_escapes/1]).
 -export([this_machine_leaves_tcp_over_shm/1, main_ends_with_its_verdict/1]).
@@ -36,6 +37,7 @@ all() ->
         missing_libraries_are_a_problem_with_a_device, versions_come_from_file_names, missing_node_files,
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
         shm_only_makes_verbs_a_note, wrong_option_does_not_start, missing_native_library_stays,
+        links_that_lose_connections_are_notes, links_that_stay_are_notes_by_reason,
         schedulers_are_a_note_where_nodes_share_cores, build_without_verbs_says_so, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
         json_is_valid, json_escapes, this_machine_leaves_tcp_over_shm, main_ends_with_its_verdict
     ].
@@ -279,6 +281,41 @@ schedulers_are_a_note_where_nodes_share_cores(Config) ->
     ?assertEqual([note], Found(2, 2)),
     ?assertEqual([], Found(4, 8)),
     ?assertEqual([], Found(2, undefined)).
+
+%% Often is both: at least three times, and once an hour on the average.
+links_that_lose_connections_are_notes(Config) ->
+    HourMs = 3600000,
+    Link = #{fabric => shm, why => "shared memory", state => up, suspended => false},
+    Links = [Link#{node => Node, losses => Losses, resumes => Losses, up_ms => UpMs}
+             || {Node, Losses, UpMs} <- [{often@host, 3, 3 * HourMs}, {seldom@host, 3, 3 * HourMs + 1},
+                                         {twice@host, 2, 1000}, {never@host, 0, 1000}]],
+    Gone = Link#{node => gone@host, losses => 1, resumes => 0, up_ms => HourMs, suspended => true},
+    Plain = maps:remove(suspended, Link#{node => plain@host, up_ms => HourMs}),
+    Report = report(Config, none, #{links => [Plain, Gone | Links]}),
+    ?assertMatch([#{severity := note, fix := <<_, _/binary>>,
+                    text := <<"the link to gone@host has lost its connection, and no path carries it">>},
+                  #{severity := note, fix := <<_, _/binary>>,
+                    text := <<"the link to often@host has lost its TCP connection 3 times in 3 h, and resumed "
+                              "3 times">>}],
+                 about(links, findings(Report))),
+    ?assertMatch(#{leaves_tcp := true}, Report).
+
+%% Not where the option asks for it.
+links_that_stay_are_notes_by_reason(Config) ->
+    Link = #{state => up, up_ms => 1000},
+    Many = [list_to_atom("n" ++ integer_to_list(Number) ++ "@host") || Number <- lists:seq(10, 20)],
+    Links = [Link#{node => b@host, fabric => tcp, why => "it is far"},
+             Link#{node => c@host, fabric => shm, why => "near"},
+             Link#{node => a@host, fabric => tcp, why => "it is far"}]
+        ++ [Link#{node => Node, fabric => tls, why => "no key"} || Node <- Many],
+    ?assertMatch([#{severity := note, text := <<"over tcp: the links to a@host, b@host; it is far">>},
+                  #{severity := note,
+                    text := <<"over tls: the links to n10@host, n11@host, n12@host, n13@host, n14@host, n15@host, "
+                              "n16@host, n17@host and 3 others; no key">>}],
+                 about(links, findings(report(Config, none, #{links => Links})))),
+    Asked = #{links => Links, config => {ok, options(#{fabric => tcp})}},
+    ?assertEqual([], about(links, findings(report(Config, none, Asked)))),
+    ?assertEqual([], about(links, findings(report(Config, none, #{})))).
 
 every_finding_in_the_way_has_a_fix(Config) ->
     [?assert(is_binary(Fix), Text)

@@ -9,7 +9,7 @@
 -export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
 
 %% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, fallback_retry_ms]).
+-define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, move, survive_ms, move_back_ms, fallback_retry_ms]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -64,6 +64,7 @@ sample({Name, Fields}) ->
         {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
         {answer_event, 2} -> {Name, <<"event">>, -7};
         {target_outside, 1} -> {Name, {1, 2}};
+        {write_outside, 2} -> {Name, {1, 2}, 3};
         {ring_elsewhere, 1} -> {Name, {1, 2}};
         _ -> list_to_tuple([Name | lists:seq(7, 6 + Fields)])
     end.
@@ -75,12 +76,11 @@ each_option_is_known_to_both_sides(_Config) ->
     %% One that it does not get is no config.
     [?assertError(badarg, inet_rdma_nif:taken(maps:remove(Key, Config))) || Key <- maps:keys(Config) -- ?ERLANG_ONLY].
 
-%% fabric tcp never comes to the native library.
 each_value_of_an_option_is_taken(_Config) ->
     Config = config(),
     [
         ?assertMatch(#{Key := Value}, inet_rdma_nif:taken(Config#{Key := Value}))
-     || {Key, Type, _} <- inet_rdma_options:list(), not lists:member(Key, ?ERLANG_ONLY), Value <- values(Type), Value =/= tcp
+     || {Key, Type, _} <- inet_rdma_options:list(), not lists:member(Key, ?ERLANG_ONLY), Value <- values(Type)
     ].
 
 values({integer, Min, Max, _Unit}) -> [Min, Max];
@@ -88,7 +88,7 @@ values({one_of, Atoms}) -> Atoms.
 
 config() -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
 
-%% bytes_pending is of links.
+%% Some are of links alone.
 each_counter_is_in_the_elixir_struct(_Config) ->
     {ok, Listener} = inet_rdma:listen(0, [{fabric, shm}]),
     {ok, Port} = inet_rdma:port(Listener),
@@ -97,7 +97,7 @@ each_counter_is_in_the_elixir_struct(_Config) ->
     ok = inet_rdma:close(Socket),
     ok = inet_rdma:close(Listener),
     ?assertEqual(lists:sort(maps:keys(maps:remove('__struct__', 'Elixir.InetRdma.Info':'__struct__'()))),
-                 lists:sort([bytes_pending | maps:keys(Info)])).
+                 lists:sort([bytes_pending, up_ms, losses, resumes, moves, bytes_unacknowledged, suspended | maps:keys(Info)])).
 
 texts_say_what_failed(_Config) ->
     [

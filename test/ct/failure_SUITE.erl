@@ -233,7 +233,31 @@ death_of_the_guard(_Config) -> survived_death(guard).
 
 death_of_the_supervisor(_Config) -> survived_death(supervisor).
 
-end_of_the_socket(_Config) -> survived_death(socket).
+%% The TCP connection of a session is made anew, whichever side has lost it: no node goes down.
+end_of_the_socket(_Config) ->
+    [A, B] = pair(),
+    Before = [{Node, footprint(Node)} || Node <- [A, B]],
+    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    [
+        begin
+            Resumes = [{Node, resumes(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
+            ok = call(X, inet_rdma_test_remote, end_part, [socket]),
+            [
+                inet_rdma_test_wait:until({resumed, name(Node)}, ?AT_ONCE_MS, fun() ->
+                    resumes(Node, Peer) > proplists:get_value(Node, Resumes)
+                end)
+             || {Node, Peer} <- [{A, B}, {B, A}]
+            ],
+            ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]])
+        end
+     || X <- [A, B, A, B]
+    ],
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+    [ok = await_footprint(Node, Footprint) || {Node, Footprint} <- Before].
+
+resumes(Node, Peer) ->
+    #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
+    Resumes.
 
 survived_death(Part) ->
     [A, B] = pair(),

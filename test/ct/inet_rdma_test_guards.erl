@@ -1,7 +1,7 @@
 %% The parties of streams that began inside TLS, and the ends that they can come to. Runs in the nodes under test.
 -module(inet_rdma_test_guards).
 
--export([all/0, tcp_ports/0, kill/0, connect_and_forget/2, forget/1, remember/1, accept_and_drop/1]).
+-export([all/0, tcp_ports/0, kill/0, connect_and_forget/2, forget/1, remember/1, accept_and_drop/1, listeners/0]).
 
 %% The guards of streams, and the processes that are on the way to be one.
 -spec all() -> [pid()].
@@ -40,3 +40,7 @@ forget(Owner) ->
 %% Waits in a process that is not the listener's owner. What was accepted ends with that process.
 -spec accept_and_drop(inet_rdma:listener()) -> {accepted, {ok, inet_rdma:socket()} | {error, inet_rdma:reason()}}.
 accept_and_drop(Listener) -> {accepted, inet_rdma:accept(Listener)}.
+
+%% The processes of listeners of streams that begin inside TLS.
+-spec listeners() -> [pid()].
+listeners() -> [Pid || Pid <- processes(), {inet_rdma_stream_listener, _, _} <- [proc_lib:initial_call(Pid)]].

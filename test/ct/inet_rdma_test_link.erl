@@ -2,7 +2,7 @@
 %% over it.
 -module(inet_rdma_test_link).
 
--export([connect/2, fabric/2, why/2, await/3, disconnect/2, exercise/2, collide/2, both/4, states/2, skip/1]).
+-export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, skip/1]).
 
 -type t() :: inet_rdma_test_node:t().
 
@@ -40,6 +40,17 @@ await(A, B, Fabric) ->
     inet_rdma_test_wait:until({fabric, Fabric}, 10000, fun() ->
         case info(A, B) of
             #{fabric := Fabric} -> true;
+            Other -> Other
+        end
+    end),
+    ok.
+
+%% The same with a reason that matches this regular expression: the settlement in band ends behind nodeup.
+-spec await(t(), t(), tcp | shm | verbs, Why :: string()) -> ok.
+await(A, B, Fabric, Wanted) ->
+    inet_rdma_test_wait:until({fabric, Fabric, Wanted}, 10000, fun() ->
+        case info(A, B) of
+            #{fabric := Fabric, why := Why} = Info -> re:run(Why, Wanted, [unicode, {capture, none}]) =:= match orelse Info;
             Other -> Other
         end
     end),

@@ -164,9 +164,15 @@ name_flags(none, _Long) -> [];
 name_flags(Name, true) -> ["-name", Name];
 name_flags(Name, false) -> ["-sname", Name].
 
+%% Without traffic, too, links move to what is tested.
 rdma_flags(Options) ->
     case is_rdma() of
-        true -> lists:append([["-inet_rdma", format(Key), format(Value)] || {Key, Value} <- Options]);
+        true ->
+            Moving = case lists:keymember(move, 1, Options) of
+                         true -> Options;
+                         false -> [{move, eager} | Options]
+                     end,
+            lists:append([["-inet_rdma", format(Key), format(Value)] || {Key, Value} <- Moving]);
         false -> []
     end.
 
@@ -296,7 +302,7 @@ connect(#{node := NameA} = A, #{node := NameB} = B) ->
 %% unnoticed.
 -spec await_moved([t()]) -> ok.
 await_moved(Nodes) ->
-    Moving = [Node || Node <- Nodes, fabric(Node) =/= tcp],
+    Moving = [Node || Node <- Nodes, moves(Node)],
     [await_moved(Node, Peer) || Node <- Moving, #{node := Peer} = Other <- Moving, Other =/= Node],
     ok.
 
@@ -308,12 +314,12 @@ await_moved(#{node := Name} = Node, Peer) ->
         end
     end).
 
-%% What the node's links may use.
-fabric(#{carrier := "inet_rdma"} = Node) ->
-    {ok, #{fabric := Fabric}} = call(Node, inet_rdma_options, node, []),
-    Fabric;
-fabric(_Node) ->
-    tcp.
+%% Whether the node's links leave TCP without traffic.
+moves(#{carrier := "inet_rdma"} = Node) ->
+    {ok, #{fabric := Fabric, move := Move, required := Required}} = call(Node, inet_rdma_options, node, []),
+    Fabric =/= tcp andalso (Move =:= eager orelse Required);
+moves(_Node) ->
+    false.
 
 %% Connects all nodes through the first; global builds the rest of the mesh. Global names are in step after it.
 -spec mesh([t()]) -> ok.

@@ -6,9 +6,13 @@
 -export([do/3, start/3, result/1, state/1, end_of/1, call/4]).
 -export([transfer/3, start_transfer/3, await_transfer/1, split_transfer/3]).
 
-%% Adds the nodes a and b to a case's configuration.
+%% Adds the nodes a and b to a case's configuration, which may name the fabric of their streams.
 nodes(Config) ->
-    [A, B] = inet_rdma_test_node:start_all([{"a", #{name => none}}, {"b", #{name => none}}]),
+    Options = case proplists:get_value(fabric, Config, auto) of
+                  auto -> #{name => none};
+                  Fabric -> #{name => none, rdma => [{fabric, Fabric}]}
+              end,
+    [A, B] = inet_rdma_test_node:start_all([{"a", Options}, {"b", Options}]),
     [{a, A}, {b, B} | Config].
 
 %% A connected pair: the first end in node a, the second, which accepted, in node b.

@@ -6,6 +6,8 @@
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
 -export([serve_c_node/0, ask/2]).
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0, acceptor/0, end_part/1]).
+-export([options_without_controller/0, hold_driver/1, supervisors/0]).
+-export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -188,18 +190,30 @@ end_part(supervisor) ->
     {connected, Supervisor} = erlang:port_info(Port, connected),
     true = exit(Supervisor, kill),
     ok;
-end_part(socket) ->
-    {links, Links} = process_info(guard(), links),
-    [Socket] = [Port || Port <- Links, is_port(Port)],
-    ok = inet:close(Socket);
+%% The TCP connection of a link's session.
+end_part(socket) -> with_socket(fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end);
+%% The peer reads what is no frame.
+end_part(frames) -> with_socket(fun(Socket) -> gen_tcp:send(Socket, <<"this is no frame">>) end);
 end_part(tls_sender) ->
     {monitors, Monitors} = process_info(guard(), monitors),
     [Sender] = [Pid || {process, Pid} <- Monitors],
     true = exit(Sender, kill),
     ok.
 
+%% Of the only link, another descriptor of its session's TCP connection.
+with_socket(Use) ->
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {ok, <<Fd:32/native>>} = inet_rdma_link:command(Port, socket),
+    {ok, Socket} = inet_tcp:fdopen(Fd, [{active, false}]),
+    ok = Use(Socket),
+    ok = inet_tcp:close(Socket),
+    %% The peer may have ended the link by now.
+    _ = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+    ok.
+
 guard() ->
-    [Guard] = [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 3}}],
+    Calls = [{inet_rdma_link, guard, 3}, {inet_rdma_session, guard, 3}],
+    [Guard] = [Pid || Pid <- processes(), {initial_call, Call} <- [process_info(Pid, initial_call)], lists:member(Call, Calls)],
     Guard.
 
 %% A transaction that is over when it is done on all nodes that have a copy.
@@ -213,3 +227,57 @@ fill_table(Table, Keys, Bytes) ->
 %% Of this node's own copy.
 hash_of_table(Table) ->
     erlang:md5(term_to_binary(lists:sort(ets:tab2list(Table)))).
+
+%% The options of this node while its application controller answers nothing.
+-spec options_without_controller() -> {ok, map()} | {error, term()}.
+options_without_controller() ->
+    Controller = whereis(application_controller),
+    true = erlang:suspend_process(Controller),
+    try inet_rdma_options:node()
+    after erlang:resume_process(Controller)
+    end.
+
+%% A process that lives on has loaded the driver of this directory: no other library's driver is loaded meanwhile.
+-spec hold_driver(file:filename()) -> ok.
+hold_driver(Directory) ->
+    Caller = self(),
+    {Holder, Monitor} = spawn_monitor(fun() ->
+        ok = erl_ddll:load_driver(Directory, inet_rdma_nif:driver()),
+        Caller ! {self(), holds},
+        park()
+    end),
+    receive
+        {Holder, holds} -> demonitor(Monitor, [flush]), ok;
+        {'DOWN', Monitor, process, Holder, Reason} -> error(Reason)
+    end.
+
+%% The processes of dist_util, of links that are up or on their way.
+-spec supervisors() -> [pid()].
+supervisors() ->
+    [Pid || Pid <- processes(), {initial_call, {_, Do, 7}} <- [process_info(Pid, initial_call)],
+            Do =:= do_accept orelse Do =:= do_setup].
+
+%% The processes that bound the set-up of links.
+-spec setup_timers() -> [pid()].
+setup_timers() ->
+    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {dist_util, setup_timer, 2}}].
+
+%% Ports of links that no process is linked to: the VM has closed them, and they are not gone yet.
+-spec unlinked_ports() -> [port()].
+unlinked_ports() ->
+    [Port || Port <- erlang:ports(), erlang:port_info(Port, name) =:= {name, inet_rdma_nif:driver()},
+             erlang:port_info(Port, links) =:= {links, []}].
+
+%% Loads each of these modules anew, twice: the second purge ends whatever still runs in the first code.
+-spec reload([module()]) -> ok.
+reload(Modules) ->
+    [begin _ = code:purge(Module), {module, Module} = code:load_file(Module) end || _ <- [1, 2], Module <- Modules],
+    _ = [code:purge(Module) || Module <- Modules],
+    ok.
+
+%% Whether the session of this node's only link has a TCP connection.
+-spec has_tcp() -> boolean().
+has_tcp() ->
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {ok, #{has_tcp := HasTcp}} = inet_rdma_link:statistics(Port),
+    HasTcp.

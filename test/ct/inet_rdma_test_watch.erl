@@ -1,7 +1,7 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
+-export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
 -spec nodes_of(node()) -> {pid(), ok}.
@@ -14,6 +14,17 @@ nodes_of(Node) ->
         fun
             ({nodedown, N}) when N =:= Node -> {note, monitor_node};
             ({nodedown, N, _}) when N =:= Node -> {note, monitor_nodes};
+            (_) -> ignore
+        end
+    ).
+
+%% Notes each node whose connection ends, with the time of the host's clock in microseconds.
+-spec downs() -> {pid(), ok}.
+downs() ->
+    noting(
+        fun() -> net_kernel:monitor_nodes(true, [{node_type, all}]) end,
+        fun
+            ({nodedown, N, _}) -> {note, {N, os:system_time(microsecond)}};
             (_) -> ignore
         end
     ).

@@ -9,14 +9,16 @@
 -export([info_counts_of_a_stream/1, info_of_a_link_on_tcp/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([delete_of_the_native_module_costs_links_only/1, library_stays_in_memory/1]).
+-export([reloaded_modules_resume_a_link/1, end_of_a_suspended_link/1, stop_after_storms/1]).
+-export([refused_driver_is_no_library/1, library_of_another_path_leaves_links_on_tcp/1]).
 
 -define(MB, 1048576).
 %% All that a link may call.
 -define(MODULES, [
     inet_rdma_dist, inet6_rdma_dist, inet_rdma_link, inet_rdma_link_event, inet_rdma_keys, inet_rdma_links,
-    inet_rdma_offer,
-    inet_rdma_settlement, inet_rdma_settlement_initiator, inet_rdma_settlement_acceptor, inet_rdma_settlement_message,
-    inet_rdma_settlement_outcome, inet_rdma_settlement_way, inet_rdma_bootstrap, inet_rdma_tls, inet_rdma_tls_options,
+    inet_rdma_offer, inet_rdma_session, inet_rdma_resume, inet_rdma_info,
+    inet_rdma_settlement, inet_rdma_settlement_acceptor, inet_rdma_settlement_message, inet_rdma_settlement_policy,
+    inet_rdma_settlement_way, inet_rdma_guard, inet_rdma_session_guard, inet_rdma_nodeup, inet_rdma_tcp, inet_rdma_lookup, inet_rdma_bootstrap, inet_rdma_tls, inet_rdma_tls_options,
     inet_rdma_options, inet_rdma_nif, inet_rdma
 ]).
 
@@ -28,13 +30,16 @@ all() ->
         thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, node_info_is_sane,
         socket_options_of_a_connection, info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp,
         info_of_several_connections, purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless,
-        delete_of_the_native_module_costs_links_only, library_stays_in_memory
+        delete_of_the_native_module_costs_links_only, library_stays_in_memory, refused_driver_is_no_library,
+        library_of_another_path_leaves_links_on_tcp, reloaded_modules_resume_a_link, end_of_a_suspended_link,
+        stop_after_storms
     ].
 
 init_per_testcase(Case, Config) ->
     OnlyRdma = [
         info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections, purge_of_the_modules_is_harmless,
-        reload_of_the_modules_is_harmless, delete_of_the_native_module_costs_links_only
+        reload_of_the_modules_is_harmless, delete_of_the_native_module_costs_links_only, refused_driver_is_no_library,
+        library_of_another_path_leaves_links_on_tcp, reloaded_modules_resume_a_link, end_of_a_suspended_link
     ],
     case lists:member(Case, OnlyRdma) of
         true -> inet_rdma_test_node:only_rdma(Config);
@@ -263,12 +268,162 @@ delete_of_the_native_module_costs_links_only(_Config) ->
     end),
     ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
 
+%% The native functions are there, and without the driver no link can be carried: each load says so.
+refused_driver_is_no_library(Config) ->
+    [Ebin, _] = copy_of_the_code(Config, "other"),
+    Node = inet_rdma_test_node:start("a", #{name => none}),
+    ok = call(Node, inet_rdma_test_remote, hold_driver, [filename:join(filename:dirname(Ebin), "priv")]),
+    [?assertMatch({N, {error, {driver, _}}}, {N, call(Node, inet_rdma_nif, load, [])}) || N <- [1, 2]],
+    ?assertMatch({error, {driver, _}}, call(Node, inet_rdma, listen, [0, []])).
+
+%% A release upgrade: the native module comes with a library of another path, and the driver in use stays the old library's.
+library_of_another_path_leaves_links_on_tcp(Config) ->
+    [First, Second] = [copy_of_the_code(Config, Version) || Version <- ["1", "2"]],
+    [A, B] = [inet_rdma_test_node:start("a", #{code => First}), inet_rdma_test_node:start("b", #{})],
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = file:delete(filename:join([filename:dirname(hd(First)), "priv", "inet_rdma_nif.so"])),
+    true = call(A, code, add_patha, [hd(Second)]),
+    [call(A, code, Function, [inet_rdma_nif]) || Function <- [purge, load_file]],
+    [?assertMatch({N, {error, {driver, _}}}, {N, call(A, inet_rdma_nif, load, [])}) || N <- [1, 2]],
+    C = inet_rdma_test_node:start("c"),
+    [
+        begin
+            ok = inet_rdma_test_link:connect(X, Y),
+            ok = inet_rdma_test_link:await(C, A, tcp),
+            ok = call(X, inet_rdma_test_data, echo_and_compare, [name(Y), [0, 1000, ?MB]]),
+            ok = inet_rdma_test_link:disconnect(A, C)
+        end
+     || {X, Y} <- [{A, C}, {C, A}]
+    ],
+    %% The link that is up goes on.
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
+
+copy_of_the_code(Config, Name) ->
+    inet_rdma_test_node:copy_code(filename:join([proplists:get_value(priv_dir, Config), "code", Name])).
+
 %% Twice: the second purge ends whatever still runs in the first code.
 reload_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->
         [call(A, code, Function, [Module]) || _ <- [1, 2], Module <- ?MODULES, Function <- [purge, load_file]] ++
             [call(A, code, purge, [Module]) || Module <- ?MODULES]
     end).
+
+%% A link whose TCP connection is lost after its modules were loaded anew, or just before that, goes on.
+reloaded_modules_resume_a_link(_Config) ->
+    [
+        begin
+            [A, B] = pair(#{rdma => [{fabric, Fabric}]}),
+            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            Traffic = inet_rdma_test_traffic:start_small(A, B),
+            [
+                begin
+                    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+                    [Step() || Step <- Steps],
+                    inet_rdma_test_wait:until({resumed, Fabric}, 20000, fun() ->
+                        Now = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+                        lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now))
+                    end)
+                end
+             || Node <- [A, B],
+                Reload <- [fun() -> ok = call(Node, inet_rdma_test_remote, reload, [?MODULES]) end],
+                Lose <- [fun() -> ok = call(Node, inet_rdma_test_remote, end_part, [socket]) end],
+                Steps <- [[Reload, Lose], [Lose, Reload]]
+            ],
+            Figures = inet_rdma_test_traffic:stop(Traffic),
+            ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
+            [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+            inet_rdma_test_node:stop_all()
+        end
+     || Fabric <- [shm, tcp]
+    ].
+
+resumes(Node, Peer) ->
+    #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
+    Resumes.
+
+%% A link ends while it has no connection and bytes wait for one, by disconnect_node or with the node: nothing of it stays.
+end_of_a_suspended_link(Config) ->
+    Options = inet_rdma_test_node:alone(#{rdma => [{fabric, tcp}, {survive_ms, 600000}], args => []}),
+    #{a := A, b := B, relay := Relay} =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    Suspend = fun() ->
+        ok = inet_rdma_test_node:connect(A, B),
+        ok = inet_rdma_test_relay:hold(Relay),
+        [
+            begin
+                inet_rdma_test_wait:until(lost, 10000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end),
+                ok = call(X, erlang, send, [{nobody, name(Y)}, rand:bytes(100000), [noconnect]])
+            end
+         || {X, Y} <- [{A, B}, {B, A}]
+        ]
+    end,
+    Suspend(),
+    [true = call(X, erlang, disconnect_node, [name(Y)]) || {X, Y} <- [{A, B}, {B, A}]],
+    no_unlinked_ports([A, B]),
+    ok = inet_rdma_test_relay:pass(Relay),
+    Suspend(),
+    [stops(Node) || Node <- [A, B]].
+
+%% Four nodes under traffic whose links are ended and made in every way, one of them stopped, another one killed: each
+%% node ends when it is told to, also while a peer does not run, and no port of an ended link stays on those that live on.
+stop_after_storms(_Config) ->
+    Options = inet_rdma_test_node:alone(#{args => ["-kernel", "net_ticktime", "60"]}),
+    [A, B, C, D] = Nodes = inet_rdma_test_node:start_all(4, Options),
+    Pairs = [{X, Y} || X <- Nodes, Y <- Nodes, name(X) < name(Y)],
+    [ok = inet_rdma_test_link:connect(X, Y) || {X, Y} <- Pairs],
+    [
+        begin
+            _ = call(X, inet_rdma_test_calls, start, [name(Y), 3]),
+            _ = call(X, inet_rdma_test_numbers, start, [name(Y), #{bytes => {1, 50000}, burst => 50, pause_ms => 1}])
+        end
+     || X <- Nodes, Y <- Nodes, X =/= Y
+    ],
+    [
+        begin
+            {X, Y} = lists:nth(rand:uniform(length(Pairs)), Pairs),
+            _ = call(X, erlang, disconnect_node, [name(Y)])
+        end
+     || _ <- lists:seq(1, 25)
+    ],
+    [collide_all(Nodes, Pairs) || _ <- lists:seq(1, 10)],
+    inet_rdma_test_node:suspend(C),
+    _ = [call(X, erlang, disconnect_node, [name(B)]) || X <- [A, D]],
+    ok = inet_rdma_test_wait:holds(pause, 500, fun() -> true end),
+    inet_rdma_test_node:resume(C),
+    inet_rdma_test_node:kill(D),
+    no_unlinked_ports([A, B, C]),
+    stops(A),
+    no_unlinked_ports([B, C]),
+    inet_rdma_test_node:suspend(C),
+    stops(B),
+    inet_rdma_test_node:resume(C),
+    no_unlinked_ports([C]),
+    stops(C).
+
+%% All links end, and both nodes of each connect at once.
+collide_all(Nodes, Pairs) ->
+    [_ = call(X, erlang, disconnect_node, [name(Y)]) || {X, Y} <- Pairs],
+    AtMicros = os:system_time(microsecond) + 20000,
+    Callers = [spawn_monitor(fun() -> call(X, inet_rdma_test_remote, connect_at, [name(Y), AtMicros]) end)
+               || X <- Nodes, Y <- Nodes, X =/= Y],
+    [receive {'DOWN', Ref, process, Caller, Reason} -> ?assertEqual(normal, Reason) end || {Caller, Ref} <- Callers].
+
+no_unlinked_ports(Nodes) ->
+    [
+        inet_rdma_test_wait:until({unlinked_ports, name(Node)}, 10000, fun() ->
+            case inet_rdma_test_node:is_rdma() andalso call(Node, inet_rdma_test_remote, unlinked_ports, []) of
+                None when None =:= []; None =:= false -> true;
+                Ports -> Ports
+            end
+        end)
+     || Node <- Nodes
+    ].
+
+stops(Node) ->
+    StartMs = erlang:monotonic_time(millisecond),
+    ok = peer:cast(maps:get(peer, Node), init, stop, []),
+    ok = inet_rdma_test_node:await_exit(Node, 20000),
+    ct:pal("~p has ended after ~b ms", [name(Node), erlang:monotonic_time(millisecond) - StartMs]).
 
 %% The connection lives through it, and new ones can be made after it.
 survives(Tamper) ->
@@ -297,7 +452,7 @@ settled_info(Node, Peer) ->
     end).
 
 settled_info(Info) ->
-    Look = fun() -> maps:without([polls], Info()) end,
+    Look = fun() -> maps:without([polls, up_ms], Info()) end,
     inet_rdma_test_wait:until(counters_settle, 10000, fun() ->
         First = Look(),
         ok = inet_rdma_test_wait:holds(pause, 100, fun() -> true end),

@@ -8,7 +8,7 @@
 -export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
--export([required_fabric_that_is_not_there/1]).
+-export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1, application_that_is_not_loaded_in_time/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -17,7 +17,8 @@ all() ->
     Singles = [
         list_is_complete, unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
-        flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there
+        flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there,
+        application_that_cannot_be_loaded, application_that_is_not_loaded_in_time
     ],
     Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
 
@@ -116,12 +117,8 @@ fabric_that_is_not_there(_Config) ->
     without_verbs([], fun(A, B) ->
         ?assertEqual(pong, call(A, net_adm, ping, [name(B)])),
         [
-            begin
-                #{fabric := tcp, why := Why} = call(Node, inet_rdma, info, [name(Peer)]),
-                ?assertNotEqual({nomatch, Why}, {string:find(Why, "verbs: "), Why}),
-                ?assertNotEqual({nomatch, Why}, {string:find(Why, "shm: the option fabric"), Why})
-            end
-         || {Node, Peer} <- [{A, B}, {B, A}]
+            ok = inet_rdma_test_link:await(Node, Peer, tcp, Word)
+         || {Node, Peer} <- [{A, B}, {B, A}], Word <- ["verbs: ", "shm: the option fabric"]
         ],
         ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 500000]])
     end).
@@ -143,6 +140,21 @@ required_fabric_that_is_not_there(_Config) ->
         [?assertEqual([], call(Node, erlang, nodes, [connected])) || Node <- [A, B]]
     end).
 
+%% A configuration file that cannot be read for want of inet_rdma.app may ask for TLS: the node does not start in clear.
+application_that_cannot_be_loaded(Config) ->
+    [Ebin, Tests] = inet_rdma_test_node:copy_code(filename:join(proplists:get_value(priv_dir, Config), "without_app")),
+    ok = file:delete(filename:join(Ebin, "inet_rdma.app")),
+    Code = #{code => [Ebin, Tests]},
+    refused_with(Code, ["-config", sys_config(Config, [{security, tls}])], ["not_loaded", "inet_rdma.app"]),
+    %% Without a file the load has nothing to bring.
+    ?assertEqual({0, ""}, inet_rdma_test_node:run("n", Code, "true")).
+
+%% The application controller does not answer while it stops an application.
+application_that_is_not_loaded_in_time(Config) ->
+    Node = inet_rdma_test_node:start("n", #{name => none, args => ["-config", sys_config(Config, [{security, tls}])]}),
+    ?assertEqual({error, {not_loaded, timeout}}, call(Node, inet_rdma_test_remote, options_without_controller, [])),
+    ?assertMatch({ok, #{security := tls}}, call(Node, inet_rdma_options, node, [])).
+
 %% The first node's links may use verbs only, the second's what they can.
 without_verbs(Options, Test) ->
     A = inet_rdma_test_node:start("a", #{rdma => [{fabric, verbs} | Options]}),
@@ -155,8 +167,10 @@ has_logged(Node, Words) ->
     lists:all(fun(Word) -> call(Node, inet_rdma_test_log, contains, [Word]) end, Words).
 
 %% The node does not start, and what it writes has all these words.
-refused_with(Args, Words) ->
-    {Status, Output} = inet_rdma_test_node:run("n", #{args => Args}, "true"),
+refused_with(Args, Words) -> refused_with(#{}, Args, Words).
+
+refused_with(Options, Args, Words) ->
+    {Status, Output} = inet_rdma_test_node:run("n", Options#{args => Args}, "true"),
     ct:pal("exit status ~p~n~ts", [Status, Output]),
     ?assertNotEqual(0, Status),
     ?assertNotEqual(137, Status),

@@ -5,7 +5,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1]).
 -export([controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1]).
 -export([accept_that_succeeds_leaves_no_message/1, options_of_gen_tcp/1, lists_are_refused/1, statistics/1]).
@@ -28,6 +28,13 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
+    [{group, Fabric} || {Fabric, _, _} <- groups()].
+
+%% auto is shared memory here: both ends are of this node.
+groups() ->
+    [{Fabric, [], cases()} || Fabric <- [auto, tcp]].
+
+cases() ->
     [
         counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
         controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
@@ -43,6 +50,13 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) ->
     ok.
+
+init_per_group(Fabric, Config) ->
+    ok = application:set_env(inet_rdma, fabric, Fabric),
+    Config.
+
+end_per_group(_Fabric, _Config) ->
+    ok = application:unset_env(inet_rdma, fabric).
 
 counts_of_active_mode(_Config) ->
     Steps = [0, -3, 3, 0, -1, -2, true, 0, true, -2, once, 2, -5, 32767, 1, false, 5, true, 3, -4],

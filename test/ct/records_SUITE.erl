@@ -276,7 +276,7 @@ link(Attempt, Protection) ->
     Config = maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]),
     Port = open_port({spawn_driver, inet_rdma_nif:driver()}, [binary]),
     {ok, Link, Id, <<"shm">>, _} = inet_rdma_nif:link(Attempt, <<"no node">>, Config, Protection),
-    [] = port_control(Port, ?CARRY, <<Id:64/native>>),
+    [] = port_control(Port, ?CARRY, <<Id:64/native, 0:64>>),
     [] = port_control(Port, ?START, []),
     {Port, Link}.
 

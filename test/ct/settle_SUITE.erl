@@ -127,7 +127,7 @@ bad_arguments(Config) ->
             {verbs_addresses, [[<<"here">>]]}
         ]
     ],
-    ?assertEqual(invalid_variant, failure(Config, connect, [tcp, <<"127.0.0.1">>, 1, 0, 1000, Valid])).
+    ?assertEqual(invalid_variant, failure(Config, connect, [sctp, <<"127.0.0.1">>, 1, 0, 1000, Valid])).
 
 failure(Config, Function, Args) ->
     call(b, Config, inet_rdma_test_settle, failure, [Function, Args]).

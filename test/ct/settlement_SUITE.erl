@@ -204,7 +204,7 @@ falls_back(A, B, Why) ->
     ].
 
 carried_by(Fabric, A, B, Why) ->
-    ok = inet_rdma_test_link:await(A, B, Fabric),
+    ok = inet_rdma_test_link:await(A, B, Fabric, Why),
     Said = inet_rdma_test_link:why(A, B),
     ct:log("~p says of its link to ~p: ~ts", [name(A), name(B), Said]),
     ?assertMatch({_, {match, _}}, {Said, re:run(Said, Why, [unicode])}).
@@ -505,14 +505,14 @@ after_a_broken_settlement(_Config) ->
             Fake = inet_rdma_test_peer:open(),
             #{node := Peer} = Fake,
             with_fake(Role, A, Fake, offered(), fun(Link) ->
-                ?assertMatch(<<"inetrdma", 1:16, 0, _/binary>>, maps:get(residue, Link)),
+                ?assertMatch(<<"inetrdma", 1:16, _:6, 0:2, _/binary>>, maps:get(residue, Link)),
                 ok = inet_rdma_test_peer:say_raw(Link, <<"garbage">>),
                 ok = inet_rdma_test_peer:await_end(Link),
                 gone(A, Peer)
             end),
             [
                 with_fake(Next, A, Fake, offered(), fun(Link) ->
-                    ?assertMatch(<<"inetrdma", 1:16, 2, _/binary>>, maps:get(residue, Link)),
+                    ?assertMatch(<<"inetrdma", 1:16, _:6, 2:2, _/binary>>, maps:get(residue, Link)),
                     up_on_tcp(A, Link, Peer, "broke off lately")
                 end)
              || Next <- [initiator, acceptor, Role]
@@ -521,7 +521,7 @@ after_a_broken_settlement(_Config) ->
                 with_fake(Role, A, Fake, offered(), fun(#{residue := <<"inetrdma", 1:16, Flags, _/binary>>} = Link) ->
                     ok = inet_rdma_test_peer:hang_up(Link),
                     gone(A, Peer),
-                    Flags =:= 0
+                    Flags band 3 =:= 0
                 end)
             end),
             inet_rdma_test_peer:close(Fake)
@@ -659,6 +659,7 @@ strangers_at_the_tcp_port(_Config) ->
     {port, Port, _} = erl_epmd:port_please(Short, {127, 0, 0, 1}),
     %% The first link opens the listener over shm, which stays.
     connect(B, A),
+    [carried_by(shm, X, Y, "") || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_link:disconnect(A, B),
     Before = inet_rdma_test_os:footprint(OsPid),
     Open = fun(Said) ->

@@ -12,7 +12,8 @@
 -export([active_modes/1]).
 -export([names_and_options/1, over_ipv6/1, half_close_and_change_of_owner/1, options_of_tls/1]).
 -export([certificates/1, earlier_version_of_tls/1, plain_peers/1, peers_that_do_not_settle/1, servers_that_lie/1]).
--export([no_way_is_left/1]).
+-export([no_way_is_left/1, listener_tells_no_secret/1, keys_of_a_stream_that_waits_are_collected/1]).
+-export([fabric_tcp_is_for_plain_streams/1]).
 -export([silent_clients_hold_up_nobody/1, no_more_than_the_backlog/1, timeouts/1, listener_is_closed/1]).
 -export([new_keys_under_load/1, messages_that_nobody_asked_for/1, somebody_in_the_middle/1]).
 -export([data_comes_before_the_end/1, end_of_each_part/1, killed_peer/1, nothing_is_left_behind/1]).
@@ -26,8 +27,9 @@ suite() ->
 all() ->
     [
         data_both_ways, either_side_can_ask_for_encryption, zero_copy_as_it_is, posted_receives, active_modes,
-        names_and_options, over_ipv6, half_close_and_change_of_owner, options_of_tls, certificates,
-        earlier_version_of_tls, plain_peers, peers_that_do_not_settle, servers_that_lie, no_way_is_left,
+        names_and_options, over_ipv6, half_close_and_change_of_owner, options_of_tls, listener_tells_no_secret,
+        keys_of_a_stream_that_waits_are_collected, certificates, earlier_version_of_tls, plain_peers,
+        fabric_tcp_is_for_plain_streams, peers_that_do_not_settle, servers_that_lie, no_way_is_left,
         silent_clients_hold_up_nobody, no_more_than_the_backlog, timeouts, listener_is_closed, new_keys_under_load,
         messages_that_nobody_asked_for, somebody_in_the_middle, data_comes_before_the_end, end_of_each_part,
         killed_peer, nothing_is_left_behind
@@ -198,6 +200,31 @@ options_of_tls(Config) ->
             ?assertNotEqual(nomatch, string:find(inet_rdma:format_error(Reason), "/no/such/file"))
     end.
 
+%% The listening socket of ssl has the options of TLS. Neither the status of the process nor its end shows them.
+listener_tells_no_secret(Config) ->
+    B = node_of(b, Config),
+    ok = call(B, inet_rdma_test_log, install, []),
+    {ok, _, _} = listen(Config, 0, [{tls, [{password, "very secret"} | tls_options(Config, good)]}]),
+    [Listener] = call(B, inet_rdma_test_guards, listeners, []),
+    Tells = fun(Term) -> string:find(io_lib:format("~p", [Term]), "secret") =/= nomatch end,
+    ?assertNot(Tells(call(B, sys, get_status, [Listener]))),
+    ?assertEqual({error, badarg}, call(B, gen_server, call, [Listener, no_such_request])),
+    ok = call(B, gen_server, stop, [Listener, some_defect, infinity]),
+    await_logged(Config, "some_defect"),
+    ?assertEqual([], [Line || Line <- call(B, inet_rdma_test_log, lines, []), Tells(Line)]).
+
+
+%% The guards of streams that no process has accepted hibernate: that collects the heap, on which the settlement had keys.
+keys_of_a_stream_that_waits_are_collected(Config) ->
+    {Port, _Listening} = listener(Config, encrypted(Config)),
+    {ok, _} = connect(Config, Port, encrypted(Config)),
+    B = node_of(b, Config),
+    inet_rdma_test_wait:until(guards_hibernate, 10000, fun() ->
+        Doing = [call(B, erlang, process_info, [Guard, current_function]) || Guard <- guards(b, Config)],
+        lists:member({current_function, {erlang, hibernate, 3}}, Doing) orelse Doing
+    end).
+
+
 %% Each kind of certificate on each side: the words are OTP's.
 certificates(Config) ->
     ok = call(node_of(b, Config), inet_rdma_test_log, install, []),
@@ -252,9 +279,15 @@ earlier_version_of_tls(Config) ->
 %% A peer without TLS gets no stream, in either direction, and is told so in words.
 plain_peers(Config) ->
     {Port, _} = Listening = listener(Config, encrypted(Config)),
-    ?assertEqual({error, econnrefused}, connect(Config, Port, [])),
+    ?assertEqual({error, econnrefused}, connect(Config, Port, [{fabric, shm}])),
+    %% Over TCP it finds the listener, which does not speak its language.
+    {error, Answered} = connect(Config, Port, []),
+    ?assert(Answered =:= peer_gone orelse element(1, Answered) =:= bad_hello),
+    {ok, Shm, _} = listen(Config, 0, [{fabric, shm}]),
+    ?assertEqual({error, econnrefused}, connect(Config, Shm, encrypted(Config))),
     {ok, Plain, _} = listen(Config, 0, []),
-    ?assertEqual({error, econnrefused}, connect(Config, Plain, encrypted(Config))),
+    {error, {Words, _}} = connect(Config, Plain, encrypted(Config)),
+    ?assert(lists:member(Words, [tls, tls_alert])),
     %% Bytes that are no TLS.
     {ok, Socket} = gen_tcp:connect("localhost", Port, [binary, {active, false}]),
     ok = gen_tcp:send(Socket, <<"GET / HTTP/1.0\r\n\r\n">>),
@@ -270,6 +303,17 @@ plain_peers(Config) ->
     ct:pal("~ts", [inet_rdma:format_error(Reason)]),
     ?assert(lists:member(element(1, Reason), [tls, tls_alert])),
     {X, Y} = join(Config, Port, element(2, Listening), encrypted(Config)),
+    ?assertEqual(ok, transfer(X, Y, 100000)).
+
+%% Inside TLS the option fabric tcp has no meaning: asked for it is an error, and a node's own is for other streams.
+fabric_tcp_is_for_plain_streams(Config) ->
+    {Port, Listening} = listener(Config, encrypted(Config)),
+    Asked = [{fabric, tcp} | encrypted(Config)],
+    ?assertMatch({error, {bad_option, fabric, tcp, _}}, connect(Config, Port, Asked)),
+    ?assertMatch({error, {bad_option, fabric, tcp, _}}, listen(Config, 0, Asked)),
+    ok = call(proplists:get_value(a, Config), application, set_env, [inet_rdma, fabric, tcp]),
+    {X, Y} = join(Config, Port, Listening, encrypted(Config)),
+    ?assertMatch(#{fabric := shm}, do(X, info, [])),
     ?assertEqual(ok, transfer(X, Y, 100000)).
 
 %% A peer with a good certificate that says something else than a settlement.

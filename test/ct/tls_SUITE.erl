@@ -8,6 +8,7 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, certificates_as_inet_tls_has_them/1]).
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
+-export([security_asked_for_too_late/1, settled_keys_are_collected/1]).
 -export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
 -export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
 -export([any_bytes_in_the_settlement/1]).
@@ -25,6 +26,7 @@ all() ->
     [
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
+        security_asked_for_too_late, settled_keys_are_collected,
         flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
         any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
@@ -220,6 +222,23 @@ security_holds_until_the_end(Config) ->
     connect(B, A),
     stayed(A, B, ?NO_OFFER).
 
+%% A node that was started without TLS makes no link in clear once its configuration asks for TLS.
+security_asked_for_too_late(_Config) ->
+    [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
+    [
+        begin
+            ok = call(A, inet_rdma_test_log, install, []),
+            ok = call(A, application, set_env, [inet_rdma, security, tls]),
+            ?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])),
+            [gone(P, Q) || {P, Q} <- [{X, Y}, {Y, X}]],
+            ?assert(call(A, inet_rdma_test_log, contains, ["distribution of this node was started with none"])),
+            ok = call(A, application, unset_env, [inet_rdma, security]),
+            connect(X, Y),
+            ok = inet_rdma_test_link:disconnect(A, B)
+        end
+     || {X, Y} <- [{A, B}, {B, A}]
+    ].
+
 %% -ssl_dist_opt, as inet_tls has it.
 flags_instead_of_a_file(Config) ->
     Directory = proplists:get_value(certificates, Config),
@@ -403,6 +422,28 @@ any_term() ->
              shm, none, true, self(), fun() -> ok end, {65536, 1}, {1, 1 bsl 64}, [<<"not an address">>], make_ref()],
     lists:nth(rand:uniform(length(Terms)), Terms).
 
+%% A supervisor that has made a key collects its heap once the link is settled, whichever side connects.
+settled_keys_are_collected(Config) ->
+    [A, B] = start_all([{X, node_of(Config, ?RDMA, good, [{encrypt_shm, true}])} || X <- ["a", "b"]]),
+    Tracers = [{Node, call(Node, inet_rdma_test_keys, trace, [])} || Node <- [A, B]],
+    [
+        begin
+            connect(X, Y),
+            [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{X, Y}, {Y, X}]],
+            [
+                inet_rdma_test_wait:until({collected, name(Node)}, 10000, fun() ->
+                    case call(Node, inet_rdma_test_keys, holders, [Tracer]) of
+                        [_ | _] = Holders -> lists:all(fun({_, Last}) -> Last =:= collected end, Holders) orelse Holders;
+                        [] -> none
+                    end
+                end)
+             || {Node, Tracer} <- Tracers
+            ],
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, B}, {B, A}]
+    ].
+
 %% One node that wants it is enough. Two that do not have it plain.
 encrypted_shared_memory(Config) ->
     Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, ?RDMA, good, [{encrypt_shm, EncryptShm}])) end,
@@ -464,7 +505,8 @@ keys_that_nobody_asked_for(Config) ->
         begin
             connect(A, B),
             ok = call(B, inet_rdma_test_log, forget, []),
-            [{_, _, Connection, <<"shm">>, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+            [{_, _, Connection, <<"shm">>, _, _}] =
+                call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
             [ended(Supervisor) || Supervisor <- Supervisors],
@@ -672,7 +714,7 @@ ssl_path(Command) ->
 
 %% The process that ticks over a link. Another link may be up at once: global connects again.
 supervisor(A, B) ->
-    [{_, Supervisor, _, _, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+    [{_, Supervisor, _, _, _, _}] = call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
     {A, Supervisor}.
 
 ended({Node, Supervisor}) ->

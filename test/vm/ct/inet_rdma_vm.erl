@@ -2,7 +2,7 @@
 -module(inet_rdma_vm).
 
 -export([device/1, nodes_on/3, name_at/3, pair/1, call/4, name/1, cast/4]).
--export([resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
+-export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
 -export([cut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).
 -export_type([resources/0]).
@@ -74,6 +74,19 @@ resources(Under) ->
     true = map_size(Resources) > 0,
     Resources.
 
+%% Those of a moment at which nothing is being made or taken apart: the same at three looks.
+-spec steady_resources() -> resources().
+steady_resources() -> steady_resources(resources(), 3).
+
+steady_resources(Resources, 1) ->
+    Resources;
+steady_resources(Before, Looks) ->
+    timer:sleep(1000),
+    case resources() of
+        Before -> steady_resources(Before, Looks - 1);
+        Other -> steady_resources(Other, 3)
+    end.
+
 %% 0: rxe_local: pd 1 cq 1 qp 1 cm_id 4 mr 0 ctx 2 srq 0
 counts(Line) ->
     [_Index, Device | Counts] = string:lexemes(Line, ": "),
@@ -127,22 +140,34 @@ await_nodedown({Node, Watcher, _}, StartMs, BoundMs) ->
         false -> error({nodedown_too_late, {took_ms, TookMs}, {bound_ms, BoundMs}})
     end.
 
-%% Ends the TCP connection of a link that RDMA carries, in the first node: the link ends at both.
+%% Ends the TCP connection of a link that RDMA carries, in the first node: both make it anew, and the link lives on.
 -spec cut_tcp(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> ok.
 cut_tcp(A, B) ->
     ok = inet_rdma_test_link:await(A, B, verbs),
     Watched = [watch(A, B), watch(B, A)],
-    StartMs = erlang:monotonic_time(millisecond),
+    Resumes = [{X, Y, resumes(X, Y)} || {X, Y} <- [{A, B}, {B, A}]],
     ok = call(A, ?MODULE, shut_tcp_of_link, [name(B)]),
-    [await_nodedown(Watch, StartMs, inet_rdma_test_wait:patience(20000)) || Watch <- Watched],
-    ok.
+    [
+        inet_rdma_test_wait:until({resumed, name(X)}, 20000, fun() -> resumes(X, Y) > Before end)
+     || {X, Y, Before} <- Resumes
+    ],
+    [[] = call(Node, inet_rdma_test_watch, seen, [Watcher]) || {Node, Watcher, _} <- Watched],
+    ok = inet_rdma_test_link:await(A, B, verbs).
+
+resumes(Node, Peer) ->
+    #{resumes := Resumes} = info(Node, Peer),
+    Resumes.
 
 %% Runs in a node.
 -spec shut_tcp_of_link(node()) -> ok | {error, term()}.
 shut_tcp_of_link(Peer) ->
-    Key = {link, atom_to_binary(Peer)},
-    [{Key, _Supervisor, Connection, <<"verbs">>, _Why}] = ets:lookup(inet_rdma_links, Key),
-    gen_tcp:shutdown(inet_rdma_bootstrap:handle(Connection), read_write).
+    [Port] = [Port || {Node, Port} <- erlang:system_info(dist_ctrl), Node =:= Peer],
+    {ok, <<Fd:32/native>>} = inet_rdma_link:command(Port, socket),
+    {ok, Socket} = inet_tcp:fdopen(Fd, [{active, false}]),
+    ok = gen_tcp:shutdown(Socket, read_write),
+    ok = inet_tcp:close(Socket),
+    {ok, _} = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+    ok.
 
 %% Streams of numbered and hashed messages from several senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.

@@ -1,0 +1,281 @@
+%% A link outlives its connections, and nothing else: whatever ends a node or the link in order is a nodedown at once,
+%% and a node that comes again under its name is another one.
+-module(death_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([init_per_testcase/2, end_per_testcase/2]).
+-export([kill/1, orderly_ends/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
+-export([kill_while_suspended/1, restarted_peer/1, refused_redial/1, survives_nothing/1, survives_not_for_long/1]).
+
+%% Longer than any wait of the cases: no end may come from there.
+-define(SURVIVE_MS, 600000).
+-define(TICKTIME, 600).
+%% The bound for "at once"; the cases print what they measured.
+-define(AT_ONCE_MS, 5000).
+-define(KILLS, 20).
+-define(PEERS, 5).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, Group} || {Group, _, _} <- groups()].
+
+groups() ->
+    inet_rdma_test_ways:groups([
+        kill, orderly_ends, disconnect, exit_of_the_supervisor, stopped_peer, kill_while_suspended, restarted_peer,
+        refused_redial, survives_nothing, survives_not_for_long
+    ]).
+
+init_per_suite(Config) ->
+    Config.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Way, Config) ->
+    inet_rdma_test_ways:init(Way, Config).
+
+end_per_group(_Group, _Config) ->
+    ok.
+
+init_per_testcase(kill_while_suspended, Config) ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> sessions(Config);
+        Why -> inet_rdma_test_link:skip(Why)
+    end;
+init_per_testcase(survives_nothing, Config) ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> Config;
+        Why -> inet_rdma_test_link:skip(Why)
+    end;
+init_per_testcase(Case, Config) when Case =:= refused_redial; Case =:= survives_not_for_long ->
+    case {proplists:get_value(way, Config), inet_rdma_test_node:only_rdma(Config)} of
+        {_, {skip, _} = Skip} -> Skip;
+        {tcp, _} -> Config;
+        _ -> {skip, "this link does without its TCP connection"}
+    end;
+init_per_testcase(restarted_peer, Config) ->
+    sessions(Config);
+init_per_testcase(_Case, Config) ->
+    Config.
+
+sessions(Config) ->
+    case inet_rdma_test_node:carrier() of
+        "inet_" ++ Other when Other =/= "rdma" -> {skip, "no link of this carrier is ever suspended"};
+        _ -> Config
+    end.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% By the kernel's end of the connections, and the refusal of the next.
+kill(Config) ->
+    A = inet_rdma_test_node:start("a", options(Config)),
+    {Watcher, ok} = call(A, inet_rdma_test_watch, downs, []),
+    Took = lists:append([killed(A, Watcher, Config) || _ <- lists:seq(1, ?KILLS div ?PEERS)]),
+    Sorted = lists:sort(Took),
+    ct:pal("nodedown after kill -9, of ~b: median ~b us; ~w",
+           [length(Sorted), lists:nth(length(Sorted) div 2, Sorted), Sorted]).
+
+killed(A, Watcher, Config) ->
+    Peers = inet_rdma_test_node:start_all(?PEERS, inet_rdma_test_node:alone(options(Config))),
+    [ok = inet_rdma_test_node:connect(A, Peer) || Peer <- Peers],
+    [
+        begin
+            KilledUs = os:system_time(microsecond),
+            inet_rdma_test_node:kill(Peer),
+            down_us(A, Watcher, name(Peer)) - KilledUs
+        end
+     || Peer <- Peers
+    ].
+
+down_us(Node, Watcher, Peer) ->
+    inet_rdma_test_wait:until({nodedown, Peer}, ?AT_ONCE_MS, fun() ->
+        case lists:keyfind(Peer, 1, call(Node, inet_rdma_test_watch, seen, [Watcher])) of
+            {Peer, AtUs} -> {ok, AtUs};
+            false -> still_up
+        end
+    end).
+
+%% Whichever of the two has made the connection.
+orderly_ends(Config) ->
+    [
+        begin
+            [A, B] = inet_rdma_test_node:start_all(2, options(Config)),
+            {First, Second} = order(Which, A, B),
+            ok = inet_rdma_test_node:connect(First, Second),
+            told(A, B, How, fun() -> peer:cast(maps:get(peer, B), Module, Function, Args) end),
+            inet_rdma_test_node:await_exit(B, 20000),
+            ?assertEqual([], call(A, erlang, nodes, [connected])),
+            inet_rdma_test_node:stop(A)
+        end
+     || {How, {Module, Function, Args}} <- [{halt, {erlang, halt, []}}, {stop, {init, stop, []}}],
+        Which <- [a_connects, b_connects]
+    ].
+
+order(a_connects, A, B) -> {A, B};
+order(b_connects, A, B) -> {B, A}.
+
+%% Both nodes hear of it, and have another link when they want one.
+disconnect(Config) ->
+    ended_by(Config, disconnect, fun(Node, Peer) -> true = call(Node, erlang, disconnect_node, [Peer]) end).
+
+exit_of_the_supervisor(Config) ->
+    ended_by(Config, exit_of_the_supervisor, fun(Node, Peer) ->
+        {ok, Information} = call(Node, net_kernel, node_info, [Peer]),
+        {owner, Supervisor} = lists:keyfind(owner, 1, Information),
+        true = call(Node, erlang, exit, [Supervisor, kill])
+    end).
+
+ended_by(Config, How, End) ->
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(options(Config))),
+    [
+        begin
+            {First, Second} = order(Which, A, B),
+            ok = inet_rdma_test_node:connect(First, Second),
+            Other = watch(B, A),
+            told(A, B, How, fun() -> End(A, name(B)) end),
+            told_at(B, Other),
+            ok = inet_rdma_test_node:connect(B, A),
+            ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]),
+            ok = inet_rdma_test_link:disconnect(A, B)
+        end
+     || Which <- [a_connects, b_connects]
+    ].
+
+%% A node that does not run any more keeps its connections; the ticks say so.
+stopped_peer(Config) ->
+    [A, B] = inet_rdma_test_node:start_all(2, options(Config, ?SURVIVE_MS, 4)),
+    ok = inet_rdma_test_node:connect(A, B),
+    told(A, B, stopped, fun() -> inet_rdma_test_node:suspend(B) end, 30000),
+    inet_rdma_test_node:resume(B),
+    inet_rdma_test_wait:until(connected_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
+
+%% The peer is stopped, so that it cannot answer for the next connection, and dies then.
+kill_while_suspended(Config) ->
+    [
+        begin
+            [A, B] = inet_rdma_test_node:start_all(2, options(Config)),
+            {First, Second} = order(Which, A, B),
+            ok = inet_rdma_test_node:connect(First, Second),
+            Watcher = watch(A, B),
+            inet_rdma_test_node:suspend(B),
+            ?assert(inet_rdma_test_cutter:cut(maps:get(os_pid, A), maps:get(os_pid, B)) > 0),
+            ok = inet_rdma_test_wait:holds(suspended, 1000, fun() ->
+                call(A, inet_rdma_test_watch, seen, [Watcher]) =:= []
+            end),
+            told(A, B, {killed_while_suspended, Which}, fun() -> inet_rdma_test_node:kill(B) end),
+            inet_rdma_test_node:stop(A)
+        end
+     || Which <- [a_connects, b_connects]
+    ].
+
+%% What was sent to the node that died does not reach the one that comes under its name, nor does its link go on there.
+restarted_peer(Config) ->
+    Options = options(Config),
+    #{a := A, b := B, relay := Relay} = Detour =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    {_, ok} = call(B, inet_rdma_test_watch, greetings, []),
+    ok = inet_rdma_test_node:connect(A, B),
+    Watcher = watch(A, B),
+    ok = inet_rdma_test_relay:hold(Relay),
+    inet_rdma_test_node:kill(B),
+    inet_rdma_test_node:await_exit(B, 20000),
+    [call(A, erlang, send, [{greetings, name(B)}, {before, N}, [noconnect]]) || N <- lists:seq(1, 100)],
+    #{b := Back} = inet_rdma_test_detour:again(Detour, fun(Node) ->
+        {Greeted, ok} = call(Node, inet_rdma_test_watch, greetings, []),
+        self() ! {greeted, Greeted}
+    end),
+    ok = inet_rdma_test_relay:pass(Relay),
+    told_at(A, Watcher),
+    inet_rdma_test_wait:until(connected_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    {_, OsPid, _} = call(A, erpc, call, [name(B), inet_rdma_test_remote, whoami, []]),
+    ?assertEqual(maps:get(os_pid, Back), OsPid),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]),
+    Greetings = receive {greeted, Pid} -> Pid end,
+    ?assertEqual([], call(Back, inet_rdma_test_watch, seen, [Greetings])).
+
+%% Nobody listens where the peer did: it is gone.
+refused_redial(Config) ->
+    Options = options(Config),
+    #{a := A, b := B, relay := Relay} =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    told(A, B, refused_redial, fun() -> inet_rdma_test_relay:refuse(Relay) end).
+
+%% With survive_ms 0 a link ends with its connection, as one of inet_tcp.
+survives_nothing(Config) ->
+    Options = inet_rdma_test_node:alone(options(Config, 0)),
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all(2, Options),
+    [
+        begin
+            ok = inet_rdma_test_node:connect(X, Y),
+            AtB = watch(B, A),
+            told(A, B, survives_nothing, fun() -> ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0) end),
+            told_at(B, AtB)
+        end
+     || {X, Y} <- [{A, B}, {B, A}]
+    ].
+
+%% A suspended link ends when survive_ms is over, and both nodes log why.
+survives_not_for_long(Config) ->
+    SurviveMs = 3000,
+    Options = options(Config, SurviveMs),
+    #{a := A, b := B, relay := Relay} =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
+    AtB = watch(B, A),
+    StartMs = erlang:monotonic_time(millisecond),
+    told(A, B, survives_not_for_long, fun() -> inet_rdma_test_relay:hold(Relay) end, 20000),
+    ?assert(erlang:monotonic_time(millisecond) - StartMs >= SurviveMs),
+    told_at(B, AtB, 20000),
+    [
+        begin
+            Lines = call(Node, inet_rdma_test_log, lines, []),
+            ct:pal("~p: ~p", [name(Node), Lines]),
+            ?assert(lists:any(fun(Line) -> string:find(Line, "survive_ms") =/= nomatch end, Lines))
+        end
+     || Node <- [A, B]
+    ].
+
+%% Node A hears of the end of its link to B, by monitor_node and by monitor_nodes, at once.
+told(A, B, How, End) -> told(A, B, How, End, ?AT_ONCE_MS).
+
+told(A, B, How, End, TimeoutMs) ->
+    Watcher = watch(A, B),
+    StartMs = erlang:monotonic_time(millisecond),
+    _ = End(),
+    told_at(A, Watcher, TimeoutMs),
+    ct:pal("~p: nodedown after ~b ms", [How, erlang:monotonic_time(millisecond) - StartMs]).
+
+told_at(Node, Watcher) -> told_at(Node, Watcher, ?AT_ONCE_MS).
+
+told_at(Node, Watcher, TimeoutMs) ->
+    inet_rdma_test_wait:until({nodedown_at, name(Node)}, TimeoutMs, fun() ->
+        case lists:sort(call(Node, inet_rdma_test_watch, seen, [Watcher])) of
+            [monitor_node, monitor_nodes | _] -> true;
+            Other -> Other
+        end
+    end).
+
+watch(Node, Peer) ->
+    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
+    Watcher.
+
+options(Config) -> options(Config, ?SURVIVE_MS).
+
+options(Config, SurviveMs) -> options(Config, SurviveMs, ?TICKTIME).
+
+options(Config, SurviveMs, TickTime) ->
+    inet_rdma_test_ways:options(Config, #{
+        rdma => [{survive_ms, SurviveMs}], args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
+    }).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.

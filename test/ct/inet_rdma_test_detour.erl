@@ -1,0 +1,57 @@
+%% Two nodes of which each reaches the other through a relay only. Runs in the node that runs the tests.
+%%
+%% Both listen at 127.0.0.1. The first finds the second at the relay's port, by its EPMD module. The second takes the
+%% first for a node at 127.0.0.2, from where the relay connects, and finds the relay again there, at the first's port.
+-module(inet_rdma_test_detour).
+
+-export([start/3, again/2, port_of/1]).
+-export_type([t/0]).
+
+-define(HERE, {127, 0, 0, 1}).
+-define(THERE, {127, 0, 0, 2}).
+
+%% `options' are those of the second node.
+-type t() :: #{a := inet_rdma_test_node:t(), b := inet_rdma_test_node:t(), relay := inet_rdma_test_relay:t(),
+               options := inet_rdma_test_node:options()}.
+
+%% Each node has its own directory of names, in this one.
+-spec start(file:filename(), inet_rdma_test_node:options(), inet_rdma_test_node:options()) -> t().
+start(Directory, OptionsA, OptionsB) ->
+    [NameA, NameB] = [inet_rdma_test_node:unique(Prefix) || Prefix <- ["a", "b"]],
+    [OfA, OfB] = [names(Directory, Name) || Name <- [NameA, NameB]],
+    Named = with_names(OfB, NameB, OptionsB),
+    [A, B] = inet_rdma_test_node:start_all([{"a", with_names(OfA, NameA, OptionsA)}, {"b", Named}]),
+    Relay = inet_rdma_test_relay:start([
+        #{at => {?HERE, 0}, to => {?HERE, port_in(OfB, NameB)}, from => ?THERE},
+        #{at => {?THERE, port_in(OfA, NameA)}, to => {?HERE, port_in(OfA, NameA)}, from => ?HERE}
+    ]),
+    ok = file:write_file(filename:join(OfA, NameB), integer_to_list(inet_rdma_test_relay:port(Relay))),
+    #{a => A, b => B, relay => Relay, options => Named}.
+
+names(Directory, Name) ->
+    Own = filename:join([Directory, "names", Name]),
+    ok = filelib:ensure_dir(filename:join(Own, "x")),
+    Own.
+
+with_names(Directory, Name, Options) ->
+    Args = ["-start_epmd", "false", "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory,
+            "-kernel", "inet_dist_use_interface", lists:flatten(io_lib:format("~0p", [?HERE]))],
+    Options#{name => Name, args => Args ++ maps:get(args, Options, [])}.
+
+port_in(Directory, Name) ->
+    {ok, Port} = file:read_file(filename:join(Directory, Name)),
+    binary_to_integer(Port).
+
+%% Starts the second node once more under its name, and calls `Before' with it before the relay leads to it.
+-spec again(t(), fun((inet_rdma_test_node:t()) -> term())) -> t().
+again(#{relay := Relay, options := Options} = Detour, Before) ->
+    B = inet_rdma_test_node:start("b", Options),
+    _ = Before(B),
+    ok = inet_rdma_test_relay:lead_to(Relay, {?HERE, port_of(Detour#{b := B})}),
+    Detour#{b := B}.
+
+%% At which the second node itself listens.
+-spec port_of(t()) -> inet:port_number().
+port_of(#{options := #{name := Name, args := Args}}) ->
+    ["-start_epmd", "false", "-epmd_module", _, "-inet_rdma_test_epmd", Directory | _] = Args,
+    port_in(Directory, Name).

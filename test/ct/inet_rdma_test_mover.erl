@@ -1,0 +1,89 @@
+%% Takes the guard's place in the settlement in band of this node's only link, and says there whatever a case wants. All
+%% else that the port tells goes on to the guard. Runs in the node under test.
+-module(inet_rdma_test_mover).
+
+-export([start/1, heard/1, pass/1]).
+-export_type([script/0, action/0]).
+
+%% What it does at once, then after each message of the peer in turn. Behind the last it is silent.
+-type script() :: [[action()], ...].
+%% hello: the first message, with the facts of this node and these. place: the same with a place where the peer can
+%% connect over shared memory; this side does not take the queue pair. cut: ends the TCP connection. disconnect: ends
+%% the link to this node.
+-type action() :: {say, term()} | {say_raw, binary()} | {hello, map()} | place | cut | {disconnect, node()}.
+
+-spec start(script()) -> pid().
+start([AtOnce | Script]) ->
+    Caller = self(),
+    {Mover, Monitor} = spawn_monitor(fun() ->
+        [{_, Port}] = erlang:system_info(dist_ctrl),
+        {links, Links} = erlang:port_info(Port, links),
+        Call = {initial_call, {inet_rdma_session, guard, 3}},
+        [Guard] = [Pid || Pid <- Links, process_info(Pid, initial_call) =:= Call],
+        _ = monitor(port, Port),
+        {ok, _} = inet_rdma_link:command(Port, watch),
+        Caller ! {self(), ready},
+        act(AtOnce, Port),
+        loop(#{port => Port, guard => Guard, script => Script, heard => []})
+    end),
+    receive
+        {Mover, ready} -> demonitor(Monitor, [flush]), Mover;
+        {'DOWN', Monitor, process, Mover, Reason} -> error(Reason)
+    end.
+
+%% The messages of the peer's settlement, oldest first.
+-spec heard(pid()) -> [term()].
+heard(Mover) -> call(Mover, heard).
+
+%% From now on the guard settles.
+-spec pass(pid()) -> ok.
+pass(Mover) -> call(Mover, pass).
+
+call(Mover, Request) ->
+    Ref = monitor(process, Mover),
+    Mover ! {Request, self(), Ref},
+    receive
+        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
+        {'DOWN', Ref, process, _, Reason} -> error({mover, Reason})
+    end.
+
+loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) ->
+    receive
+        {'$inet_rdma', Port, Message} when is_binary(Message), Script =/= pass ->
+            loop(State#{script := answer(Script, Port), heard := [binary_to_term(Message) | Heard]});
+        {'$inet_rdma', Port, _} = Told ->
+            Guard ! Told,
+            loop(State);
+        {heard, From, Ref} ->
+            From ! {Ref, lists:reverse(Heard)},
+            loop(State);
+        {pass, From, Ref} ->
+            From ! {Ref, ok},
+            loop(State#{script := pass});
+        {'DOWN', _, port, Port, _} ->
+            ok
+    end.
+
+answer([], _Port) ->
+    [];
+answer([Actions | Script], Port) ->
+    act(Actions, Port),
+    Script.
+
+act(Actions, Port) -> [act_one(Action, Port) || Action <- Actions].
+
+act_one({say, Message}, Port) -> act_one({say_raw, term_to_binary(Message)}, Port);
+act_one({say_raw, Bytes}, Port) -> {ok, _} = inet_rdma_link:command(Port, control, Bytes);
+act_one({hello, More}, Port) ->
+    Facts = #{fabric => auto, required => false, timeout_ms => 60000, path => inet_rdma_nif:token()},
+    act_one({say, {hello, maps:merge(maps:merge(inet_rdma_nif:identity(), Facts), More)}}, Port);
+act_one(place, Port) ->
+    {ok, Config} = inet_rdma_options:node(),
+    Token = inet_rdma_nif:token(),
+    OfLink = inet_rdma_session:config(Config),
+    {ok, Attempt, _Id, Place} = inet_rdma_nif:expect_shm(Token, 60000, OfLink#{fabric := shm}),
+    %% It ends when the term is garbage.
+    _ = put(Token, Attempt),
+    act_one({hello, #{shm => {Place, Token}}}, Port);
+act_one(cut, _Port) -> inet_rdma_test_remote:end_part(socket);
+act_one({disconnect, Node}, _Port) -> erlang:disconnect_node(Node).

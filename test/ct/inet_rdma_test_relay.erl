@@ -1,0 +1,264 @@
+%% Forwards TCP connections byte by byte, and loses them in every way in which a network does. Runs in the node that
+%% runs the tests.
+-module(inet_rdma_test_relay).
+
+-export([start/1, port/1, accepted/1, openings/1, stop/1]).
+-export([lose/2, shape/2, hold/1, refuse/1, pass/1, lead_to/2]).
+-export_type([t/0, route/0, loss/0, direction/0, shape/0]).
+
+-opaque t() :: pid().
+
+%% Where it listens (port 0: any), where that leads to, and the address from which it connects there.
+-type route() :: #{at := address(), to := address(), from := inet:ip4_address()}.
+-type address() :: {inet:ip4_address(), inet:port_number()}.
+
+%% to: from the process that connects to the one that it connects to. back: the other way.
+-type direction() :: to | back.
+
+%% reset: both ends get a reset. close: both get an end of file. half: one end gets an end of file, and the rest is left
+%% to both. stall: nothing passes any more, then both get a reset. truncate: a part of the next bytes passes, then both
+%% get a reset.
+-type loss() :: reset | close | {half, direction()} | {stall, Ms :: non_neg_integer()} | {truncate, direction()}.
+
+%% What becomes of the first bytes of a connection. end_at: so many pass, then both ends get a reset. flip: this bit,
+%% counted from 0, is turned over.
+-type shape() ::
+    none
+    | {end_at, direction(), Bytes :: non_neg_integer()}
+    | {flip, direction(), Bit :: non_neg_integer()}.
+
+%% So much of each connection is kept.
+-define(OPENING_BYTES, 4096).
+-define(OPTIONS, [binary, {active, false}, {nodelay, true}, {reuseaddr, true}, {backlog, 1024}]).
+
+-spec start([route(), ...]) -> t().
+start(Routes) ->
+    Parent = self(),
+    Relay = spawn(fun() ->
+        Ref = monitor(process, Parent),
+        State = #{routes => maps:from_list(lists:enumerate(Routes)), mode => pass, shape => none, pairs => #{},
+                  held => [], openings => #{}, accepted => 0, listeners => [], parent => Ref},
+        Listening = listen(State),
+        Parent ! {self(), ready},
+        loop(Listening)
+    end),
+    receive {Relay, ready} -> Relay end.
+
+%% Of the first route.
+-spec port(t()) -> inet:port_number().
+port(Relay) -> call(Relay, port).
+
+%% How many connections have come.
+-spec accepted(t()) -> non_neg_integer().
+accepted(Relay) -> call(Relay, accepted).
+
+%% The first bytes of each connection that has no shape, oldest first.
+-spec openings(t()) -> [#{direction() => binary()}].
+openings(Relay) -> call(Relay, openings).
+
+%% Loses all connections; how many there were.
+-spec lose(t(), loss()) -> non_neg_integer().
+lose(Relay, Loss) -> call(Relay, {lose, Loss}).
+
+%% For the next connection of the first route alone.
+-spec shape(t(), shape()) -> ok.
+shape(Relay, Shape) -> call(Relay, {shape, Shape}).
+
+%% Loses all connections; the next ones are accepted, and nothing passes.
+-spec hold(t()) -> ok.
+hold(Relay) -> call(Relay, {mode, hold}).
+
+%% Loses all connections; nobody listens any more.
+-spec refuse(t()) -> ok.
+refuse(Relay) -> call(Relay, {mode, refuse}).
+
+%% Listens and forwards again. What was held is reset.
+-spec pass(t()) -> ok.
+pass(Relay) -> call(Relay, {mode, pass}).
+
+%% The first route, from now on.
+-spec lead_to(t(), address()) -> ok.
+lead_to(Relay, Target) -> call(Relay, {lead_to, Target}).
+
+-spec stop(t()) -> ok.
+stop(Relay) -> call(Relay, stop).
+
+call(Relay, Request) ->
+    Ref = monitor(process, Relay),
+    Relay ! {Request, self(), Ref},
+    receive
+        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
+        {'DOWN', Ref, process, Relay, Reason} -> error({relay, Reason})
+    end.
+
+loop(#{openings := Openings, parent := Parent} = State) ->
+    receive
+        {connection, Number, Near} -> loop(accept(Number, Near, State));
+        {opening, Id, Direction, Bytes} ->
+            Before = maps:get(Id, Openings, #{to => <<>>, back => <<>>}),
+            Seen = maps:get(Direction, Before),
+            loop(State#{openings := Openings#{Id => Before#{Direction := <<Seen/binary, Bytes/binary>>}}});
+        {ended, Id, How} -> loop(finish(Id, How, State));
+        {stop, From, Ref} ->
+            _ = refused(State),
+            From ! {Ref, ok};
+        {Request, From, Ref} when is_reference(Ref), is_pid(From) ->
+            {Answer, Next} = answer(Request, State),
+            From ! {Ref, Answer},
+            loop(Next);
+        {'DOWN', Parent, process, _, _} -> refused(State)
+    end.
+
+answer(port, #{routes := #{1 := #{at := {_Ip, Port}}}} = State) -> {Port, State};
+answer(accepted, #{accepted := Accepted} = State) -> {Accepted, State};
+answer(openings, #{openings := Openings} = State) ->
+    {[Opening || {_, Opening} <- lists:sort(maps:to_list(Openings))], State};
+answer({lose, Loss}, #{pairs := Pairs} = State) -> {map_size(Pairs), lose_all(Loss, State)};
+answer({shape, Shape}, State) -> {ok, State#{shape := Shape}};
+answer({lead_to, To}, #{routes := #{1 := Route} = Routes} = State) ->
+    {ok, State#{routes := Routes#{1 := Route#{to := To}}}};
+answer({mode, hold}, State) -> {ok, (lose_all(reset, State))#{mode := hold}};
+answer({mode, refuse}, State) -> {ok, refused(State)};
+answer({mode, pass}, #{held := Held} = State) ->
+    [reset(Near) || Near <- Held],
+    {ok, listening(State#{mode := pass, held := []})}.
+
+listening(#{listeners := []} = State) -> listen(State);
+listening(State) -> State.
+
+%% A route keeps the port that it got.
+listen(#{routes := Routes} = State) ->
+    Listening = maps:map(fun(Number, #{at := {Ip, Port}} = Route) ->
+        {ok, Listener} = gen_tcp:listen(Port, [{ip, Ip} | ?OPTIONS]),
+        {ok, Own} = inet:port(Listener),
+        Relay = self(),
+        _ = spawn(fun() -> acceptor(Relay, Number, Listener) end),
+        {Listener, Route#{at := {Ip, Own}}}
+    end, Routes),
+    State#{listeners := [Listener || {Listener, _} <- maps:values(Listening)],
+           routes := maps:map(fun(_, {_, Route}) -> Route end, Listening)}.
+
+acceptor(Relay, Number, Listener) ->
+    case gen_tcp:accept(Listener) of
+        {ok, Socket} ->
+            ok = gen_tcp:controlling_process(Socket, Relay),
+            Relay ! {connection, Number, Socket},
+            acceptor(Relay, Number, Listener);
+        {error, _} ->
+            ok
+    end.
+
+refused(#{listeners := Listeners, held := Held} = State) ->
+    [gen_tcp:close(Listener) || Listener <- Listeners],
+    [reset(Near) || Near <- Held],
+    (lose_all(reset, State))#{mode := refuse, listeners := [], held := []}.
+
+accept(_Number, Near, #{mode := refuse} = State) ->
+    reset(Near),
+    State;
+accept(_Number, Near, #{mode := hold, held := Held, accepted := Accepted} = State) ->
+    State#{held := [Near | Held], accepted := Accepted + 1};
+accept(Number, Near, #{routes := Routes, accepted := Accepted, pairs := Pairs, shape := Shape} = State) ->
+    #{Number := #{to := {Ip, Port}, from := From}} = Routes,
+    case gen_tcp:connect(Ip, Port, [binary, {ip, From}, {active, false}, {nodelay, true}]) of
+        {ok, Far} ->
+            Id = Accepted + 1,
+            {Own, Left} = case Number of 1 -> {Shape, none}; _ -> {none, Shape} end,
+            Pumps = [pump(Id, to, Near, Far, Own), pump(Id, back, Far, Near, Own)],
+            State#{accepted := Id, pairs := Pairs#{Id => {Near, Far, Pumps}}, shape := Left};
+        {error, _} ->
+            reset(Near),
+            State
+    end.
+
+lose_all(Loss, #{pairs := Pairs} = State) ->
+    maps:fold(fun(Id, Pair, Next) -> lose_one(Loss, Id, Pair, Next) end, State, Pairs).
+
+lose_one(reset, Id, _, State) -> finish(Id, reset, State);
+lose_one(close, Id, _, State) -> finish(Id, close, State);
+lose_one({half, to}, _, {_, Far, [To, _]}, State) -> half(To, Far, State);
+lose_one({half, back}, _, {Near, _, [_, Back]}, State) -> half(Back, Near, State);
+lose_one({stall, Ms}, Id, {_, _, Pumps}, State) ->
+    [Pump ! stall || Pump <- Pumps],
+    _ = erlang:send_after(Ms, self(), {ended, Id, reset}),
+    State;
+lose_one({truncate, Direction}, _, {_, _, [To, Back]}, State) ->
+    (case Direction of to -> To; back -> Back end) ! truncate,
+    State.
+
+%% The pump must not send behind the end.
+half(Pump, Socket, State) ->
+    Ref = monitor(process, Pump),
+    Pump ! stall,
+    Pump ! {stalled, self(), Ref},
+    receive
+        {Ref, ok} -> demonitor(Ref, [flush]), gen_tcp:shutdown(Socket, write);
+        {'DOWN', Ref, process, _, _} -> ok
+    end,
+    State.
+
+finish(Id, How, #{pairs := Pairs} = State) ->
+    case maps:take(Id, Pairs) of
+        {{Near, Far, Pumps}, Others} ->
+            [exit(Pump, kill) || Pump <- Pumps],
+            [case How of reset -> reset(Socket); close -> gen_tcp:close(Socket) end || Socket <- [Near, Far]],
+            State#{pairs := Others};
+        error ->
+            State
+    end.
+
+reset(Socket) ->
+    _ = inet:setopts(Socket, [{linger, {true, 0}}]),
+    gen_tcp:close(Socket).
+
+%% The sockets stay the relay's: they do not end with a pump.
+pump(Id, Direction, From, To, Shape) ->
+    Relay = self(),
+    Own = case Shape of {_, Direction, _} -> Shape; _ -> none end,
+    spawn(fun() ->
+        pump_loop(#{relay => Relay, id => Id, direction => Direction, from => From, to => To, shape => Own, passed => 0,
+                    mode => pass, is_kept => Shape =:= none})
+    end).
+
+pump_loop(#{mode := stall} = State) ->
+    receive
+        {stalled, From, Ref} -> From ! {Ref, ok}, pump_loop(State)
+    end;
+pump_loop(#{relay := Relay, id := Id, from := From, mode := Mode} = State) ->
+    receive
+        stall -> pump_loop(State#{mode := stall});
+        truncate -> pump_loop(State#{mode := truncate})
+    after 0 ->
+        %% Not for long, so that what the relay wants is heard.
+        case gen_tcp:recv(From, 0, 10) of
+            {ok, Bytes} when Mode =:= truncate ->
+                _ = send(binary:part(Bytes, 0, rand:uniform(byte_size(Bytes)) - 1), State),
+                Relay ! {ended, Id, reset};
+            {ok, Bytes} -> pass_on(Bytes, State);
+            {error, timeout} -> pump_loop(State);
+            {error, closed} -> Relay ! {ended, Id, close};
+            {error, _} -> Relay ! {ended, Id, reset}
+        end
+    end.
+
+pass_on(Bytes, #{relay := Relay, id := Id, passed := Passed, shape := {end_at, _, At}} = State)
+  when Passed + byte_size(Bytes) > At ->
+    _ = send(binary:part(Bytes, 0, At - Passed), State),
+    Relay ! {ended, Id, reset};
+pass_on(Bytes, #{relay := Relay, id := Id, passed := Passed, shape := Shape} = State) ->
+    case send(shaped(Shape, Passed, Bytes), State) of
+        ok -> pump_loop(State#{passed := Passed + byte_size(Bytes)});
+        {error, _} -> Relay ! {ended, Id, reset}
+    end.
+
+shaped({flip, _, Bit}, Passed, Bytes) when Bit div 8 >= Passed, Bit div 8 < Passed + byte_size(Bytes) ->
+    At = Bit - 8 * Passed,
+    <<Before:At, Turned:1, After/bitstring>> = Bytes,
+    <<Before:At, (1 - Turned):1, After/bitstring>>;
+shaped(_, _, Bytes) ->
+    Bytes.
+
+send(Bytes, #{relay := Relay, id := Id, direction := Direction, to := To, passed := Passed, is_kept := IsKept}) ->
+    _ = [Relay ! {opening, Id, Direction, binary:part(Bytes, 0, min(byte_size(Bytes), ?OPENING_BYTES - Passed))}
+         || IsKept, Passed < ?OPENING_BYTES],
+    gen_tcp:send(To, Bytes).

@@ -1,0 +1,77 @@
+%% Connections to the port of a node by one who is no node. Runs in the node that runs the tests.
+-module(inet_rdma_test_stranger).
+
+-export([say/3, crowd/3, left/1, leave/1]).
+-export_type([crowd/0]).
+
+-opaque crowd() :: pid().
+
+-define(OPTIONS, [binary, {active, false}, {nodelay, true}]).
+
+%% Says this on a connection of its own; what comes back until the node closes it, or nothing more comes for so long.
+-spec say(inet:port_number(), iodata(), timeout()) -> {closed | open, Answer :: binary()}.
+say(Port, Bytes, TimeoutMs) ->
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, ?OPTIONS),
+    _ = gen_tcp:send(Socket, Bytes),
+    Heard = hear(Socket, TimeoutMs, <<>>),
+    gen_tcp:close(Socket),
+    Heard.
+
+hear(Socket, TimeoutMs, Before) ->
+    case gen_tcp:recv(Socket, 0, TimeoutMs) of
+        {ok, Bytes} -> hear(Socket, TimeoutMs, <<Before/binary, Bytes/binary>>);
+        {error, timeout} -> {open, Before};
+        {error, _} -> {closed, Before}
+    end.
+
+%% Many connections at the same time, each of which says what the function gives for its number, and stays.
+-spec crowd(inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
+crowd(Port, Count, Words) ->
+    Caller = self(),
+    Crowd = spawn(fun() ->
+        Ref = monitor(process, Caller),
+        Sockets = [enter(Port, Words(Number)) || Number <- lists:seq(1, Count)],
+        Caller ! {self(), entered},
+        stay(Ref, lists:append(Sockets))
+    end),
+    receive {Crowd, entered} -> Crowd end.
+
+%% The node's backlog may be full.
+enter(Port, Words) ->
+    case gen_tcp:connect({127, 0, 0, 1}, Port, [{active, true} | lists:keydelete(active, 1, ?OPTIONS)], 10000) of
+        {ok, Socket} ->
+            _ = gen_tcp:send(Socket, Words),
+            [Socket];
+        {error, _} ->
+            []
+    end.
+
+%% How many of them the node has not closed.
+-spec left(crowd()) -> non_neg_integer().
+left(Crowd) -> call(Crowd, left).
+
+-spec leave(crowd()) -> ok.
+leave(Crowd) -> call(Crowd, leave).
+
+call(Crowd, Request) ->
+    Ref = monitor(process, Crowd),
+    Crowd ! {Request, self(), Ref},
+    receive
+        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
+        {'DOWN', Ref, process, _, Reason} -> error({crowd, Reason})
+    end.
+
+stay(Caller, Sockets) ->
+    receive
+        {tcp, _, _} -> stay(Caller, Sockets);
+        {tcp_closed, Socket} -> stay(Caller, lists:delete(Socket, Sockets));
+        {tcp_error, _, _} -> stay(Caller, Sockets);
+        {left, From, Ref} ->
+            From ! {Ref, length(Sockets)},
+            stay(Caller, Sockets);
+        {leave, From, Ref} ->
+            [gen_tcp:close(Socket) || Socket <- Sockets],
+            From ! {Ref, ok};
+        {'DOWN', Caller, process, _, _} ->
+            ok
+    end.

@@ -1,0 +1,40 @@
+%% The ways in which the link between two nodes can be carried, as groups of cases that run on each of them.
+-module(inet_rdma_test_ways).
+
+-export([groups/1, init/2, options/1, options/2]).
+-export_type([way/0]).
+
+%% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: the same after a
+%% beginning inside TLS, encrypted.
+-type way() :: tcp | shm | tls.
+
+-spec groups([atom()]) -> [{way(), [], [atom()]}].
+groups(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm, tls]].
+
+%% For init_per_group.
+-spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].
+init(tls, Config) ->
+    {ok, Host} = inet:gethostname(),
+    case inet_rdma_test_certificates:suite(Config, [Host]) of
+        {skip, _} = Skip -> Skip;
+        Made -> [{way, tls}, {options, tls(Made)} | Made]
+    end;
+init(Fabric, Config) ->
+    [{way, Fabric}, {options, #{rdma => [{fabric, Fabric}], args => []}} | Config].
+
+tls(Config) ->
+    File = inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), good, []),
+    #{
+        rdma => [{fabric, shm}, {security, tls}, {encrypt_shm, true}],
+        args => ["-pa", filename:join(code:lib_dir(ssl), "ebin"), "-ssl_dist_optfile", File]
+    }.
+
+%% The options of a node of the group.
+-spec options([tuple()]) -> inet_rdma_test_node:options().
+options(Config) -> options(Config, #{}).
+
+%% With more: of inet_rdma (`rdma') and of erl (`args').
+-spec options([tuple()], inet_rdma_test_node:options()) -> inet_rdma_test_node:options().
+options(Config, More) ->
+    #{rdma := Rdma, args := Args} = proplists:get_value(options, Config),
+    #{rdma => Rdma ++ maps:get(rdma, More, []), args => Args ++ maps:get(args, More, [])}.

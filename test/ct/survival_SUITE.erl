@@ -1,0 +1,316 @@
+%% Links that outlive their connections: cut by the kernel, lost by a relay in every way, under traffic whose every
+%% answer, message, link and monitor is checked.
+-module(survival_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([init_per_testcase/2, end_per_testcase/2]).
+-export([cuts/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1, idle_losses/1, socket_options/1]).
+
+-define(CUT_LEAST_MS, 100).
+-define(CUT_MOST_MS, 1500).
+-define(TABLE, inet_rdma_test_table).
+-define(WRITERS, 4).
+-define(IDLE_LOSSES, 22).
+-define(OPTIONS_LOSSES, 100).
+
+suite() ->
+    [{timetrap, {minutes, 3 + seconds() div 60 + losses() div 300}}].
+
+all() ->
+    [{group, Group} || {Group, _, _} <- groups()].
+
+%% A link that began inside TLS has no session: it ends with its TLS connection.
+groups() ->
+    Groups = inet_rdma_test_ways:groups([
+        cuts, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
+    ]),
+    [Group || {Way, _, _} = Group <- Groups, Way =/= tls].
+
+%% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.
+seconds() -> list_to_integer(os:getenv("INET_RDMA_SURVIVAL_SECONDS", "20")).
+
+%% How many connections are lost in the relay; INET_RDMA_SURVIVAL_LOSSES=10000 by hand.
+losses() -> list_to_integer(os:getenv("INET_RDMA_SURVIVAL_LOSSES", "200")).
+
+init_per_suite(Config) ->
+    Config.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Way, Config) ->
+    inet_rdma_test_ways:init(Way, Config).
+
+end_per_group(_Group, _Config) ->
+    ok.
+
+init_per_testcase(Case, Config) when Case =:= blocked_redials; Case =:= refused_redials; Case =:= idle_losses ->
+    case {inet_rdma_test_node:only_rdma(Config), proplists:get_value(way, Config)} of
+        {{skip, _} = Skip, _} -> Skip;
+        {_, tcp} -> {skip, "a link that has no other way is suspended meanwhile: see death_SUITE"};
+        _ -> Config
+    end;
+init_per_testcase(socket_options, Config) ->
+    inet_rdma_test_node:only_rdma(Config);
+init_per_testcase(losses, Config) ->
+    Config;
+init_per_testcase(Case, Config) ->
+    case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia)} of
+        {none, {error, bad_name}} when Case =:= mnesia_under_cuts -> inet_rdma_test_link:skip("there is no Mnesia");
+        {none, _} -> Config;
+        {Why, _} -> inet_rdma_test_link:skip(Why)
+    end.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% Every TCP connection between the nodes, again and again.
+cuts(Config) ->
+    Options = inet_rdma_test_ways:options(Config),
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all(2, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], ?CUT_LEAST_MS, ?CUT_MOST_MS),
+    receive after seconds() * 1000 -> ok end,
+    Cuts = inet_rdma_test_cutter:stop(Cutter),
+    ok = inet_rdma_test_cutter:await(PidA, PidB),
+    undisturbed(io_lib:format("~b cuts", [Cuts]), Traffic),
+    ?assert(Cuts > 0).
+
+%% Connections that end in every way, some of them while they are being made. Nothing is left behind.
+losses(Config) ->
+    #{a := A, b := B, relay := Relay} = detour(Config),
+    ok = inet_rdma_test_node:connect(A, B),
+    %% The first ones load code, start what serves all, and let the allocators take what large messages need.
+    Warming = inet_rdma_test_traffic:start(A, B),
+    [lose(Relay, A, B, Kind) || Kind <- [reset, half_to, half_back]],
+    undisturbed("warmed up", Warming),
+    Before = [{Node, inet_rdma_test_usage:of_node(Node)} || Node <- [A, B]],
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    Kinds = [lose(Relay, A, B, kind(Config)) || _ <- lists:seq(1, losses())],
+    Counted = [{Kind, length([K || K <- Kinds, K =:= Kind])} || Kind <- lists:usort(Kinds)],
+    undisturbed(io_lib:format("lost: ~0p", [Counted]), Traffic),
+    [ok = inet_rdma_test_usage:await(Node, Usage) || {Node, Usage} <- Before].
+
+%% A silent connection has no bytes that could be truncated.
+kind(Config) ->
+    Kinds = [reset, close, half_to, half_back, stall, early_to, early_back] ++
+        [Kind || Kind <- [truncate_to, truncate_back], proplists:get_value(way, Config) =:= tcp],
+    lists:nth(rand:uniform(length(Kinds)), Kinds).
+
+%% Until a connection has come after the loss, and both nodes have called each other.
+lose(Relay, #{node := NameA} = A, #{node := NameB} = B, Kind) ->
+    Count = inet_rdma_test_relay:accepted(Relay),
+    _ = [inet_rdma_test_relay:shape(Relay, Shape) || Shape <- shape(Kind)],
+    _ = inet_rdma_test_relay:lose(Relay, loss(Kind)),
+    inet_rdma_test_wait:until({connected_after, Kind}, 20000, fun() ->
+        inet_rdma_test_relay:accepted(Relay) > Count
+    end),
+    [
+        ?assertEqual(Peer, call(Node, erpc, call, [Peer, erlang, node, []]))
+     || {Node, Peer} <- [{A, NameB}, {B, NameA}]
+    ],
+    Kind.
+
+%% Within the bytes of a new connection's beginning, or soon behind.
+shape(early_to) -> [{end_at, to, rand:uniform(300) - 1}];
+shape(early_back) -> [{end_at, back, rand:uniform(300) - 1}];
+shape(_) -> [].
+
+loss(half_to) -> {half, to};
+loss(half_back) -> {half, back};
+loss(stall) -> {stall, rand:uniform(100)};
+loss(truncate_to) -> {truncate, to};
+loss(truncate_back) -> {truncate, back};
+loss(close) -> close;
+loss(_) -> reset.
+
+%% Three nodes that write, each of the three links cut each second: Mnesia sees no node go, and each write that it has
+%% confirmed is on all nodes.
+mnesia_under_cuts(Config) ->
+    Nodes = inet_rdma_test_node:start_all(3, inet_rdma_test_ways:options(Config)),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [ok = call(Node, mnesia, start, []) || Node <- Nodes],
+    [First | Others] = Nodes,
+    Names = [Name || #{node := Name} <- Nodes],
+    {ok, _} = call(First, mnesia, change_config, [extra_db_nodes, tl(Names)]),
+    {atomic, ok} = call(First, mnesia, create_table, [?TABLE, [{ram_copies, Names}]]),
+    [ok = call(Node, mnesia, wait_for_tables, [[?TABLE], 30000]) || Node <- Others],
+    Ledgers = [{Node, call(Node, inet_rdma_test_ledger, start, [?TABLE, ?WRITERS])} || Node <- Nodes],
+    [PidA, PidB, PidC] = [OsPid || #{os_pid := OsPid} <- Nodes],
+    Cutter = inet_rdma_test_cutter:start([{PidA, PidB}, {PidB, PidC}, {PidC, PidA}], 1000, 1000),
+    receive after seconds() * 1000 -> ok end,
+    Cuts = inet_rdma_test_cutter:stop(Cutter),
+    Written = [call(Node, inet_rdma_test_ledger, stop, [Ledger, 60000]) || {Node, Ledger} <- Ledgers],
+    [Confirmed, Failed, Events] =
+        [lists:append([maps:get(Key, Each) || Each <- Written]) || Key <- [confirmed, failed, events]],
+    Missing = [{Name, length(Confirmed -- call(Node, mnesia, dirty_all_keys, [?TABLE]))}
+               || #{node := Name} = Node <- Nodes],
+    ct:pal("~b cuts; ~b writes confirmed, ~b failed; missing: ~0p; events: ~0p",
+           [Cuts, length(Confirmed), length(Failed), Missing, Events]),
+    ?assertEqual({[], [], [{Name, 0} || Name <- Names]}, {Failed, Events, Missing}),
+    ?assert(Cuts > 0).
+
+%% A link that another way carries does without its TCP connection for as long as none can be made, and has one again
+%% afterwards.
+blocked_redials(Config) ->
+    Options = inet_rdma_test_ways:options(Config, #{rdma => [{survive_ms, 1000}]}),
+    #{a := A, b := B, relay := Relay} =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    ok = inet_rdma_test_relay:hold(Relay),
+    receive after 3000 -> ok end,
+    Count = inet_rdma_test_relay:accepted(Relay),
+    ok = inet_rdma_test_relay:pass(Relay),
+    inet_rdma_test_wait:until(connected_again, 30000, fun() -> inet_rdma_test_relay:accepted(Relay) > Count end),
+    undisturbed("redials blocked for 3 s", Traffic).
+
+%% A link that another way carries does without its TCP connection also where the peer refuses each: it asks at growing
+%% intervals, the log has a line for the loss and one for the end of it.
+refused_redials(Config) ->
+    Options = inet_rdma_test_ways:options(Config, #{rdma => [{survive_ms, 1000}]}),
+    #{a := A, b := B, relay := Relay} =
+        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    Port = inet_rdma_test_relay:port(Relay),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    StartMs = erlang:monotonic_time(millisecond),
+    ok = inet_rdma_test_relay:refuse(Relay),
+    %% First nobody listens, then the connections are closed.
+    receive after 100 -> ok end,
+    Refused = refuse_for(Port, 3000),
+    ElapsedMs = erlang:monotonic_time(millisecond) - StartMs,
+    ok = inet_rdma_test_relay:pass(Relay),
+    ct:pal("~b connections refused in ~b ms", [Refused, ElapsedMs]),
+    ?assert(Refused > 0),
+    %% The first pause is of 20 ms, and each is twice as long as the one before.
+    ?assert(20 bsl (Refused - 1) =< 20 + ElapsedMs),
+    inet_rdma_test_wait:until(connected_again, 30000, fun() -> resumes(A, B) > 0 andalso resumes(B, A) > 0 end),
+    Lines = inet_rdma_test_traffic:logged(Traffic),
+    undisturbed("redials refused for 3 s", Traffic),
+    [?assertMatch([_, _], Logged) || {_, Logged} <- Lines].
+
+%% Closes each connection to this port, for so long; how many there were.
+refuse_for(Port, DurationMs) ->
+    {ok, Listener} = gen_tcp:listen(Port, [{ip, {127, 0, 0, 1}}, {reuseaddr, true}, {active, false}]),
+    Refused = refuse_until(Listener, erlang:monotonic_time(millisecond) + DurationMs, 0),
+    ok = gen_tcp:close(Listener),
+    Refused.
+
+refuse_until(Listener, DeadlineMs, Refused) ->
+    case gen_tcp:accept(Listener, max(0, DeadlineMs - erlang:monotonic_time(millisecond))) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            refuse_until(Listener, DeadlineMs, Refused + 1);
+        {error, timeout} ->
+            Refused
+    end.
+
+%% A link over which nothing goes has its TCP connection made anew, again and again, whichever side's end shows first.
+idle_losses(Config) ->
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_ways:options(Config)),
+    ok = inet_rdma_test_node:connect(A, B),
+    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
+    Watchers = [{Node, watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
+    Fabric = inet_rdma_test_link:fabric(A, B),
+    [lose_by(Node, A, B) || _ <- lists:seq(1, ?IDLE_LOSSES div 2), Node <- [A, B]],
+    [
+        begin
+            ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])),
+            Lines = call(Node, inet_rdma_test_log, lines, []),
+            ?assert(length(Lines) =< 2 * ?IDLE_LOSSES),
+            %% Sooner than they would end by themselves.
+            inet_rdma_test_wait:until({setup_timers, name(Node)}, 1000, fun() ->
+                call(Node, inet_rdma_test_remote, setup_timers, []) =:= []
+            end)
+        end
+     || {Node, Watcher} <- Watchers
+    ],
+    ?assertEqual([Fabric, Fabric], [inet_rdma_test_link:fabric(X, Y) || {X, Y} <- [{A, B}, {B, A}]]),
+    ok = inet_rdma_test_link:exercise(A, B).
+
+%% This node's end of the connection ends; both have another one then.
+lose_by(Node, A, B) ->
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(Node, inet_rdma_test_remote, end_part, [socket]),
+    resumed(A, B, Before).
+
+resumed(A, B, Before) ->
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        Now = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+        lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now)) andalso
+            [call(Node, inet_rdma_test_remote, has_tcp, []) || Node <- [A, B]] =:= [true, true]
+    end).
+
+resumes(Node, Peer) ->
+    #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
+    Resumes.
+
+%% Socket options that the nodes were started with, and those that net_kernel:setopts/2 has set, hold for the
+%% connections that follow, whichever side makes them; to set and to ask leaves nothing behind.
+socket_options(Config) ->
+    Options = inet_rdma_test_ways:options(Config, #{args => [
+        "-kernel", "inet_dist_connect_options", "[{priority,5},{keepalive,true},{sndbuf,90000}]",
+        "-kernel", "inet_dist_listen_options", "[{priority,4},{tos,8},{recbuf,50000},{backlog,200}]"
+    ]}),
+    #{a := A, b := B} = Detour = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    Started = [{A, B, [priority, keepalive, sndbuf, nodelay]}, {B, A, [priority, tos, recbuf, nodelay]}],
+    same_options(Detour, Started, [#{priority => 5, keepalive => true}, #{priority => 4, tos => 8}]),
+    Set = [{nodelay, false}, {priority, 2}, {tos, 16}, {recbuf, 60000}, {sndbuf, 70000}, {keepalive, true},
+           {linger, {true, 7}}],
+    [ok = call(X, net_kernel, setopts, [name(Y), Set]) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(B, net_kernel, setopts, [name(A), [{priority, 3}]]),
+    Keys = [Key || {Key, _} <- Set],
+    Wanted = maps:without([recbuf, sndbuf], maps:from_list(Set)),
+    same_options(Detour, [{X, Y, Keys} || {X, Y} <- [{A, B}, {B, A}]], [Wanted, Wanted#{priority := 3}]),
+    Before = [{Node, inet_rdma_test_usage:of_node(Node)} || Node <- [A, B]],
+    [
+        begin
+            lose_by(Node, A, B),
+            {ok, [{nodelay, false}]} = call(A, net_kernel, getopts, [name(B), [nodelay]]),
+            ok = call(A, net_kernel, setopts, [name(B), [{priority, N rem 6}]])
+        end
+     || N <- lists:seq(1, ?OPTIONS_LOSSES div 2), Node <- [A, B]
+    ],
+    [ok = inet_rdma_test_usage:await(Node, Usage) || {Node, Usage} <- Before].
+
+%% These are the options, also after a loss, whichever side connects. The kernel doubles what is asked for as a buffer.
+same_options(#{a := A, b := B, relay := Relay} = Detour, Asked, Wanted) ->
+    Before = [options(X, Y, Keys) || {X, Y, Keys} <- Asked],
+    [?assertEqual(Part, maps:with(maps:keys(Part), All)) || {Part, All} <- lists:zip(Wanted, Before)],
+    lose_by(A, A, B),
+    ?assertEqual({a_connects, Before}, {a_connects, [options(X, Y, Keys) || {X, Y, Keys} <- Asked]}),
+    {ok, Nowhere} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Nowhere),
+    ok = gen_tcp:close(Nowhere),
+    ok = inet_rdma_test_relay:lead_to(Relay, {{127, 0, 0, 1}, Port}),
+    lose_by(A, A, B),
+    ok = inet_rdma_test_relay:lead_to(Relay, {{127, 0, 0, 1}, inet_rdma_test_detour:port_of(Detour)}),
+    ?assertEqual({b_connects, Before}, {b_connects, [options(X, Y, Keys) || {X, Y, Keys} <- Asked]}).
+
+options(Node, Peer, Keys) ->
+    {ok, Options} = call(Node, net_kernel, getopts, [name(Peer), Keys]),
+    maps:from_list(Options).
+
+watch(Node, Peer) ->
+    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
+    Watcher.
+
+undisturbed(What, Traffic) ->
+    Figures = inet_rdma_test_traffic:stop(Traffic),
+    ct:pal("~ts~n~ts", [What, inet_rdma_test_traffic:figures_text(Figures)]),
+    Disturbances = inet_rdma_test_traffic:disturbances(Figures),
+    _ = [ct:pal("~p", [inet_rdma_test_traffic:logged(Traffic)]) || Disturbances =/= #{}],
+    ?assertEqual(#{}, Disturbances).
+
+detour(Config) ->
+    Options = inet_rdma_test_ways:options(Config),
+    inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
