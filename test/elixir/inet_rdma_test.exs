@@ -2,6 +2,7 @@ defmodule InetRdmaTest do
   use ExUnit.Case, async: true
 
   alias InetRdma.{Info, Listener, Socket}
+  alias InetRdma.Test.Os
 
   @timeout_ms 10_000
 
@@ -13,6 +14,14 @@ defmodule InetRdmaTest do
     {:ok, server} = InetRdma.accept(listener, @timeout_ms)
     :ok = InetRdma.close(listener)
     {client, server}
+  end
+
+  # A node of its own process, which goes with the test.
+  defp start_node(more) do
+    ebin = Path.dirname(to_string(:code.which(:inet_rdma)))
+    args = ["-pa", ebin, "-sname", Os.node_name("info"), "-setcookie", "info", "-connect_all", "false"] ++ more
+    {:ok, peer, node} = :peer.start_link(%{connection: :standard_io, args: Enum.map(args, &to_charlist/1)})
+    {peer, node}
   end
 
   defp next_message(socket) do
@@ -162,12 +171,50 @@ defmodule InetRdmaTest do
       assert info.id in Enum.map(InetRdma.info(), & &1.id)
     end
 
+    # Of a link's port and session.
+    @of_links [:bytes_pending, :up_ms, :losses, :resumes, :moves, :bytes_unacknowledged, :suspended]
+
     test "the struct of info/1 has the keys of the Erlang map, no more and no less" do
       {client, _server} = pair()
       map = :inet_rdma.info(client.handle)
 
       assert Enum.sort(Map.keys(map)) ==
-               %Info{} |> Map.from_struct() |> Map.delete(:bytes_pending) |> Map.keys() |> Enum.sort()
+               %Info{} |> Map.from_struct() |> Map.drop(@of_links) |> Map.keys() |> Enum.sort()
+    end
+
+    @tag timeout: 120_000
+    test "the struct of info/1 has the keys of every link, and no others that are links' alone" do
+      ours = ["-proto_dist", "inet_rdma", "-inet_rdma", "move", "eager"]
+      {a, _} = start_node(ours)
+      peers = for args <- [ours, ours ++ ["-inet_rdma", "fabric", "tcp"], []], do: start_node(args)
+
+      infos =
+        for {_, node} <- peers do
+          true = :peer.call(a, :net_kernel, :connect_node, [node])
+          :peer.call(a, :inet_rdma, :info, [node])
+        end
+
+      assert [:shm, :tcp, :tcp] == Enum.map(infos, & &1.fabric)
+      keys = Enum.map(infos, &(&1 |> Map.keys() |> MapSet.new()))
+      assert Enum.reduce(keys, &MapSet.union/2) == %Info{} |> Map.from_struct() |> Map.keys() |> MapSet.new()
+      # A link between two nodes with inet_rdma has a session, whatever carries it.
+      [shm, tcp, plain] = keys
+      of_links = MapSet.new(@of_links)
+      assert MapSet.subset?(of_links, shm) and MapSet.subset?(of_links, tcp)
+      assert MapSet.intersection(plain, of_links) == MapSet.new([:bytes_pending, :up_ms])
+    end
+
+    test "type and docs of the struct name all of its keys" do
+      keys = %Info{} |> Map.from_struct() |> Map.keys() |> Enum.sort()
+      {:ok, types} = Code.Typespec.fetch_types(Info)
+      [{:type, _, :map, fields}] = for {:type, {:t, form, []}} <- types, do: form
+      typed = for {:type, _, :map_field_exact, [{:atom, _, key}, _]} <- fields, key != :__struct__, do: key
+      assert Enum.sort(typed) == keys
+      {:docs_v1, _, _, _, %{"en" => text}, _, _} = Code.fetch_docs(Info)
+      # `direct_transfers_*` stands for the keys that begin so.
+      named = ~r/`([a-z_]+)(\*)?`/ |> Regex.scan(text) |> Enum.map(fn [_, name | star] -> {name, star != []} end)
+      names? = fn {name, star}, key -> name == key or (star and String.starts_with?(key, name)) end
+      assert [] == for(key <- keys, not Enum.any?(named, &names?.(&1, to_string(key))), do: key)
     end
 
     test "the side that connected knows the port, the other has it" do

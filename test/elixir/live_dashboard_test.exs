@@ -26,7 +26,7 @@ defmodule InetRdma.LiveDashboardTest do
     inspect.(InetRdma.LiveDashboard.fetch(order, :"#{plain}"), "without the library")
     """
 
-    flags = "-proto_dist inet_rdma -setcookie live_dashboard -connect_all false"
+    flags = "-proto_dist inet_rdma -inet_rdma move eager -setcookie live_dashboard -connect_all false"
     output = Os.run!("elixir", ["--erl", "-pa #{@ebin} " <> flags, "--sname", a, "-e", script])
     assert output =~ "all: " <> inspect([{moved, "shm", "0%"}, {plain, "tcp", "-"}])
     assert output =~ "searched: " <> inspect([plain])
@@ -46,7 +46,21 @@ defmodule InetRdma.LiveDashboardTest do
   end
 
   defp start(name, carrier) do
-    args = ["-noinput", "-proto_dist", carrier, "-sname", name, "-setcookie", "live_dashboard", "-connect_all", "false"]
+    args = [
+      "-noinput",
+      "-proto_dist",
+      carrier,
+      "-inet_rdma",
+      "move",
+      "eager",
+      "-sname",
+      name,
+      "-setcookie",
+      "live_dashboard",
+      "-connect_all",
+      "false"
+    ]
+
     path = if carrier == "inet_rdma", do: ["-pa", @ebin], else: []
     Os.start!("erl", path ++ args ++ ["-eval", "io:format(\"ready~n\")."]) |> Os.await_line!(~r/^ready$/)
   end

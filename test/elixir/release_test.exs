@@ -14,7 +14,9 @@ defmodule InetRdma.ReleaseTest do
 
     script = Path.join(release, "bin/mix_cluster")
     [first, second] = for word <- ~w(release_first release_second), do: Os.node_name(word)
-    env = &[{"RELEASE_NODE", &1}, {"RELEASE_TMP", Path.join(dir, &1)} | test_carrier(dir)]
+    # Eager: a few calls do not earn a move.
+    eager = {"ERL_AFLAGS", "-inet_rdma move eager"}
+    env = &[eager, {"RELEASE_NODE", &1}, {"RELEASE_TMP", Path.join(dir, &1)} | test_carrier(dir)]
     rpc = fn node, code -> Os.run!(script, ["rpc", code], env: env.(node)) end
 
     ports =

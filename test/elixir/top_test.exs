@@ -23,7 +23,21 @@ defmodule InetRdma.TopTest do
   end
 
   defp start(name, carrier, expression) do
-    args = ["-noinput", "-pa", @ebin, "-proto_dist", carrier, "-sname", name, "-setcookie", @cookie]
+    args = [
+      "-noinput",
+      "-pa",
+      @ebin,
+      "-proto_dist",
+      carrier,
+      "-inet_rdma",
+      "move",
+      "eager",
+      "-sname",
+      name,
+      "-setcookie",
+      @cookie
+    ]
+
     Os.start!("erl", args ++ ["-connect_all", "false", "-eval", expression]) |> Os.await_line!(~r/^ready$/)
   end
 
@@ -58,7 +72,7 @@ defmodule InetRdma.TopTest do
 
   @tag timeout: 120_000
   test "without a name the task shows the node that it runs in", nodes do
-    carrier = "-pa #{@ebin} -proto_dist inet_rdma -setcookie #{@cookie}"
+    carrier = "-pa #{@ebin} -proto_dist inet_rdma -inet_rdma move eager -setcookie #{@cookie}"
     expression = "true = Node.connect(:\"#{nodes.watched}\")"
     args = ["--erl", carrier, "--sname", name = Os.node_name("top_own"), "-S", "mix", "do", "run", "-e", expression]
     output = Os.run!("elixir", args ++ ["+", "inet_rdma.top", "--interval", "0.2"], env: [{"MIX_ENV", "test"}])

@@ -30,8 +30,8 @@ defmodule InetRdma.Test.Project do
     env = [{"MIX_ENV", "dev"}, {"MIX_BUILD_PATH", build} | env]
     compiled = Os.run!("mix", ["compile", "--warnings-as-errors"], cd: project, env: env)
 
-    # The carrier is needed before Mix has set any path, thus -pa.
-    carrier = "-pa #{build}/lib/inet_rdma/ebin -proto_dist #{@carrier}"
+    # The carrier is needed before Mix has set any path, thus -pa. Eager: a visit is too short to earn a move.
+    carrier = "-pa #{build}/lib/inet_rdma/ebin -proto_dist #{@carrier} -inet_rdma move eager"
 
     mix = fn name, cookie, args ->
       ["--erl", carrier, "--sname", name, "--cookie", cookie, "-S", "mix", "run" | args]
@@ -70,7 +70,19 @@ defmodule InetRdma.Test.Project do
 
     erl = fn name, eval ->
       ["-noinput", "-pa" | paths] ++
-        ["-proto_dist", @carrier, "-sname", name, "-setcookie", "rebar_cookie", "-eval", eval]
+        [
+          "-proto_dist",
+          @carrier,
+          "-inet_rdma",
+          "move",
+          "eager",
+          "-sname",
+          name,
+          "-setcookie",
+          "rebar_cookie",
+          "-eval",
+          eval
+        ]
     end
 
     first_name = Os.node_name("rebar_first")
