@@ -31,6 +31,11 @@ PIPES = {
     "rdma-cat": (None, "{cat} recv -q 127.0.0.1:{port}", "{cat} send -q localhost:{port} < {file}"),
     "rdma-cat --no-verify": (
         None, "{cat} recv -q 127.0.0.1:{port}", "{cat} send -q --no-verify localhost:{port} < {file}"),
+    "rdma-cat --fabric tcp": (
+        None, "{cat} recv -q --fabric tcp 127.0.0.1:{port}", "{cat} send -q --fabric tcp 127.0.0.1:{port} < {file}"),
+    "rdma-cat --fabric tcp --no-verify": (
+        None, "{cat} recv -q --fabric tcp 127.0.0.1:{port}",
+        "{cat} send -q --no-verify --fabric tcp 127.0.0.1:{port} < {file}"),
     BASELINE: ("nc", "nc -l -N 127.0.0.1 {port}", "nc -N 127.0.0.1 {port} < {file}"),
     "socat over TCP": (
         "socat", "socat -u -b 262144 TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr -",
@@ -41,7 +46,7 @@ PIPES = {
 
 def is_listening(port, name):
     """Whether the receiver has bound its port: an address of a Unix socket, or of a TCP one, tried by no connection."""
-    if name.startswith("rdma-cat"):
+    if name.startswith("rdma-cat") and "tcp" not in name:
         return any("inet_rdma" in line and str(port) in line for line in open("/proc/net/unix", encoding="ascii"))
     wanted = f":{port:04X}"
     lines = open("/proc/net/tcp", encoding="ascii").read().splitlines()[1:]

@@ -59,6 +59,12 @@ def positive(text: str) -> float:
     return float(text)
 
 
+def not_negative(text: str) -> float:
+    if not float(text) >= 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return float(text)
+
+
 def network(text: str) -> tuple[str, list[str]]:
     name, found, addresses = text.partition("=")
     if not found or not name.isidentifier() or not all(addresses.split(",")):

@@ -10,7 +10,9 @@ from . import certificates, paths
 from .errors import BenchError
 
 
-PORT, PROCESS, RDMA = "port", "process", "rdma"
+PORT, PROCESS, RDMA, TCP_PATH = "port", "process", "rdma", "tcp path"
+# What erlang:port_info(Port, name) says of inet_tcp's links.
+OTP_DRIVER = "tcp_inet"
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Carrier:
     flags: tuple[str, ...]
     # What each node must show of its links: proof that the right carrier was measured. PORT: a port of the VM that
     # inet_rdma does not list. PROCESS: the same with a process. RDMA: listed by inet_rdma with a fabric other than TCP,
-    # over a port or, in older builds, over a process.
+    # over a port or, in older builds, over a process. TCP_PATH: listed with TCP, over a port, not of OTP's driver.
     link: str = PROCESS
     # On the hosts of a cluster: the network that its nodes have their addresses on.
     network: str | None = None
@@ -34,12 +36,16 @@ class Carrier:
         return self.is_rdma and "-pa" not in self.flags
 
     def objection(self, link: dict[str, str]) -> str | None:
-        """Why a link, as a node reports it (controller, fabric), is not one of this carrier; None if it is."""
-        controller, fabric = link["controller"], link["fabric"]
+        """Why a link, as a node reports it (controller, driver, fabric), is not of this carrier; None if it is."""
+        controller, driver, fabric = link["controller"], link["driver"], link["fabric"]
         if self.link == RDMA:
             if fabric == "none":
                 return f"inet_rdma:info() does not list the link; its controller is a {controller}"
             return "inet_rdma has left the link on TCP" if fabric == "tcp" else None
+        if self.link == TCP_PATH:
+            if fabric != "tcp":
+                return f"inet_rdma:info() lists the link with the fabric {fabric}, not tcp"
+            return "inet_rdma has left the link to OTP's driver" if driver == OTP_DRIVER else None
         if fabric != "none":
             return f"inet_rdma carries the link over {fabric}"
         return None if controller == self.link else f"the controller of the link is a {controller}, not a {self.link}"
@@ -62,6 +68,11 @@ def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
     if "-pa" not in extra:
         flags = ["-pa", str(paths.local_build() / "ebin"), *flags]
     return Carrier(name, tuple(flags), link=RDMA)
+
+
+def tcp_path(extra: list[str]) -> Carrier:
+    """inet_rdma over TCP alone: what its links cost where there is no other way."""
+    return replace(inet_rdma([*extra, *TCP_ALONE], "tcp path"), link=TCP_PATH)
 
 
 def baseline(chosen: list[Carrier]) -> str:
@@ -103,6 +114,8 @@ def inet_rdma_tls(extra: list[str]) -> Carrier:
     return inet_rdma([*extra, "-ssl_dist_optfile", str(certificates.optfile()), *options], "inet_rdma_tls")
 
 
+TCP_ALONE = ("-inet_rdma", "fabric", "tcp")
+
 # Carriers to compare with that may be missing.
 OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
 
@@ -110,14 +123,16 @@ OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
 def on_hosts(
     names: list[str], rdma_flags: list[str], variants: dict[str, list[str]], networks: list[str], rdma: list[str],
 ) -> list[Carrier]:
-    """The series of a cluster across machines: inet_tcp on each network, then inet_rdma and its variants on RDMA's."""
-    wrong = [name for name in names if name not in ("inet_tcp", "inet_rdma")]
+    """The series of a cluster across machines: TCP on each network, then inet_rdma and its variants on RDMA's."""
+    wrong = [name for name in names if name not in ("inet_tcp", "tcp_path", "inet_rdma")]
     if wrong:
-        raise BenchError(f"unknown carrier {wrong[0]!r}: across machines these are inet_tcp and inet_rdma")
+        raise BenchError(f"unknown carrier {wrong[0]!r}: across machines these are inet_tcp, tcp_path and inet_rdma")
     kinds = {"inet_rdma": rdma_flags} if "inet_rdma" in names else {}
     kinds |= {name: [*rdma_flags, *flags] for name, flags in variants.items()}
     tcp = [inet_tcp().on(network) for network in networks if "inet_tcp" in names]
     # Without -pa: each host says where its build is.
+    own_path = Carrier("tcp path", ("-proto_dist", "inet_rdma", *rdma_flags, *TCP_ALONE), link=TCP_PATH)
+    tcp += [own_path.on(network) for network in networks if "tcp_path" in names]
     return tcp + [
         Carrier(name, ("-proto_dist", "inet_rdma", *flags), link=RDMA).on(network)
         for name, flags in kinds.items() for network in rdma
@@ -134,6 +149,8 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
     for name in names:
         if name == "inet_tcp":
             chosen.append(inet_tcp())
+        elif name == "tcp_path":
+            chosen.append(tcp_path(rdma_flags))
         elif name == "inet_rdma":
             chosen.append(inet_rdma(rdma_flags))
         elif name == "inet_rdma_tls":
@@ -144,7 +161,7 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
             except Missing as reason:
                 skipped.append(f"{name} skipped: {reason}")
         else:
-            known = ", ".join(["inet_tcp", "inet_rdma", "inet_rdma_tls", *OTHERS])
+            known = ", ".join(["inet_tcp", "tcp_path", "inet_rdma", "inet_rdma_tls", *OTHERS])
             raise BenchError(f"unknown carrier {name!r}: known are {known}")
     chosen += [inet_rdma(rdma_flags + flags, name) for name, flags in variants.items()]
     taken = [carrier.name for carrier in chosen]

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, fabric, headline, mesh, otp, paths, report, scale, sheet, site, stream
+from . import carriers, demo, fabric, headline, mesh, network as slow, otp, paths, report, scale, sheet, site, stream
 from .arguments import (
-    choices, count, network, numbers, port_range, positive, size, sizes, variant, whole_numbers, whole_sizes, words,
+    choices, count, network, not_negative, numbers, port_range, positive, size, sizes, variant, whole_numbers,
+    whole_sizes, words,
 )
 from .cases import TESTS, Case, busy_cases, suite
 from .errors import BenchError
@@ -66,6 +67,20 @@ def run_cluster(options: argparse.Namespace) -> int:
         return report.measure_and_report(
             options.title, cases, series, options.rounds or ROUNDS, timing, [*options.erl_flags, *options.dist_ports],
             info=options.info, out=options.out, json_file=options.json, chart=options.chart, site=hosts,
+        )
+
+
+def run_network(options: argparse.Namespace) -> int:
+    cases = options.cases(options)
+    paths.compile_workers()
+    chosen, skipped = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
+    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
+    timing = Timing(options.warmup, options.seconds or seconds, options.idle_seconds)
+    with slow.Network(options.delay_ms, options.rate_mbit, options.loss) as between:
+        return report.measure_and_report(
+            options.title, cases, chosen, options.rounds or rounds, timing, options.erl_flags,
+            info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
+            site=between,
         )
 
 
@@ -178,6 +193,7 @@ def parser() -> argparse.ArgumentParser:
     own.set_defaults(cases=lambda o: [Case("idle", nodes=n) for n in o.nodes])
 
     add_cluster(tests)
+    add_network(tests)
     add_mesh(tests)
     add_scale(tests)
     add_stream(tests)
@@ -233,6 +249,22 @@ def add_cluster(tests: Any) -> None:
                        help="as for ssh -o; repeatable")
     reach.add_argument("--ssh", default="ssh", metavar="COMMAND", help="another ssh")
     common(own, "inet_tcp,inet_rdma")
+
+
+def add_network(tests: Any) -> None:
+    title = "the tests of two nodes over TCP, between two network namespaces of this host with delay, rate and loss"
+    own = tests.add_parser("network", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=run_network, title="network", cases=lambda o: [
+        case for case in whole_suite(o) if not case.busy and not case.erl_flags and case.workload != "idle"
+    ])
+    own.add_argument("--delay-ms", type=not_negative, default=1.0,
+                     help="so much later each packet arrives, whichever way; a round trip takes twice that")
+    own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
+    own.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of the packets, at random")
+    own.add_argument("--quick", action="store_true", help="one case of each kind, fewer and shorter rounds")
+    own.add_argument("--only", type=words, metavar="TEST,...", help="only these tests of the set")
+    own.set_defaults(nodes=[2])
+    common(own, "inet_tcp,tcp_path")
 
 
 def add_mesh(tests: Any) -> None:
@@ -333,7 +365,7 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action) if shown else action.help
 
 
-def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,inet_rdma,gen_tcp") -> None:
+def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,tcp_path,inet_rdma,gen_tcp") -> None:
     own.add_argument("--seconds", type=positive,
                      help=f"measured seconds of each run [{SECONDS:g}; quick: {QUICK_SECONDS:g}]")
     own.add_argument("--warmup", type=positive, default=1.0, help="seconds of traffic before that")
@@ -341,8 +373,9 @@ def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,inet_rd
     own.add_argument("--rounds", type=count,
                      help=f"times that every case is run over every carrier [{ROUNDS}; quick: {QUICK_ROUNDS}]")
     own.add_argument("--carriers", type=words, default=carriers_known,
-                     help="comma-separated; also inet_tls, inet_ktls, inet_rdma_tls and OTP's example gen_tcp: of this "
-                          "machine only, left out where they cannot run")
+                     help="comma-separated; tcp_path: inet_rdma over TCP alone; also inet_tls, inet_ktls, "
+                          "inet_rdma_tls and OTP's example gen_tcp: of this machine only, left out where they cannot "
+                          "run")
     own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for inet_rdma nodes, as in --rdma-flags='-inet_rdma polling busy'")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",

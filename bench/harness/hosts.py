@@ -32,11 +32,14 @@ LOCAL = "local"
 class Host:
     """One agent. It is started by open(), and again when it was lost meanwhile."""
 
+    # Hosts that share processors are one machine.
+    machine: object
     # How often the agent must hear of us; None where the end of the pipe is certain to reach it.
     lease_s: float | None = None
 
     def __init__(self, name: str, command: list[str], packed: bytes, directory: str | None = None) -> None:
         self.name = name
+        self.machine = self
         # What nodes need: the path of erl, that of the workers, that of inet_rdma's build or None.
         self.facts: dict[str, Any] = {}
         self._command = command

@@ -12,7 +12,7 @@ from .cases import Case
 from .cluster import Cluster
 from .control import Atom
 from .errors import MeasurementError
-from .hosts import Host, Node
+from .hosts import Node
 from .place import Place
 
 # The nodes give their workers 60 s to end; the answer may come that late.
@@ -59,10 +59,10 @@ class Sample:
         return math.fsum(self._busy(node, earlier, "cpu_s") for node in self.answers)
 
     def foreign_cores_since(self, earlier: Sample) -> float:
-        """Cores of all hosts that were busy with anything but the nodes: what disturbed the measurement."""
-        nodes: dict[Host, list[Node]] = {}
+        """Cores of all machines that were busy with anything but the nodes: what disturbed the measurement."""
+        nodes: dict[object, list[Node]] = {}
         for node in self.answers:
-            nodes.setdefault(node.host, []).append(node)
+            nodes.setdefault(node.host.machine, []).append(node)
         return math.fsum(
             max(0.0, self._busy(own[-1], earlier, "machine_cpu_s")
                 - math.fsum(self._busy(node, earlier, "cpu_s") for node in own))

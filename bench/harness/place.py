@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from .carriers import Carrier
 from .hosts import Host
 
 
@@ -25,3 +27,16 @@ class Place:
         # Distribution listens on this network alone, and a route leads to the others' addresses on it.
         interface = "{" + self.address.replace(".", ",") + "}"
         return ["-name", self.name(name), "-kernel", "inet_dist_use_interface", interface, *build]
+
+
+class Sites(Protocol):
+    """Where the nodes of a run are, if not simply on this machine."""
+
+    @property
+    def cores(self) -> int: ...
+
+    def places(self, carrier: Carrier) -> list[Place]: ...
+
+    def load_warnings(self) -> list[str]: ...
+
+    def environment(self) -> dict[str, Any]: ...

@@ -16,7 +16,7 @@ from .environment import environment, own_load_warning
 from .errors import BenchError
 from .measure import Timing
 from .runner import Results, disturbance, run, say
-from .site import Site
+from .place import Sites
 from .stats import absolute, ratio
 
 SCHEMA = 1
@@ -25,7 +25,7 @@ SCHEMA = 1
 def measure_and_report(
     title: str, cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], *,
     out: Path | None, json_file: Path | None = None, chart: bool = True, info: bool = False,
-    notes: tuple[str, ...] = (), site: Site | None = None,
+    notes: tuple[str, ...] = (), site: Sites | None = None,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. Without a site the nodes are on this machine."""
     busy = site.load_warnings() if site else [own_load_warning()]
@@ -74,9 +74,15 @@ def summary(document: dict[str, Any]) -> str:
     machines = ", or ".join(sorted({machine_text(host) for host in hosts or [facts]}))
     return (
         f"OTP {facts['otp']}, {f'{len(hosts)} hosts: ' if hosts else ''}{machines}, commit {facts['commit']}; "
+        f"{network_text(facts['network']) if 'network' in facts else ''}"
         f"median of {options['rounds']} interleaved rounds of {options['seconds']:g} s; "
         f"ratios to {document['baseline']}, taken within each round"
     )
+
+
+def network_text(network: dict[str, float]) -> str:
+    return (f"between two network namespaces, {network['delay_ms']:g} ms each way, {network['rate_mbit']:g} Mbit/s, "
+            f"{network['loss_percent']:g} % loss; ")
 
 
 def machine_text(facts: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from .cases import Case
 from .environment import usable_cores
 from .errors import MeasurementError
 from .measure import Timing, Values, measure
-from .site import Site
+from .place import Sites
 from .stats import Round
 
 
@@ -32,7 +32,7 @@ class Results:
 
 def run(
     cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], info: bool = False,
-    site: Site | None = None,
+    site: Sites | None = None,
 ) -> Results:
     """A measurement that fails is reported and left out; the others go on.
 

@@ -12,6 +12,8 @@
 -export([start/0, init/0, fabrics/1, priorities/0]).
 
 -define(STOP_TIMEOUT_MS, 60000).
+%% More than a link needs to earn a queue pair.
+-define(EARNING_CALLS, 100).
 
 %% Called by `erl -s inet_rdma_bench`. The environment has INET_RDMA_BENCH=port:token.
 -spec start() -> pid().
@@ -60,6 +62,10 @@ loop(Socket, State) ->
 handle({connect, Nodes}, State) ->
     Refused = [Node || Node <- Nodes, net_kernel:connect_node(Node) =/= true],
     {#{refused => Refused}, State};
+%% So many packets that each link moves to the fabric that carries it best.
+handle(earn, State) ->
+    Calls = [rpc:call(Node, erlang, node, []) || Node <- nodes(), _ <- lists:seq(1, ?EARNING_CALLS)],
+    {#{calls => length(Calls)}, State};
 handle(links, State) ->
     {#{links => links()}, State};
 handle({start, Workload, Arguments}, #{workers := []} = State) ->
@@ -82,8 +88,8 @@ handle(info, State) ->
 handle({call, Module, Function, Arguments}, State) ->
     {#{value => text(apply(Module, Function, Arguments))}, State}.
 
-%% What proves over which carrier each link runs: the kind of its distribution controller, a port (of a driver) or a
-%% process, and the fabric that inet_rdma lists the link with (`none`: it does not list the link).
+%% What proves over which carrier each link runs: the kind of its distribution controller, a port or a process; the
+%% driver of the port (`none`: a process); the fabric that inet_rdma lists the link with (`none`: it does not list it).
 links() ->
     Fabrics =
         case erlang:module_loaded(inet_rdma_dist) of
@@ -91,11 +97,19 @@ links() ->
             %% The node runs another carrier. A call would load inet_rdma where it is installed.
             false -> #{}
         end,
-    Kind = fun(Controller) when is_port(Controller) -> port; (_) -> process end,
     maps:from_list([
-        {Node, #{controller => Kind(Controller), fabric => maps:get(name(Node), Fabrics, <<"none">>)}}
+        {Node, (controller(Controller))#{fabric => maps:get(name(Node), Fabrics, <<"none">>)}}
         || {Node, Controller} <- erlang:system_info(dist_ctrl)
     ]).
+
+controller(Port) when is_port(Port) ->
+    %% A link may end meanwhile.
+    case erlang:port_info(Port, name) of
+        {name, Driver} -> #{controller => port, driver => list_to_binary(Driver)};
+        undefined -> #{controller => port, driver => <<"none">>}
+    end;
+controller(_Process) ->
+    #{controller => process, driver => <<"none">>}.
 
 %% Connections as of inet_rdma:info/0: the fabric of each node, of its newest connection that is up. Builds differ in
 %% whether names are atoms or binaries, and in whether a connection has a state.

@@ -124,8 +124,8 @@ class Clusters(unittest.TestCase):
         for flags, link, why in (
             (tcp.flags, carriers.PROCESS, "is a port, not a process"),
             (tcp.flags, carriers.RDMA, "does not list the link"),
-            (rdma.flags, carriers.PORT, "inet_rdma carries the link over shm"),
-            (rdma.flags, carriers.PROCESS, "inet_rdma carries the link over shm"),
+            (rdma.flags, carriers.PORT, "inet_rdma carries the link over (tcp|shm)"),
+            (rdma.flags, carriers.PROCESS, "inet_rdma carries the link over (tcp|shm)"),
         ):
             with self.subTest(flags=flags, link=link):
                 wrong = carriers.Carrier("wrong", flags, link=link)
@@ -162,7 +162,8 @@ class Clusters(unittest.TestCase):
                     cluster = stack.enter_context(Cluster(rdma, 2, []))
                     for node in cluster.nodes:
                         links = cluster.ask(node, Atom("links"))["links"]
-                        self.assertEqual(list(links.values()), [{"controller": "port", "fabric": fabric}])
+                        shown = {"controller": "port", "driver": carriers.OTP_DRIVER, "fabric": fabric}
+                        self.assertEqual(list(links.values()), [shown])
 
     def test_links_of_inet_rdma_are_listed_with_their_fabric(self) -> None:
         with Cluster(carriers.inet_rdma([]), 3, []) as cluster:
@@ -170,6 +171,19 @@ class Clusters(unittest.TestCase):
                 links = cluster.ask(node, Atom("links"))["links"]
                 self.assertEqual({peer: link["fabric"] for peer, link in links.items()},
                                  dict.fromkeys(cluster.names(but=node), "shm"))
+
+    def test_the_tcp_path_is_measured_with_its_cpu(self) -> None:
+        values, _ = measure(Case("rpc", nodes=2, procs=4), carriers.tcp_path([]), SHORT, [])
+        self.assertGreater(values["rate"], 0)
+        self.assertGreater(values["cpu"], 0)
+
+    def test_links_of_otps_driver_are_not_the_tcp_path(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            paths.compile_erlang(sorted((Path(__file__).parent / "carrier").glob("*.erl")), Path(directory), "-Werror")
+            flags = ("-pa", directory, "-proto_dist", "inet_rdma", "-inet_rdma_test", "tcp")
+            with self.assertRaisesRegex(MeasurementError, "left the link to OTP's driver"):
+                with Cluster(carriers.Carrier("tcp path", flags, link=carriers.TCP_PATH), 2, []):
+                    pass
 
     def test_fabrics_are_read_from_atoms_and_from_binaries(self) -> None:
         connections = [

@@ -8,7 +8,7 @@ import unittest
 
 from harness import headline, paths
 from harness.arguments import network, port_range, size, variant
-from harness.carriers import PORT, PROCESS, RDMA, Carrier
+from harness.carriers import OTP_DRIVER, PORT, PROCESS, RDMA, TCP_PATH, Carrier, baseline, select
 from harness.cases import OTHERS, TESTS, Case, bytes_text, suite
 from harness.cli import parser
 from harness.control import Atom, term
@@ -54,8 +54,9 @@ class Ratios(unittest.TestCase):
 
 
 class Links(unittest.TestCase):
-    def objection(self, kind: str, controller: str, fabric: str) -> str | None:
-        return Carrier("any", (), link=kind).objection({"controller": controller, "fabric": fabric})
+    def objection(self, kind: str, controller: str, fabric: str, driver: str = "none") -> str | None:
+        link = {"controller": controller, "fabric": fabric, "driver": driver}
+        return Carrier("any", (), link=kind).objection(link)
 
     def test_of_inet_rdma_are_those_that_it_lists_with_a_fabric_other_than_tcp(self) -> None:
         for controller in ("port", "process"):
@@ -64,12 +65,37 @@ class Links(unittest.TestCase):
             self.assertIn("left the link on TCP", self.objection(RDMA, controller, "tcp") or "")
             self.assertIn("does not list the link", self.objection(RDMA, controller, "none") or "")
 
+    def test_of_the_tcp_path_are_listed_with_tcp_and_not_of_otps_driver(self) -> None:
+        self.assertIsNone(self.objection(TCP_PATH, "port", "tcp", "inet_rdma_nif"))
+        self.assertIn("OTP's driver", self.objection(TCP_PATH, "port", "tcp", OTP_DRIVER) or "")
+        for fabric in ("shm", "none"):
+            self.assertIn(f"fabric {fabric}", self.objection(TCP_PATH, "port", fabric, "inet_rdma_nif") or "")
+
     def test_of_other_carriers_are_of_their_kind_and_not_listed_by_inet_rdma(self) -> None:
         for kind, other in ((PORT, PROCESS), (PROCESS, PORT)):
             self.assertIsNone(self.objection(kind, kind, "none"))
             self.assertIn(f"is a {other}, not a {kind}", self.objection(kind, other, "none") or "")
             for fabric in ("shm", "tcp"):
                 self.assertIn(f"over {fabric}", self.objection(kind, kind, fabric) or "")
+
+
+class TcpPath(unittest.TestCase):
+    def test_is_inet_rdma_over_tcp_alone_and_a_column_of_the_whole_set(self) -> None:
+        names = parser().parse_args(["all"]).carriers
+        self.assertEqual(names[:3], ["inet_tcp", "tcp_path", "inet_rdma"])
+        [tcp, path], _ = select(["inet_tcp", "tcp_path"], ["-inet_rdma", "spin_us", "0"], {})
+        self.assertEqual(path.name, "tcp path")
+        self.assertEqual(path.flags[-6:], ("-inet_rdma", "spin_us", "0", "-inet_rdma", "fabric", "tcp"))
+        self.assertEqual(baseline([path, tcp]), "inet_tcp")
+
+    def test_has_its_rate_and_cpu_and_their_ratios_to_inet_tcp(self) -> None:
+        case = Case("rpc", procs=100)
+        rounds = [{"inet_tcp": {"rate": 100.0, "cpu": 20.0}, "tcp path": {"rate": 210.0, "cpu": 9.0}}]
+        results = Results(["inet_tcp", "tcp path"], "inet_tcp", [case], {case: rounds})
+        metrics = case_document(results, case)["metrics"]
+        for metric, value, relative in (("rate", 210.0, 2.1), ("cpu", 9.0, 0.45)):
+            measured = metrics[metric]["carriers"]["tcp path"]
+            self.assertEqual((measured["value"]["median"], measured["ratio"]["median"]), (value, relative))
 
 
 class Orders(unittest.TestCase):

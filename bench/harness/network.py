@@ -1,0 +1,130 @@
+"""Two network namespaces of this host, joined by a wire with delay, rate and loss (src/wire.c)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import paths
+from .carriers import Carrier
+from .environment import own_load_warning, usable_cores
+from .errors import BenchError
+from .hosts import Host, close_all, open_all
+from .place import Place
+from .reach import HERE, archive
+
+ADDRESSES = ("10.99.0.1", "10.99.0.2")
+# What a switch keeps of a direction that is busy, in milliseconds of its rate; and no less than some packets.
+BUFFER_MS, BUFFER_BYTES_MIN = 20.0, 65_536
+
+
+class Inside(Host):
+    """An agent in a namespace of this host."""
+
+    def __init__(self, namespace: str, machine: object) -> None:
+        super().__init__(namespace, ["ip", "netns", "exec", namespace, *HERE], archive())
+        self.machine = machine
+
+    def prepare(self) -> None:
+        self.facts = {"erl": paths.erl_program(), "worker_ebin": str(paths.WORKER_EBIN)}
+
+
+class Network:
+    """`with Network(...) as between:` makes both namespaces; after it nothing of them is left."""
+
+    def __init__(self, delay_ms: float, rate_mbit: float, loss_percent: float) -> None:
+        self.delay_ms, self.rate_mbit, self.loss_percent = delay_ms, rate_mbit, loss_percent
+        mark = secrets.token_hex(3)
+        self.namespaces = [f"inet_rdma_{mark}_{end}" for end in "ab"]
+        # Names of devices have at most 15 characters.
+        self._devices = [f"ir{mark}{end}" for end in "ab"]
+        self._wire: subprocess.Popen[bytes] | None = None
+        self.hosts: list[Host] = [Inside(namespace, self) for namespace in self.namespaces]
+
+    def __enter__(self) -> Network:
+        why = why_not()
+        if why:
+            raise BenchError(f"network: {why}")
+        try:
+            self._make()
+            open_all(self.hosts)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        close_all(self.hosts)
+        wire, self._wire = self._wire, None
+        if wire:
+            wire.communicate()
+        for namespace in self.namespaces:
+            # EPMD stays when its nodes have ended, and would keep the namespace.
+            left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+            for pid in left.stdout.split():
+                os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+    @property
+    def cores(self) -> int:
+        return usable_cores()
+
+    def places(self, _carrier: Carrier) -> list[Place]:
+        return [Place(host, address) for host, address in zip(self.hosts, ADDRESSES, strict=True)]
+
+    def load_warnings(self) -> list[str]:
+        warning = own_load_warning()
+        return [warning] if warning else []
+
+    def environment(self) -> dict[str, Any]:
+        return {"network": {"delay_ms": self.delay_ms, "rate_mbit": self.rate_mbit, "loss_percent": self.loss_percent}}
+
+    def _make(self) -> None:
+        for namespace in self.namespaces:
+            run("ip", "netns", "add", namespace)
+        bytes_per_ms = self.rate_mbit * 125
+        ends = [word for pair in zip(self.namespaces, self._devices, strict=True) for word in pair]
+        numbers = (self.delay_ms * 1e3, self.rate_mbit * 1e3, self.loss_percent * 1e4,
+                   max(BUFFER_BYTES_MIN, BUFFER_MS * bytes_per_ms))
+        command = [str(wire_program()), *ends, *(str(round(number)) for number in numbers)]
+        self._wire = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        assert self._wire.stdout
+        if not self._wire.stdout.readline():
+            raise BenchError(f"network: `{' '.join(command)}` ended")
+        for namespace, device, address in zip(self.namespaces, self._devices, ADDRESSES, strict=True):
+            run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", device)
+            run("ip", "-n", namespace, "link", "set", device, "up")
+            run("ip", "-n", namespace, "link", "set", "lo", "up")
+
+
+def wire_program() -> Path:
+    """What delays the packets, compiled when its source is newer."""
+    source, program = paths.BENCH / "src" / "wire.c", paths.OUT / "wire"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        run("cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source))
+    return program
+
+
+def why_not() -> str | None:
+    """Why this machine cannot; None if it can try."""
+    for program, package in (("ip", "iproute2"), ("cc", "gcc")):
+        if not shutil.which(program):
+            return f"no {program} here (on Debian: apt install {package})"
+    if os.geteuid() != 0:
+        return "it takes root to make network namespaces"
+    return None if Path("/dev/net/tun").exists() else "this kernel has no TUN devices (/dev/net/tun)"
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"network: `{' '.join(command)}` failed: {done.stderr.strip()}")
