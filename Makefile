@@ -14,6 +14,8 @@ loom_target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/native/target)/loom
 ARGS ?=
 # How long `make soak` lasts.
 MINUTES ?= 30
+# How long `make test-rabbitmq` cuts connections.
+SECONDS ?= 120
 # The system's python, whose matplotlib is Debian's.
 PYTHON ?= /usr/bin/python3
 
@@ -21,7 +23,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
         scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir matrix \
-        test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        test-rabbitmq test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -96,6 +98,9 @@ test-erlang: build ## run the Common Test suites (SUITE=name for one)
 
 soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
+
+test-rabbitmq: ## run three RabbitMQ brokers while every connection between them is cut (SECONDS=120; not in `make test`)
+	INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE
 
 # Left out: the exhaustive explorations, which take hours emulated and do not depend on the machine; and the tests whose
 # program starts itself, which the kernel refuses, or counts its memory maps and descriptors, which are the emulator's, too.
