@@ -272,11 +272,6 @@ impl Queue {
         Some(written.at)
     }
 
-    /// A packet goes out of the log, where packets have no borders: counted here.
-    pub fn count_packet(&self) {
-        self.connection().count_packet_sent();
-    }
-
     /// Sends what the session has for it, as far as the peer has room; then its next room is an event. True: after
     /// [`WRITES_MAX`] writes there is more.
     #[must_use]

@@ -64,11 +64,6 @@ impl Connection {
         self.core.lock().stream.ring_acknowledged().0
     }
 
-    /// Counts a packet whose bytes are written without its borders ([`inet_rdma_assembly::Gather::end_packet`]).
-    pub fn count_packet_sent(&self) {
-        self.tally.packets_sent.add(&self.core.lock(), 1);
-    }
-
     /// All counts.
     pub fn statistics(&self) -> Statistics {
         let core = self.core.lock();

@@ -1,0 +1,88 @@
+//! What is counted of a link.
+
+use super::Link;
+use super::notices::EARNED;
+use crate::port::Port;
+use crate::queue::Queue;
+
+/// From this many packets of both directions on a link has earned a queue pair. Set-up, `global` and `pg` of a link without
+/// traffic of its users take fewer.
+const EARNED_PACKETS: u64 = 64;
+/// The same in bytes.
+const EARNED_BYTES: u64 = 256 * 1024;
+
+/// What has happened to the paths, for [`Link::statistics`].
+#[derive(Clone, Copy, Default)]
+pub(super) struct Changes {
+    pub(super) losses: u64,
+    pub(super) resumes: u64,
+    pub(super) moves: u64,
+}
+
+impl Link {
+    /// Packets received and sent, ticks included.
+    pub fn packets(&self) -> (u64, u64) {
+        let counts = self.session.counts();
+        let (received, ticks) = self.queue.as_ref().map_or((0, 0), Queue::counts);
+        (
+            counts.packets_received + self.past.0 + received,
+            counts.packets_sent + self.past.1 + ticks,
+        )
+    }
+
+    /// Bytes that wait for room.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.session.unsent_bytes() as u64
+    }
+
+    /// Packets received and sent, ticks included; bytes that wait for room; of packets received, ticks left out, their
+    /// bytes, the size of the largest, and the bits of the standard deviation of the sizes, an f64; the size of the
+    /// largest packet sent. Bytes and sizes are with the packets' lengths. All paths are counted together.
+    pub fn counts(&self) -> [u64; 7] {
+        let (received, sent) = self.packets();
+        [
+            received,
+            sent,
+            self.unsent_bytes(),
+            self.tally.bytes_received(),
+            self.tally.largest_received(),
+            self.tally.deviation_received().to_bits(),
+            self.tally.largest_sent(),
+        ]
+    }
+
+    /// Bytes received and bytes sent by all paths, packets' lengths included; bytes that the peer has not acknowledged;
+    /// losses, resumes and moves; whether a TCP connection is there, and whether a queue pair carries.
+    pub fn statistics(&self) -> [u64; 8] {
+        [
+            self.session.received().0,
+            self.session.counts().bytes_sent,
+            self.session.logged_bytes() as u64,
+            self.changes.losses,
+            self.changes.resumes,
+            self.changes.moves,
+            self.tcp.is_some().into(),
+            (self.queue.is_some() && self.session.is_sent_by_queue()).into(),
+        ]
+    }
+
+    /// Packets and bytes of both directions over TCP.
+    pub(super) fn passed(&self) -> (u64, u64) {
+        let counts = self.session.counts();
+        (
+            counts.packets_received + counts.packets_sent,
+            counts.bytes_received + counts.bytes_sent,
+        )
+    }
+
+    pub(super) fn look_whether_earned(&mut self, port: Port) {
+        if self.has_earned || self.watcher.is_none() {
+            return;
+        }
+        let (packets, bytes) = self.passed();
+        if packets - self.earned_before.0 >= EARNED_PACKETS || bytes - self.earned_before.1 >= EARNED_BYTES {
+            self.has_earned = true;
+            self.tell(port, EARNED);
+        }
+    }
+}

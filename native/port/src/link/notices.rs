@@ -1,0 +1,106 @@
+//! What the process that watches the link is told.
+
+use std::ffi::CStr;
+use std::io;
+
+use inet_rdma_path_tcp::Lost;
+
+use super::Link;
+use crate::port::{Port, errno_atom};
+use crate::stall::Change;
+
+/// What the process that watches the link is told: its sending key nears its limit.
+pub(super) const KEY_DUE: &CStr = c"key_due";
+/// The port is busy, and the peer takes nothing.
+pub(super) const STALLED: &CStr = c"stalled";
+/// The peer takes bytes again.
+pub(super) const RESUMED: &CStr = c"resumed";
+/// The TCP connection is gone, and a queue pair that may be lost with it, too; with the reason, a [`Loss`].
+pub(super) const LOST: &CStr = c"lost";
+/// Another TCP connection is there.
+pub(super) const RESTORED: &CStr = c"restored";
+/// Packets of the peer come over the queue pair.
+pub(super) const MOVED: &CStr = c"moved";
+/// Packets go and come over the TCP connection again, and the queue pair is closed.
+pub(super) const RETURNED: &CStr = c"returned";
+/// So much has passed over TCP that a queue pair pays.
+pub(super) const EARNED: &CStr = c"earned";
+/// The peer has ended the session in order.
+pub(super) const PEER_CLOSED: &CStr = c"peer_closed";
+/// The peer broke the rules of the session.
+pub(super) const PEER_MISBEHAVED: &CStr = c"peer_misbehaved";
+
+/// Why the TCP connection is gone: an atom for the watcher.
+#[derive(Clone, Copy)]
+pub(super) struct Loss(&'static CStr);
+
+impl Loss {
+    /// The queue pair is lost, or the peer uses one that this side has given up: the TCP connection is given up, too.
+    pub(super) const QUEUE_PAIR: Loss = Loss(c"queue_pair");
+    /// The VM cannot watch another descriptor.
+    pub(super) const SYSTEM_LIMIT: Loss = Loss(c"system_limit");
+    /// An attempt of the peer to resume gives it up.
+    pub(super) const SUPERSEDED: Loss = Loss(c"superseded");
+}
+
+impl From<Lost> for Loss {
+    fn from(lost: Lost) -> Loss {
+        match lost {
+            Lost::Eof => Loss(c"closed"),
+            Lost::Error(error) => Loss(errno_atom(error.raw_os_error())),
+        }
+    }
+}
+
+impl From<io::Error> for Loss {
+    fn from(error: io::Error) -> Loss {
+        error
+            .raw_os_error()
+            .map_or(Loss::SYSTEM_LIMIT, |errno| Loss(errno_atom(errno)))
+    }
+}
+
+impl Link {
+    /// The caller is told of what happens to the link.
+    pub fn watch(&mut self, port: Port) {
+        self.watcher = Some(port.caller());
+        self.heed_key(port);
+        if self.secret.is_some() && self.tcp.is_none() {
+            self.tell_lost(port, self.loss);
+        }
+    }
+
+    pub(super) fn tell(&self, port: Port, what: &CStr) {
+        if let Some(watcher) = self.watcher {
+            port.tell(watcher, what);
+        }
+    }
+
+    pub(super) fn tell_stall(&self, port: Port, change: Option<Change>) {
+        if let Some(change) = change {
+            self.tell(
+                port,
+                match change {
+                    Change::Stalled => STALLED,
+                    Change::Resumed => RESUMED,
+                },
+            );
+        }
+    }
+
+    pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
+        self.loss = loss;
+        if let Some(watcher) = self.watcher {
+            port.tell_of(watcher, LOST, loss.0);
+        }
+    }
+
+    pub(super) fn heed_key(&self, port: Port) {
+        let (Some(watcher), Some(queue)) = (self.watcher, &self.queue) else {
+            return;
+        };
+        if queue.take_key_due() {
+            port.tell(watcher, KEY_DUE);
+        }
+    }
+}

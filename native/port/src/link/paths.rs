@@ -1,0 +1,208 @@
+//! Paths that come and go.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use inet_rdma_engine::connection::Closed;
+use inet_rdma_session::{PathId, Standing};
+
+use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
+use super::{Fate, Link};
+use crate::links::Carried;
+use crate::port::Port;
+use crate::queue::Queue;
+use crate::tcp::Tcp;
+
+impl Link {
+    /// The queue pair of this connection can carry the session; both sides know it by `id`.
+    pub fn add_queue(&mut self, port: Port, carried: Carried, id: PathId) -> bool {
+        if let Some(before) = self.queue.take() {
+            self.drop_queue(port, before);
+        }
+        let queue = Queue::new(carried, id);
+        self.session.add_path(id, queue.is_mortal());
+        let is_watched = !self.is_started || queue.watch(port);
+        self.queue = Some(queue);
+        self.begin_queue();
+        self.schedule(port);
+        is_watched
+    }
+
+    /// Gives up a queue pair that this side does not send over. A peer that has moved there already comes back by an attempt to resume.
+    pub fn drop_unused_queue(&mut self, port: Port) {
+        if !self.session.is_sent_by_queue() {
+            self.lose_queue(port);
+        }
+        if self.session.awaits_queue() {
+            self.lose_tcp(port, Loss::QUEUE_PAIR);
+        }
+    }
+
+    /// Packets go over the queue pair from here on; before [`Self::start`] those of both directions. False: they do already, or
+    /// there is none.
+    pub fn move_to_queue(&mut self, port: Port) -> bool {
+        if !self.is_started {
+            let moves = !self.session.is_sent_by_queue();
+            self.session.begin_on_queue();
+            self.changes.moves += u64::from(moves);
+            return moves;
+        }
+        let moves = self.session.move_to_queue();
+        self.transmit(port);
+        self.schedule(port);
+        moves
+    }
+
+    /// Begins to go back to the TCP connection. False: not now, as the peer has not said that all has arrived.
+    pub fn return_to_tcp(&mut self, port: Port) -> bool {
+        let returns = self.tcp.is_some() && self.session.return_to_tcp();
+        if returns {
+            self.transmit(port);
+            self.schedule(port);
+        }
+        returns
+    }
+
+    /// Goes back to the TCP connection behind the peer, which closes the queue pair.
+    pub(super) fn follow(&mut self, port: Port) {
+        if self.follows && self.return_to_tcp(port) {
+            self.left_queue(port);
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, port: Port) {
+        self.lose_queue(port);
+        self.left_queue(port);
+    }
+
+    pub(super) fn left_queue(&mut self, port: Port) {
+        self.follows = false;
+        self.has_earned = false;
+        self.earned_before = self.passed();
+        self.tell(port, RETURNED);
+    }
+
+    pub(super) fn lose_tcp(&mut self, port: Port, loss: Loss) {
+        let Some(tcp) = self.tcp.take() else { return };
+        tcp.close(port);
+        self.session.lose_tcp();
+        self.changes.losses += 1;
+        self.tell_lost(port, loss);
+    }
+
+    /// The queue pair has ended. The session goes on over TCP if the peer may still live: both sides give the TCP connection up
+    /// and resume over another one.
+    pub(super) fn handle_queue_end(&mut self, port: Port, reason: &Closed) -> Fate {
+        if self.session.has_left_queue() {
+            // The peer closes it in order.
+            self.lose_queue(port);
+            return Fate::Lives;
+        }
+        let is_loss =
+            matches!(reason, Closed::PeerGone | Closed::Fabric(_)) && self.queue.as_ref().is_some_and(Queue::is_mortal);
+        if !is_loss || self.secret.is_none() || self.deadline.is_some() {
+            return Fate::Ends;
+        }
+        self.lose_queue(port);
+        if self.tcp.is_some() {
+            self.lose_tcp(port, Loss::QUEUE_PAIR);
+        } else {
+            self.tell_lost(port, Loss::QUEUE_PAIR);
+        }
+        Fate::Lives
+    }
+
+    pub(super) fn lose_queue(&mut self, port: Port) {
+        if let Some(queue) = self.queue.take() {
+            self.drop_queue(port, queue);
+            self.session.lose_path();
+        }
+    }
+
+    pub(super) fn drop_queue(&mut self, port: Port, queue: Queue) {
+        let (received, ticks) = queue.counts();
+        self.past = (self.past.0 + received, self.past.1 + ticks);
+        queue.close(port);
+    }
+
+    /// The number of this side's next attempt to resume.
+    pub fn next_attempt(&self) -> u64 {
+        self.session.next_attempt()
+    }
+
+    /// Whether an attempt with this number may still succeed.
+    pub fn is_newer(&self, attempt: u64) -> bool {
+        self.session.is_newer(attempt)
+    }
+
+    /// An attempt to resume begins: the TCP connection is given up. What to tell the peer; None: a newer one has come before.
+    pub fn suspend(&mut self, port: Port, attempt: u64) -> Option<Standing> {
+        if !self.session.is_newer(attempt) {
+            return None;
+        }
+        if let Some(tcp) = self.tcp.take() {
+            // What has arrived need not be sent again.
+            let mut tcp = tcp;
+            let _lost_anyway = tcp.receive(port, &mut self.session, &mut self.tally);
+            tcp.close(port);
+            self.changes.losses += 1;
+            self.loss = Loss::SUPERSEDED;
+        }
+        let standing = self.session.suspend(attempt).ok();
+        self.schedule(port);
+        standing
+    }
+
+    /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt has come
+    /// before.
+    pub fn resume(&mut self, port: Port, attempt: u64, socket: BorrowedFd<'_>, theirs: Standing) -> Option<Fate> {
+        let keeps_queue = match self.session.resume(attempt, theirs) {
+            Ok(keeps_queue) => keeps_queue,
+            Err(None) => return None,
+            Err(Some(_violation)) => {
+                self.tell(port, PEER_MISBEHAVED);
+                return Some(Fate::Ends);
+            }
+        };
+        if let Some(queue) = self.queue.take_if(|_| !keeps_queue) {
+            self.drop_queue(port, queue);
+            self.follows = false;
+        }
+        if keeps_queue && self.queue.is_none() {
+            // It was lost while the attempt was under way: both go on without it by another attempt.
+            self.tell_lost(port, Loss::QUEUE_PAIR);
+            return Some(Fate::Lives);
+        }
+        let mut tcp = match Tcp::adopt(socket) {
+            Ok(tcp) => tcp,
+            Err(error) => {
+                self.tell_lost(port, error.into());
+                return Some(Fate::Lives);
+            }
+        };
+        if self.is_started && !tcp.watch(port) {
+            tcp.close(port);
+            self.tell_lost(port, Loss::SYSTEM_LIMIT);
+            return Some(Fate::Lives);
+        }
+        self.tcp = Some(tcp);
+        self.changes.resumes += 1;
+        self.tell(port, RESTORED);
+        self.transmit(port);
+        self.update_busy(port);
+        self.schedule(port);
+        Some(Fate::Lives)
+    }
+
+    /// Lends another descriptor of the TCP connection, until [`Self::take_back`].
+    pub fn lend_tcp(&mut self) -> Option<RawFd> {
+        let socket = self.tcp.as_ref()?.duplicate().ok()?;
+        let fd = socket.as_raw_fd();
+        self.lent.push(socket);
+        Some(fd)
+    }
+
+    /// Closes a descriptor that was lent.
+    pub fn take_back(&mut self, fd: RawFd) {
+        self.lent.retain(|socket| socket.as_raw_fd() != fd);
+    }
+}

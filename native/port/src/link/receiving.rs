@@ -1,0 +1,170 @@
+//! Arriving packets and events.
+
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_path_tcp::ReceiveError;
+use inet_rdma_session::Event;
+
+use super::notices::{MOVED, PEER_CLOSED, PEER_MISBEHAVED};
+use super::{Fate, Link};
+use crate::port::Port;
+
+impl Link {
+    /// One of the descriptors is readable.
+    pub fn handle_event(&mut self, port: Port, fd: RawFd) -> Fate {
+        let fate = if self.tcp.as_ref().is_some_and(|tcp| tcp.fd() == fd) {
+            self.receive(port)
+        } else if let Some(queue) = self.queue.as_mut().filter(|queue| queue.has_fd(fd)) {
+            queue.handle_event(fd);
+            self.look(port)
+        } else {
+            Fate::Lives
+        };
+        self.schedule(port);
+        fate
+    }
+
+    /// The TCP socket is writable.
+    pub fn handle_writable(&mut self, port: Port, fd: RawFd) {
+        if let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.fd() == fd) {
+            tcp.handle_writable(port);
+            self.transmit(port);
+            self.update_busy(port);
+        }
+        self.schedule(port);
+    }
+
+    /// The timer that the last callback set is over.
+    pub fn handle_timeout(&mut self, port: Port) -> Fate {
+        self.is_soon = false;
+        self.alarm = None;
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Fate::Ends;
+        }
+        if self.stall.at().is_some() {
+            let change = self.stall.look(Instant::now());
+            self.tell_stall(port, change);
+        }
+        if self.gathers {
+            self.transmit(port);
+            self.update_busy(port);
+        }
+        let fate = match &mut self.queue {
+            Some(queue) if queue.skips_look() => {
+                queue.wait(0, self.deadline.is_some());
+                Fate::Lives
+            }
+            Some(queue) if !queue.is_idle_look() => self.look(port),
+            _ => Fate::Lives,
+        };
+        self.schedule(port);
+        fate
+    }
+
+    /// Takes what has arrived over TCP.
+    pub(super) fn receive(&mut self, port: Port) -> Fate {
+        let Some(tcp) = &mut self.tcp else {
+            return Fate::Lives;
+        };
+        let received = tcp.receive(port, &mut self.session, &mut self.tally);
+        if self.handle_events(port) == Fate::Ends {
+            return Fate::Ends;
+        }
+        match received {
+            Ok(()) => {
+                // Acknowledgements that came make room in the log, and one may be due.
+                self.transmit_unless_gathering(port);
+                self.follow(port);
+                self.look_whether_earned(port);
+                self.update_busy(port);
+                Fate::Lives
+            }
+            Err(ReceiveError::Lost(lost)) => {
+                self.lose_tcp(port, lost.into());
+                Fate::Lives
+            }
+            Err(ReceiveError::Violation(violation)) => {
+                self.tell(port, PEER_MISBEHAVED);
+                if let Some(watcher) = self.watcher {
+                    port.tell_bytes(watcher, violation.to_string().as_bytes());
+                }
+                Fate::Ends
+            }
+        }
+    }
+
+    pub(super) fn transmit_unless_gathering(&mut self, port: Port) {
+        if !self.gathers && self.session.is_transmission_due() {
+            self.transmit(port);
+        }
+    }
+
+    pub(super) fn handle_events(&mut self, port: Port) -> Fate {
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                Event::Control(message) => {
+                    if let Some(watcher) = self.watcher {
+                        port.tell_bytes(watcher, &message);
+                    }
+                }
+                Event::Moved => {
+                    self.changes.moves += 1;
+                    self.begin_queue();
+                    self.tell(port, MOVED);
+                }
+                Event::Returned => {
+                    if self.session.has_left_queue() {
+                        self.leave_queue(port);
+                    } else {
+                        self.follows = true;
+                    }
+                }
+                // All its packets have come.
+                Event::Ended => {
+                    self.tell(port, PEER_CLOSED);
+                    return Fate::Ends;
+                }
+            }
+        }
+        Fate::Lives
+    }
+
+    /// Gives packets that arrived over the queue pair to the VM, and decides when to look again.
+    pub(super) fn look(&mut self, port: Port) -> Fate {
+        let Some(queue) = &mut self.queue else {
+            return Fate::Lives;
+        };
+        let (packets, end) = queue.read(port, &mut self.session, &mut self.tally);
+        // The end that the peer has said lies behind packets of the queue pair.
+        if self.handle_events(port) == Fate::Ends {
+            return Fate::Ends;
+        }
+        let Some(queue) = &mut self.queue else {
+            return Fate::Lives;
+        };
+        let is_writable = queue.take_writable();
+        if (queue.is_mortal() || self.follows) && self.session.is_sent_by_queue() {
+            self.session.handle_queue_read(queue.read_by_peer());
+            self.update_busy(port);
+        }
+        let Some(queue) = &mut self.queue else {
+            return Fate::Lives;
+        };
+        if is_writable || queue.is_blocked() || self.gathers {
+            self.transmit(port);
+            self.update_busy(port);
+        }
+        let must_look = self.deadline.is_some() || self.session.unsent_bytes() > 0;
+        let Some(queue) = &mut self.queue else {
+            return Fate::Lives;
+        };
+        match end {
+            ReadEnd::Closed(reason) => return self.handle_queue_end(port, &reason),
+            ReadEnd::More => queue.look_soon(),
+            ReadEnd::Empty => queue.wait(packets, must_look),
+        }
+        Fate::Lives
+    }
+}

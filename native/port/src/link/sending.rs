@@ -1,0 +1,183 @@
+//! Outgoing packets.
+
+use std::time::{Duration, Instant};
+
+use inet_rdma_session::LENGTH_BYTES;
+
+use super::Link;
+use crate::port::{Packet, Port};
+use crate::queue::GATHERED_BYTES;
+use crate::tcp::Tcp;
+
+/// From this many bytes that no path has taken on the VM keeps its packets. One packet may be larger.
+const QUEUE_HIGH_BYTES: usize = 64 * 1024;
+/// Below this size it gives packets again.
+const QUEUE_LOW_BYTES: usize = 16 * 1024;
+/// The same over TCP, where a write takes more at a time.
+const TCP_HIGH_BYTES: usize = 256 * 1024;
+/// See [`TCP_HIGH_BYTES`].
+const TCP_LOW_BYTES: usize = 64 * 1024;
+/// From this many bytes that the peer has not acknowledged on the VM keeps its packets: the memory of a link's log.
+const LOG_HIGH_BYTES: usize = 4 << 20;
+/// The same over TCP within one host, where more under way gives no throughput and lets small packets wait behind it.
+const LOG_HIGH_BYTES_LOCAL: usize = 1 << 20;
+/// The VM gives packets again once the log is smaller by this. A smaller step gives all senders a turn earlier.
+const LOG_STEP_BYTES: usize = 192 * 1024;
+
+/// Over TCP packets above this size do not wait for others.
+const TCP_GATHERED_BYTES: usize = 4096;
+/// Over TCP this many bytes do not wait for more.
+const TCP_GATHERED_BYTES_MAX: usize = 48 * 1024;
+/// Over TCP the first packet after a pause of this length goes at once, as its sender may wait for an answer; those that
+/// follow it closely share a write. 0 and 100 us cost an rpc of 100 processes a tenth.
+const PAUSE: Duration = Duration::from_micros(20);
+
+impl Link {
+    /// The VM has a packet for the peer.
+    pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
+        self.tally.count_sent(packet.bytes());
+        if self.session.is_sent_by_queue() {
+            self.send_by_queue(port, packet);
+        } else {
+            self.send_by_tcp(port, packet);
+        }
+        self.update_busy(port);
+        self.schedule(port);
+    }
+
+    pub(super) fn send_by_tcp(&mut self, port: Port, packet: &Packet<'_>) {
+        self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
+        self.look_whether_earned(port);
+        if self.tcp.as_ref().is_none_or(Tcp::is_blocked) {
+            return;
+        }
+        if packet.bytes() > TCP_GATHERED_BYTES || self.session.unsent_bytes() > TCP_GATHERED_BYTES_MAX {
+            self.transmit(port);
+        } else if !self.gathers {
+            let now = Instant::now();
+            let is_alone = self.sent_at.is_none_or(|before| now.duration_since(before) > PAUSE);
+            self.sent_at = Some(now);
+            if is_alone {
+                self.transmit(port);
+            } else {
+                self.gathers = true;
+            }
+        }
+    }
+
+    pub(super) fn send_by_queue(&mut self, port: Port, packet: &Packet<'_>) {
+        let Some(queue) = &mut self.queue else {
+            // The queue pair is lost, and the session is not resumed yet.
+            self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
+            return;
+        };
+        let may_gather = queue.post_is_costly() && packet.bytes() <= GATHERED_BYTES;
+        if !may_gather && !self.gathers && !queue.is_blocked() && self.session.passes() {
+            let length = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
+            let total = LENGTH_BYTES + packet.bytes();
+            let Some(sent) = queue.write(packet, &length) else {
+                return;
+            };
+            self.session.handle_passed(sent, total);
+            if sent == total {
+                self.heed_key(port);
+                return;
+            }
+            self.session.append_rest(|log| {
+                log.copy(&length[sent.min(LENGTH_BYTES)..]);
+                packet.append_to(log, sent.saturating_sub(LENGTH_BYTES));
+            });
+        } else {
+            self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
+        }
+        let waiting = self.session.unsent_bytes();
+        if queue.is_blocked() {
+            if queue.tries(waiting) {
+                self.transmit(port);
+            }
+        } else if may_gather && waiting <= GATHERED_BYTES {
+            self.gathers = true;
+        } else {
+            self.transmit(port);
+        }
+    }
+
+    /// Writes what waits, as far as the paths have room.
+    pub(super) fn transmit(&mut self, port: Port) {
+        self.gathers = false;
+        let before = self.session.unsent_bytes();
+        if let Some(tcp) = &mut self.tcp {
+            if let Err(lost) = tcp.transmit(port, &mut self.session) {
+                self.lose_tcp(port, lost.into());
+            }
+        }
+        if let Some(queue) = &mut self.queue {
+            if self.session.is_sent_by_queue() {
+                if queue.is_mortal() || self.follows {
+                    self.session.handle_queue_read(queue.read_by_peer());
+                }
+                // Behind a bound there is more to write: other ports have their turn first.
+                self.gathers = queue.transmit(&mut self.session);
+            }
+        }
+        self.heed_key(port);
+        if self.session.unsent_bytes() < before {
+            let change = self.stall.handle_moved();
+            self.tell_stall(port, change);
+        }
+    }
+
+    pub(super) fn update_busy(&mut self, port: Port) {
+        let (high, low) = match self.session.is_sent_by_queue() {
+            true => (QUEUE_HIGH_BYTES, QUEUE_LOW_BYTES),
+            false => (TCP_HIGH_BYTES, TCP_LOW_BYTES),
+        };
+        let log_high = match &self.tcp {
+            Some(tcp) if tcp.is_local() && !self.session.is_sent_by_queue() => LOG_HIGH_BYTES_LOCAL,
+            _ => LOG_HIGH_BYTES,
+        };
+        let (unsent, logged) = match self.is_busy {
+            true => (low, log_high - LOG_STEP_BYTES),
+            false => (high, log_high),
+        };
+        let is_busy = self.session.unsent_bytes() > unsent || self.session.logged_bytes() > logged;
+        if is_busy != self.is_busy {
+            self.is_busy = is_busy;
+            port.set_busy(is_busy);
+            let change = self.stall.set_busy(is_busy);
+            self.tell_stall(port, change);
+        }
+    }
+
+    /// Tells the peer that this node lives, ahead of everything that waits.
+    pub fn tick(&mut self, port: Port) {
+        self.session.shrink();
+        match &mut self.queue {
+            Some(queue) if self.session.is_sent_by_queue() => {
+                queue.tick();
+                // The peer hears what has arrived, and both notice a TCP connection that stands by and is dead. Before the start
+                // the connection belongs to the settlement.
+                if self.is_started && self.tcp.is_some() {
+                    self.session.acknowledge();
+                    self.transmit(port);
+                    self.follow(port);
+                }
+            }
+            _ if self.tcp.is_some() => {
+                self.session.tick();
+                self.transmit(port);
+            }
+            // Nothing carries, and nothing is made up: the peer's net_kernel counts from the last sign of life.
+            _ => {}
+        }
+        self.schedule(port);
+    }
+
+    /// A message to the peer's watcher, lost with the TCP connection. False: it is too large, or nothing carries it.
+    pub fn control(&mut self, port: Port, message: &[u8]) -> bool {
+        let is_taken = self.tcp.is_some() && self.session.control(message.to_vec());
+        self.transmit(port);
+        self.schedule(port);
+        is_taken
+    }
+}
