@@ -99,17 +99,11 @@ const WAKEUP: u64 = u64::MAX;
 /// Polls of each hot entry between two looks at the event fds.
 const POLLS_PER_WAIT: u32 = 64;
 
-fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> FabricError {
-    move |error| FabricError::System {
-        doing,
-        error: error.into(),
-    }
-}
-
 impl Poller {
     /// Starts the thread.
     pub fn start(polling: Polling, name: String) -> Result<Self, FabricError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| FabricError::system("creating an epoll set", errno))?;
         let wakeup = Event::new()?;
         epoll::add(
             &epoll,
@@ -117,7 +111,7 @@ impl Poller {
             epoll::EventData::new_u64(WAKEUP),
             epoll::EventFlags::IN,
         )
-        .map_err(system("watching an event"))?;
+        .map_err(|errno| FabricError::system("watching an event", errno))?;
         let shared = Arc::new(Shared {
             epoll,
             wakeup,
@@ -145,7 +139,7 @@ impl Poller {
             let data = epoll::EventData::new_u64(id << FD_BITS | index as u64);
             if let Err(error) = epoll::add(&self.shared.epoll, fd, data, epoll::EventFlags::IN) {
                 self.remove(PolledId(id));
-                return Err(system("watching an event")(error));
+                return Err(FabricError::system("watching an event", error));
             }
         }
         // Completions may have arrived before its fds were watched, and busy polling has to begin.

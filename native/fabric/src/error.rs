@@ -196,6 +196,16 @@ pub enum FabricError {
     },
 }
 
+impl FabricError {
+    /// A call of the system failed.
+    pub fn system(doing: &'static str, errno: impl Into<Errno>) -> FabricError {
+        FabricError::System {
+            doing,
+            error: errno.into(),
+        }
+    }
+}
+
 /// The reason why this machine, or this build, cannot use the verbs fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {

@@ -4,9 +4,11 @@
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
 //!
 //! The modules are what several fabrics, and the engine above them, share besides: the bound of pinned memory, threads that
-//! may wait, and what they wait for.
+//! may wait, and what they wait for; callers of a listening socket, and how long a connecting side waits.
 
 pub mod budget;
+pub mod callers;
+pub mod deadline;
 mod error;
 pub mod event;
 mod misbehaviour;

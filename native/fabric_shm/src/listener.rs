@@ -1,32 +1,17 @@
-//! The listening side. Nothing here blocks: peers that have not greeted yet wait in an epoll set of the listener's own.
+//! The listening side. Nothing here blocks: peers that have not greeted yet wait ([`Callers`]).
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use inet_rdma_fabric::callers::{self, Call, Callers};
 use inet_rdma_fabric::{FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_stream::{Hello, WireError};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::mapping::system;
 use crate::queue_pair::{OwnSide, PeerSide, hello_of};
 use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
-
-/// Where free ports are looked for when the caller does not care: the range for that of the IANA.
-const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
-
-/// How long to leave callers in the kernel's backlog when the process has no file descriptor to take them with.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-/// Events looked at in one go.
-const EVENTS: usize = 32;
-
-/// The listening socket in the epoll set; peers are numbered from 1.
-const LISTENING: u64 = 0;
 
 /// Decides which peers get in.
 pub trait Admission: Send {
@@ -79,45 +64,35 @@ pub struct ShmListener {
     /// The first peer that is admitted is the only one.
     is_one_off: bool,
     port: u16,
-    socket: OwnedFd,
-    epoll: OwnedFd,
-    /// Peers that have connected and not greeted yet, by their number in the epoll set.
-    pending: HashMap<u64, Pending>,
-    next_number: u64,
+    callers: Callers<()>,
     /// The peers that [`Listener::poll_accept`] gives next.
     ready: VecDeque<Met>,
-    /// Set while the listening socket is out of the epoll set.
-    paused_until: Option<Instant>,
     /// A one-off listener has met the peer with its token: every other peer is refused.
     is_taken: bool,
-}
-
-struct Pending {
-    socket: OwnedFd,
-    deadline: Instant,
 }
 
 impl ShmListener {
     /// Listens on the first free port of the options.
     pub fn listen(options: &ListenOptions) -> Result<ShmListener, FabricError> {
-        let (socket, port) = bind(&options.ports)?;
-        rustix::net::listen(&socket, i32::from(options.backlog)).map_err(|errno| system("listening", errno))?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| system("creating an epoll set", errno))?;
-        let listener = ShmListener {
+        let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
+        let ((), port) = callers::bind_first_free(&options.ports, |port| {
+            match rustix::net::bind(&socket, &rendezvous::address(port)?) {
+                Ok(()) => Ok(Some(())),
+                Err(Errno::ADDRINUSE) => Ok(None),
+                Err(errno) => Err(FabricError::system("binding a port", errno)),
+            }
+        })?;
+        rustix::net::listen(&socket, i32::from(options.backlog))
+            .map_err(|errno| FabricError::system("listening", errno))?;
+        Ok(ShmListener {
             options: options.clone(),
             admission: Box::new(WithToken(options.parameters)),
             is_one_off: options.parameters.token != 0,
             port,
-            socket,
-            epoll,
-            pending: HashMap::new(),
-            next_number: LISTENING + 1,
+            callers: Callers::of(socket)?,
             ready: VecDeque::new(),
-            paused_until: None,
             is_taken: false,
-        };
-        listener.watch(listener.socket.as_fd(), LISTENING)?;
-        Ok(listener)
+        })
     }
 
     /// With another rule, and for any number of peers: [`Self::next_peer`] gives them.
@@ -129,94 +104,51 @@ impl ShmListener {
         }
     }
 
-    fn watch(&self, socket: BorrowedFd<'_>, number: u64) -> Result<(), FabricError> {
-        epoll::add(&self.epoll, socket, EventData::new_u64(number), EventFlags::IN)
-            .map_err(|errno| system("watching a socket", errno))
-    }
-
-    /// Handles the events of the epoll set.
     fn look(&mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
-        if let Err(errno) = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&ZERO)) {
-            if errno != Errno::INTR {
-                self.fail(system("waiting for peers", errno));
-            }
-            return;
-        }
-        for event in events {
+        for call in self.callers.look() {
             if self.is_taken {
                 return;
             }
-            match event.data.u64() {
-                LISTENING => self.take_callers(),
-                number => self.hear(number),
-            }
-        }
-    }
-
-    /// Moves callers from the kernel's backlog into the epoll set, or refuses them when too many wait.
-    fn take_callers(&mut self) {
-        for _ in 0..EVENTS {
-            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => {
+            match call {
+                Call::Connected(socket) => {
                     if let Err(error) = self.take_caller(socket) {
                         self.fail(error);
                     }
                 }
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(errno) => return self.pause(errno),
+                Call::Readable(number) => self.hear(number),
+                Call::Silent(number) => {
+                    if let Some(caller) = self.callers.take(number) {
+                        self.finish(caller.socket, None, Err(FabricError::TimedOut));
+                    }
+                }
+                Call::Failed(error) => self.fail(error),
             }
         }
     }
 
+    /// The peer may greet, unless too many wait or it runs as another user.
     fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
-        if self.pending.len() + self.ready.len() >= usize::from(self.options.backlog) {
+        if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
             rendezvous::refuse(socket.as_fd(), REFUSED_BUSY);
             return Ok(());
         }
         rendezvous::check_user(socket.as_fd())?;
-        let number = self.next_number;
-        self.watch(socket.as_fd(), number)?;
-        self.next_number += 1;
-        let deadline = Instant::now() + self.options.hello_timeout;
-        self.pending.insert(number, Pending { socket, deadline });
-        Ok(())
+        self.callers.add(socket, (), self.options.hello_timeout)
     }
 
-    /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
-    /// pause the thread that waits on the epoll set would spin.
-    fn pause(&mut self, errno: Errno) {
-        self.fail(system("accepting a connection", errno));
-        if epoll::delete(&self.epoll, &self.socket).is_ok() {
-            self.paused_until = Some(Instant::now() + EXHAUSTED_PAUSE);
-        }
-    }
-
-    fn end_pause(&mut self) {
-        if self.paused_until.is_some_and(|until| until <= Instant::now()) {
-            self.paused_until = match self.watch(self.socket.as_fd(), LISTENING) {
-                Ok(()) => None,
-                Err(_) => Some(Instant::now() + EXHAUSTED_PAUSE),
-            };
-        }
-    }
-
-    /// A pending peer greets, or hangs up.
+    /// A caller greets, or hangs up.
     fn hear(&mut self, number: u64) {
-        let Some(pending) = self.pending.remove(&number) else {
+        let Some(caller) = self.callers.take(number) else {
             return;
         };
-        match rendezvous::receive_greeting(pending.socket.as_fd(), self.port) {
-            Ok(None) => {
-                self.pending.insert(number, pending);
-            }
+        match rendezvous::receive_greeting(caller.socket.as_fd(), self.port) {
+            Ok(None) => self.callers.wait_for(caller),
             Ok(Some(greeting)) => {
                 let token = greeting.hello.token;
-                let answered = self.answer(&pending.socket, greeting);
-                self.finish(pending.socket, Some(token), answered);
+                let answered = self.answer(&caller.socket, greeting);
+                self.finish(caller.socket, Some(token), answered);
             }
-            Err(error) => self.finish(pending.socket, None, Err(error)),
+            Err(error) => self.finish(caller.socket, None, Err(error)),
         }
     }
 
@@ -230,7 +162,7 @@ impl ShmListener {
     }
 
     fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
-        let _ = epoll::delete(&self.epoll, &socket);
+        self.callers.release(&socket);
         let (outcome, refusal) = match answered {
             Ok((own, peer)) => (Ok(Box::new(own.join(socket, peer)) as Box<dyn QueuePair>), None),
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
@@ -258,46 +190,19 @@ impl ShmListener {
     /// The next peer; None: nothing more for now.
     pub fn next_peer(&mut self) -> Option<Met> {
         if self.ready.is_empty() && !self.is_taken {
-            self.end_pause();
             self.look();
-            self.expire();
         }
         self.ready.pop_front()
     }
-
-    /// Gives up on peers that have been silent for too long.
-    fn expire(&mut self) {
-        if self.is_taken {
-            return;
-        }
-        let now = Instant::now();
-        let silent: Vec<u64> = self
-            .pending
-            .iter()
-            .filter(|(_, pending)| pending.deadline <= now)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in silent {
-            if let Some(pending) = self.pending.remove(&number) {
-                self.finish(pending.socket, None, Err(FabricError::TimedOut));
-            }
-        }
-    }
 }
-
-const ZERO: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Listener for ShmListener {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.callers.as_fd()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.pending
-            .values()
-            .map(|pending| pending.deadline)
-            .chain(self.paused_until)
-            .min()
+        self.callers.next_deadline()
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
@@ -319,31 +224,4 @@ impl Listener for ShmListener {
     fn over(&self) -> String {
         FabricName::Shm.to_string()
     }
-}
-
-/// A socket bound to the first free port of the range.
-fn bind(ports: &std::ops::RangeInclusive<u16>) -> Result<(OwnedFd, u16), FabricError> {
-    let any = *ports.start() == 0 && *ports.end() == 0;
-    let (first, last) = if any {
-        EPHEMERAL.into_inner()
-    } else {
-        ports.clone().into_inner()
-    };
-    let count = u32::from(last.saturating_sub(first)) + 1;
-    // Starting anywhere makes it unlikely that a port is used again soon, and that many nodes search long.
-    let start = if any {
-        (RandomState::new().hash_one(first) % u64::from(count)) as u32
-    } else {
-        0
-    };
-    let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
-    for step in 0..count {
-        let port = first + ((start + step) % count) as u16;
-        match rustix::net::bind(&socket, &rendezvous::address(port)?) {
-            Ok(()) => return Ok((socket, port)),
-            Err(Errno::ADDRINUSE) => {}
-            Err(errno) => return Err(system("binding a port", errno)),
-        }
-    }
-    Err(FabricError::PortsTaken { first, last })
 }

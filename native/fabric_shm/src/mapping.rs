@@ -43,7 +43,7 @@ impl SealedFile {
 
     fn create_reserved(bytes: usize, reserved: bool) -> Result<SealedFile, FabricError> {
         let bytes = bytes as u64;
-        let refused = |errno| system("creating the memory of a connection", errno);
+        let refused = |errno| FabricError::system("creating the memory of a connection", errno);
         let fd = memory_file().map_err(refused)?;
         rustix::fs::ftruncate(&fd, bytes).map_err(refused)?;
         if reserved {
@@ -62,16 +62,20 @@ impl SealedFile {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
             Err(Errno::INVAL) => SealFlags::empty(),
-            other => other.map_err(|errno| system("reading the seals of the memory of the peer", errno))?,
+            other => {
+                other.map_err(|errno| FabricError::system("reading the seals of the memory of the peer", errno))?
+            }
         };
         if !seals.contains(Self::SEALS) {
             return Err(misbehaved(Misbehaviour::MemoryUnsealed));
         }
-        let system_of = rustix::fs::fstatfs(&fd).map_err(|errno| system("looking at the memory of the peer", errno))?;
+        let system_of = rustix::fs::fstatfs(&fd)
+            .map_err(|errno| FabricError::system("looking at the memory of the peer", errno))?;
         if system_of.f_type as u64 != TMPFS_MAGIC {
             return Err(misbehaved(Misbehaviour::MemoryPages));
         }
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| system("looking at the memory of the peer", errno))?;
+        let stat =
+            rustix::fs::fstat(&fd).map_err(|errno| FabricError::system("looking at the memory of the peer", errno))?;
         let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
         Ok(SealedFile {
             fd,
@@ -115,7 +119,7 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
             Ok(()) => Ok(()),
             Err(Errno::INTR) => continue,
             Err(Errno::NOSPC | Errno::NOMEM) => Err(FabricError::SharedMemory { bytes }),
-            Err(errno) => Err(system("reserving the memory of a connection", errno)),
+            Err(errno) => Err(FabricError::system("reserving the memory of a connection", errno)),
         };
     }
 }
@@ -183,13 +187,6 @@ impl Mapping {
             self.pages
                 .unchecked_advise_range(UncheckedAdvice::Remove, start, end - start)
         };
-    }
-}
-
-pub(crate) fn system(doing: &'static str, errno: Errno) -> FabricError {
-    FabricError::System {
-        doing,
-        error: errno.into(),
     }
 }
 

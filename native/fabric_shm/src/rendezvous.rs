@@ -18,7 +18,7 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::mapping::{SealedFile, system};
+use crate::mapping::SealedFile;
 
 /// The refusing answer of a listener: all places are taken.
 pub(crate) const REFUSED_BUSY: u8 = 1;
@@ -35,14 +35,14 @@ pub(crate) struct Greeting {
 /// The name that a port has in the abstract namespace.
 pub(crate) fn address(port: u16) -> Result<SocketAddrUnix, FabricError> {
     SocketAddrUnix::new_abstract_name(format!("inet_rdma/{port}").as_bytes())
-        .map_err(|errno| system("naming a socket", errno))
+        .map_err(|errno| FabricError::system("naming a socket", errno))
 }
 
 /// A socket that keeps message borders.
 pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(|errno| system("creating a socket", errno))
+        .map_err(|errno| FabricError::system("creating a socket", errno))
 }
 
 /// Fails unless the process at the other end runs as the same user as this one.
@@ -79,7 +79,7 @@ pub(crate) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: Borro
     match rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags) {
         Ok(_) => Ok(()),
         Err(Errno::PIPE | Errno::CONNRESET) => Err(FabricError::PeerGone),
-        Err(errno) => Err(system("greeting the peer", errno)),
+        Err(errno) => Err(FabricError::system("greeting the peer", errno)),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
         Ok(received) => received,
         // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the end.
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
-        Err(errno) => return Err(system("receiving the greeting of the peer", errno)),
+        Err(errno) => return Err(FabricError::system("receiving the greeting of the peer", errno)),
     };
     match (received.bytes, bytes[0]) {
         (0, _) => return Err(FabricError::PeerGone),
@@ -147,7 +147,7 @@ pub(crate) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
             // The peer's end is `check_alive`'s to say.
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(Errno::INTR) => continue,
-            Err(errno) => Err(system("waking the peer", errno)),
+            Err(errno) => Err(FabricError::system("waking the peer", errno)),
         };
     }
 }
@@ -166,6 +166,6 @@ pub(crate) fn check_alive(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)], Some(&now)) {
         Ok(0) | Err(Errno::INTR) => Ok(()),
         Ok(_) => Err(FabricError::PeerGone),
-        Err(errno) => Err(system("looking after the peer", errno)),
+        Err(errno) => Err(FabricError::system("looking after the peer", errno)),
     }
 }

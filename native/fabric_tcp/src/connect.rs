@@ -1,17 +1,17 @@
 //! The connecting side.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
+use inet_rdma_fabric::deadline::Deadline;
 use inet_rdma_fabric::{FabricError, Parameters};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
 use crate::greeting::{self, Greeting};
 use crate::queue_pair::{OwnSide, TcpQueuePair};
-use crate::socket::{self, addresses, system};
+use crate::socket::{self, addresses};
 
 /// Connects to `to`; blocks until `timeout` has passed at most.
 pub(crate) fn connect(
@@ -20,7 +20,7 @@ pub(crate) fn connect(
     parameters: &Parameters,
     timeout: Duration,
 ) -> Result<TcpQueuePair, FabricError> {
-    let deadline = Deadline(Instant::now().checked_add(timeout));
+    let deadline = Deadline::after(timeout);
     let socket = reach(from, to, deadline)?;
     let own = OwnSide::create(parameters)?;
     socket::prepare(socket.as_fd(), &parameters.network)?;
@@ -31,27 +31,13 @@ pub(crate) fn connect(
     }
     let mut greeting = Greeting::new();
     let peer = loop {
-        wait(socket.as_fd(), PollFlags::IN, deadline)?;
+        deadline.wait_readable(socket.as_fd())?;
         if let Some(hello) = greeting.receive_answer(socket.as_fd())? {
             break hello;
         }
     };
     parameters.check_token(&peer)?;
     own.join(socket, peer)
-}
-
-/// When to give up; None: never.
-#[derive(Clone, Copy)]
-struct Deadline(Option<Instant>);
-
-impl Deadline {
-    /// What is left; Err when that is nothing.
-    fn left(self) -> Result<Option<Duration>, FabricError> {
-        match self.0.map(|at| at.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => Err(FabricError::TimedOut),
-            left => Ok(left),
-        }
-    }
 }
 
 fn reach(from: Option<IpAddr>, to: SocketAddr, deadline: Deadline) -> Result<OwnedFd, FabricError> {
@@ -62,14 +48,14 @@ fn reach(from: Option<IpAddr>, to: SocketAddr, deadline: Deadline) -> Result<Own
             Errno::ADDRNOTAVAIL | Errno::INVAL | Errno::AFNOSUPPORT => {
                 FabricError::NoRoute(format!("a connection to {} cannot begin at {from}: {errno}", to.ip()))
             }
-            errno => system("binding the own address", errno),
+            errno => FabricError::system("binding the own address", errno),
         })?;
     }
     match rustix::net::connect(&socket, &to) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
-            wait(socket.as_fd(), PollFlags::OUT, deadline)?;
-            let outcome = socket_error(&socket).map_err(|errno| system("connecting", errno))?;
+            deadline.wait_writable(socket.as_fd())?;
+            let outcome = socket_error(&socket).map_err(|errno| FabricError::system("connecting", errno))?;
             outcome.map_err(failed)?;
         }
         Err(errno) => return Err(failed(errno)),
@@ -96,17 +82,6 @@ fn refused(to: SocketAddr, errno: Errno) -> FabricError {
         | Errno::ACCESS
         | Errno::PERM
         | Errno::INVAL => FabricError::NoRoute(format!("no TCP connection leads to {}: {errno}", to.ip())),
-        errno => system("connecting", errno),
-    }
-}
-
-fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Result<(), FabricError> {
-    loop {
-        let left = deadline.left()?.and_then(|left| Timespec::try_from(left).ok());
-        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, what)], left.as_ref()) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(errno) => return Err(system("waiting for the peer", errno)),
-        }
+        errno => FabricError::system("connecting", errno),
     }
 }

@@ -7,8 +7,6 @@ use parking_lot::Mutex;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::socket::system;
-
 const DOING: &str = "asking for an event of a connection";
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -23,7 +21,7 @@ pub(crate) struct Interest {
 
 impl Interest {
     pub(crate) fn new(socket: BorrowedFd<'_>) -> Result<Interest, FabricError> {
-        let failed = |errno| system(DOING, errno);
+        let failed = |errno| FabricError::system(DOING, errno);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT).map_err(failed)?;
         Ok(Interest {
@@ -57,7 +55,7 @@ impl Interest {
         let mut flags = EventFlags::IN | EventFlags::ONESHOT;
         flags.set(EventFlags::OUT, has_backlog);
         let asked = epoll::modify(&self.epoll, socket, EventData::new_u64(0), flags);
-        asked.map_err(|errno| system(DOING, errno))
+        asked.map_err(|errno| FabricError::system(DOING, errno))
     }
 
     /// Takes the event, if there is one.

@@ -19,7 +19,7 @@ use crate::grants::{Grants, RING_KEY, TcpExposer, expose_ring};
 use crate::interest::Interest;
 use crate::receiving::Receiving;
 use crate::sending::Sending;
-use crate::socket::{addresses, system};
+use crate::socket::addresses;
 
 /// This side's memory: made once the peer's hello was checked, or before this side says its own.
 pub(crate) struct OwnSide {
@@ -228,7 +228,7 @@ impl QueuePair for TcpQueuePair {
         match rustix::event::poll(&mut [socket], Some(&now)) {
             Ok(0) | Err(Errno::INTR) => Ok(()),
             Ok(_) => Err(FabricError::PeerGone),
-            Err(errno) => Err(system("looking after the peer", errno)),
+            Err(errno) => Err(FabricError::system("looking after the peer", errno)),
         }
     }
 

@@ -14,20 +14,13 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 6;
 
-pub(crate) fn system(doing: &'static str, errno: Errno) -> FabricError {
-    FabricError::System {
-        doing,
-        error: errno.into(),
-    }
-}
-
 /// Why a connection that was up has failed.
 pub(crate) fn lost(doing: &'static str, errno: Errno) -> FabricError {
     match errno {
         Errno::PIPE | Errno::CONNRESET => FabricError::PeerGone,
         // The kernel has given up: neither keepalives nor retransmissions are answered.
         Errno::TIMEDOUT => FabricError::TimedOut,
-        errno => system(doing, errno),
+        errno => FabricError::system(doing, errno),
     }
 }
 
@@ -79,16 +72,18 @@ pub(crate) fn prepare(socket: BorrowedFd<'_>, network: &Network) -> Result<(), F
     // A socket of IPv6 takes both: the second is for a peer with an address of IPv4.
     let v6 = sockopt::set_ipv6_tclass(socket, bits.into());
     let v4 = sockopt::set_ip_tos(socket, bits);
-    v6.or(v4).map_err(|errno| system("setting the type of service", errno))
+    v6.or(v4)
+        .map_err(|errno| FabricError::system("setting the type of service", errno))
 }
 
 /// Own address and peer's.
 pub(crate) fn addresses(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), FabricError> {
-    let own = rustix::net::getsockname(socket).map_err(|errno| system("asking for the own address", errno))?;
+    let own =
+        rustix::net::getsockname(socket).map_err(|errno| FabricError::system("asking for the own address", errno))?;
     let peer = rustix::net::getpeername(socket).map_err(|errno| lost("asking for the address of the peer", errno))?;
     let canonical = |address| match SocketAddr::try_from(address) {
         Ok(address) => Ok(SocketAddr::new(address.ip().to_canonical(), address.port())),
-        Err(errno) => Err(system("reading an address", errno)),
+        Err(errno) => Err(FabricError::system("reading an address", errno)),
     };
     let peer = peer.ok_or(FabricError::PeerGone)?;
     Ok((canonical(own)?, canonical(peer)?))

@@ -1,0 +1,208 @@
+//! Peers that have connected to a listening socket and have not said hello yet. No call blocks: they wait in an epoll set.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::FabricError;
+
+/// Where free ports are looked for when the caller does not care: the range for that of the IANA.
+const EPHEMERAL: RangeInclusive<u16> = 49152..=65535;
+
+/// How long to leave callers in the kernel's backlog when the process has no file descriptor to take them with.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Events looked at in one go, and callers taken for one of them.
+const EVENTS: usize = 32;
+
+/// The listening socket in the epoll set; callers are numbered from 1.
+const LISTENING: u64 = 0;
+
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A listening socket and its callers. `Progress` is what has come of a caller's hello.
+pub struct Callers<Progress> {
+    listening: OwnedFd,
+    epoll: OwnedFd,
+    waiting: HashMap<u64, Caller<Progress>>,
+    next_number: u64,
+    /// Set while the listening socket is out of the epoll set.
+    paused_until: Option<Instant>,
+}
+
+/// A peer that has connected.
+pub struct Caller<Progress> {
+    number: u64,
+    deadline: Instant,
+    /// Its connection.
+    pub socket: OwnedFd,
+    /// What has come of its hello.
+    pub progress: Progress,
+}
+
+/// What [`Callers::look`] finds.
+pub enum Call {
+    /// Another peer has connected: [`Callers::add`] lets it wait.
+    Connected(OwnedFd),
+    /// The caller of this number says something, or hangs up: [`Callers::take`].
+    Readable(u64),
+    /// The deadline of the caller of this number is over: [`Callers::take`].
+    Silent(u64),
+    /// A caller could not be taken, or the epoll set not be read.
+    Failed(FabricError),
+}
+
+impl<Progress> Callers<Progress> {
+    /// Of a socket that listens and blocks no call.
+    pub fn of(listening: OwnedFd) -> Result<Callers<Progress>, FabricError> {
+        let epoll =
+            epoll::create(CreateFlags::CLOEXEC).map_err(|errno| FabricError::system("creating an epoll set", errno))?;
+        let callers = Callers {
+            listening,
+            epoll,
+            waiting: HashMap::new(),
+            next_number: LISTENING + 1,
+            paused_until: None,
+        };
+        callers.watch(callers.listening.as_fd(), LISTENING)?;
+        Ok(callers)
+    }
+
+    /// How many wait.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// When [`Self::look`] has something to do without an event.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = self.waiting.values().map(|caller| caller.deadline);
+        deadlines.chain(self.paused_until).min()
+    }
+
+    /// What has happened since the last call.
+    pub fn look(&mut self) -> Vec<Call> {
+        self.end_pause();
+        let mut calls = Vec::new();
+        let mut events = Vec::with_capacity(EVENTS);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&NOW)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => calls.push(Call::Failed(FabricError::system("waiting for peers", errno))),
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENING => self.take_connected(&mut calls),
+                number => calls.push(Call::Readable(number)),
+            }
+        }
+        let now = Instant::now();
+        let silent = self.waiting.iter().filter(|(_, caller)| caller.deadline <= now);
+        calls.extend(silent.map(|(number, _)| Call::Silent(*number)));
+        calls
+    }
+
+    /// Takes peers out of the kernel's backlog.
+    fn take_connected(&mut self, calls: &mut Vec<Call>) {
+        for _ in 0..EVENTS {
+            match rustix::net::accept_with(&self.listening, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => calls.push(Call::Connected(socket)),
+                Err(Errno::AGAIN) => return,
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    calls.push(Call::Failed(FabricError::system("accepting a connection", errno)));
+                    return self.pause();
+                }
+                // The others are of the caller's connection, which has ended (accept(2)).
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
+    /// pause the thread that waits on the epoll set would spin.
+    fn pause(&mut self) {
+        if epoll::delete(&self.epoll, &self.listening).is_ok() {
+            self.paused_until = Some(Instant::now() + EXHAUSTED_PAUSE);
+        }
+    }
+
+    fn end_pause(&mut self) {
+        if self.paused_until.is_some_and(|until| until <= Instant::now()) {
+            self.paused_until = match self.watch(self.listening.as_fd(), LISTENING) {
+                Ok(()) => None,
+                Err(_) => Some(Instant::now() + EXHAUSTED_PAUSE),
+            };
+        }
+    }
+
+    fn watch(&self, socket: BorrowedFd<'_>, number: u64) -> Result<(), FabricError> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(number), EventFlags::IN)
+            .map_err(|errno| FabricError::system("watching a socket", errno))
+    }
+
+    /// Waits for the hello of a peer that has connected, for `timeout` at most.
+    pub fn add(&mut self, socket: OwnedFd, progress: Progress, timeout: Duration) -> Result<(), FabricError> {
+        let number = self.next_number;
+        self.watch(socket.as_fd(), number)?;
+        self.next_number += 1;
+        self.wait_for(Caller {
+            number,
+            deadline: Instant::now() + timeout,
+            socket,
+            progress,
+        });
+        Ok(())
+    }
+
+    /// The caller of this number waits no more. None: it did not.
+    pub fn take(&mut self, number: u64) -> Option<Caller<Progress>> {
+        self.waiting.remove(&number)
+    }
+
+    /// Waits for more of a caller that [`Self::take`] has given.
+    pub fn wait_for(&mut self, caller: Caller<Progress>) {
+        self.waiting.insert(caller.number, caller);
+    }
+
+    /// The connection of a caller lives on elsewhere: its events are not of this set any more.
+    pub fn release(&self, socket: &OwnedFd) {
+        // Fails only for a connection that is not in the set.
+        let _absent = epoll::delete(&self.epoll, socket);
+    }
+}
+
+/// Readable when [`Callers::look`] finds something.
+impl<Progress> AsFd for Callers<Progress> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// What `bind` makes of the first free port of the range, and that port; 0..=0: of any port. `bind` says None for a port that
+/// is taken.
+pub fn bind_first_free<Bound>(
+    ports: &RangeInclusive<u16>,
+    mut bind: impl FnMut(u16) -> Result<Option<Bound>, FabricError>,
+) -> Result<(Bound, u16), FabricError> {
+    let is_any = *ports.start() == 0 && *ports.end() == 0;
+    let (first, last) = if is_any { EPHEMERAL } else { ports.clone() }.into_inner();
+    let count = u32::from(last.saturating_sub(first)) + 1;
+    // Starting anywhere makes it unlikely that a port is used again soon, and that many nodes search long.
+    let start = match is_any {
+        true => (RandomState::new().hash_one(first) % u64::from(count)) as u32,
+        false => 0,
+    };
+    for step in 0..count {
+        let port = first + ((start + step) % count) as u16;
+        if let Some(bound) = bind(port)? {
+            return Ok((bound, port));
+        }
+    }
+    Err(FabricError::PortsTaken { first, last })
+}
