@@ -8,6 +8,10 @@
 
 -type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
 
+%% The thread that gets memory for connections ends when none needs it, at a time of its own: not counted. The kernel keeps 15
+%% characters of a name.
+-define(KEEPER, <<"inet_rdma/memor">>).
+
 %% False also for a zombie: it holds nothing any more.
 -spec is_alive(pos_integer()) -> boolean().
 is_alive(OsPid) ->
@@ -42,10 +46,15 @@ stat_fields(OsPid) ->
 footprint(OsPid) ->
     #{
         fds => length(entries(proc(OsPid, "fd"))),
-        threads => length(entries(proc(OsPid, "task"))),
+        threads => length([Name || Name <- thread_names(OsPid), Name =/= ?KEEPER]),
         memfd_maps => memfd_maps(OsPid),
         sockets => length(rendezvous_of(OsPid))
     }.
+
+thread_names(OsPid) ->
+    Tasks = proc(OsPid, "task"),
+    Files = [filename:join([Tasks, Task, "comm"]) || Task <- entries(Tasks)],
+    [string:trim(Name) || {ok, Name} <- lists:map(fun file:read_file/1, Files)].
 
 entries(Directory) ->
     {ok, Names} = file:list_dir(Directory),

@@ -103,9 +103,7 @@ most(processes, Old) -> Old + 5;
 most(tables, Old) -> Old + 3;
 %% The accepting node of two changes with every connection: two listeners and three links.
 most(sockets, _Old) -> 5;
-%% Some start with their first use: the one that gets memory, and the one that ends streams over TCP.
-most(threads, Old) -> Old + 2;
-most(_FdsMapsPortsConnections, Old) -> Old.
+most(_FdsThreadsMapsPortsConnections, Old) -> Old.
 
 %% Two nodes end in order, two are killed; then nothing must be there of any of them.
 nothing_left(#{nodes := Nodes} = State) ->
