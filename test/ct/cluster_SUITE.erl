@@ -130,8 +130,8 @@ process_groups(Config) ->
     ].
 
 node_monitors_fire_once(Config) ->
-    [A, #{node := Name} = B | _] = cluster(Config),
-    {Watcher, _} = inet_rdma_test_node:call(A, inet_rdma_test_watch, nodes_of, [Name]),
+    [A, B | _] = cluster(Config),
+    Watcher = inet_rdma_test_node:watch(A, B),
     inet_rdma_test_node:kill(B),
     inet_rdma_test_node:await_nodes(A, []),
     inet_rdma_test_wait:until(both_kinds_of_nodedown, 10000, fun() ->

@@ -136,7 +136,7 @@ ended_by(Config, How, End) ->
         begin
             {First, Second} = order(Which, A, B),
             ok = inet_rdma_test_node:connect(First, Second),
-            Other = watch(B, A),
+            Other = inet_rdma_test_node:watch(B, A),
             told(A, B, How, fun() -> End(A, name(B)) end),
             told_at(B, Other),
             ok = inet_rdma_test_node:connect(B, A),
@@ -162,7 +162,7 @@ kill_while_suspended(Config) ->
             [A, B] = inet_rdma_test_node:start_all(2, options(Config)),
             {First, Second} = order(Which, A, B),
             ok = inet_rdma_test_node:connect(First, Second),
-            Watcher = watch(A, B),
+            Watcher = inet_rdma_test_node:watch(A, B),
             inet_rdma_test_node:suspend(B),
             ?assert(inet_rdma_test_cutter:cut(maps:get(os_pid, A), maps:get(os_pid, B)) > 0),
             ok = inet_rdma_test_wait:holds(suspended, 1000, fun() ->
@@ -181,7 +181,7 @@ restarted_peer(Config) ->
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     {_, ok} = call(B, inet_rdma_test_watch, greetings, []),
     ok = inet_rdma_test_node:connect(A, B),
-    Watcher = watch(A, B),
+    Watcher = inet_rdma_test_node:watch(A, B),
     ok = inet_rdma_test_relay:hold(Relay),
     inet_rdma_test_node:kill(B),
     inet_rdma_test_node:await_exit(B, 20000),
@@ -214,7 +214,7 @@ survives_nothing(Config) ->
     [
         begin
             ok = inet_rdma_test_node:connect(X, Y),
-            AtB = watch(B, A),
+            AtB = inet_rdma_test_node:watch(B, A),
             told(A, B, survives_nothing, fun() -> ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0) end),
             told_at(B, AtB)
         end
@@ -229,7 +229,7 @@ survives_not_for_long(Config) ->
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     ok = inet_rdma_test_node:connect(A, B),
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
-    AtB = watch(B, A),
+    AtB = inet_rdma_test_node:watch(B, A),
     StartMs = erlang:monotonic_time(millisecond),
     told(A, B, survives_not_for_long, fun() -> inet_rdma_test_relay:hold(Relay) end, 20000),
     ?assert(erlang:monotonic_time(millisecond) - StartMs >= SurviveMs),
@@ -247,7 +247,7 @@ survives_not_for_long(Config) ->
 told(A, B, How, End) -> told(A, B, How, End, ?AT_ONCE_MS).
 
 told(A, B, How, End, TimeoutMs) ->
-    Watcher = watch(A, B),
+    Watcher = inet_rdma_test_node:watch(A, B),
     StartMs = erlang:monotonic_time(millisecond),
     _ = End(),
     told_at(A, Watcher, TimeoutMs),
@@ -262,10 +262,6 @@ told_at(Node, Watcher, TimeoutMs) ->
             Other -> Other
         end
     end).
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 options(Config) -> options(Config, ?SURVIVE_MS).
 

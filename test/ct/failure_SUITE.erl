@@ -46,7 +46,7 @@ end_per_testcase(_Case, _Config) ->
 kill_is_seen_at_once(_Config) ->
     [A, B, C, D] = Nodes = inet_rdma_test_node:start_all(4, #{}),
     ok = inet_rdma_test_node:mesh(Nodes),
-    Watchers = [{Node, watch(Node, D)} || Node <- [A, B, C]],
+    Watchers = [{Node, inet_rdma_test_node:watch(Node, D)} || Node <- [A, B, C]],
     StartMs = erlang:monotonic_time(millisecond),
     inet_rdma_test_node:kill(D),
     [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
@@ -56,7 +56,7 @@ kill_is_seen_at_once(_Config) ->
 kill_with_a_full_send_queue(_Config) ->
     [A, B] = pair(),
     Senders = fill(A, B),
-    Watcher = watch(A, B),
+    Watcher = inet_rdma_test_node:watch(A, B),
     StartMs = erlang:monotonic_time(millisecond),
     inet_rdma_test_node:kill(B),
     await_nodedown(A, Watcher, StartMs),
@@ -74,7 +74,7 @@ stop_with_a_full_send_queue(_Config) ->
 %% The stopped peer is not waited for any longer than a link's flush may take, and when it goes on it finds the node gone.
 ends_with_a_full_send_queue(End) ->
     [A, B] = pair(),
-    AtB = watch(B, A),
+    AtB = inet_rdma_test_node:watch(B, A),
     _ = fill(A, B),
     StartMs = erlang:monotonic_time(millisecond),
     End(A),
@@ -175,8 +175,8 @@ stopped_for_less_than_the_tick_time(_Config) ->
 
 stopped_for_longer_than_the_tick_time(_Config) ->
     [A, B] = pair(#{args => ["-kernel", "net_ticktime", "4"]}),
-    Watcher = watch(A, B),
-    AtB = watch(B, A),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    AtB = inet_rdma_test_node:watch(B, A),
     StartMs = erlang:monotonic_time(millisecond),
     inet_rdma_test_node:suspend(B),
     await_nodedown(A, Watcher, StartMs, 30000),
@@ -218,7 +218,7 @@ death_of_the_controller(_Config) ->
     [
         begin
             [{_, Controller}] = call(X, erlang, system_info, [dist_ctrl]),
-            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
             StartMs = erlang:monotonic_time(millisecond),
             true = call(X, erlang, exit, [Controller, kill]),
             [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
@@ -237,7 +237,7 @@ death_of_the_supervisor(_Config) -> survived_death(supervisor).
 end_of_the_socket(_Config) ->
     [A, B] = pair(),
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
-    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     [
         begin
             Resumes = [{Node, resumes(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
@@ -264,7 +264,7 @@ survived_death(Part) ->
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
     [
         begin
-            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
             StartMs = erlang:monotonic_time(millisecond),
             ok = call(X, inet_rdma_test_remote, end_part, [Part]),
             [await_nodedown(Node, Watcher, StartMs) || {Node, Watcher} <- Watchers],
@@ -286,10 +286,6 @@ fill(A, B) ->
         Senders -- Seen =:= []
     end),
     Senders.
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 await_nodedown(Node, Watcher, StartMs) ->
     await_nodedown(Node, Watcher, StartMs, ?AT_ONCE_MS).

@@ -40,7 +40,7 @@ end_per_suite(_Config) ->
 init_per_testcase(_Case, Config) ->
     [A, B] = inet_rdma_test_node:start_all(2, #{args => ["-kernel", "net_setuptime", "5"]}),
     ok = inet_rdma_test_node:connect(A, B),
-    {Watcher, ok} = call(A, inet_rdma_test_watch, nodes_of, [name(B)]),
+    Watcher = inet_rdma_test_node:watch(A, B),
     Port = call(A, inet_rdma_test_socket, serve_reasons, [[{packet, 4}, {connect_timeout_ms, 2000}]]),
     [{a, A}, {b, B}, {watcher, Watcher}, {port, Port} | Config].
 

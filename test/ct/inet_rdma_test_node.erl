@@ -6,7 +6,7 @@
 -export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
--export([connect/2, mesh/1, await_nodes/2, await_moved/1]).
+-export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
 -export_type([t/0, options/0]).
 
 -type t() :: #{peer := pid(), node := node(), os_pid := pos_integer(), name := string(), carrier := string()}.
@@ -320,6 +320,12 @@ moves(#{carrier := "inet_rdma"} = Node) ->
     Fabric =/= tcp andalso (Move =:= eager orelse Required);
 moves(_Node) ->
     false.
+
+%% Has the first node note what it is told of the second one's end: inet_rdma_test_watch:seen/1 there.
+-spec watch(t(), t()) -> pid().
+watch(Node, #{node := Peer}) ->
+    {Watcher, ok} = call(Node, inet_rdma_test_watch, nodes_of, [Peer]),
+    Watcher.
 
 %% Connects all nodes through the first; global builds the rest of the mesh. Global names are in step after it.
 -spec mesh([t()]) -> ok.

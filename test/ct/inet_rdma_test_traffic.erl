@@ -29,9 +29,9 @@ start_small(A, B) -> start(A, B, [?SMALL]).
 
 start(A, B, Kinds) -> [start_from(X, Y, Kinds) || {X, Y} <- [{A, B}, {B, A}]].
 
-start_from(Node, #{node := Peer}, Kinds) ->
+start_from(Node, #{node := Peer} = Other, Kinds) ->
     ok = call(Node, inet_rdma_test_log, install, []),
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [Peer]),
+    Watcher = inet_rdma_test_node:watch(Node, Other),
     Callers = call(Node, inet_rdma_test_calls, start, [Peer, ?CALLERS]),
     Senders = [call(Node, inet_rdma_test_numbers, start, [Peer, Kind]) || Kind <- Kinds],
     {Node, Watcher, Callers, Senders, call(Node, inet_rdma_test_bonds, start, [Peer])}.

@@ -102,7 +102,7 @@ await_usage(Node, Before) ->
 %% net_kernel starts a new acceptor; connected nodes do not notice, other nodes can connect.
 death_of_the_acceptor_keeps_live_links(_Config) ->
     [A, B] = pair(#{}),
-    Watcher = watch(A, B),
+    Watcher = inet_rdma_test_node:watch(A, B),
     Acceptor = call(A, inet_rdma_test_remote, acceptor, []),
     true = call(A, erlang, exit, [Acceptor, kill]),
     inet_rdma_test_wait:until(new_acceptor, 10000, fun() ->
@@ -139,7 +139,7 @@ node_info_is_sane(_Config) ->
 %% What a carrier does not have is an error or left out, and nothing happens to the connection.
 socket_options_of_a_connection(_Config) ->
     [A, B] = pair(#{}),
-    Watcher = watch(A, B),
+    Watcher = inet_rdma_test_node:watch(A, B),
     Asked = [
         call(A, net_kernel, getopts, [name(B), [nodelay]]),
         call(A, net_kernel, setopts, [name(B), [{nodelay, true}]]),
@@ -313,7 +313,7 @@ reloaded_modules_resume_a_link(_Config) ->
     [
         begin
             [A, B] = pair(#{rdma => [{fabric, Fabric}]}),
-            Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+            Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
             Traffic = inet_rdma_test_traffic:start_small(A, B),
             [
                 begin
@@ -428,7 +428,7 @@ stops(Node) ->
 %% The connection lives through it, and new ones can be made after it.
 survives(Tamper) ->
     [A, B] = pair(#{}),
-    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pump = call(A, inet_rdma_test_pump, start, [name(B), 100000, 4]),
     Answers = Tamper(A),
     ct:pal("~p", [Answers]),
@@ -461,10 +461,6 @@ settled_info(Info) ->
             Other -> Other
         end
     end).
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 footprint(#{os_pid := OsPid}) -> inet_rdma_test_os:footprint(OsPid).
 

@@ -76,7 +76,7 @@ end_of_either_is_seen(_Config) ->
             [Rdma, Plain] = pair(),
             {Stays, Ends} = order(Which, Rdma, Plain),
             connect(Stays, Ends),
-            {Watcher, ok} = call(Stays, inet_rdma_test_watch, nodes_of, [name(Ends)]),
+            Watcher = inet_rdma_test_node:watch(Stays, Ends),
             End(Ends),
             inet_rdma_test_wait:until({nodedown, Which}, 10000, fun() ->
                 case lists:sort(call(Stays, inet_rdma_test_watch, seen, [Watcher])) of

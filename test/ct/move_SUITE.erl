@@ -249,7 +249,7 @@ peers_that_hang_up(_Config) ->
     [
         begin
             connect(X, Y),
-            {Watcher, _} = call(A, inet_rdma_test_watch, nodes_of, [name(B)]),
+            Watcher = inet_rdma_test_node:watch(A, B),
             _ = call(B, inet_rdma_test_mover, start, [Script]),
             %% The peer may have hung up already.
             _ = call(X, erlang, send, [{nobody, name(Y)}, rand:bytes(300000), [noconnect]]),

@@ -108,13 +108,13 @@ smaller_busy_limit(_Config) ->
 ticks_while_idle(_Config) ->
     Nodes = inet_rdma_test_node:start_all(3, ticktime()),
     ok = inet_rdma_test_node:mesh(Nodes),
-    Watchers = [{Node, watch(Node, Peer)} || Node <- Nodes, Peer <- Nodes, Node =/= Peer],
+    Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || Node <- Nodes, Peer <- Nodes, Node =/= Peer],
     holds_without_nodedown(Watchers, 13000).
 
 %% The peer stops again and again, each time for less than the tick time, with the queue full.
 ticks_while_blocked(_Config) ->
     [A, B] = pair(#{args => ["-kernel", "net_ticktime", "8"]}),
-    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     Name = receiver(B, 4, 20000),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, bulk, 4, 20000]),
@@ -136,7 +136,7 @@ ticks_while_blocked(_Config) ->
 %% One side only sends for more than two tick times, the other only ticks.
 ticks_under_one_way_bulk(_Config) ->
     [A, B] = pair(ticktime()),
-    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pump = call(A, inet_rdma_test_pump, start, [name(B), 30 * ?MB, 4]),
     holds_without_nodedown(Watchers, 11000),
     Arrived = call(A, inet_rdma_test_pump, stop, [Pump]),
@@ -146,7 +146,7 @@ ticks_under_one_way_bulk(_Config) ->
 %% Pings go on between messages of 30 MB in both directions.
 pings_under_bulk(_Config) ->
     [A, B] = pair(ticktime()),
-    Watchers = [{A, watch(A, B)}, {B, watch(B, A)}],
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pumps = [{X, call(X, inet_rdma_test_pump, start, [name(Y), 30 * ?MB, 2])} || {X, Y} <- [{A, B}, {B, A}]],
     PingsMs = lists:sort(call(A, inet_rdma_test_pump, pings, [name(B), 9000])),
     holds_without_nodedown(Watchers, 0),
@@ -194,10 +194,6 @@ await_suspended(Node, Busy, Senders) ->
             Running -> {running, length(Running)}
         end
     end).
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 receiver(Node, Senders, Count) ->
     Name = list_to_atom(inet_rdma_test_node:unique("receiver")),

@@ -48,7 +48,7 @@ init_per_testcase(_Case, Config) ->
     #{a := A, b := B, relay := Relay} = Detour =
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     ok = inet_rdma_test_node:connect(A, B),
-    Watchers = [{Node, watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
+    Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
     [resumed(Relay) || _ <- [1, 2, 3]],
     [_First | Resumes] = [Opening || Opening <- inet_rdma_test_relay:openings(Relay), both(Opening)],
     ct:log("~p", [Resumes]),
@@ -204,10 +204,6 @@ called(Config, What) ->
     ].
 
 resumes(Config) -> proplists:get_value(resumes, Config).
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
 

@@ -214,7 +214,7 @@ idle_losses(Config) ->
     [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_ways:options(Config)),
     ok = inet_rdma_test_node:connect(A, B),
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
-    Watchers = [{Node, watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
+    Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
     Fabric = inet_rdma_test_link:fabric(A, B),
     [lose_by(Node, A, B) || _ <- lists:seq(1, ?IDLE_LOSSES div 2), Node <- [A, B]],
     [
@@ -295,10 +295,6 @@ same_options(#{a := A, b := B, relay := Relay} = Detour, Asked, Wanted) ->
 options(Node, Peer, Keys) ->
     {ok, Options} = call(Node, net_kernel, getopts, [name(Peer), Keys]),
     maps:from_list(Options).
-
-watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    Watcher.
 
 undisturbed(What, Traffic) ->
     Figures = inet_rdma_test_traffic:stop(Traffic),

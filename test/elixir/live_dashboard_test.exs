@@ -46,21 +46,7 @@ defmodule InetRdma.LiveDashboardTest do
   end
 
   defp start(name, carrier) do
-    args = [
-      "-noinput",
-      "-proto_dist",
-      carrier,
-      "-inet_rdma",
-      "move",
-      "eager",
-      "-sname",
-      name,
-      "-setcookie",
-      "live_dashboard",
-      "-connect_all",
-      "false"
-    ]
-
+    args = Os.node_args(name, carrier, "live_dashboard") ++ ["-connect_all", "false"]
     path = if carrier == "inet_rdma", do: ["-pa", @ebin], else: []
     Os.start!("erl", path ++ args ++ ["-eval", "io:format(\"ready~n\")."]) |> Os.await_line!(~r/^ready$/)
   end

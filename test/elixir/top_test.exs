@@ -23,21 +23,7 @@ defmodule InetRdma.TopTest do
   end
 
   defp start(name, carrier, expression) do
-    args = [
-      "-noinput",
-      "-pa",
-      @ebin,
-      "-proto_dist",
-      carrier,
-      "-inet_rdma",
-      "move",
-      "eager",
-      "-sname",
-      name,
-      "-setcookie",
-      @cookie
-    ]
-
+    args = ["-pa", @ebin | Os.node_args(name, carrier, @cookie)]
     Os.start!("erl", args ++ ["-connect_all", "false", "-eval", expression]) |> Os.await_line!(~r/^ready$/)
   end
 

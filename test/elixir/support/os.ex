@@ -29,6 +29,11 @@ defmodule InetRdma.Test.Os do
     "#{word}_#{System.pid()}_#{System.unique_integer([:positive])}@#{short}"
   end
 
+  @doc "Arguments of erl for a node of this name, whose links move at once."
+  def node_args(name, carrier, cookie) do
+    ["-noinput", "-proto_dist", carrier, "-inet_rdma", "move", "eager", "-sname", name, "-setcookie", cookie]
+  end
+
   @doc "Runs a program. Gives its output, or fails the test with it."
   def run!(program, args, options \\ []) do
     options = Keyword.update(options, :env, @env, &(@env ++ &1))

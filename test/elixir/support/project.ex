@@ -69,20 +69,7 @@ defmodule InetRdma.Test.Project do
     assert Enum.any?(paths, &String.ends_with?(&1, "inet_rdma/ebin"))
 
     erl = fn name, eval ->
-      ["-noinput", "-pa" | paths] ++
-        [
-          "-proto_dist",
-          @carrier,
-          "-inet_rdma",
-          "move",
-          "eager",
-          "-sname",
-          name,
-          "-setcookie",
-          "rebar_cookie",
-          "-eval",
-          eval
-        ]
+      ["-pa" | paths] ++ Os.node_args(name, @carrier, "rebar_cookie") ++ ["-eval", eval]
     end
 
     first_name = Os.node_name("rebar_first")
