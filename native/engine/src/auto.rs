@@ -228,7 +228,7 @@ struct AutoListener {
     /// Readable when one of them is.
     events: OwnedFd,
     over: String,
-    /// The one that is asked first: each in turn, so that none keeps the others waiting.
+    /// The listener that the next call asks first. Each has its turn, so that none keeps the others waiting.
     first: usize,
 }
 

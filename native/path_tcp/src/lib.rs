@@ -181,7 +181,8 @@ impl TcpPath {
         }
     }
 
-    /// Both sides see the end at once, whoever else still has a descriptor of the socket.
+    /// Shuts the connection down in both directions. Both sides see the end at once, even while another process has a
+    /// descriptor of the socket.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
     }

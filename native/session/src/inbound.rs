@@ -36,7 +36,7 @@ enum Packet<L> {
 enum Frame {
     /// Its header, of which this many bytes are here.
     Header([u8; HEADER_BYTES], usize),
-    /// So many bytes of the stream.
+    /// Bytes of the stream: how many.
     Data(usize),
     /// The rest of a message of this kind and size.
     Message(Kind, Vec<u8>, usize),

@@ -52,7 +52,7 @@ impl<N: StreamNotifier> Sending<N> {
         self.half.finish_untold()
     }
 
-    /// So many bytes of the posted sends have gone; `done` gets the token of each send of which all bytes have.
+    /// The transport has taken this many bytes of the posted sends. `done` gets the token of each send that is complete.
     pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
         self.posted.advance(bytes, done);
     }
