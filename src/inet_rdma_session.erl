@@ -17,7 +17,7 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([adopt/3, start/2, port/1, name/1, role/1, setopts/2, getopts/2, peername/1, dial/2]).
+-export([adopt/3, start/2, port/1, name/1, role/1, setopts/2, getopts/2, peername/1, dial/2, stand_by/1, carry/1]).
 %% Of a settlement: the queue pair of a session.
 -export([config/1, open/5, close/1, move/1, fabric/1, reason/1]).
 %% Spawned.
@@ -46,6 +46,14 @@
 
 %% An acceptor leaves the initiator that long to come by itself: of two attempts at once the initiator's wins.
 -define(HOLD_MS, 200).
+%% How often the kernel asks in vain before it gives a silent connection up.
+-define(KEEPALIVES, 4).
+%% Linux's numbers (netinet/tcp.h).
+-define(IPPROTO_TCP, 6).
+-define(TCP_KEEPIDLE, 4).
+-define(TCP_KEEPINTVL, 5).
+-define(TCP_KEEPCNT, 6).
+-define(TCP_USER_TIMEOUT, 18).
 
 %% A session over this connection, of which the port makes a descriptor of its own. Nonces: this node's and the peer's.
 -spec adopt(inet_rdma_bootstrap:t(), initiator | acceptor,
@@ -127,6 +135,30 @@ first_options(Role) ->
     Reading = [active, deliver, packet, mode, header],
     merge([inet_rdma_bootstrap:nodelay()],
           [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
+
+%% The TCP connection stands by, as a queue pair carries. Packets of the distribution no longer show whether it lives, so the
+%% kernel looks: a firewall does not forget it, and a dead one is lost within about net_ticktime. (tcp(7): keepalive,
+%% TCP_USER_TIMEOUT.) A node that is suspended is not a loss: its kernel answers.
+-spec stand_by(t()) -> ok.
+stand_by(Session) ->
+    Seconds = application:get_env(kernel, net_ticktime, 60),
+    Interval = max(1, Seconds div ?KEEPALIVES),
+    set_if_there([{keepalive, true}, tcp_option(?TCP_KEEPIDLE, Interval), tcp_option(?TCP_KEEPINTVL, Interval),
+                  tcp_option(?TCP_KEEPCNT, ?KEEPALIVES), tcp_option(?TCP_USER_TIMEOUT, Seconds * 1000)], Session).
+
+%% The TCP connection carries again, with the options that its user has set. A peer that reads nothing for long must not
+%% end it then.
+-spec carry(t()) -> ok.
+carry(#session{name = Name} = Session) ->
+    Set = inet_rdma_links:session_options(Name),
+    set_if_there(merge(Set, [{keepalive, false}, tcp_option(?TCP_USER_TIMEOUT, 0)]), Session).
+
+tcp_option(Number, Value) -> {raw, ?IPPROTO_TCP, Number, <<Value:32/native>>}.
+
+%% Without a TCP connection there is nothing to set: the next one begins with the user's options.
+set_if_there(Options, Session) ->
+    _ = with_socket(Session, fun(Socket) -> inet:setopts(Socket, Options) end),
+    ok.
 
 %% Socket options of the TCP connection. They hold for the connections that follow it, too.
 -spec setopts(t(), [gen_tcp:option()]) -> ok | {error, term()}.

@@ -79,7 +79,7 @@ run(Supervisor, Session, Link) ->
 
 first_settlement(true, #guarded{queue = none} = Guarded) -> settle_later(Guarded);
 first_settlement(false, #guarded{queue = none, config = #{move := eager}} = Guarded) -> settle(Guarded);
-first_settlement(_HasSettled, Guarded) -> look_for_idleness(Guarded).
+first_settlement(_HasSettled, Guarded) -> look_for_idleness(standing_by(Guarded)).
 
 -spec handle(term(), #guarded{}) -> #guarded{}.
 handle({'$inet_rdma', Port, What}, #guarded{port = Port} = Guarded) ->
@@ -231,7 +231,7 @@ restored(#guarded{lost = none, node = Node} = Guarded) ->
     inet_rdma_guard:say(inet_rdma_link_event:new(restored, Node, fabric(Guarded), Why, superseded), notice,
                         "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the one before",
                         [Node], #{count => 1, duration => 0}),
-    queue_given_up(Guarded);
+    queue_given_up(standing_by(Guarded));
 restored(#guarded{node = Node, lost = Lost} = Guarded) ->
     #{since := Since, reason := Reason, why := Why, dialer := Dialer, retry := Retry, bound := Bound} = Lost,
     _ = [begin demonitor(Ref, [flush]), exit(Pid, kill) end || {Pid, Ref} <- [Dialer]],
@@ -241,7 +241,7 @@ restored(#guarded{node = Node, lost = Lost} = Guarded) ->
                         "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one (~ts)",
                         [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
                         #{count => 1, duration => Duration}),
-    settle_if_due(queue_given_up(Guarded#guarded{lost = none})).
+    settle_if_due(queue_given_up(standing_by(Guarded#guarded{lost = none}))).
 
 not_resumed_in_time(#{why := Why, failure := none}) ->
     text("nothing carried it for the time of the option survive_ms (~ts)", [Why]);
@@ -339,7 +339,7 @@ settle_again(Guarded) -> Guarded#guarded{settles = erlang:start_timer(?SETTLE_AG
 
 settled({settled, {move, Queue, Why}}, #guarded{node = Node} = Guarded) ->
     ok = inet_rdma_session:move(Queue),
-    Moved = carried_by(Queue, Why, Guarded),
+    Moved = standing_by(carried_by(Queue, Why, Guarded)),
     event(up, info, Moved, "inet_rdma: ~ts over ~ts; ~ts", [Node, fabric(Moved), Why], #{count => 1}),
     inet_rdma_link_event:tell(inet_rdma_link_event:moved(Node, fabric(Guarded), fabric(Moved), Why), #{count => 1}),
     look_for_idleness(Moved#guarded{settled_in_vain = 0});
@@ -406,8 +406,16 @@ returned(#guarded{queue = none} = Guarded) ->
 returned(#guarded{node = Node} = Guarded) ->
     Why = <<"it was idle">>,
     Returned = carried_by(none, Why, Guarded#guarded{returns = false, idle = none}),
+    ok = inet_rdma_session:carry(Guarded#guarded.session),
     inet_rdma_link_event:tell(inet_rdma_link_event:moved(Node, fabric(Guarded), fabric(Returned), Why), #{count => 1}),
     Returned.
+
+%% Its TCP connection stands by while a queue pair carries.
+standing_by(#guarded{queue = none} = Guarded) ->
+    Guarded;
+standing_by(#guarded{session = Session} = Guarded) ->
+    ok = inet_rdma_session:stand_by(Session),
+    Guarded.
 
 %% Another path carries the link, for this reason.
 carried_by(Queue, Why, #guarded{node = Node, supervisor = Supervisor} = Guarded) ->

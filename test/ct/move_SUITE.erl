@@ -10,7 +10,7 @@
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
 -export([failed_settlement_is_repeated/1, earned_without_a_connection/1, loss_in_the_middle_that_lasts/1]).
 -export([move_of_one_side/1, losses_in_the_middle/1]).
--export([idle_links_go_back/1, losses_on_the_way_back/1]).
+-export([idle_links_go_back/1, standby_is_watched/1, losses_on_the_way_back/1]).
 
 -define(CONNECTS, 50).
 -define(COLLISIONS, 20).
@@ -24,7 +24,7 @@ all() ->
         initiator_says_when, bytes_earn_it, simultaneous_connects, never, connects_under_traffic,
         required_in_spite_of_a_failure, peers_that_break_the_rules, peers_that_break_the_rules_as_initiator,
         peers_that_hang_up, failed_settlement_is_repeated, earned_without_a_connection, loss_in_the_middle_that_lasts,
-        move_of_one_side, losses_in_the_middle, idle_links_go_back, losses_on_the_way_back
+        move_of_one_side, losses_in_the_middle, idle_links_go_back, standby_is_watched, losses_on_the_way_back
     ].
 
 %% How many links lose their connection while they settle; INET_RDMA_MOVE_LOSSES=1000 by hand.
@@ -151,7 +151,8 @@ idle_links_go_back(_Config) ->
         begin
             moves_under_traffic(A, B),
             [carried_by(tcp, X, Y, "it was idle") || {X, Y} <- [{A, B}, {B, A}]],
-            inet_rdma_test_wait:until(no_queue_pair, 30000, fun() -> Connections() =:= [0, 0] end)
+            inet_rdma_test_wait:until(no_queue_pair, 30000, fun() -> Connections() =:= [0, 0] end),
+            [watched(X, Y, {false, 0}) || {X, Y} <- [{A, B}, {B, A}]]
         end
      || _ <- [1, 2, 3]
     ],
@@ -164,6 +165,41 @@ idle_links_go_back(_Config) ->
             end
          || PauseMs <- [0, 700, 1500, 100, 2500], {X, Y} <- [{A, B}, {B, A}]
         ]
+    end).
+
+%% While a queue pair carries, the kernel looks after the TCP connection, within net_ticktime: also after another one.
+standby_is_watched(Config) ->
+    Options = inet_rdma_test_node:alone(#{args => ["-kernel", "net_ticktime", "20"]}),
+    #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    connect(A, B),
+    moved(A, B),
+    [
+        begin
+            [watched(X, Y, {true, 20000}) || {X, Y} <- [{A, B}, {B, A}]],
+            inet_rdma_test_relay:lose(Relay, reset),
+            [await_resumes(X, Y, Losses) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || Losses <- [1, 2, 3]
+    ],
+    [watched(X, Y, {true, 20000}) || {X, Y} <- [{A, B}, {B, A}]].
+
+await_resumes(Node, Peer, Count) ->
+    inet_rdma_test_wait:until({resumes, Count}, 20000, fun() ->
+        case call(Node, inet_rdma, info, [name(Peer)]) of
+            #{resumes := Resumes} when Resumes >= Count -> true;
+            Other -> Other
+        end
+    end).
+
+%% Whether the kernel asks a silent peer, and for how many milliseconds it waits for an answer.
+watched(Node, Peer, {KeepAlive, TimeoutMs}) ->
+    UserTimeout = {raw, 6, 18, 4},
+    Wanted = {ok, [{keepalive, KeepAlive}, {raw, 6, 18, <<TimeoutMs:32/native>>}]},
+    inet_rdma_test_wait:until(watched, 20000, fun() ->
+        case call(Node, net_kernel, getopts, [name(Peer), [keepalive, UserTimeout]]) of
+            Wanted -> true;
+            Other -> Other
+        end
     end).
 
 %% The TCP connection is lost at any moment of the way back.
