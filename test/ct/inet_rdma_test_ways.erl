@@ -1,7 +1,7 @@
 %% The ways in which the link between two nodes can be carried, as groups of cases that run on each of them.
 -module(inet_rdma_test_ways).
 
--export([groups/1, init/2, options/1, options/2]).
+-export([groups/1, groups_of_sessions/1, init/2, options/1, options/2]).
 -export_type([way/0]).
 
 %% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: the same after a
@@ -9,7 +9,11 @@
 -type way() :: tcp | shm | tls.
 
 -spec groups([atom()]) -> [{way(), [], [atom()]}].
-groups(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm, tls]].
+groups(Cases) -> groups_of_sessions(Cases) ++ [{tls, [], Cases}].
+
+%% A link that began inside TLS has no session: it ends with its TLS connection.
+-spec groups_of_sessions([atom()]) -> [{way(), [], [atom()]}].
+groups_of_sessions(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
 
 %% For init_per_group.
 -spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].

@@ -21,12 +21,10 @@ suite() ->
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
-%% A link that began inside TLS has no session: it ends with its TLS connection.
 groups() ->
-    Groups = inet_rdma_test_ways:groups([
+    inet_rdma_test_ways:groups_of_sessions([
         cuts, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
-    ]),
-    [Group || {Way, _, _} = Group <- Groups, Way =/= tls].
+    ]).
 
 %% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.
 seconds() -> list_to_integer(os:getenv("INET_RDMA_SURVIVAL_SECONDS", "20")).
