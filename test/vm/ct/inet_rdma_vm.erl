@@ -2,8 +2,9 @@
 -module(inet_rdma_vm).
 
 -export([device/1, nodes_on/3, name_at/3, pair/1, call/4, name/1, cast/4]).
--export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2, watch/2, await_nodedown/3]).
--export([cut_tcp/2, shut_tcp_of_link/1]).
+-export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2, resumes/2, watch/2]).
+-export([await_nodedown/3]).
+-export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).
 -export_type([resources/0]).
 
@@ -146,7 +147,7 @@ cut_tcp(A, B) ->
     ok = inet_rdma_test_link:await(A, B, verbs),
     Watched = [watch(A, B), watch(B, A)],
     Resumes = [{X, Y, resumes(X, Y)} || {X, Y} <- [{A, B}, {B, A}]],
-    ok = call(A, ?MODULE, shut_tcp_of_link, [name(B)]),
+    shut_tcp(A, B),
     [
         inet_rdma_test_wait:until({resumed, name(X)}, 20000, fun() -> resumes(X, Y) > Before end)
      || {X, Y, Before} <- Resumes
@@ -154,6 +155,12 @@ cut_tcp(A, B) ->
     [[] = call(Node, inet_rdma_test_watch, seen, [Watcher]) || {Node, Watcher, _} <- Watched],
     ok = inet_rdma_test_link:await(A, B, verbs).
 
+%% Ends it, in the first node.
+-spec shut_tcp(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> ok.
+shut_tcp(A, B) -> ok = call(A, ?MODULE, shut_tcp_of_link, [name(B)]).
+
+%% How often the link has got another TCP connection.
+-spec resumes(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> non_neg_integer().
 resumes(Node, Peer) ->
     #{resumes := Resumes} = info(Node, Peer),
     Resumes.

@@ -7,6 +7,7 @@
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
 -export([short_cut/1, interface_down_and_up/1, long_cut/1, tcp_connection_cut/1, killed_and_back/1]).
+-export([tcp_blocked/1, devices_cut_off/1]).
 -export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
 
 -define(MB, 1048576).
@@ -14,6 +15,9 @@
 %% Of a network without RDMA devices.
 -define(OWN_MANAGEMENT, "10.9.2.1").
 -define(THEIR_MANAGEMENT, "10.9.2.2").
+%% The interfaces of the devices of both kinds.
+-define(INTERFACES, ["eth0", "eth1"]).
+-define(CUT_MS, 30000).
 -define(TICKTIME_S, 8).
 %% Of nodes whose link loses packets: rxe sends again after its own time, and the streams of a case take it up to 52 s.
 -define(PATIENT_TICKTIME_S, 60).
@@ -30,7 +34,8 @@ all() ->
 groups() ->
     Cases = [
         calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut, long_cut,
-        tcp_connection_cut, killed_and_back, devices_beside_the_nodes_network, tls_hides_what_is_said
+        tcp_connection_cut, tcp_blocked, devices_cut_off, killed_and_back, devices_beside_the_nodes_network,
+        tls_hides_what_is_said
     ],
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for rping as
     %% for nodes, until it is made anew.
@@ -238,16 +243,85 @@ tcp_connection_cut(Config) ->
     stop_streams(Streams),
     come_together(A, B).
 
+%% A firewall drops all TCP between the nodes, while the device's packets pass: the queue pair carries on, and TCP comes back
+%% with the firewall's change of mind.
+tcp_blocked(_Config) ->
+    [A, B] = Pair = beside_the_devices(1000),
+    carried(verbs, A, B, []),
+    {Watched, Resumes} = {watch(Pair), [{X, Y, inet_rdma_vm:resumes(X, Y)} || {X, Y} <- [{A, B}, {B, A}]]},
+    Streams = start_streams(Pair),
+    %% Each side connects to the other's port, and answers from its own.
+    Rules = fun(Do) ->
+        lists:append(lists:join("; ", [
+            ["ip rule ", Do, " pref 10 ipproto tcp ", End, " ", integer_to_list(port_of(Node)), " blackhole"]
+         || Node <- Pair, End <- ["sport", "dport"]
+        ]))
+    end,
+    on_both(lists:flatten(Rules("add"))),
+    try
+        inet_rdma_vm:shut_tcp(A, B),
+        [inet_rdma_test_wait:until(no_tcp, 20000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end) || X <- Pair],
+        ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
+        [?assertEqual(false, call(X, inet_rdma_test_remote, has_tcp, [])) || X <- Pair]
+    after
+        on_both(lists:flatten(Rules("del")))
+    end,
+    [
+        inet_rdma_test_wait:until({resumed, name(X)}, 60000, fun() -> inet_rdma_vm:resumes(X, Y) > Before end)
+     || {X, Y, Before} <- Resumes
+    ],
+    survived(Pair, Watched, Streams).
+
+%% Nothing passes between the devices for a while, while the TCP connection is well: the link carries on over one of them, and
+%% is back on the device in the end.
+devices_cut_off(_Config) ->
+    [A, B] = Pair = beside_the_devices(1000),
+    carried(verbs, A, B, []),
+    Watched = watch(Pair),
+    Streams = start_streams(Pair),
+    on_all_interfaces("add", " netem loss 100%"),
+    StartMs = erlang:monotonic_time(millisecond),
+    try
+        Noticed = noticed(A, B, StartMs),
+        ct:pal("nothing passes between the devices; what carries the link after ~b ms: ~p",
+               [erlang:monotonic_time(millisecond) - StartMs, Noticed])
+    after
+        on_all_interfaces("del", "")
+    end,
+    survived(Pair, Watched, Streams).
+
+%% The path of the link once it has left the device, or after the time of the cut.
+noticed(A, B, StartMs) ->
+    Fabric = inet_rdma_test_link:fabric(A, B),
+    case erlang:monotonic_time(millisecond) - StartMs < ?CUT_MS of
+        true when Fabric =:= verbs ->
+            timer:sleep(50),
+            noticed(A, B, StartMs);
+        _ ->
+            Fabric
+    end.
+
+on_all_interfaces(Do, Netem) ->
+    on_both(lists:append(lists:join("; ", ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]))).
+
+%% All that was sent has arrived in order, no node was told of an end, and the device carries the link.
+survived([A, B] = Pair, Watched, Streams) ->
+    [inet_rdma_vm:await_stream(Receiver, Name) || {Receiver, Name} <- Streams],
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher, _} <- Watched],
+    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
+    [inet_rdma_test_node:stop(Node) || Node <- Pair].
+
+%% Where the node accepts connections.
+port_of(#{node := Name} = Node) ->
+    [Short, _] = string:lexemes(atom_to_list(Name), "@"),
+    {port, Port, _} = call(Node, erl_epmd, port_please, [Short, {127, 0, 0, 1}]),
+    Port.
+
 %% The nodes' names, and so their TCP connection, are of a network without RDMA. Where their devices reach each other, the
 %% link moves there; where they do not, it stays on TCP, and both nodes say why.
 devices_beside_the_nodes_network(_Config) ->
-    Options = fun(Prefix, Address, Under) ->
-        Retry = [{fabric, verbs}, {fallback_retry_ms, 0}],
-        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => [], rdma => Retry}))
-    end,
-    [A, B] = inet_rdma_test_node:start_all([
-        {"near", Options("near", ?OWN_MANAGEMENT, [])}, {"far", Options("far", ?THEIR_MANAGEMENT, there())}
-    ]),
+    [A, B] = beside_the_devices(0),
     Ways = [{A, B}, {B, A}],
     [
         begin
@@ -273,6 +347,17 @@ devices_beside_the_nodes_network(_Config) ->
     carried(verbs, A, B, ["both nodes settled on it"]),
     inet_rdma_vm:cut_tcp(A, B),
     [inet_rdma_test_node:stop(Node) || Node <- [A, B]].
+
+%% Two nodes whose names, and so whose TCP connection, are of a network without RDMA.
+beside_the_devices(RetryMs) ->
+    Options = fun(Prefix, Address, Under) ->
+        Rdma = [{fabric, verbs}, {fallback_retry_ms, RetryMs}],
+        Args = ["-kernel", "net_ticktime", integer_to_list(?PATIENT_TICKTIME_S)],
+        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args, rdma => Rdma}))
+    end,
+    inet_rdma_test_node:start_all([
+        {"near", Options("near", ?OWN_MANAGEMENT, [])}, {"far", Options("far", ?THEIR_MANAGEMENT, there())}
+    ]).
 
 %% The first node connects; what both say of the link.
 carried(Fabric, A, B, Words) ->
