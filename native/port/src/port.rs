@@ -1,6 +1,6 @@
 //! A port of the VM, as its driver sees it, and a packet that the VM hands over.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -136,62 +136,38 @@ impl Port {
 
     /// Sends `{'$inet_rdma', Port, What}`. To a process that has died: nothing.
     pub fn tell(self, process: Process, what: &CStr) {
-        let atom = |name: &CStr| {
-            // SAFETY: the type's invariant; the VM only reads the name.
-            unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }
-        };
-        // SAFETY: the type's invariant.
-        let port = unsafe { sys::driver_mk_port(self.0) };
-        let mut term = [
-            [sys::TERM_ATOM, atom(c"$inet_rdma")],
-            [sys::TERM_PORT, port],
-            [sys::TERM_ATOM, atom(what)],
-            [sys::TERM_TUPLE, 3],
-        ];
-        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 8 words.
-        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr().cast(), 8) };
+        // SAFETY: one term.
+        unsafe { self.send(process, &atom(what)) };
     }
 
     /// Sends `{'$inet_rdma', Port, {What, Detail}}`. To a process that has died: nothing.
     pub fn tell_of(self, process: Process, what: &CStr, detail: &CStr) {
-        let atom = |name: &CStr| {
-            // SAFETY: the type's invariant; the VM only reads the name.
-            unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }
-        };
-        // SAFETY: the type's invariant.
-        let port = unsafe { sys::driver_mk_port(self.0) };
-        let mut term = [
-            [sys::TERM_ATOM, atom(c"$inet_rdma")],
-            [sys::TERM_PORT, port],
-            [sys::TERM_ATOM, atom(what)],
-            [sys::TERM_ATOM, atom(detail)],
-            [sys::TERM_TUPLE, 2],
-            [sys::TERM_TUPLE, 3],
-        ];
-        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 12 words.
-        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr().cast(), 12) };
+        let pair = [&atom(what)[..], &atom(detail), &[sys::TERM_TUPLE, 2]].concat();
+        // SAFETY: one term.
+        unsafe { self.send(process, &pair) };
     }
 
     /// Sends `{'$inet_rdma', Port, Bytes}`. To a process that has died: nothing.
     pub fn tell_bytes(self, process: Process, bytes: &[u8]) {
-        // SAFETY: the type's invariant; the VM only reads the name.
-        let tag = unsafe { sys::driver_mk_atom(c"$inet_rdma".as_ptr().cast_mut()) };
+        let binary = [sys::TERM_BUF2BINARY, bytes.as_ptr().expose_provenance(), bytes.len()];
+        // SAFETY: one term; the VM copies the bytes before the call returns.
+        unsafe { self.send(process, &binary) };
+    }
+
+    /// Sends `{'$inet_rdma', Port, What}`.
+    ///
+    /// # Safety
+    ///
+    /// `what` is one term in the form that erl_drv_send_term(3) says, and what it points to lives until the call returns.
+    unsafe fn send(self, process: Process, what: &[sys::ErlDrvTermData]) {
         // SAFETY: the type's invariant.
         let port = unsafe { sys::driver_mk_port(self.0) };
-        let mut term = [
-            sys::TERM_ATOM,
-            tag,
-            sys::TERM_PORT,
-            port,
-            sys::TERM_BUF2BINARY,
-            bytes.as_ptr().expose_provenance(),
-            bytes.len(),
-            sys::TERM_TUPLE,
-            3,
-        ];
-        // SAFETY: the type's invariant; the term has the form that erl_drv_send_term(3) says, in 9 words; the VM copies the
-        // bytes before it returns.
-        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), 9) };
+        let tag = atom(c"$inet_rdma");
+        let mut term = [&tag[..], &[sys::TERM_PORT, port], what, &[sys::TERM_TUPLE, 3]].concat();
+        // Twelve at most.
+        let words = c_int::try_from(term.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the type's invariant; a tuple of three terms, the last as the caller promises.
+        let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), words) };
     }
 
     /// Keeps the driver in memory as long as the VM lives: threads of the library run on without any port.
@@ -206,6 +182,12 @@ impl Port {
         // SAFETY: the type's invariant; the VM only reads the reason.
         unsafe { sys::driver_failure_atom(self.0, reason.as_ptr().cast_mut()) };
     }
+}
+
+/// An atom, as a term of erl_drv_send_term(3).
+fn atom(name: &CStr) -> [sys::ErlDrvTermData; 2] {
+    // SAFETY: the VM only reads the name, and keeps its own copy.
+    [sys::TERM_ATOM, unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }]
 }
 
 /// A process, as the VM's driver interface names it.
