@@ -18,7 +18,7 @@ setup(Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     inet_rdma_dist:gen_setup(?DRIVER, Node, Type, MyNode, LongOrShortNames, SetupTime).
 select(Node) -> inet_rdma_dist:gen_select(?DRIVER, Node).
 address() -> inet_rdma_dist:gen_address(?DRIVER).
-close(Listen) -> inet_rdma_dist:close(Listen).
+close(Listen) -> inet_rdma_dist:gen_close(?DRIVER, Listen).
 is_node_name(Node) -> inet_rdma_dist:is_node_name(Node).
 setopts(Socket, Options) -> inet_rdma_dist:setopts(Socket, Options).
 getopts(Socket, Keys) -> inet_rdma_dist:getopts(Socket, Keys).

@@ -21,7 +21,7 @@
 -export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
 -export([setopts/2, getopts/2, childspecs/0]).
 %% For other address families: inet6_rdma_dist.
--export([gen_listen/3, gen_accept/2, gen_accept_connection/6, gen_setup/6, gen_select/2, gen_address/1]).
+-export([gen_listen/3, gen_close/2, gen_accept/2, gen_accept_connection/6, gen_setup/6, gen_select/2, gen_address/1]).
 %% Spawned, or called through #hs_data{}: by name, so that the module can be loaded anew under living links.
 -export([do_accept/7, do_setup/7]).
 -export([send/2, recv/3, pre_nodeup/1, post_nodeup/1, getll/1, handshake_complete/3, address_of/2, tick/1, getstat/1]).
@@ -53,8 +53,8 @@
 
 %% The option security, as of the start of the distribution: a link that is made later is no weaker.
 -define(SECURITY, {?MODULE, security}).
-%% The TCP port on which this node accepts connections.
--define(LISTENS, {?MODULE, listens}).
+%% The TCP port on which this node accepts connections by this driver.
+-define(LISTENS(Driver), {?MODULE, listens, Driver}).
 
 listen(Name) ->
     {ok, Host} = inet:gethostname(),
@@ -68,8 +68,10 @@ setup(Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     gen_setup(?DRIVER, Node, Type, MyNode, LongOrShortNames, SetupTime).
 select(Node) -> gen_select(?DRIVER, Node).
 address() -> gen_address(?DRIVER).
-close(Listen) ->
-    _ = persistent_term:erase(?LISTENS),
+close(Listen) -> gen_close(?DRIVER, Listen).
+
+gen_close(Driver, Listen) ->
+    _ = persistent_term:erase(?LISTENS(Driver)),
     inet_tcp_dist:close(Listen).
 
 -spec is_node_name(term()) -> boolean().
@@ -84,14 +86,14 @@ childspecs() ->
 
 gen_listen(Driver, Name, Host) ->
     case start() of
-        ok -> listens(listen_over(security(), Driver, Name, Host));
+        ok -> listens(Driver, listen_over(security(), Driver, Name, Host));
         Error -> Error
     end.
 
-listens({ok, {_Socket, #net_address{address = {_Ip, TcpPort}}, _Creation}} = Listening) ->
-    persistent_term:put(?LISTENS, TcpPort),
+listens(Driver, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}}, _Creation}} = Listening) ->
+    persistent_term:put(?LISTENS(Driver), TcpPort),
     Listening;
-listens(Other) ->
+listens(_Driver, Other) ->
     Other.
 
 listen_over(Security, Driver, Name, Host) -> (below(Security)):listen(Driver, Name, Host).
@@ -248,18 +250,18 @@ offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role
 offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
     Settles = inet_rdma_settlement_policy:settles(Node, Config),
     Protocol = inet_rdma_bootstrap:protocol(Supervised#supervised.connection),
-    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol)),
+    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol, Supervised#supervised.driver)),
     keep(Supervised#supervised{own_offer = Offer}),
     inet_rdma_offer:append(Role, Message, Offer);
 offering(Message, _Role, _Supervised) ->
     Message.
 
-offered_session(tcp) ->
+offered_session(tcp, Driver) ->
     case inet_rdma_nif:is_loaded() of
-        true -> #{port => persistent_term:get(?LISTENS, 0), nonce => inet_rdma_nif:nonce()};
+        true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce()};
         false -> none
     end;
-offered_session(tls) ->
+offered_session(tls, _Driver) ->
     none.
 
 %% dist_util wants lists.

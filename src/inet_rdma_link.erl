@@ -59,10 +59,11 @@ number(socket) -> 16;
 number(drop) -> 17;
 number(release) -> 18;
 number(counts) -> 19;
-number(return) -> 20.
+number(return) -> 20;
+number(abandon) -> 21.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
-                 | attempt | control | statistics | socket | drop | release | counts | return.
+                 | attempt | control | statistics | socket | drop | release | counts | return | abandon.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.

@@ -23,9 +23,13 @@
 -define(VERSION, 1).
 %% For one message of the peer, or the connect.
 -define(TIMEOUT_MS, 3000).
+%% An acceptor that is refused on another host leaves the initiator that long to come: what refuses may be a firewall or an address
+%% translation on the way, which lets the initiator through.
+-define(REFUSED_HOLD_MS, 1000).
 
 %% An attempt of this side, in a process of its own that ends with: resumed; {dead, Why}: the peer has ended; superseded: a newer
-%% attempt is under way; {failed, Why}. HoldMs: so long the connection waits for an attempt of the peer.
+%% attempt is under way; {failed, Why}. HoldMs: how long the connection waits for an attempt of the peer; 0: this side is the
+%% session's initiator.
 -spec dial(port(), Name :: binary(), inet_rdma_bootstrap:driver(), {inet:ip_address(), inet:port_number()},
            HoldMs :: non_neg_integer()) -> no_return().
 dial(Port, Name, Driver, {Ip, TcpPort}, HoldMs) ->
@@ -35,9 +39,19 @@ dial(Port, Name, Driver, {Ip, TcpPort}, HoldMs) ->
             receive after HoldMs -> ok end,
             exit(introduce(Port, Name, Driver, Socket));
         {error, econnrefused} ->
+            HoldMs > 0 andalso not is_own(Ip) andalso receive after ?REFUSED_HOLD_MS -> ok end,
             exit({dead, <<"its TCP connection ended, and the peer refuses another: its node has ended">>});
         {error, Reason} ->
             exit({failed, Reason})
+    end.
+
+%% Whether the address is of this host, where no device stands between two nodes.
+is_own({127, _, _, _}) ->
+    true;
+is_own(Ip) ->
+    case inet:getifaddrs() of
+        {ok, Interfaces} -> lists:any(fun({_Name, Options}) -> lists:member({addr, Ip}, Options) end, Interfaces);
+        {error, _} -> true
     end.
 
 introduce(Port, Name, Driver, Socket) ->
@@ -45,8 +59,8 @@ introduce(Port, Name, Driver, Socket) ->
         {ok, <<Attempt:64/native>>} ->
             Nonce = nonce(),
             Said = <<Name/binary, Attempt:64, Nonce/binary>>,
-            ok = send(Driver, Socket, <<?MAGIC, ?VERSION, Said/binary>>),
-            challenged(recv(Driver, Socket), Attempt, Said, {Port, Driver, Socket});
+            Answer = ask(Driver, Socket, <<?MAGIC, ?VERSION, Said/binary>>),
+            challenged(Answer, Attempt, Said, {Port, Driver, Socket});
         {error, closed} ->
             {failed, closed}
     end.
@@ -56,8 +70,8 @@ challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before, {Por
     case is_proof(Port, Proof, ["challenge", Said]) andalso suspend(Port, Attempt) of
         {ok, Received, Path} ->
             Standing = <<Received:64, Path:64>>,
-            ok = send(Driver, Socket, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
-            answered(recv(Driver, Socket), Attempt, <<Said/binary, Standing/binary>>, Dialer);
+            Answer = ask(Driver, Socket, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
+            answered(Answer, Attempt, <<Said/binary, Standing/binary>>, Dialer);
         superseded ->
             superseded;
         false ->
@@ -91,7 +105,14 @@ is_resume(_) -> false.
 
 %% The acceptor's part, in the process of the connection, which ends afterwards.
 -spec accept(inet_rdma_bootstrap:t(), FirstMessage :: binary()) -> ok | refused.
-accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/binary>> = Message) ->
+accept(Connection, Message) ->
+    case inet_rdma_bootstrap:protocol(Connection) of
+        tcp -> accept_over_tcp(Connection, Message);
+        %% No link that began inside TLS is a session.
+        tls -> refused
+    end.
+
+accept_over_tcp(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/binary>> = Message) ->
     {Driver, Socket} = inet_rdma_bootstrap:socket(Connection),
     ok = inet_rdma_bootstrap:passive(Connection),
     case inet_rdma_links:session(Name) of
@@ -108,7 +129,7 @@ accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/bin
         none ->
             refuse(Driver, Socket, <<$u>>)
     end;
-accept(_Connection, _Message) ->
+accept_over_tcp(_Connection, _Message) ->
     refused.
 
 refuse(Driver, Socket, Answer) ->
@@ -126,8 +147,12 @@ challenge(Port, Attempt, Before, Driver, Socket) ->
                     Own = <<Received:64, Path:64>>,
                     _ = send(Driver, Socket, [$r, Own, prove(Port, ["acceptor", Said, Standing, Own])]),
                     case resume(Said, Port, Attempt, Socket, Standing) of
-                        resumed -> ok;
-                        _ -> refused
+                        resumed ->
+                            ok;
+                        _ ->
+                            %% The guard has not heard that the TCP connection was given up.
+                            _ = inet_rdma_link:command(Port, abandon, <<Attempt:64/native>>),
+                            refused
                     end;
                 superseded ->
                     refuse(Driver, Socket, <<$s>>);
@@ -157,12 +182,24 @@ suspend(Port, Attempt) ->
 resume(<<Name:16/binary, _/binary>>, Port, Attempt, Socket, <<Received:64, Path:64>>) ->
     %% One by one: some are of the socket before it was connected.
     _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
-    {ok, Fd} = prim_inet:getfd(Socket),
-    Argument = <<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
-    case inet_rdma_link:command(Port, resume, Argument) of
-        {ok, <<1>>} -> resumed;
-        {ok, <<>>} -> superseded;
-        {error, closed} -> {failed, closed}
+    case prim_inet:getfd(Socket) of
+        {ok, Fd} ->
+            Argument = <<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
+            case inet_rdma_link:command(Port, resume, Argument) of
+                {ok, <<1>>} -> resumed;
+                {ok, <<>>} -> superseded;
+                {error, closed} -> {failed, closed}
+            end;
+        %% The peer has reset it.
+        {error, Reason} ->
+            {failed, Reason}
+    end.
+
+%% Sends a message, and gives the peer's answer.
+ask(Driver, Socket, Message) ->
+    case send(Driver, Socket, Message) of
+        ok -> recv(Driver, Socket);
+        Error -> Error
     end.
 
 %% The socket is raw: nothing behind a message is read.

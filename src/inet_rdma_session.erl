@@ -157,7 +157,8 @@ tcp_option(Number, Value) -> {raw, ?IPPROTO_TCP, Number, <<Value:32/native>>}.
 
 %% Without a TCP connection there is nothing to set: the next one begins with the user's options.
 set_if_there(Options, Session) ->
-    _ = with_socket(Session, fun(Socket) -> inet:setopts(Socket, Options) end),
+    %% One by one: some are of the socket before it was connected.
+    _ = with_socket(Session, fun(Socket) -> [inet:setopts(Socket, [Option]) || Option <- Options] end),
     ok.
 
 %% Socket options of the TCP connection. They hold for the connections that follow it, too.

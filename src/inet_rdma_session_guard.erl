@@ -56,6 +56,8 @@
 %% Pauses between attempts: the first, and the longest. Each is twice as long as the one before.
 -define(RETRY_MS, 20).
 -define(RETRY_MS_MAX, 1000).
+%% How long a peer that accepts no connections is left to make another one.
+-define(UNREACHABLE_MS, 1000).
 %% While a queue pair carries there is no hurry.
 -define(STANDBY_RETRY_MS_MAX, 30000).
 %% The longest pause between settlements, each of which is twice as long as the one before. The first is the option
@@ -89,7 +91,7 @@ handle({'DOWN', Ref, process, Dialer, Result}, #guarded{lost = #{dialer := {Dial
 handle({timeout, Timer, retry}, #guarded{lost = #{retry := Timer} = Lost} = Guarded) ->
     dial(Guarded#guarded{lost = Lost#{retry := none}});
 handle({timeout, Timer, bound}, #guarded{lost = #{bound := Timer}} = Guarded) ->
-    give_up(not_resumed_in_time(Guarded#guarded.lost), Guarded);
+    give_up(not_resumed_in_time(Guarded), Guarded);
 handle({'DOWN', Ref, process, Mover, Result}, #guarded{mover = {Mover, Ref}} = Guarded) ->
     settled(Result, Guarded#guarded{mover = none});
 handle({timeout, Timer, settle}, #guarded{settles = Timer} = Guarded) ->
@@ -119,10 +121,7 @@ told(_, Guarded) -> Guarded.
 %% The TCP connection is lost.
 lost(Reason, #guarded{config = #{survive_ms := 0}} = Guarded) ->
     give_up(text("its TCP connection ended (~ts)", [inet_rdma_link_event:why_lost(Reason)]), Guarded);
-lost(Reason, #guarded{peer = none} = Guarded) ->
-    Why = inet_rdma_link_event:why_lost(Reason),
-    give_up(text("its TCP connection ended (~ts), and the peer accepts none", [Why]), Guarded);
-lost(TcpReason, #guarded{config = #{survive_ms := SurviveMs}} = Before) ->
+lost(TcpReason, Before) ->
     {Queue, Guarded} = queue_lost(stop_mover(Before)),
     {Reason, Why} = case Queue of
                         {lost, _Fabric, QueueReason, QueueWhy} -> {QueueReason, QueueWhy};
@@ -131,7 +130,7 @@ lost(TcpReason, #guarded{config = #{survive_ms := SurviveMs}} = Before) ->
     Carried = is_carried(Guarded),
     Bound = case Carried of
                 true -> none;
-                false -> erlang:start_timer(SurviveMs, self(), bound)
+                false -> bound(Guarded)
             end,
     say_lost(Queue, Reason, Why, Carried, Guarded),
     Lost = #{since => erlang:monotonic_time(), reason => Reason, why => Why, dialer => none, tries => 0,
@@ -139,7 +138,7 @@ lost(TcpReason, #guarded{config = #{survive_ms := SurviveMs}} = Before) ->
     dial(Guarded#guarded{lost = Lost}).
 
 %% The queue pair is lost, too, or the connection that was made anew: where nothing carries there is no time to wait.
-lost_again(#guarded{lost = #{retry := Retry, bound := Bound} = Lost, config = #{survive_ms := SurviveMs}} = Before) ->
+lost_again(#guarded{lost = #{retry := Retry, bound := Bound} = Lost} = Before) ->
     {Queue, Guarded} = queue_lost(Before),
     _ = [say_lost(Queue, Reason, Why, false, Guarded) || {lost, _Fabric, Reason, Why} <- [Queue]],
     case is_carried(Guarded) of
@@ -148,11 +147,17 @@ lost_again(#guarded{lost = #{retry := Retry, bound := Bound} = Lost, config = #{
         false ->
             _ = [erlang:cancel_timer(Retry) || is_reference(Retry)],
             Timer = case Bound of
-                        none -> erlang:start_timer(SurviveMs, self(), bound);
+                        none -> bound(Guarded);
                         _ -> Bound
                     end,
             dial(Guarded#guarded{lost = Lost#{retry := none, tries := 0, bound := Timer}})
     end.
+
+%% The timer of a link that nothing carries. A peer that accepts no connections cannot be asked whether it lives.
+bound(#guarded{peer = none, config = #{survive_ms := SurviveMs}}) ->
+    erlang:start_timer(min(SurviveMs, ?UNREACHABLE_MS), self(), bound);
+bound(#guarded{config = #{survive_ms := SurviveMs}}) ->
+    erlang:start_timer(SurviveMs, self(), bound).
 
 %% One line and one event, whatever is lost.
 say_lost(kept, Reason, Why, Carried, #guarded{node = Node} = Guarded) ->
@@ -197,23 +202,24 @@ is_carried(#guarded{port = Port}) ->
         {error, closed} -> false
     end.
 
+dial(#guarded{peer = none} = Guarded) ->
+    Guarded;
 dial(#guarded{session = Session, peer = Peer, lost = #{dialer := none} = Lost} = Guarded) ->
     Guarded#guarded{lost = Lost#{dialer := inet_rdma_session:dial(Session, Peer)}};
 dial(Guarded) ->
     Guarded.
 
 %% How an attempt has ended.
-dialed(resumed, Guarded) ->
-    %% The port tells that, too.
-    Guarded;
-dialed({dead, Why}, Guarded) ->
-    case is_carried(Guarded) of
-        true -> retry(Guarded);
-        false -> give_up(Why, Guarded)
+dialed({dead, Why}, #guarded{port = Port} = Guarded) ->
+    case inet_rdma_link:statistics(Port) of
+        {ok, #{carried_by_queue := false, has_tcp := false}} -> give_up(Why, Guarded);
+        %% The peer has come by itself, or the queue pair carries on.
+        _ -> retry(Guarded)
     end;
 dialed({failed, Reason}, #guarded{lost = Lost} = Guarded) ->
     retry(Guarded#guarded{lost = Lost#{failure := Reason}});
-dialed(_SupersededOrCrashed, Guarded) ->
+%% Resumed: the port has told that before, and there is nothing to dial for any more, unless it has lost a path again.
+dialed(_ResumedSupersededOrCrashed, Guarded) ->
     retry(Guarded).
 
 retry(#guarded{lost = #{tries := Tries} = Lost} = Guarded) ->
@@ -224,14 +230,15 @@ retry(#guarded{lost = #{tries := Tries} = Lost} = Guarded) ->
     AfterMs = min(MaxMs, ?RETRY_MS bsl min(Tries, 16)),
     Guarded#guarded{lost = Lost#{tries := Tries + 1, retry := erlang:start_timer(AfterMs, self(), retry)}}.
 
-restored(#guarded{lost = none, node = Node} = Guarded) ->
+restored(#guarded{lost = none, node = Node} = Before) ->
+    Guarded = stop_mover(Before),
     %% The peer has lost the one before; this side had not seen that yet. Events come in pairs all the same.
     Why = inet_rdma_link_event:why_lost(superseded),
     inet_rdma_link_event:tell(lost_event(superseded, Why, Guarded), #{count => 1}),
     inet_rdma_guard:say(inet_rdma_link_event:new(restored, Node, fabric(Guarded), Why, superseded), notice,
                         "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the one before",
                         [Node], #{count => 1, duration => 0}),
-    queue_given_up(standing_by(Guarded));
+    standing_by(queue_given_up(Guarded));
 restored(#guarded{node = Node, lost = Lost} = Guarded) ->
     #{since := Since, reason := Reason, why := Why, dialer := Dialer, retry := Retry, bound := Bound} = Lost,
     _ = [begin demonitor(Ref, [flush]), exit(Pid, kill) end || {Pid, Ref} <- [Dialer]],
@@ -241,11 +248,13 @@ restored(#guarded{node = Node, lost = Lost} = Guarded) ->
                         "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one (~ts)",
                         [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
                         #{count => 1, duration => Duration}),
-    settle_if_due(queue_given_up(standing_by(Guarded#guarded{lost = none}))).
+    settle_if_due(standing_by(queue_given_up(Guarded#guarded{lost = none}))).
 
-not_resumed_in_time(#{why := Why, failure := none}) ->
+not_resumed_in_time(#guarded{peer = none, lost = #{why := Why}}) ->
+    text("its TCP connection ended (~ts), and the peer, which accepts none, has not made another", [Why]);
+not_resumed_in_time(#guarded{lost = #{why := Why, failure := none}}) ->
     text("nothing carried it for the time of the option survive_ms (~ts)", [Why]);
-not_resumed_in_time(#{why := Why, failure := Failure}) ->
+not_resumed_in_time(#guarded{lost = #{why := Why, failure := Failure}}) ->
     text("nothing carried it for the time of the option survive_ms (~ts); the last attempt to connect failed: ~tp",
          [Why, Failure]).
 

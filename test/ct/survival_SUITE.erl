@@ -6,7 +6,7 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([cuts/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1, idle_losses/1, socket_options/1]).
+-export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1, idle_losses/1, socket_options/1]).
 
 -define(CUT_LEAST_MS, 100).
 -define(CUT_MOST_MS, 1500).
@@ -23,7 +23,7 @@ all() ->
 
 groups() ->
     inet_rdma_test_ways:groups_of_sessions([
-        cuts, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
+        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
     ]).
 
 %% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.
@@ -76,6 +76,24 @@ cuts(Config) ->
     ok = inet_rdma_test_cutter:await(PidA, PidB),
     undisturbed(io_lib:format("~b cuts", [Cuts]), Traffic),
     ?assert(Cuts > 0).
+
+%% A node that does not listen makes another connection by itself, and the other node waits for it.
+peer_that_accepts_none(Config) ->
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all([
+        {Prefix, inet_rdma_test_node:alone(inet_rdma_test_ways:options(Config, #{args => Args}))}
+     || {Prefix, Args} <- [{"a", []}, {"b", ["-dist_listen", "false"]}]
+    ]),
+    ok = inet_rdma_test_node:connect(B, A),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    [
+        begin
+            Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+            resumed(A, B, Before)
+        end
+     || _ <- lists:seq(1, 5)
+    ],
+    undisturbed("5 cuts", Traffic).
 
 %% Connections that end in every way, some of them while they are being made. Nothing is left behind.
 losses(Config) ->

@@ -76,6 +76,9 @@ mod command {
     /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing: not now, as
     /// the peer has not said that all has arrived.
     pub const RETURN: u32 = 20;
+    /// `<<Attempt:64>>`: what [`SUSPEND`] has begun with this number has failed. Its caller's watcher is told of the loss, unless a newer
+    /// attempt has come.
+    pub const ABANDON: u32 = 21;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -363,6 +366,10 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),
             None => Some(0),
         },
+        command::ABANDON => {
+            link.abandon(port, fields.u64()?);
+            Some(0)
+        }
         command::PROVE => put(answer, &link.secret()?.prove(argument)),
         command::VERIFY => {
             let proof = fields.bytes(PROOF_BYTES)?;

@@ -152,6 +152,14 @@ impl Link {
         standing
     }
 
+    /// The attempt for which the TCP connection was given up has failed.
+    pub fn abandon(&mut self, port: Port, attempt: u64) {
+        let is_newest = self.session.is_newer(attempt.saturating_add(1));
+        if is_newest && self.tcp.is_none() {
+            self.tell_lost(port, self.loss);
+        }
+    }
+
     /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt has come
     /// before.
     pub fn resume(&mut self, port: Port, attempt: u64, socket: BorrowedFd<'_>, theirs: Standing) -> Option<Fate> {
