@@ -4,13 +4,15 @@
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
 //!
 //! The modules are what several fabrics, and the engine above them, share besides: the bound of pinned memory, threads that
-//! may wait, and what they wait for; callers of a listening socket, and how long a connecting side waits.
+//! may wait, and what they wait for; callers of a listening socket, how long a connecting side waits, and the lingering close
+//! of TCP connections.
 
 pub mod budget;
 pub mod callers;
 pub mod deadline;
 mod error;
 pub mod event;
+pub mod lingering;
 mod misbehaviour;
 mod name;
 pub mod signals;

@@ -8,7 +8,6 @@
 
 mod connect;
 mod frame;
-mod goodbye;
 mod grants;
 mod greeting;
 mod interest;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use inet_rdma_fabric::lingering;
 use inet_rdma_fabric::{
     Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
 };
@@ -14,7 +15,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::frame::{TransferHead, emit_control};
-use crate::goodbye;
 use crate::grants::{Grants, RING_KEY, TcpExposer, expose_ring};
 use crate::interest::Interest;
 use crate::receiving::Receiving;
@@ -117,7 +117,7 @@ impl TcpQueuePair {
     fn end(&self, receiving: &mut Receiving) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
             let backlog = self.sending.end(self.socket.as_fd());
-            goodbye::take_leave(&self.socket, backlog, receiving.is_at_end() && !receiving.is_violated());
+            lingering::close(&self.socket, backlog, receiving.is_at_end() && !receiving.is_violated());
         }
         receiving.end();
     }

@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric::lingering::{flush, send};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::frame::CONTROL_FRAME_BYTES;
 use crate::socket::lost;
@@ -22,9 +22,6 @@ const OFFER_PARTS: usize = 4;
 
 /// Slices that are handed to the kernel in one call.
 const SLICES: usize = 64;
-
-/// An empty backlog keeps no more memory than this, in bytes.
-const KEPT_BYTES: usize = 4096;
 
 /// The sending half of a connection.
 pub(crate) struct Sending {
@@ -176,35 +173,5 @@ impl State {
         self.backlog = VecDeque::new();
         let error = lost("sending to the peer", errno);
         self.error.get_or_insert(error).clone()
-    }
-}
-
-/// Sends from the front of `backlog`, as far as the socket takes it.
-pub(crate) fn flush(socket: BorrowedFd<'_>, backlog: &mut VecDeque<u8>) -> Result<(), Errno> {
-    while !backlog.is_empty() {
-        let (front, back) = backlog.as_slices();
-        let sent = send(socket, &[IoSlice::new(front), IoSlice::new(back)], false)?;
-        if sent == 0 {
-            return Ok(());
-        }
-        backlog.drain(..sent);
-    }
-    if backlog.capacity() > KEPT_BYTES {
-        *backlog = VecDeque::new();
-    }
-    Ok(())
-}
-
-/// How many bytes the socket took; 0: it is full.
-fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno> {
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    flags.set(SendFlags::MORE, more);
-    loop {
-        return match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
-            // No memory for a socket's buffer: as full as one.
-            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(0),
-            Err(Errno::INTR) => continue,
-            sent => sent,
-        };
     }
 }

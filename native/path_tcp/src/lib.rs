@@ -5,14 +5,14 @@
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use inet_rdma_session::{Session, Sink, Violation};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny};
 use smallvec::SmallVec;
 
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
@@ -21,8 +21,13 @@ const SLICES: usize = 64;
 /// Bytes of one `recv` of small packets. The buffer is one for each thread, not one for each link.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
+/// Bytes read behind the rest of a large packet: the beginning of the next one, which is copied.
+const BEHIND_BYTES: usize = 16 * 1024;
+
 /// A call of [`TcpPath::receive`] takes no more from the socket once it has taken this much: other ports have their turn.
 const TURN_BYTES: usize = 256 * 1024;
+/// The same in packets.
+const TURN_PACKETS: u64 = 1024;
 
 thread_local! {
     /// Allocated with the first read on a thread.
@@ -132,48 +137,61 @@ impl TcpPath {
         }
     }
 
-    /// Gives the session what has arrived, up to about `TURN_BYTES`.
+    /// Gives the session what has arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
     pub fn receive<H, L, S>(&self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
     where
         H: AsRef<[u8]>,
         L: AsMut<[u8]>,
         S: Sink<Large = L>,
     {
-        let mut taken = 0;
-        while taken < TURN_BYTES {
-            let (bytes, wanted) = match session.direct() {
-                Some(memory) => {
-                    let wanted = memory.len();
-                    let bytes = self.recv(memory)?;
-                    if let Some(bytes) = bytes {
-                        session.handle_direct(bytes, sink);
+        ARRIVED.with_borrow_mut(|arrived| {
+            arrived.resize(RECEIVE_BYTES, 0);
+            let packets_before = session.counts().packets_received;
+            let mut taken = 0;
+            while taken < TURN_BYTES && session.counts().packets_received - packets_before < TURN_PACKETS {
+                let (received, direct_bytes, wanted) = match session.direct() {
+                    Some(memory) => {
+                        let behind = &mut arrived[..BEHIND_BYTES];
+                        let (direct_bytes, wanted) = (memory.len(), memory.len() + behind.len());
+                        (self.recv_both(memory, behind)?, direct_bytes, wanted)
                     }
-                    (bytes, wanted)
+                    None => (self.recv(arrived)?, 0, RECEIVE_BYTES),
+                };
+                let Some(bytes) = received else { break };
+                let direct = bytes.min(direct_bytes);
+                if direct > 0 {
+                    session.handle_direct(direct, sink);
                 }
-                None => ARRIVED.with_borrow_mut(|arrived| {
-                    arrived.resize(RECEIVE_BYTES, 0);
-                    let bytes = self.recv(arrived)?;
-                    if let Some(bytes) = bytes {
-                        session.handle_input(&arrived[..bytes], sink)?;
-                    }
-                    Ok::<_, ReceiveError>((bytes, RECEIVE_BYTES))
-                })?,
-            };
-            match bytes {
-                Some(bytes) if bytes == wanted => taken += bytes,
-                // The socket is empty, in all likelihood: the next arrival makes it readable.
-                _ => break,
+                session.handle_input(&arrived[..bytes - direct], sink)?;
+                if bytes < wanted {
+                    // The socket is empty, in all likelihood: the next arrival makes it readable.
+                    break;
+                }
+                taken += bytes;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// None: nothing is there.
     fn recv(&self, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
+        Self::received(|| Ok(rustix::net::recv(&self.socket, &mut *memory, RecvFlags::empty())?.0))
+    }
+
+    /// Into the first slice, then into the second.
+    fn recv_both(&self, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
+        let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        Self::received(|| {
+            let mut control = RecvAncillaryBuffer::default();
+            Ok(rustix::net::recvmsg(&self.socket, &mut slices, &mut control, RecvFlags::empty())?.bytes)
+        })
+    }
+
+    fn received(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Result<Option<usize>, Lost> {
         loop {
-            match rustix::net::recv(&self.socket, &mut *memory, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Lost::Eof),
-                Ok((bytes, _)) => return Ok(Some(bytes)),
+            match call() {
+                Ok(0) => return Err(Lost::Eof),
+                Ok(bytes) => return Ok(Some(bytes)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(Lost::Error(error)),
@@ -185,22 +203,5 @@ impl TcpPath {
     /// descriptor of the socket.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
-    }
-
-    /// Ends the outgoing direction behind what was written. What has arrived is thrown away: a socket that is closed with bytes
-    /// to read resets the connection, and the peer would not read what was written.
-    pub fn finish(&self) {
-        let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Write);
-        let mut taken = 0;
-        while taken < TURN_BYTES {
-            let received = ARRIVED.with_borrow_mut(|arrived| {
-                arrived.resize(RECEIVE_BYTES, 0);
-                self.recv(arrived)
-            });
-            match received {
-                Ok(Some(bytes)) => taken += bytes,
-                Ok(None) | Err(_) => return,
-            }
-        }
     }
 }

@@ -164,7 +164,8 @@ impl Link {
 
     /// Sets the timer to what is to happen next, and tells the VM whether bytes wait.
     fn schedule(&mut self, port: Port) {
-        let waits = self.session.unsent_bytes() > 0 && !self.gathers;
+        // What is gathered goes with the timer; a port that is about to close must be asked to wait for it.
+        let waits = self.session.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
         if waits && !self.is_marked {
             port.enqueue(&[0]);
             self.is_marked = true;

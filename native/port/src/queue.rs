@@ -158,6 +158,11 @@ impl Queue {
         }
     }
 
+    /// The peer, or the device, has ended it before [`Self::begin`].
+    pub fn has_ended_unread(&self) -> bool {
+        self.input == Input::Held && self.connection().closed().is_some()
+    }
+
     /// One of its descriptors is readable.
     pub fn handle_event(&mut self, fd: RawFd) {
         let is_event = fd == self.event_fd && self.connection().drain_event();

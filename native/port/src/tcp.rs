@@ -1,8 +1,10 @@
 //! The TCP path of a link: its socket in the VM's poll set.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use inet_rdma_fabric::lingering;
 use inet_rdma_path_tcp::{Lost, ReceiveError, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
@@ -17,8 +19,12 @@ pub struct Tcp {
     fd: RawFd,
     /// Whether the VM tells when the socket is readable.
     is_watched: bool,
-    /// The socket takes no more; the VM tells when it does again.
+    /// The socket takes no more.
     is_blocked: bool,
+    /// Whether the VM tells when the socket is writable.
+    is_watched_writable: bool,
+    /// Why nothing can be sent any more. What has arrived is read all the same, up to the end.
+    failed: Option<Lost>,
 }
 
 impl Tcp {
@@ -30,6 +36,8 @@ impl Tcp {
             path,
             is_watched: false,
             is_blocked: false,
+            is_watched_writable: false,
+            failed: None,
         })
     }
 
@@ -60,27 +68,30 @@ impl Tcp {
         self.is_blocked
     }
 
-    /// The socket is writable.
-    pub fn handle_writable(&mut self, port: Port) {
+    /// The socket is writable: [`Self::transmit`] is to follow.
+    pub fn handle_writable(&mut self) {
         self.is_blocked = false;
-        port.watch_writable(self.fd, false);
     }
 
-    /// Writes what the session has for this path, as far as there is room.
-    pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) -> Result<(), Lost> {
-        if self.is_blocked {
-            return Ok(());
+    /// Writes what the session has for this path, as far as there is room. An error shows with the next [`Self::receive`], behind
+    /// what has arrived.
+    pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) {
+        if self.is_blocked || self.failed.is_some() {
+            return;
         }
-        match self.path.transmit(session)? {
-            Transmitted::All => {}
-            Transmitted::Blocked if self.is_watched => {
-                self.is_blocked = true;
-                port.watch_writable(self.fd, true);
+        self.is_blocked = match self.path.transmit(session) {
+            Ok(Transmitted::All) => false,
+            // Without a watch the link is not started, or about to end.
+            Ok(Transmitted::Blocked) => self.is_watched,
+            Err(lost) => {
+                self.failed = Some(lost);
+                false
             }
-            // The link is not started, or about to end.
-            Transmitted::Blocked => {}
+        };
+        if self.is_blocked != self.is_watched_writable {
+            self.is_watched_writable = self.is_blocked;
+            port.watch_writable(self.fd, self.is_blocked);
         }
-        Ok(())
     }
 
     /// Gives the session what has arrived, and the VM the packets in it.
@@ -90,7 +101,11 @@ impl Tcp {
         session: &mut Session<Held, Block>,
         tally: &mut Tally,
     ) -> Result<(), ReceiveError> {
-        self.path.receive(session, &mut ToVm { port, tally })
+        let received = self.path.receive(session, &mut ToVm { port, tally });
+        match (received, self.failed) {
+            (Err(ReceiveError::Lost(_)), Some(lost)) => Err(lost.into()),
+            (received, _) => received,
+        }
     }
 
     /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.
@@ -103,7 +118,7 @@ impl Tcp {
 
     /// Ends the connection behind what was written: the peer reads that first.
     pub fn finish(self, port: Port) {
-        self.path.finish();
+        lingering::close(self.path.socket(), VecDeque::new(), self.failed.is_some());
         if self.is_watched {
             port.unwatch(self.fd);
         }

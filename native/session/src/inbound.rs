@@ -103,9 +103,9 @@ impl<L: AsMut<[u8]>> Inbound<L> {
     /// The memory that the next bytes of the connection belong to, if it pays to read them there.
     pub fn direct(&mut self) -> Option<&mut [u8]> {
         match (&self.frame, &mut self.packet) {
-            (&Frame::Data(left), Packet::Large { memory, filled, bytes }) if left >= DIRECT_BYTES_MIN => {
+            (&Frame::Data(left), Packet::Large { memory, filled, bytes }) => {
                 let end = (*filled + left).min(*bytes);
-                Some(&mut memory.as_mut()[*filled..end])
+                (end - *filled >= DIRECT_BYTES_MIN).then(|| &mut memory.as_mut()[*filled..end])
             }
             _ => None,
         }

@@ -293,10 +293,13 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     /// The queue pair's peer has read the first `bytes` bytes that went over it.
     pub fn handle_queue_read(&mut self, bytes: u64) {
         if let Route::Queue { mark, .. } = self.route {
+            if self.log.start() < mark {
+                return;
+            }
             let read = Position(mark.0 + bytes).min(self.queue.position());
             // The peer gives up a packet of which it has a part when it loses the queue pair.
             let whole = self.packet_ends.iter().take_while(|&&end| end <= read).last().copied();
-            if let (true, Some(end)) = (self.log.start() >= mark, whole) {
+            if let Some(end) = whole {
                 self.release(end);
             }
         }
@@ -763,6 +766,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             self.route = Route::Tcp;
             self.source = Source::Tcp;
             self.packet_ends.clear();
+            self.pending.move_to_queue = false;
         }
         let from = match self.route {
             Route::Tcp => theirs.received,

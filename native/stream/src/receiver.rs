@@ -10,6 +10,9 @@ use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
 use crate::wire::{Advert, ControlBody, NewRing, TRANSFER_BYTES_MAX};
 
+/// From this many bytes freed on an acknowledgement is due, however large the ring is.
+const ACK_BYTES_MAX: u64 = 1 << 20;
+
 /// # Invariants
 /// * The first `advertised` of `receives` are advertised, all for `advert_phase`; the others are not.
 /// * S'_r = S_r + the sum of what the advertised ones get at least.
@@ -466,9 +469,10 @@ impl Receiver {
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must
     /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
-    /// all of it. After the peer's end there is no peer to tell.
+    /// all of it. After the peer's end there is no peer to tell. A large ring does not let its sender wait for the memory that
+    /// it keeps.
     pub fn ack_due(&self) -> bool {
-        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4)
+        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4).min(ACK_BYTES_MAX)
     }
 
     /// Whether anything was freed that the peer does not know of and still wants to.

@@ -40,10 +40,14 @@ impl Link {
 
     /// Ends the link in order. The peer reads what was sent, then the end.
     pub fn close(&mut self, port: Port) {
+        // As far as there is room. Packets may wait for the timer.
+        if let Some(queue) = self.queue.as_mut().filter(|_| self.session.is_sent_by_queue()) {
+            let _more = queue.transmit(&mut self.session);
+        }
         if let Some(mut tcp) = self.tcp.take() {
             self.session.end();
-            // As far as there is room; without the last frame the peer learns of the end by its next attempt.
-            let _lost_or_blocked = tcp.transmit(port, &mut self.session);
+            // Without the last frame the peer learns of the end by its next attempt.
+            tcp.transmit(port, &mut self.session);
             tcp.finish(port);
         }
         if let Some(queue) = self.queue.take() {

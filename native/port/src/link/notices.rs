@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 
 use inet_rdma_path_tcp::Lost;
+use inet_rdma_session::Violation;
 
 use super::Link;
 use crate::port::{Port, errno_atom};
@@ -73,6 +74,14 @@ impl Link {
     pub(super) fn tell(&self, port: Port, what: &CStr) {
         if let Some(watcher) = self.watcher {
             port.tell(watcher, what);
+        }
+    }
+
+    /// The peer broke the rules, and how.
+    pub(super) fn tell_violation(&self, port: Port, violation: Violation) {
+        self.tell(port, PEER_MISBEHAVED);
+        if let Some(watcher) = self.watcher {
+            port.tell_bytes(watcher, violation.to_string().as_bytes());
         }
     }
 

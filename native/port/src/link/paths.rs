@@ -1,8 +1,10 @@
 //! Paths that come and go.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
 
 use inet_rdma_engine::connection::Closed;
+use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::{PathId, Standing};
 
 use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
@@ -115,6 +117,16 @@ impl Link {
         if let Some(queue) = self.queue.take() {
             self.drop_queue(port, queue);
             self.session.lose_path();
+            self.follows = false;
+        }
+    }
+
+    /// The peer has ended the queue pair before its packets came by it. If this side has moved there, both resume without it.
+    pub(super) fn lose_unread_queue(&mut self, port: Port) {
+        let is_used = self.session.is_sent_by_queue() || self.session.awaits_queue();
+        self.lose_queue(port);
+        if is_used {
+            self.lose_tcp(port, Loss::QUEUE_PAIR);
         }
     }
 
@@ -142,10 +154,16 @@ impl Link {
         if let Some(tcp) = self.tcp.take() {
             // What has arrived need not be sent again.
             let mut tcp = tcp;
-            let _lost_anyway = tcp.receive(port, &mut self.session, &mut self.tally);
+            let received = tcp.receive(port, &mut self.session, &mut self.tally);
             tcp.close(port);
             self.changes.losses += 1;
             self.loss = Loss::SUPERSEDED;
+            if let Err(ReceiveError::Violation(violation)) = received {
+                self.tell_violation(port, violation);
+                self.end_within(Duration::ZERO);
+            } else if self.handle_events(port) == Fate::Ends {
+                self.end_within(Duration::ZERO);
+            }
         }
         let standing = self.session.suspend(attempt).ok();
         self.schedule(port);
@@ -196,7 +214,6 @@ impl Link {
         self.changes.resumes += 1;
         self.tell(port, RESTORED);
         self.transmit(port);
-        self.update_busy(port);
         self.schedule(port);
         Some(Fate::Lives)
     }

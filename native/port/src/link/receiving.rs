@@ -7,7 +7,7 @@ use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::Event;
 
-use super::notices::{MOVED, PEER_CLOSED, PEER_MISBEHAVED};
+use super::notices::{MOVED, PEER_CLOSED};
 use super::{Fate, Link};
 use crate::port::Port;
 
@@ -18,7 +18,13 @@ impl Link {
             self.receive(port)
         } else if let Some(queue) = self.queue.as_mut().filter(|queue| queue.has_fd(fd)) {
             queue.handle_event(fd);
-            self.look(port)
+            if queue.has_ended_unread() {
+                // Its descriptors stay readable.
+                self.lose_unread_queue(port);
+                Fate::Lives
+            } else {
+                self.look(port)
+            }
         } else {
             Fate::Lives
         };
@@ -29,9 +35,8 @@ impl Link {
     /// The TCP socket is writable.
     pub fn handle_writable(&mut self, port: Port, fd: RawFd) {
         if let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.fd() == fd) {
-            tcp.handle_writable(port);
+            tcp.handle_writable();
             self.transmit(port);
-            self.update_busy(port);
         }
         self.schedule(port);
     }
@@ -49,7 +54,6 @@ impl Link {
         }
         if self.gathers {
             self.transmit(port);
-            self.update_busy(port);
         }
         let fate = match &mut self.queue {
             Some(queue) if queue.skips_look() => {
@@ -86,10 +90,7 @@ impl Link {
                 Fate::Lives
             }
             Err(ReceiveError::Violation(violation)) => {
-                self.tell(port, PEER_MISBEHAVED);
-                if let Some(watcher) = self.watcher {
-                    port.tell_bytes(watcher, violation.to_string().as_bytes());
-                }
+                self.tell_violation(port, violation);
                 Fate::Ends
             }
         }
@@ -154,7 +155,6 @@ impl Link {
         };
         if is_writable || queue.is_blocked() || self.gathers {
             self.transmit(port);
-            self.update_busy(port);
         }
         let must_look = self.deadline.is_some() || self.session.unsent_bytes() > 0;
         let Some(queue) = &mut self.queue else {

@@ -107,9 +107,7 @@ impl Link {
         self.gathers = false;
         let before = self.session.unsent_bytes();
         if let Some(tcp) = &mut self.tcp {
-            if let Err(lost) = tcp.transmit(port, &mut self.session) {
-                self.lose_tcp(port, lost.into());
-            }
+            tcp.transmit(port, &mut self.session);
         }
         if let Some(queue) = &mut self.queue {
             if self.session.is_sent_by_queue() {
@@ -125,6 +123,7 @@ impl Link {
             let change = self.stall.handle_moved();
             self.tell_stall(port, change);
         }
+        self.update_busy(port);
     }
 
     pub(super) fn update_busy(&mut self, port: Port) {

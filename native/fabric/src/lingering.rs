@@ -1,25 +1,29 @@
-//! The end of connections, on one thread of the process.
+//! Lingering close of TCP connections, on one thread of the process.
 //!
-//! Who ends a connection waits for nothing. What its socket has not taken yet is sent here, then the end of the stream is
-//! told, then the peer's end is awaited. Without that wait bytes of the peer could reach a closed socket: the kernel answers
-//! these with a reset, and with it drops what it has still to send.
+//! The caller waits for nothing. What its socket has not taken yet is sent here, then the end of the stream is told, then the
+//! peer's end is awaited. Without that wait bytes of the peer could reach a closed socket: the kernel answers these with a
+//! reset, and with it drops what it has still to send.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_fabric::{FabricError, event::Event, threads};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-use crate::sending::flush;
+use crate::event::Event;
+use crate::{FabricError, threads};
 
 /// How long a connection may take to end. A peer that takes what is sent ends within a round trip of the last byte. The bound
 /// is for peers that have stopped, and for slow networks: 256 KiB take 20 s at 100 kbit/s.
-const GOODBYE: Duration = Duration::from_secs(30);
+const LINGER: Duration = Duration::from_secs(30);
+
+/// An empty backlog keeps no more memory than this, in bytes.
+const KEPT_BYTES: usize = 4096;
 
 /// Bytes of a peer that are thrown away at a time.
 const UNREAD_BYTES: usize = 16 * 1024;
@@ -28,19 +32,19 @@ const UNREAD_BYTES: usize = 16 * 1024;
 static THREAD: Mutex<Option<Arc<Orders>>> = Mutex::new(None);
 
 struct Orders {
-    new: Mutex<Vec<Leaving>>,
+    new: Mutex<Vec<Lingering>>,
     event: Event,
 }
 
 /// A connection that ends.
-struct Leaving {
+struct Lingering {
     socket: Arc<OwnedFd>,
     backlog: VecDeque<u8>,
     deadline: Instant,
 }
 
 /// Ends a connection. `backlog` is what the socket has not taken. `at_end`: the peer has ended it before.
-pub(crate) fn take_leave(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
+pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
     if backlog.is_empty() {
         end_writing(socket);
     }
@@ -49,14 +53,14 @@ pub(crate) fn take_leave(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: b
         end_writing(socket);
         return;
     }
-    let leaving = Leaving {
+    let lingering = Lingering {
         socket: Arc::clone(socket),
         backlog,
-        deadline: Instant::now() + GOODBYE,
+        deadline: Instant::now() + LINGER,
     };
     match orders() {
         Ok(orders) => {
-            orders.new.lock().push(leaving);
+            orders.new.lock().push(lingering);
             orders.event.set();
         }
         // The process has no descriptor or no thread left: the kernel sends what it has.
@@ -79,7 +83,7 @@ fn orders() -> Result<Arc<Orders>, FabricError> {
         event: Event::new()?,
     });
     let served = Arc::clone(&orders);
-    threads::start("inet_rdma/goodbye", move || {
+    threads::start("inet_rdma/linger", move || {
         let _ended = Ended;
         serve(&served);
     })?;
@@ -97,32 +101,32 @@ impl Drop for Ended {
 }
 
 fn serve(orders: &Orders) {
-    let mut all: Vec<Leaving> = Vec::new();
+    let mut all: Vec<Lingering> = Vec::new();
     loop {
         orders.event.clear();
         all.append(&mut orders.new.lock());
         let Ok(ready) = wait(&orders.event, &all) else { return };
         let now = Instant::now();
         let mut ready = ready.into_iter();
-        all.retain_mut(|leaving| {
+        all.retain_mut(|lingering| {
             let is_ready = ready.next().unwrap_or(false);
-            (!is_ready || leaving.go_on()) && now < leaving.deadline
+            (!is_ready || lingering.go_on()) && now < lingering.deadline
         });
     }
 }
 
 /// Which of them can go on.
-fn wait(event: &Event, all: &[Leaving]) -> Result<Vec<bool>, Errno> {
-    let of_leaving = |leaving: &Leaving| match leaving.backlog.is_empty() {
+fn wait(event: &Event, all: &[Lingering]) -> Result<Vec<bool>, Errno> {
+    let of_lingering = |lingering: &Lingering| match lingering.backlog.is_empty() {
         true => PollFlags::IN,
         false => PollFlags::IN | PollFlags::OUT,
     };
     let mut fds: Vec<_> = all
         .iter()
-        .map(|leaving| PollFd::from_borrowed_fd(leaving.socket.as_fd(), of_leaving(leaving)))
+        .map(|lingering| PollFd::from_borrowed_fd(lingering.socket.as_fd(), of_lingering(lingering)))
         .collect();
     fds.push(PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
-    let first = all.iter().map(|leaving| leaving.deadline).min();
+    let first = all.iter().map(|lingering| lingering.deadline).min();
     let left = first.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     match poll(&mut fds, left.as_ref()) {
@@ -132,7 +136,7 @@ fn wait(event: &Event, all: &[Leaving]) -> Result<Vec<bool>, Errno> {
     Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
-impl Leaving {
+impl Lingering {
     /// False: it is over.
     fn go_on(&mut self) -> bool {
         if !self.backlog.is_empty() {
@@ -148,5 +152,35 @@ impl Leaving {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => true,
             Err(_) => false,
         }
+    }
+}
+
+/// Sends from the front of `backlog`, as far as the socket takes it.
+pub fn flush(socket: BorrowedFd<'_>, backlog: &mut VecDeque<u8>) -> Result<(), Errno> {
+    while !backlog.is_empty() {
+        let (front, back) = backlog.as_slices();
+        let sent = send(socket, &[IoSlice::new(front), IoSlice::new(back)], false)?;
+        if sent == 0 {
+            return Ok(());
+        }
+        backlog.drain(..sent);
+    }
+    if backlog.capacity() > KEPT_BYTES {
+        *backlog = VecDeque::new();
+    }
+    Ok(())
+}
+
+/// How many bytes the socket took; 0: it is full. `more`: others follow at once.
+pub fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    flags.set(SendFlags::MORE, more);
+    loop {
+        return match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
+            // No memory for a socket's buffer: as full as one.
+            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(0),
+            Err(Errno::INTR) => continue,
+            sent => sent,
+        };
     }
 }
