@@ -9,7 +9,7 @@
 -export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
 -export([stopped_for_longer_than_the_tick_time/1, connect_to_a_stopped_node/1, killed_while_others_connect/1]).
 -export([death_of_the_controller/1, death_of_the_guard/1, death_of_the_supervisor/1, end_of_the_socket/1]).
--export([sent_before_the_end_arrives/1]).
+-export([sent_before_the_end_arrives/1, taken_before_the_end_arrives/1]).
 
 %% The bound for "at once"; the case prints what it measured.
 -define(AT_ONCE_MS, 5000).
@@ -24,7 +24,7 @@ all() ->
         halted_and_stopped_peers_leave_nothing_behind, stopped_for_less_than_the_tick_time,
         stopped_for_longer_than_the_tick_time, connect_to_a_stopped_node, killed_while_others_connect,
         death_of_the_controller, death_of_the_guard, death_of_the_supervisor, end_of_the_socket,
-        sent_before_the_end_arrives
+        sent_before_the_end_arrives, taken_before_the_end_arrives
     ].
 
 init_per_testcase(Case, Config) when
@@ -34,7 +34,8 @@ init_per_testcase(Case, Config) when
     %% Parts that a link over TCP does not have, or that end otherwise there.
     Case =:= death_of_the_guard;
     Case =:= death_of_the_supervisor;
-    Case =:= end_of_the_socket
+    Case =:= end_of_the_socket;
+    Case =:= taken_before_the_end_arrives
 ->
     inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(_Case, Config) ->
@@ -100,6 +101,35 @@ sent_before_the_end_arrives(_Config) ->
         end
      || {Kind, Count} <- [{small, 500}, {{bytes, 100000}, 4}],
         Then <- [{erlang, disconnect_node, [name(A)]}, {init, stop, []}]
+    ].
+
+%% The sockets hold all of it, and the peer has read nothing of it yet, when the link is closed in order over TCP. The peer's
+%% acknowledgements come to a connection that has ended.
+taken_before_the_end_arrives(_Config) ->
+    Options = #{rdma => [{fabric, tcp}], args => []},
+    [A, B] = inet_rdma_test_node:start_all([{Prefix, inet_rdma_test_node:alone(Options)} || Prefix <- ["a", "b"]]),
+    [
+        begin
+            ok = inet_rdma_test_node:connect(A, B),
+            ok = call(A, net_kernel, setopts, [name(B), [{sndbuf, 1000000}]]),
+            Count = 7,
+            Name = receiver(B, 1, Count),
+            inet_rdma_test_node:suspend(B),
+            _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, {bytes, 60000}, 1, Count]),
+            inet_rdma_test_wait:until(all_is_taken, 20000, fun() ->
+                [{_, Port}] = call(A, erlang, system_info, [dist_ctrl]),
+                #{bytes_sent := Sent} = call(A, inet_rdma, info, [name(B)]),
+                case call(A, erlang, port_info, [Port, queue_size]) of
+                    {queue_size, 0} when Sent > 420000 -> true;
+                    Other -> {Sent, Other}
+                end
+            end),
+            true = call(A, erlang, disconnect_node, [name(B)]),
+            inet_rdma_test_node:resume(B),
+            _ = call(B, inet_rdma_test_stream, await, [Name, 20000]),
+            inet_rdma_test_node:await_nodes(B, [])
+        end
+     || _ <- lists:seq(1, 5)
     ].
 
 back_under_the_same_name(_Config) ->

@@ -28,12 +28,12 @@ const KEPT_BYTES: usize = 4096;
 /// Bytes of a peer that are thrown away at a time.
 const UNREAD_BYTES: usize = 16 * 1024;
 
-/// Stays for as long as the process once it was started.
-static THREAD: Mutex<Option<Arc<Orders>>> = Mutex::new(None);
+/// Of the thread that runs. It ends when no connection lingers.
+static THREAD: Mutex<Option<Orders>> = Mutex::new(None);
 
 struct Orders {
-    new: Mutex<Vec<Lingering>>,
-    event: Event,
+    new: Vec<Lingering>,
+    event: Arc<Event>,
 }
 
 /// A connection that ends.
@@ -58,9 +58,10 @@ pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
         backlog,
         deadline: Instant::now() + LINGER,
     };
-    match orders() {
+    let mut thread = THREAD.lock();
+    match started(&mut thread) {
         Ok(orders) => {
-            orders.new.lock().push(lingering);
+            orders.new.push(lingering);
             orders.event.set();
         }
         // The process has no descriptor or no thread left: the kernel sends what it has.
@@ -73,39 +74,49 @@ fn end_writing(socket: &OwnedFd) {
     let _gone = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-fn orders() -> Result<Arc<Orders>, FabricError> {
-    let mut thread = THREAD.lock();
-    if let Some(orders) = &*thread {
-        return Ok(Arc::clone(orders));
-    }
-    let orders = Arc::new(Orders {
-        new: Mutex::default(),
-        event: Event::new()?,
-    });
-    let served = Arc::clone(&orders);
-    threads::start("inet_rdma/linger", move || {
-        let _ended = Ended;
-        serve(&served);
-    })?;
-    *thread = Some(Arc::clone(&orders));
-    Ok(orders)
+fn started(thread: &mut Option<Orders>) -> Result<&mut Orders, FabricError> {
+    let orders = match thread.take() {
+        Some(orders) => orders,
+        None => start()?,
+    };
+    Ok(thread.insert(orders))
 }
 
-/// The thread has ended, which only a panic or a kernel without memory brings about: the next end starts another one.
-struct Ended;
+fn start() -> Result<Orders, FabricError> {
+    let event = Arc::new(Event::new()?);
+    let served = Arc::clone(&event);
+    threads::start("inet_rdma/linger", move || {
+        let failed = Failed;
+        if serve(&served).is_ok() {
+            std::mem::forget(failed);
+        }
+    })?;
+    Ok(Orders { new: Vec::new(), event })
+}
 
-impl Drop for Ended {
+/// The thread has failed, which only a panic or a kernel without memory brings about: the next end starts another one.
+struct Failed;
+
+impl Drop for Failed {
     fn drop(&mut self) {
         *THREAD.lock() = None;
     }
 }
 
-fn serve(orders: &Orders) {
+/// Until no connection lingers any more.
+fn serve(event: &Event) -> Result<(), Errno> {
     let mut all: Vec<Lingering> = Vec::new();
     loop {
-        orders.event.clear();
-        all.append(&mut orders.new.lock());
-        let Ok(ready) = wait(&orders.event, &all) else { return };
+        event.clear();
+        {
+            let mut thread = THREAD.lock();
+            all.extend(thread.iter_mut().flat_map(|orders| orders.new.drain(..)));
+            if all.is_empty() {
+                *thread = None;
+                return Ok(());
+            }
+        }
+        let ready = wait(event, &all)?;
         let now = Instant::now();
         let mut ready = ready.into_iter();
         all.retain_mut(|lingering| {
