@@ -8,9 +8,9 @@ use crate::inbound::{Inbound, LENGTH_BYTES, Said, Sink};
 use crate::log::{Cursor, Log};
 use crate::position::Position;
 
-/// Bytes that may arrive before they are acknowledged. Half of what a frame may have: the sender's log stays small, and a frame
-/// for the acknowledgement alone is rare.
-const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX / 2;
+/// Bytes that may arrive before they are acknowledged: a quarter of the smallest bound of a sender's log. Each frame for the
+/// acknowledgement alone is two system calls and a wake-up: half of this cost bulk 13 % of its CPU.
+const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
 pub type PathId = u64;
