@@ -141,11 +141,17 @@ listen(#{routes := Routes} = State) ->
 acceptor(Relay, Number, Listener) ->
     case gen_tcp:accept(Listener) of
         {ok, Socket} ->
-            ok = gen_tcp:controlling_process(Socket, Relay),
-            Relay ! {connection, Number, Socket},
+            case gen_tcp:controlling_process(Socket, Relay) of
+                ok -> Relay ! {connection, Number, Socket};
+                {error, _} -> gen_tcp:close(Socket)
+            end,
             acceptor(Relay, Number, Listener);
+        {error, closed} ->
+            ok;
         {error, _} ->
-            ok
+            %% The peer has ended the connection before it was accepted.
+            timer:sleep(1),
+            acceptor(Relay, Number, Listener)
     end.
 
 refused(#{listeners := Listeners, held := Held} = State) ->
