@@ -40,7 +40,7 @@ defmodule InetRdma.TopTest do
     assert plain =~ ~r"^#{nodes.plain} +tcp +up .* - .*the peer makes no offer"
     # Nothing of the task's own connection, and nothing for a terminal.
     refute output =~ "\e["
-    assert length(lines) - length(titles) == 2 * 3 + Enum.count(lines, &(&1 =~ ~r/Finished|Compil|Generated/))
+    assert length(lines) - length(titles) == 2 * 3 + Enum.count(lines, &(&1 =~ ~r/Finished|Compil|Generated|Blocking/))
   end
 
   @tag timeout: 120_000
