@@ -125,8 +125,7 @@ grown(Before, Now) ->
 
 -spec watch(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> {inet_rdma_test_node:t(), pid(), integer()}.
 watch(Node, Peer) ->
-    {Watcher, _} = call(Node, inet_rdma_test_watch, nodes_of, [name(Peer)]),
-    {Node, Watcher, erlang:monotonic_time(millisecond)}.
+    {Node, inet_rdma_test_node:watch(Node, Peer), erlang:monotonic_time(millisecond)}.
 
 %% Fails when it comes later than this many milliseconds from now.
 -spec await_nodedown({inet_rdma_test_node:t(), pid(), integer()}, integer(), non_neg_integer()) -> ok.
