@@ -258,7 +258,7 @@ def add_network(tests: Any) -> None:
         case for case in whole_suite(o) if not case.busy and not case.erl_flags and case.workload != "idle"
     ])
     own.add_argument("--delay-ms", type=not_negative, default=1.0,
-                     help="so much later each packet arrives, whichever way; a round trip takes twice that")
+                     help="delay of each packet, in both directions; a round trip takes twice that")
     own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
     own.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of the packets, at random")
     own.add_argument("--quick", action="store_true", help="one case of each kind, fewer and shorter rounds")

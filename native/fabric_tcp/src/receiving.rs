@@ -16,8 +16,8 @@ use crate::socket::lost;
 /// Bytes that are read ahead: the frames of small messages, many in one call of the kernel.
 const AHEAD_BYTES: usize = 8 * 1024;
 
-/// Of a transfer of so many bytes another one follows as a rule, so little is read ahead behind it: what is read ahead of a
-/// transfer is copied once more.
+/// Behind a transfer of this many bytes another one follows as a rule. So little is read ahead: the bytes of a transfer that are
+/// read ahead are copied once more.
 const BULK_BYTES: usize = 4 * 1024;
 const BEHIND_BULK_BYTES: usize = 256;
 

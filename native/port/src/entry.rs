@@ -76,7 +76,7 @@ mod command {
     /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing: not now, as
     /// the peer has not said that all has arrived.
     pub const RETURN: u32 = 20;
-    /// `<<Attempt:64>>`: what [`SUSPEND`] has begun with this number has failed. Its caller's watcher is told of the loss, unless a newer
+    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss, unless a newer
     /// attempt has come.
     pub const ABANDON: u32 = 21;
 }

@@ -83,7 +83,7 @@ impl<L: AsMut<[u8]>> Inbound<L> {
         self.again = 0;
     }
 
-    /// The connection brings so many bytes of the stream again. No packet is under way if there are any.
+    /// The connection brings this many bytes of the stream again. No packet is under way if there are any.
     pub fn skip(&mut self, bytes: usize) {
         self.again = bytes;
     }

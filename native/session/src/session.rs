@@ -526,7 +526,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
                 self.inbound.skip(self.received() - mark);
                 Ok(())
             }
-            // Whoever returns knows that all before has arrived.
+            // The side that returns knows that all it sent before has arrived.
             Source::Queue(left) if path == TCP && mark == self.received() => {
                 self.source = Source::Tcp;
                 if let Some(path) = self.path.as_mut().filter(|path| path.id == left) {
