@@ -52,10 +52,7 @@ impl Acceptor {
     ) -> Result<Acceptor, FabricError> {
         let port = listener.port();
         let event = listener.event_fd().try_clone_to_owned();
-        let event = event.map_err(|error| FabricError::System {
-            doing: "copying the event of a listener",
-            error: error.into(),
-        })?;
+        let event = event.map_err(|error| FabricError::system("copying the event of a listener", error))?;
         let stop = Event::new()?;
         let shared = Arc::new(Shared {
             listener: Mutex::new(Some(listener)),

@@ -234,10 +234,7 @@ struct AutoListener {
 
 impl AutoListener {
     fn new(listeners: Listeners) -> Result<AutoListener, FabricError> {
-        let system = |errno: rustix::io::Errno| FabricError::System {
-            doing: "watching several listeners",
-            error: errno.into(),
-        };
+        let system = |errno: rustix::io::Errno| FabricError::system("watching several listeners", errno);
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         for listener in &listeners.open {
             let data = epoll::EventData::new_u64(0);

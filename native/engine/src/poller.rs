@@ -121,10 +121,8 @@ impl Poller {
             next_id: AtomicU64::new(0),
             polling,
         });
-        let thread = spawn(Arc::clone(&shared), name).map_err(|error| FabricError::System {
-            doing: "starting a polling thread",
-            error: error.into(),
-        })?;
+        let thread = spawn(Arc::clone(&shared), name)
+            .map_err(|error| FabricError::system("starting a polling thread", error))?;
         Ok(Self {
             shared,
             thread: Some(thread),

@@ -15,10 +15,7 @@ impl Event {
     pub fn new() -> Result<Event, FabricError> {
         match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(fd) => Ok(Event(fd)),
-            Err(errno) => Err(FabricError::System {
-                doing: "creating an event",
-                error: errno.into(),
-            }),
+            Err(errno) => Err(FabricError::system("creating an event", errno)),
         }
     }
 

@@ -14,9 +14,6 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Fabr
         .stack_size(STACK_BYTES);
     match thread.spawn(run) {
         Ok(_detached) => Ok(()),
-        Err(error) => Err(FabricError::System {
-            doing: "starting a native thread",
-            error: error.into(),
-        }),
+        Err(error) => Err(FabricError::system("starting a native thread", error)),
     }
 }

@@ -22,9 +22,6 @@ pub fn until_readable(
         .collect();
     match poll(&mut fds, left.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(FabricError::System {
-            doing,
-            error: errno.into(),
-        }),
+        Err(errno) => Err(FabricError::system(doing, errno)),
     }
 }

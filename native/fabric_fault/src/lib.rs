@@ -180,12 +180,7 @@ struct FaultQueuePair {
 
 impl FaultQueuePair {
     fn new(inner: Box<dyn QueuePair>, injection: &Injection, seed: u64) -> Result<FaultQueuePair, FabricError> {
-        let system = |doing| {
-            move |errno: Errno| FabricError::System {
-                doing,
-                error: errno.into(),
-            }
-        };
+        let system = |doing| move |errno: Errno| FabricError::system(doing, errno);
         let event = epoll::create(CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer =
@@ -242,10 +237,7 @@ impl FaultQueuePair {
             },
         )
         .map(|_| ())
-        .map_err(|errno| FabricError::System {
-            doing: "setting a timer",
-            error: errno.into(),
-        })
+        .map_err(|errno| FabricError::system("setting a timer", errno))
     }
 }
 

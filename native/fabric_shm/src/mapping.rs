@@ -152,10 +152,7 @@ impl Mapping {
         mapped.map(mapping).map_err(|error| match error.raw_os_error() {
             // Opened for reading only, or sealed against writing.
             Some(libc::EACCES | libc::EPERM) => misbehaved(Misbehaviour::MemoryUnwritable),
-            _ => FabricError::System {
-                doing: "mapping the memory of a connection",
-                error: error.into(),
-            },
+            _ => FabricError::system("mapping the memory of a connection", error),
         })
     }
 

@@ -62,10 +62,7 @@ fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
     // process-id namespace.
     nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)
         .map(|credentials| credentials.uid())
-        .map_err(|errno| FabricError::System {
-            doing: "asking who the peer is",
-            error: std::io::Error::from(errno).into(),
-        })
+        .map_err(|errno| FabricError::system("asking who the peer is", std::io::Error::from(errno)))
 }
 
 /// Sends this side's greeting. Never blocks: it is the first message into an empty socket.

@@ -19,10 +19,9 @@ impl Pages {
     pub(crate) fn new(bytes: usize) -> Result<Pages, FabricError> {
         let mapped = MmapOptions::new().len(bytes).map_anon();
         let pages = mapped.map(<MmapRaw as From<MmapMut>>::from);
-        pages.map(Pages).map_err(|error| FabricError::System {
-            doing: "making the memory of a connection",
-            error: error.into(),
-        })
+        pages
+            .map(Pages)
+            .map_err(|error| FabricError::system("making the memory of a connection", error))
     }
 
     /// First byte. Valid while this value lives.
@@ -114,7 +113,7 @@ mod tests {
 
     fn all(pages: &Pages) -> Vec<u8> {
         let mut out = vec![0; pages.bytes()];
-        // SAFETY: the mapping has so many bytes, and `out` is fresh.
+        // SAFETY: the mapping has `pages.bytes()` bytes, as `out` has, which is fresh.
         unsafe { std::ptr::copy_nonoverlapping(pages.base(), out.as_mut_ptr(), out.len()) };
         out
     }

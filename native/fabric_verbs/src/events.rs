@@ -60,10 +60,10 @@ impl Events {
         if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
             return match events.turn.hangs(Instant::now()) {
                 false => Ok(Arc::clone(events)),
-                true => Err(FabricError::System {
-                    doing: "waiting for the thread of RDMA events to go on",
-                    error: Errno(libc::ETIMEDOUT),
-                }),
+                true => Err(FabricError::system(
+                    "waiting for the thread of RDMA events to go on",
+                    Errno(libc::ETIMEDOUT),
+                )),
             };
         }
         let channel = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
@@ -278,10 +278,7 @@ fn end_by(kind: Kind) -> Option<End> {
 }
 
 fn watching(errno: rustix::io::Errno) -> FabricError {
-    FabricError::System {
-        doing: "watching the lives of connections",
-        error: errno.into(),
-    }
+    FabricError::system("watching the lives of connections", errno)
 }
 
 fn add(watch: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), FabricError> {

@@ -256,10 +256,7 @@ impl Drop for VerbsListener {
 }
 
 fn watching(errno: rustix::io::Errno) -> FabricError {
-    FabricError::System {
-        doing: "watching peers that connect",
-        error: errno.into(),
-    }
+    FabricError::system("watching peers that connect", errno)
 }
 
 fn observe(watch: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {

@@ -53,10 +53,7 @@ pub(crate) fn start() -> Result<(), FabricError> {
     if REAPER.get().is_some() {
         return Ok(());
     }
-    let watching = |errno: rustix::io::Errno| FabricError::System {
-        doing: "watching connections that end",
-        error: errno.into(),
-    };
+    let watching = |errno: rustix::io::Errno| FabricError::system("watching connections that end", errno);
     let reaper = Arc::new(Reaper {
         orders: Mutex::default(),
         called: Event::new()?,

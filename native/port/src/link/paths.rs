@@ -151,9 +151,8 @@ impl Link {
         if !self.session.is_newer(attempt) {
             return None;
         }
-        if let Some(tcp) = self.tcp.take() {
+        if let Some(mut tcp) = self.tcp.take() {
             // What has arrived need not be sent again.
-            let mut tcp = tcp;
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
             tcp.close(port);
             self.changes.losses += 1;
