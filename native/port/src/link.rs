@@ -93,11 +93,10 @@ impl Link {
     /// A session that this TCP connection carries, by a descriptor of the port's own.
     pub fn over_tcp(socket: BorrowedFd<'_>, role: Role, packet_max_bytes: usize, secret: Secret) -> io::Result<Link> {
         let tcp = Tcp::adopt(socket)?;
-        Ok(Link {
-            secret: Some(secret),
-            tcp: Some(tcp),
-            ..Link::new(role, packet_max_bytes)
-        })
+        let mut link = Link::new(role, packet_max_bytes);
+        link.secret = Some(secret);
+        link.add_tcp(tcp);
+        Ok(link)
     }
 
     /// A link over a queue pair alone, which nothing was read from yet.

@@ -8,9 +8,12 @@ use crate::inbound::{Inbound, LENGTH_BYTES, Said, Sink};
 use crate::log::{Cursor, Log};
 use crate::position::Position;
 
-/// Bytes that may arrive before they are acknowledged: a quarter of the smallest bound of a sender's log. Each frame for the
+/// Bytes that may arrive before they are acknowledged: a quarter of the smallest window that is set. Each frame for the
 /// acknowledgement alone is two system calls and a wake-up: half of this cost bulk 13 % of its CPU.
 const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
+
+/// The window that a session begins with: what a TCP connection has under way before its first acknowledgement.
+const WINDOW_BYTES: usize = 4 << 20;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
 pub type PathId = u64;
@@ -120,6 +123,8 @@ pub struct Session<H, L> {
     queue: Cursor,
     /// All before this has been sent at least once.
     sent: Position,
+    /// The TCP connection takes no more while the peer has not acknowledged this many bytes.
+    window: usize,
     /// Ends of packets that the queue pair has, as far as the log keeps them.
     packet_ends: VecDeque<Position>,
     pending: Pending,
@@ -166,6 +171,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             tcp: Cursor::default(),
             queue: Cursor::default(),
             sent: Position::default(),
+            window: WINDOW_BYTES,
             packet_ends: VecDeque::new(),
             pending: Pending::default(),
             unit: Unit::default(),
@@ -181,6 +187,12 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             events: VecDeque::new(),
             counts: Counts::default(),
         }
+    }
+
+    /// Bounds what the TCP connection has under way, at least what the peer receives before it acknowledges. The rest waits in
+    /// the log, ready to be written when an acknowledgement comes.
+    pub fn set_window(&mut self, bytes: usize) {
+        self.window = bytes.max(ACKNOWLEDGED_BYTES);
     }
 
     /// All before this has been received.
@@ -353,14 +365,24 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.pending.end = true;
     }
 
-    /// Whether there is anything for the TCP connection.
-    pub fn is_transmission_due(&self) -> bool {
+    /// Bytes of the stream that are for the TCP connection and wait for it.
+    fn tcp_bytes(&self) -> usize {
         let limit = match self.route {
             Route::Tcp => self.log.end(),
             Route::Queue { mark, .. } => mark,
         };
+        limit - self.tcp.position()
+    }
+
+    /// Bytes of the stream that the window leaves to the TCP connection.
+    fn window_left(&self) -> usize {
+        self.window.saturating_sub(self.tcp.position() - self.log.start())
+    }
+
+    /// Whether there is anything for the TCP connection that it may take.
+    pub fn is_transmission_due(&self) -> bool {
         let pending = &self.pending;
-        limit > self.tcp.position()
+        self.tcp_bytes().min(self.window_left()) > 0
             || self.unit.head_sent < self.unit.head.len()
             || pending.tick
             || pending.acknowledgement
@@ -386,16 +408,13 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         if std::mem::take(&mut self.pending.begin_on_tcp) {
             self.move_frame(TCP, self.tcp.position());
         }
-        let limit = match self.route {
-            Route::Tcp => self.log.end(),
-            Route::Queue { mark, .. } => mark,
-        };
-        let bytes = (limit - self.tcp.position()).min(DATA_BYTES_MAX);
+        let wanted = self.tcp_bytes();
+        let bytes = wanted.min(self.window_left()).min(DATA_BYTES_MAX);
         if bytes > 0 {
             self.header(Kind::Data, bytes);
             self.unit.data_left = bytes;
         } else {
-            let moves = self.pending.move_to_queue;
+            let moves = self.pending.move_to_queue && wanted == 0;
             if let (true, Route::Queue { path, mark }, Some(_)) = (moves, self.route, self.path) {
                 self.move_frame(path, mark);
                 self.pending.move_to_queue = false;

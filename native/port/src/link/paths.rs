@@ -14,6 +14,10 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
+/// The window of a TCP connection within one host, where more under way gives no throughput and lets small packets wait behind
+/// it.
+const WINDOW_BYTES_LOCAL: usize = 1 << 20;
+
 impl Link {
     /// The queue pair of this connection can carry the session; both sides know it by `id`.
     pub fn add_queue(&mut self, port: Port, carried: Carried, id: PathId) -> bool {
@@ -177,6 +181,13 @@ impl Link {
         }
     }
 
+    pub(super) fn add_tcp(&mut self, tcp: Tcp) {
+        if tcp.is_local() {
+            self.session.set_window(WINDOW_BYTES_LOCAL);
+        }
+        self.tcp = Some(tcp);
+    }
+
     /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt has come
     /// before.
     pub fn resume(&mut self, port: Port, attempt: u64, socket: BorrowedFd<'_>, theirs: Standing) -> Option<Fate> {
@@ -209,7 +220,7 @@ impl Link {
             self.tell_lost(port, Loss::SYSTEM_LIMIT);
             return Some(Fate::Lives);
         }
-        self.tcp = Some(tcp);
+        self.add_tcp(tcp);
         self.changes.resumes += 1;
         self.tell(port, RESTORED);
         self.transmit(port);

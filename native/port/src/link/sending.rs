@@ -13,14 +13,14 @@ use crate::tcp::Tcp;
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
 /// Below this size it gives packets again.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
-/// The same over TCP, where a write takes more at a time.
+/// The same over TCP, where a write takes more at a time. An acknowledgement of 256 KiB finds as much to write at once: to wake
+/// the senders first would leave the peer without work, and cost bulk of 1 MB a fifth.
 const TCP_HIGH_BYTES: usize = 256 * 1024;
 /// See [`TCP_HIGH_BYTES`].
 const TCP_LOW_BYTES: usize = 64 * 1024;
-/// From this many bytes that the peer has not acknowledged on the VM keeps its packets: the memory of a link's log.
+/// From this many bytes on that a queue pair has taken and the peer has not acknowledged the VM keeps its packets: the memory of
+/// a link's log. Over TCP the session's window bounds it.
 const LOG_HIGH_BYTES: usize = 4 << 20;
-/// The same over TCP within one host, where more under way gives no throughput and lets small packets wait behind it.
-const LOG_HIGH_BYTES_LOCAL: usize = 1 << 20;
 /// The VM gives packets again once the log is smaller by this. A smaller step gives all senders a turn earlier.
 const LOG_STEP_BYTES: usize = 192 * 1024;
 
@@ -127,19 +127,17 @@ impl Link {
     }
 
     pub(super) fn update_busy(&mut self, port: Port) {
-        let (high, low) = match self.session.is_sent_by_queue() {
+        let is_sent_by_queue = self.session.is_sent_by_queue();
+        let (high, low) = match is_sent_by_queue {
             true => (QUEUE_HIGH_BYTES, QUEUE_LOW_BYTES),
             false => (TCP_HIGH_BYTES, TCP_LOW_BYTES),
         };
-        let log_high = match &self.tcp {
-            Some(tcp) if tcp.is_local() && !self.session.is_sent_by_queue() => LOG_HIGH_BYTES_LOCAL,
-            _ => LOG_HIGH_BYTES,
-        };
         let (unsent, logged) = match self.is_busy {
-            true => (low, log_high - LOG_STEP_BYTES),
-            false => (high, log_high),
+            true => (low, LOG_HIGH_BYTES - LOG_STEP_BYTES),
+            false => (high, LOG_HIGH_BYTES),
         };
-        let is_busy = self.session.unsent_bytes() > unsent || self.session.logged_bytes() > logged;
+        let is_busy =
+            self.session.unsent_bytes() > unsent || (is_sent_by_queue && self.session.logged_bytes() > logged);
         if is_busy != self.is_busy {
             self.is_busy = is_busy;
             port.set_busy(is_busy);

@@ -4,7 +4,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use super::exploration::Exploration;
 use super::tcp::Portion;
-use super::world::Setup;
+use super::world::{MIB, Setup};
 use crate::LARGE_BYTES;
 
 fn all() -> [Vec<Portion>; 2] {
@@ -20,6 +20,7 @@ fn over_tcp(packets: [&[usize]; 2]) -> Exploration {
             is_mortal: false,
             begins_on_queue: false,
             piece_bytes: 3,
+            window: MIB,
         },
         transmit: all(),
         deliver: [vec![Portion::Part], vec![Portion::Part]],

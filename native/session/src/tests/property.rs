@@ -5,11 +5,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::tcp::Portion;
-use super::world::{Action, Setup, World};
+use super::world::{Action, MIB, Setup, World};
 use crate::LARGE_BYTES;
 use crate::frame::DATA_BYTES_MAX;
-
-const MIB: usize = 1024 * 1024;
 
 fn any_packet() -> impl Strategy<Value = usize> {
     prop_oneof![
@@ -24,13 +22,16 @@ fn any_packet() -> impl Strategy<Value = usize> {
 fn any_setup() -> impl Strategy<Value = Setup> {
     let packets = || vec(any_packet(), 0..6);
     let piece = select(vec![1usize, 3, 1000, 40_000, 300_000]);
-    ([packets(), packets()], 0u64..4, any::<[bool; 2]>(), piece).prop_map(
-        |(packets, queue_pairs, [is_mortal, begins], piece_bytes)| Setup {
+    // No window is smaller than what the peer receives before it acknowledges.
+    let window = select(vec![0, DATA_BYTES_MAX + 1, MIB]);
+    ([packets(), packets()], 0u64..4, any::<[bool; 2]>(), piece, window).prop_map(
+        |(packets, queue_pairs, [is_mortal, begins], piece_bytes, window)| Setup {
             packets,
             queue_pairs,
             is_mortal,
             begins_on_queue: begins && queue_pairs > 0,
             piece_bytes,
+            window,
         },
     )
 }
@@ -118,7 +119,7 @@ proptest! {
         is_mortal: bool,
         actions in vec(any_action(), 0..400),
     ) {
-        let setup = Setup { packets, queue_pairs: 4, is_mortal, begins_on_queue: false, piece_bytes: 3 };
+        let setup = Setup { packets, queue_pairs: 4, is_mortal, begins_on_queue: false, piece_bytes: 3, window: MIB };
         run(&setup, actions)?;
     }
 }
@@ -131,6 +132,7 @@ fn eight_mebibytes_arrive_through_splits_of_any_size() {
         is_mortal: false,
         begins_on_queue: false,
         piece_bytes: 77_777,
+        window: 0,
     };
     let mut world = World::new(&setup);
     let mut random = fastrand::Rng::with_seed(7);

@@ -36,10 +36,12 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new(side: usize) -> Side {
+    pub fn new(side: usize, window: usize) -> Side {
         let role = [Role::Initiator, Role::Acceptor][side];
+        let mut session = Session::new(role, 1 << 24);
+        session.set_window(window);
         Side {
-            session: Session::new(role, 1 << 24),
+            session,
             connection: Some(0),
             dial: None,
             attempt: 0,

@@ -9,7 +9,9 @@ use super::tcp::{Flight, Portion, dialer};
 use crate::{Event, LENGTH_BYTES, PathId, Violation};
 
 /// Turns of a fair end: more means that nothing moves any more.
-const FAIR_TURNS: usize = 40;
+const FAIR_TURNS: usize = 250;
+
+pub const MIB: usize = 1024 * 1024;
 
 /// What the two sides have to do.
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub struct Setup {
     pub begins_on_queue: bool,
     /// Bytes of the stream that [`Portion::Part`] takes at once.
     pub piece_bytes: usize,
+    /// Bytes that a connection has under way.
+    pub window: usize,
 }
 
 impl Setup {
@@ -192,7 +196,7 @@ pub struct World {
 impl World {
     pub fn new(setup: &Setup) -> World {
         let mut world = World {
-            sides: [0, 1].map(Side::new),
+            sides: [0, 1].map(|side| Side::new(side, setup.window)),
             flights: Vec::new(),
             queue: None,
             queue_pairs: 0,
