@@ -9,8 +9,10 @@
 -export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, peer_certificate/1, counts/1]).
 %% In the settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
+%% Of keys.
+-export([is_of_keys/1]).
 %% Of a session.
--export([session/2, socket/1, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
+-export([session/2, socket/1, take/2, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
 %% For what has moved.
@@ -19,6 +21,8 @@
 
 %% A packet of a connection that should be silent is bounded before it is read.
 -define(SILENT_BYTES_MAX, 1024).
+%% In band of a session a message of keys begins with this byte.
+-define(KEYS, $k).
 
 -type driver() :: inet_tcp | inet6_tcp.
 
@@ -44,12 +48,24 @@ tls(Socket) -> {tls, Socket, none}.
 session(Session, Port) -> {session, Session, Port}.
 
 -spec protocol(t()) -> tcp | tls.
-protocol({session, _Session, _Port}) -> tcp;
+protocol({session, Session, _Port}) -> inet_rdma_session:protocol(Session);
 protocol(Connection) -> element(1, Connection).
 
 %% Of a connection over TCP.
 -spec socket(t()) -> {driver(), inet:socket()}.
 socket({tcp, Driver, Socket}) -> {Driver, Socket}.
+
+%% The TCP connection, out of TLS if it is inside. Both sides do that at the same time. Early: what TLS has read behind the
+%% peer's last record.
+-spec take(driver(), t()) -> {ok, t(), Early :: binary()} | {error, {not_given_back, Why :: binary()}}.
+take(_Driver, {tcp, _, _} = Connection) ->
+    {ok, Connection, <<>>};
+take(Driver, {tls, Socket, Sender}) ->
+    unlink(Sender),
+    case inet_rdma_tls:give_back(Socket) of
+        {ok, Tcp, Early} -> {ok, {tcp, Driver, Tcp}, Early};
+        {error, Why} -> {error, {not_given_back, Why}}
+    end.
 
 %% What dist_util and net_kernel call the socket: over TLS the sender, as inet_tls_dist does.
 -spec handle(t()) -> inet:socket() | pid().
@@ -58,7 +74,15 @@ handle({tls, _Socket, Sender}) -> Sender.
 
 -spec send(t(), iodata()) -> ok | {error, term()}.
 send({tcp, Driver, Socket}, Bytes) -> Driver:send(Socket, Bytes);
-send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes).
+send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes);
+%% Of a new key: not of a settlement.
+send({session, _Session, _Port} = Connection, Bytes) -> send_message(Connection, iolist_to_binary([?KEYS, Bytes])).
+
+%% A message of the peer's guard in band: whether it is of keys, and what was sent. Those of a settlement begin otherwise
+%% (131).
+-spec is_of_keys(binary()) -> {true, binary()} | false.
+is_of_keys(<<?KEYS, Bytes/binary>>) -> {true, Bytes};
+is_of_keys(_) -> false.
 
 %% The next packet: over TCP a list or a binary, as the socket is set; over TLS a binary.
 -spec recv(t(), Length :: non_neg_integer(), timeout()) -> {ok, binary() | [byte()]} | {error, term()}.
@@ -80,7 +104,8 @@ listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
 %% The last packet of the handshake: nothing behind it is read, as it may be a session's.
 -spec exact(t()) -> ok | {error, term()}.
-exact({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, raw}]).
+exact({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, raw}]);
+exact({tls, _Socket, _Sender}) -> ok.
 
 %% In DER.
 -spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.

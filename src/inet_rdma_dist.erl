@@ -250,19 +250,19 @@ offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role
 offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
     Settles = inet_rdma_settlement_policy:settles(Node, Config),
     Protocol = inet_rdma_bootstrap:protocol(Supervised#supervised.connection),
-    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol, Supervised#supervised.driver)),
+    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol, Node, Supervised#supervised.driver)),
     keep(Supervised#supervised{own_offer = Offer}),
     inet_rdma_offer:append(Role, Message, Offer);
 offering(Message, _Role, _Supervised) ->
     Message.
 
-offered_session(tcp, Driver) ->
-    case inet_rdma_nif:is_loaded() of
-        true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce()};
+%% Inside TLS none to a node with which TLS has not given the socket back lately.
+offered_session(Protocol, Node, Driver) ->
+    case inet_rdma_nif:is_loaded() andalso (Protocol =:= tcp orelse inet_rdma_nodeup:can_leave_tls(Node)) of
+        true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce(),
+                  cipher => inet_rdma_nif:cipher()};
         false -> none
-    end;
-offered_session(tls, _Driver) ->
-    none.
+    end.
 
 %% dist_util wants lists.
 recv(_Socket, Length, Timeout) ->
@@ -314,8 +314,8 @@ resumed(refused) ->
 pre_nodeup(_Socket) ->
     Supervised = kept(),
     case inet_rdma_nodeup:before_nodeup(as_link(Supervised)) of
-        {ok, Over, Why} ->
-            keep(Supervised#supervised{over = Over, why = Why}),
+        {ok, Over, Why, Connection} ->
+            keep(Supervised#supervised{over = Over, why = Why, connection = Connection}),
             ok;
         Error ->
             Error
@@ -331,9 +331,9 @@ post_nodeup(_Socket) ->
             Error
     end.
 
-as_link(#supervised{role = Role, connection = Connection, node = Node, config = Config, own_offer = Own, offer = Offer,
-                    address = Address}) ->
-    #{role => Role, connection => Connection, node => Node, config => Config, own_offer => Own, offer => Offer,
+as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config, own_offer = Own,
+                    offer = Offer, address = Address}) ->
+    #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config, own_offer => Own, offer => Offer,
       address => case Address of #net_address{address = Listens} -> Listens; undefined -> none end}.
 
 getll(_Socket) ->

@@ -8,20 +8,24 @@
 %%
 %%     {key, Generation, Key}        the next key of what I send
 %%     {key_installed, Generation}   yours may be used
+%%
+%% Of a queue pair of a session these messages are lost with its TCP connection: they are told again over the next one
+%% (handle_restored/2).
 -module(inet_rdma_keys).
 
 %% Of the settlement.
 -export([first/1, pair/2, protection/3]).
 %% Of a guard.
--export([new/2, handle_due/2, handle_received/3]).
+-export([new/2, handle_due/2, handle_received/3, handle_restored/2]).
 -export_type([t/0, pair/0]).
 
 %% A key and its generation take 54 bytes.
 -define(MESSAGE_BYTES_MAX, 128).
 
 %% sending: the generation under which this side seals. next: a key that was told, and that the peer has not installed.
+%% received: the last generation of the peer's that this side has installed.
 -type t() :: none
-           | #{native := native(), sending := non_neg_integer(),
+           | #{native := native(), sending := non_neg_integer(), received := non_neg_integer(),
                next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
 
 %% Of generation 0; none: a way that is not encrypted.
@@ -57,7 +61,7 @@ protection({Send, Receive}, Cipher, RenewBytes) ->
 %% none: a link or stream that is not encrypted.
 -spec new(native(), IsEncrypted :: boolean()) -> t().
 new(_Native, false) -> none;
-new(Native, true) -> #{native => Native, sending => 0, next => none}.
+new(Native, true) -> #{native => Native, sending => 0, received => 0, next => none}.
 
 %% The key in use nears its limit.
 -spec handle_due(t(), inet_rdma_bootstrap:t()) -> {ok, t()} | {error, Why :: binary()}.
@@ -66,6 +70,14 @@ handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
     tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
 handle_due(Keys, _Connection) ->
     {ok, Keys}.
+
+%% The session has another TCP connection.
+-spec handle_restored(t(), inet_rdma_bootstrap:t()) -> ok.
+handle_restored(#{next := {Generation, Key}} = Keys, Connection) ->
+    {ok, _} = tell(Connection, {key, Generation, Key}, Keys),
+    ok;
+handle_restored(_Keys, _Connection) ->
+    ok.
 
 %% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
 -spec handle_received(t(), inet_rdma_bootstrap:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
@@ -78,11 +90,14 @@ handle_received(Keys, Connection, Bytes) ->
         error:badarg -> unexpected(Connection)
     end.
 
+handle_message(#{received := Generation} = Keys, Connection, {key, Generation, <<_:256>>}) when Generation > 0 ->
+    %% Told again: the answer was lost.
+    tell(Connection, {key_installed, Generation}, Keys);
 handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
     is_integer(Generation), Generation > 0, Generation < 1 bsl 32
 ->
     case native(fun() -> receive_key(Native, Generation, Key) end) of
-        ok -> tell(Connection, {key_installed, Generation}, Keys);
+        ok -> tell(Connection, {key_installed, Generation}, Keys#{received := Generation});
         Error -> Error
     end;
 handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connection, {key_installed, Generation}) ->
@@ -90,6 +105,9 @@ handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connectio
         ok -> {changed, Keys#{sending := Generation, next := none}};
         Error -> Error
     end;
+%% Told again, as the first answer came late.
+handle_message(#{sending := Generation} = Keys, _Connection, {key_installed, Generation}) when Generation > 0 ->
+    {ok, Keys};
 handle_message(_Keys, Connection, _Message) ->
     unexpected(Connection).
 

@@ -60,10 +60,13 @@ number(drop) -> 17;
 number(release) -> 18;
 number(counts) -> 19;
 number(return) -> 20;
-number(abandon) -> 21.
+number(abandon) -> 21;
+number(attach) -> 22;
+number(sealing) -> 23.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
-                 | attempt | control | statistics | socket | drop | release | counts | return | abandon.
+                 | attempt | control | statistics | socket | drop | release | counts | return | abandon
+                 | attach | sealing.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.

@@ -56,26 +56,26 @@ update(Supervisor, Node, Fabric, Why) ->
                     end
             end).
 
-%% A session of this node, by its name: its port, and the socket options of each of its TCP connections.
--spec add_session(Name :: binary(), port(), [gen_tcp:option()]) -> ok.
-add_session(Name, Port, Options) ->
-    quietly(fun() -> ets:insert(?TABLE, {{session, Name}, Port, Options}) end).
+%% A session of this node, by its name, and the socket options of each of its TCP connections.
+-spec add_session(Name :: binary(), inet_rdma_session:t(), [gen_tcp:option()]) -> ok.
+add_session(Name, Session, Options) ->
+    quietly(fun() -> ets:insert(?TABLE, {{session, Name}, Session, Options}) end).
 
 -spec remove_session(Name :: binary()) -> ok.
 remove_session(Name) ->
     quietly(fun() -> ets:delete(?TABLE, {session, Name}) end).
 
--spec session(Name :: binary()) -> {ok, port()} | none.
+-spec session(Name :: binary()) -> {ok, inet_rdma_session:t()} | none.
 session(Name) ->
     case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
-        [{_, Port, _Options}] -> {ok, Port};
+        [{_, Session, _Options}] -> {ok, Session};
         _ -> none
     end.
 
 -spec session_options(Name :: binary()) -> [gen_tcp:option()].
 session_options(Name) ->
     case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
-        [{_, _Port, Options}] -> Options;
+        [{_, _Session, Options}] -> Options;
         _ -> []
     end.
 

@@ -1,20 +1,20 @@
 %% How a link comes up, in its connection supervisor: before nodeup it is decided what carries the link, and after
 %% nodeup, when the VM knows the link, that is started.
 %%
-%% Between two nodes with inet_rdma a link over TCP is a session, which its port carries over TCP or a queue pair. It
-%% is settled (inet_rdma_settlement) before it is up if one of the nodes has the option required or both have the
-%% option move as eager; else its guard settles later. A link that begins inside TLS has no session: it is settled
-%% before it is up.
+%% Between two nodes with inet_rdma a link is a session, which its port carries over TCP or a queue pair. It is settled
+%% (inet_rdma_settlement) before it is up if one of the nodes has the option required or both have the option move as
+%% eager; else its guard settles later. A session that begins inside TLS takes the socket out of it, and seals what goes
+%% over it. Where TLS does not give the socket back the link has no session: it is settled before it is up.
 -module(inet_rdma_nodeup).
 
--export([before_nodeup/1, after_nodeup/3]).
+-export([before_nodeup/1, after_nodeup/3, can_leave_tls/1]).
 -export_type([link/0, over/0]).
 
 -include_lib("kernel/include/logger.hrl").
 
 %% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
 %% the peer listens.
--type link() :: #{role := initiator | acceptor, connection := inet_rdma_bootstrap:t(), node := binary(),
+-type link() :: #{driver := inet_rdma_bootstrap:driver(), role := initiator | acceptor, connection := inet_rdma_bootstrap:t(), node := binary(),
                   config := inet_rdma_options:config(), own_offer := inet_rdma_offer:offer(),
                   offer := inet_rdma_offer:offer(), address := {inet:ip_address(), inet:port_number()} | none}.
 
@@ -27,31 +27,74 @@
     %% A session, over this queue pair; none: over TCP.
   | {session, inet_rdma_session:t(), inet_rdma_session:queue() | none}.
 
-%% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried.
--spec before_nodeup(link()) -> {ok, over(), Why :: binary()} | {error, term()}.
-before_nodeup(#{node := Node} = Link) ->
-    case adopt(session_offers(Link), Link) of
+%% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried. The
+%% connection from here on is in the answer.
+-spec before_nodeup(link()) -> {ok, over(), Why :: binary(), inet_rdma_bootstrap:t()} | {error, term()}.
+before_nodeup(#{connection := Connection} = Link) ->
+    case new(session_offers(Link), Link) of
         {ok, Session} ->
-            case settles_first(Link) of
-                true -> settle(Session, inet_rdma_session:port(Session), Link);
-                false -> begin_on_tcp(Session, Link)
-            end;
+            attach(begin_session(settles_first(Link), Session, Link), Link);
         none ->
-            settle(none, none, Link);
+            case settle(none, none, Link) of
+                {ok, Over, Why} -> {ok, Over, Why, Connection};
+                Error -> Error
+            end;
         {error, Reason} ->
-            ?LOG_WARNING("inet_rdma: no link to ~ts: its session cannot begin: ~ts",
-                         [Node, inet_rdma:format_error(Reason)]),
-            {error, Reason}
+            cannot_begin(Reason, Link)
     end.
 
 session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
 
 %% The link's session, if both sides offer one: they expect its frames from each other.
-adopt(none, _Link) ->
+new(none, _Link) ->
     none;
-adopt({#{nonce := Own}, #{nonce := Peer}}, #{connection := Connection, role := Role, node := Node, config := Config}) ->
+new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, node := Node, config := Config}) ->
     #{packet_max_bytes := PacketMax} = Config,
-    inet_rdma_session:adopt(Connection, Role, #{node => Node, nonces => {Own, Peer}, packet_max_bytes => PacketMax}).
+    #{nonce := OwnNonce} = Own,
+    #{nonce := PeerNonce} = Peer,
+    Sealing = case inet_rdma_bootstrap:protocol(Connection) of
+                  tcp -> none;
+                  tls -> sealing(Role, Own, Peer, Config)
+              end,
+    inet_rdma_session:new(Driver, Role, #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
+                                          sealing => Sealing}).
+
+%% The acceptor's cipher, as in a settlement.
+sealing(initiator, _Own, #{cipher := Cipher}, Config) -> sealing(Cipher, Config);
+sealing(acceptor, #{cipher := Cipher}, _Peer, Config) -> sealing(Cipher, Config).
+
+sealing(Cipher, #{rekey_bytes := Bytes, rekey_seconds := Seconds}) ->
+    #{cipher => Cipher, rekey_bytes => Bytes, rekey_seconds => Seconds}.
+
+begin_session(true, Session, Link) -> settle(Session, inet_rdma_session:port(Session), Link);
+begin_session(false, Session, Link) -> begin_on_tcp(Session, Link).
+
+%% The session gets the TCP connection on which it begins.
+attach({ok, {session, Session, _Queue} = Over, Why}, #{connection := Connection, node := Node, config := Config} = Link) ->
+    case inet_rdma_session:attach(Session, Connection) of
+        {ok, Raw} ->
+            {ok, Over, Why, Raw};
+        {error, {not_given_back, How}} ->
+            #{fallback_retry_ms := RetryMs} = Config,
+            inet_rdma_links:failed(leaving_tls(Node), How, RetryMs),
+            ?LOG_WARNING("inet_rdma: no link to ~ts: TLS does not give its socket back: ~ts; the next link stays inside TLS",
+                         [Node, How]),
+            {error, not_given_back};
+        {error, Reason} ->
+            cannot_begin(Reason, Link)
+    end;
+attach(Error, _Link) ->
+    Error.
+
+cannot_begin(Reason, #{node := Node}) ->
+    ?LOG_WARNING("inet_rdma: no link to ~ts: its session cannot begin: ~ts", [Node, inet_rdma:format_error(Reason)]),
+    {error, Reason}.
+
+%% Whether TLS may give the socket back: not where that has failed lately.
+-spec can_leave_tls(Node :: binary()) -> boolean().
+can_leave_tls(Node) -> inet_rdma_links:failure(leaving_tls(Node)) =:= none.
+
+leaving_tls(Node) -> {Node, 0, leaving_tls}.
 
 %% A link that may not stay on TCP settles before it is up; so does one between two nodes whose option move is eager.
 settles_first(#{own_offer := #{required := Required, eager := Eager},

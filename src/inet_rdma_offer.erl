@@ -7,13 +7,15 @@
 %%
 %%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
 %%
-%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, _/binary>>: where this node accepts connections (0:
-%% nowhere), and this side's part of the session's secret (inet_rdma_session). Without the cookie the nonces are worth nothing.
+%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _/binary>>: where this node accepts connections
+%% (0: nowhere), this side's part of the session's secret (inet_rdma_session), and the cipher that this processor computes
+%% faster (1: AES-256-GCM, 2: ChaCha20-Poly1305). Without the cookie the nonces are worth nothing. Inside TLS a session is
+%% offered by a node that seals its TCP connections, and the secret is from TLS, too.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
 
--export([offer/3, append/3, parse/2, sessions/2, utf8/1]).
+-export([offer/3, append/3, parse/2, sessions/2, cipher_number/1, utf8/1]).
 -export_type([offer/0, session/0]).
 
 %% none: a peer that runs another carrier, inet_tcp above all.
@@ -21,7 +23,8 @@
 %% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too.
 -type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean(), eager := boolean(),
                           session := session()}.
--type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>}.
+%% cipher: none in offers that do not name one.
+-type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>, cipher := inet_rdma_nif:cipher() | none}.
 
 -define(MAGIC, "inetrdma").
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
@@ -44,10 +47,19 @@ append(Role, Message, #{version := Version, required := Required, settles := Set
     end.
 
 session_bytes(none) -> <<>>;
-session_bytes(#{port := Port, nonce := Nonce}) -> <<Port:16, Nonce:16/binary>>.
+session_bytes(#{port := Port, nonce := Nonce, cipher := Cipher}) -> <<Port:16, Nonce:16/binary, (cipher_number(Cipher)):8>>.
 
-session(1, <<Port:16, Nonce:16/binary, _/binary>>) -> #{port => Port, nonce => Nonce};
+session(1, <<Port:16, Nonce:16/binary, Rest/binary>>) -> #{port => Port, nonce => Nonce, cipher => cipher(Rest)};
 session(_, _) -> none.
+
+%% The port of a session has the same numbers.
+-spec cipher_number(inet_rdma_nif:cipher()) -> 1..2.
+cipher_number(aes_256_gcm) -> 1;
+cipher_number(chacha20_poly1305) -> 2.
+
+cipher(<<1, _/binary>>) -> aes_256_gcm;
+cipher(<<2, _/binary>>) -> chacha20_poly1305;
+cipher(_) -> none.
 
 %% The sender's name in UTF-8, and its offer, in an `N` message that the node of this role has received.
 -spec parse(initiator | acceptor, binary()) -> {Name :: binary(), offer()}.

@@ -1,23 +1,25 @@
 %% How a session gets another TCP connection.
 %%
-%% Either side dials the peer's distribution listener. The messages, each behind its length in 16 bits:
+%% Either side dials the peer's distribution listener, and goes through TLS where the session began inside it. The messages, each
+%% behind its length in 16 bits, in a packet of TLS there:
 %%
 %%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
 %%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             it knows the session, and the attempt is the newest
 %%                <<$u>>                                               it does not know the session: the link has ended
 %%                <<$s>>                                               a newer attempt is under way
 %%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        it has given the old connection up
-%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames of the session follow
+%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames of the session follow, outside TLS
 %%
 %% Proofs are HMAC-SHA256 of all that was said before and of the message, under the session's secret, with a label for each
 %% message: native/session has the secret. Received and Path: what the side has received, and the queue pair that it still has
 %% (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the connection.
 %%
 %% The secret never leaves the port. A stranger gets no further than the second message, which costs the acceptor one proof; the
-%% old connection is given up only for a peer that has proved the secret.
+%% old connection is given up only for a peer that has proved the secret. Of a session that began inside TLS the keys of the next
+%% connection come from the secret and the two nonces, which only the two sides of that TLS connection know.
 -module(inet_rdma_resume).
 
--export([dial/5, is_resume/1, accept/2]).
+-export([dial/4, is_resume/1, accept/2]).
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
@@ -28,21 +30,42 @@
 -define(REFUSED_HOLD_MS, 1000).
 
 %% An attempt of this side, in a process of its own that ends with: resumed; {dead, Why}: the peer has ended; superseded: a newer
-%% attempt is under way; {failed, Why}. HoldMs: how long the connection waits for an attempt of the peer; 0: this side is the
-%% session's initiator.
--spec dial(port(), Name :: binary(), inet_rdma_bootstrap:driver(), {inet:ip_address(), inet:port_number()},
-           HoldMs :: non_neg_integer()) -> no_return().
-dial(Port, Name, Driver, {Ip, TcpPort}, HoldMs) ->
-    case Driver:connect(Ip, TcpPort, inet_rdma_bootstrap:connect_options() ++ [{active, false}, {packet, raw}], ?TIMEOUT_MS) of
-        {ok, Socket} ->
-            _ = inet:setopts(Socket, [binary, inet_rdma_bootstrap:nodelay()]),
+%% attempt is under way; {failed, Why}. An acceptor's waits with its connection for an attempt of the peer: of two the initiator's
+%% wins.
+-spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()}, HoldMs :: non_neg_integer()) ->
+          no_return().
+dial(Session, Node, {Ip, _} = Peer, HoldMs) ->
+    case connect(inet_rdma_session:protocol(Session), inet_rdma_session:driver(Session), Node, Peer) of
+        {ok, Connection} ->
             receive after HoldMs -> ok end,
-            exit(introduce(Port, Name, Driver, Socket));
+            exit(introduce(Session, Connection));
         {error, econnrefused} ->
             HoldMs > 0 andalso not is_own(Ip) andalso receive after ?REFUSED_HOLD_MS -> ok end,
             exit({dead, <<"its TCP connection ended, and the peer refuses another: its node has ended">>});
         {error, Reason} ->
-            exit({failed, Reason})
+            exit(failed(Reason))
+    end.
+
+connect(tcp, Driver, _Node, {Ip, TcpPort}) ->
+    Options = inet_rdma_bootstrap:connect_options() ++ [{active, false}, {packet, raw}],
+    case Driver:connect(Ip, TcpPort, Options, ?TIMEOUT_MS) of
+        {ok, Socket} ->
+            Connection = inet_rdma_bootstrap:tcp(Driver, Socket),
+            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
+            _ = inet_rdma_bootstrap:passive(Connection),
+            {ok, Connection};
+        Error ->
+            Error
+    end;
+connect(tls, Driver, Node, Peer) ->
+    [_, Host] = string:split(binary_to_list(Node), "@"),
+    inet_rdma_tls:connect(Driver, Peer, Host, inet_rdma_bootstrap:connect_options()).
+
+%% A peer whose certificate does not do any more, or to which this node's does not, has ended for this node.
+failed(Reason) ->
+    case inet_rdma_tls:refuses(Reason) of
+        {true, Alert} -> {dead, <<"its TCP connection ended, and TLS refuses another: ", Alert/binary>>};
+        false -> {failed, Reason}
     end.
 
 %% Whether the address is of this host, where no device stands between two nodes.
@@ -54,24 +77,26 @@ is_own(Ip) ->
         {error, _} -> true
     end.
 
-introduce(Port, Name, Driver, Socket) ->
-    case inet_rdma_link:command(Port, attempt) of
+introduce(Session, Connection) ->
+    case inet_rdma_link:command(inet_rdma_session:port(Session), attempt) of
         {ok, <<Attempt:64/native>>} ->
+            Name = inet_rdma_session:name(Session),
             Nonce = nonce(),
             Said = <<Name/binary, Attempt:64, Nonce/binary>>,
-            Answer = ask(Driver, Socket, <<?MAGIC, ?VERSION, Said/binary>>),
-            challenged(Answer, Attempt, Said, {Port, Driver, Socket});
+            Answer = ask(Connection, <<?MAGIC, ?VERSION, Said/binary>>),
+            challenged(Answer, Attempt, Said, {Session, Connection});
         {error, closed} ->
             {failed, closed}
     end.
 
-challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before, {Port, Driver, Socket} = Dialer) ->
+challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before, {Session, Connection} = Dialer) ->
+    Port = inet_rdma_session:port(Session),
     Said = <<Before/binary, Nonce/binary>>,
     case is_proof(Port, Proof, ["challenge", Said]) andalso suspend(Port, Attempt) of
         {ok, Received, Path} ->
             Standing = <<Received:64, Path:64>>,
-            Answer = ask(Driver, Socket, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
-            answered(Answer, Attempt, <<Said/binary, Standing/binary>>, Dialer);
+            Answer = ask(Connection, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
+            answered(Answer, Attempt, Said, Standing, Dialer);
         superseded ->
             superseded;
         false ->
@@ -84,18 +109,18 @@ challenged({ok, <<$s>>}, _Attempt, _Before, _Dialer) ->
 challenged({ok, _}, _Attempt, _Before, _Dialer) ->
     {failed, unexpected_answer};
 challenged({error, Reason}, _Attempt, _Before, _Dialer) ->
-    {failed, Reason}.
+    failed(Reason).
 
-answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, {Port, _Driver, Socket}) ->
-    case is_proof(Port, Proof, ["acceptor", Said, Standing]) of
-        true -> resume(Said, Port, Attempt, Socket, Standing);
+answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, Connection}) ->
+    case is_proof(inet_rdma_session:port(Session), Proof, ["acceptor", Said, Own, Standing]) of
+        true -> resume(Session, Attempt, Connection, Standing, Said);
         false -> {failed, wrong_proof}
     end;
-answered({ok, <<$s>>}, _Attempt, _Said, _Dialer) ->
+answered({ok, <<$s>>}, _Attempt, _Said, _Own, _Dialer) ->
     superseded;
-answered({ok, _}, _Attempt, _Said, _Dialer) ->
+answered({ok, _}, _Attempt, _Said, _Own, _Dialer) ->
     {failed, unexpected_answer};
-answered({error, Reason}, _Attempt, _Said, _Dialer) ->
+answered({error, Reason}, _Attempt, _Said, _Own, _Dialer) ->
     {failed, Reason}.
 
 %% Whether the first message on a connection to this node's listener begins an attempt.
@@ -105,48 +130,53 @@ is_resume(_) -> false.
 
 %% The acceptor's part, in the process of the connection, which ends afterwards.
 -spec accept(inet_rdma_bootstrap:t(), FirstMessage :: binary()) -> ok | refused.
-accept(Connection, Message) ->
-    case inet_rdma_bootstrap:protocol(Connection) of
-        tcp -> accept_over_tcp(Connection, Message);
-        %% No link that began inside TLS is a session.
-        tls -> refused
-    end.
-
-accept_over_tcp(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/binary>> = Message) ->
-    {Driver, Socket} = inet_rdma_bootstrap:socket(Connection),
+accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/binary>> = Message) ->
     ok = inet_rdma_bootstrap:passive(Connection),
-    case inet_rdma_links:session(Name) of
-        {ok, Port} ->
-            case inet_rdma_link:command(Port, attempt, <<Attempt:64/native>>) of
+    case session(Name, inet_rdma_bootstrap:protocol(Connection)) of
+        {ok, Session} ->
+            case inet_rdma_link:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
                 {ok, <<_, _/binary>>} ->
                     <<_:17/binary, Before/binary>> = Message,
-                    challenge(Port, Attempt, Before, Driver, Socket);
+                    challenge(Session, Attempt, Before, Connection);
                 {ok, <<>>} ->
-                    refuse(Driver, Socket, <<$s>>);
+                    refuse(Connection, <<$s>>);
                 {error, closed} ->
-                    refuse(Driver, Socket, <<$u>>)
+                    refuse(Connection, <<$u>>)
             end;
         none ->
-            refuse(Driver, Socket, <<$u>>)
+            refuse(Connection, <<$u>>)
     end;
-accept_over_tcp(_Connection, _Message) ->
+accept(_Connection, _Message) ->
     refused.
 
-refuse(Driver, Socket, Answer) ->
-    _ = send(Driver, Socket, Answer),
+%% A session that began inside TLS is not resumed outside it.
+session(Name, Protocol) ->
+    case inet_rdma_links:session(Name) of
+        {ok, Session} ->
+            case inet_rdma_session:protocol(Session) of
+                Protocol -> {ok, Session};
+                _ -> none
+            end;
+        none ->
+            none
+    end.
+
+refuse(Connection, Answer) ->
+    _ = send(Connection, Answer),
     refused.
 
-challenge(Port, Attempt, Before, Driver, Socket) ->
+challenge(Session, Attempt, Before, Connection) ->
+    Port = inet_rdma_session:port(Session),
     Nonce = nonce(),
     Said = <<Before/binary, Nonce/binary>>,
-    _ = send(Driver, Socket, [$c, Nonce, prove(Port, ["challenge", Said])]),
-    case recv(Driver, Socket) of
+    _ = send(Connection, [$c, Nonce, prove(Port, ["challenge", Said])]),
+    case recv(Connection) of
         {ok, <<$p, Standing:16/binary, Proof:32/binary>>} ->
             case is_proof(Port, Proof, ["dialer", Said, Standing]) andalso suspend(Port, Attempt) of
                 {ok, Received, Path} ->
                     Own = <<Received:64, Path:64>>,
-                    _ = send(Driver, Socket, [$r, Own, prove(Port, ["acceptor", Said, Standing, Own])]),
-                    case resume(Said, Port, Attempt, Socket, Standing) of
+                    _ = send(Connection, [$r, Own, prove(Port, ["acceptor", Said, Standing, Own])]),
+                    case resume(Session, Attempt, Connection, Standing, Said) of
                         resumed ->
                             ok;
                         _ ->
@@ -155,7 +185,7 @@ challenge(Port, Attempt, Before, Driver, Socket) ->
                             refused
                     end;
                 superseded ->
-                    refuse(Driver, Socket, <<$s>>);
+                    refuse(Connection, <<$s>>);
                 false ->
                     refused
             end;
@@ -179,36 +209,16 @@ suspend(Port, Attempt) ->
         _ -> superseded
     end.
 
-resume(<<Name:16/binary, _/binary>>, Port, Attempt, Socket, <<Received:64, Path:64>>) ->
-    %% One by one: some are of the socket before it was connected.
-    _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
-    case prim_inet:getfd(Socket) of
-        {ok, Fd} ->
-            Argument = <<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
-            case inet_rdma_link:command(Port, resume, Argument) of
-                {ok, <<1>>} -> resumed;
-                {ok, <<>>} -> superseded;
-                {error, closed} -> {failed, closed}
-            end;
-        %% The peer has reset it.
-        {error, Reason} ->
-            {failed, Reason}
-    end.
+resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
+    inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).
 
 %% Sends a message, and gives the peer's answer.
-ask(Driver, Socket, Message) ->
-    case send(Driver, Socket, Message) of
-        ok -> recv(Driver, Socket);
+ask(Connection, Message) ->
+    case send(Connection, Message) of
+        ok -> recv(Connection);
         Error -> Error
     end.
 
-%% The socket is raw: nothing behind a message is read.
-send(Driver, Socket, Message) ->
-    Driver:send(Socket, [<<(iolist_size(Message)):16>>, Message]).
+send(Connection, Message) -> inet_rdma_bootstrap:send_message(Connection, iolist_to_binary(Message)).
 
-recv(Driver, Socket) ->
-    case Driver:recv(Socket, 2, ?TIMEOUT_MS) of
-        {ok, <<Length:16>>} when Length > 0 -> Driver:recv(Socket, Length, ?TIMEOUT_MS);
-        {ok, _} -> {error, unexpected_answer};
-        Error -> Error
-    end.
+recv(Connection) -> inet_rdma_bootstrap:recv_message(Connection, ?TIMEOUT_MS).

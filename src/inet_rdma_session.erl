@@ -17,22 +17,28 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([adopt/3, start/2, port/1, name/1, role/1, setopts/2, getopts/2, peername/1, dial/2, stand_by/1, carry/1]).
+-export([new/3, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, peername/1]).
+-export([dial/3, stand_by/1, carry/1]).
+
 %% Of a settlement: the queue pair of a session.
--export([config/1, open/5, close/1, move/1, fabric/1, reason/1]).
+-export([config/1, open/5, close/1, move/1, fabric/1, reason/1, keys/1]).
 %% Spawned.
 -export([guard/3]).
--export_type([queue/0, t/0, link/0]).
+-export_type([queue/0, t/0, link/0, sealing/0]).
 
 -record(session, {
     port :: port(),
     %% Both sides have the same one; not secret.
     name :: <<_:128>>,
     driver :: inet_rdma_bootstrap:driver(),
-    role :: initiator | acceptor
+    role :: initiator | acceptor,
+    sealing :: sealing()
 }).
 
--record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary()}).
+-record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
+
+%% How the TCP connections of a session that began inside TLS are sealed.
+-type sealing() :: none | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
 
 %% A link that is about to be up. peer: where the peer accepts connections; none: nowhere, and a loss is the end. why:
 %% why it is carried as it is. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
@@ -55,36 +61,94 @@
 -define(TCP_KEEPCNT, 6).
 -define(TCP_USER_TIMEOUT, 18).
 
-%% A session over this connection, of which the port makes a descriptor of its own. Nonces: this node's and the peer's.
--spec adopt(inet_rdma_bootstrap:t(), initiator | acceptor,
-            #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer()}) ->
+%% A session, which nothing carries yet. Nonces: this node's and the peer's.
+-spec new(inet_rdma_bootstrap:driver(), initiator | acceptor,
+          #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer(),
+            sealing := sealing()}) ->
           {ok, t()} | {error, inet_rdma:reason()}.
-adopt(Connection, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax}) ->
-    {Driver, Socket} = inet_rdma_bootstrap:socket(Connection),
+new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing}) ->
     case inet_rdma_link:reserve() of
         {ok, Port} ->
-            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
-            {ok, Fd} = prim_inet:getfd(Socket),
             Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
             {IsInitiator, Nonces} = case Role of
                                         initiator -> {1, [Own, Peer]};
                                         acceptor -> {0, [Peer, Own]}
                                     end,
-            Argument = [<<Fd:32/native, IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>,
-                        Cookie, Nonces],
+            Argument = [<<IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>, Cookie, Nonces],
             case inet_rdma_link:command(Port, adopt, Argument) of
-                {ok, <<Name:16/binary>>} -> {ok, #session{port = Port, name = Name, driver = Driver, role = Role}};
-                {error, closed} -> inet_rdma_link:close(Port), {error, closed}
+                {ok, <<Name:16/binary>>} ->
+                    {ok, #session{port = Port, name = Name, driver = Driver, role = Role, sealing = Sealing}};
+                {error, closed} ->
+                    inet_rdma_link:close(Port), {error, closed}
             end;
         Error ->
             Error
     end.
 
+%% The session begins over this connection, of which the port makes a descriptor of its own. One inside TLS is taken out
+%% of it. The answer is the connection that the caller has to close.
+-spec attach(t(), inet_rdma_bootstrap:t()) ->
+          {ok, inet_rdma_bootstrap:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
+attach(#session{port = Port, driver = Driver} = Session, Connection) ->
+    case inet_rdma_bootstrap:take(Driver, Connection) of
+        {ok, Raw, Early} ->
+            {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
+            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
+            case prim_inet:getfd(Socket) of
+                {ok, Fd} ->
+                    %% The nonces of the offers are in the session's secret.
+                    Argument = [<<Fd:32/native>>, sealing(Session, <<"begin">>, Early)],
+                    case inet_rdma_link:command(Port, attach, Argument) of
+                        {ok, _} -> {ok, Raw};
+                        Error -> Error
+                    end;
+                {error, _} ->
+                    {error, closed}
+            end;
+        Error ->
+            Error
+    end.
+
+%% The attempt with this number has led to this connection, on which the peer has said where it stands. Transcript: what
+%% both have said before, with a nonce of each.
+-spec resume(t(), Attempt :: pos_integer(), inet_rdma_bootstrap:t(), {Received :: non_neg_integer(), Path :: non_neg_integer()},
+             Transcript :: binary()) -> resumed | superseded | {failed, term()}.
+resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path}, Transcript) ->
+    case inet_rdma_bootstrap:take(Driver, Connection) of
+        {ok, Raw, Early} ->
+            {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
+            %% One by one: some are of the socket before it was connected.
+            _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
+            Resumed = case prim_inet:getfd(Socket) of
+                          {ok, Fd} ->
+                              Argument = [<<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
+                                          sealing(Session, Transcript, Early)],
+                              inet_rdma_link:command(Port, resume, Argument);
+                          %% The peer has reset it.
+                          {error, _} = Error ->
+                              Error
+                      end,
+            ok = inet_rdma_bootstrap:close(Raw),
+            case Resumed of
+                {ok, <<1>>} -> resumed;
+                {ok, <<>>} -> superseded;
+                {error, Reason} -> {failed, Reason}
+            end;
+        {error, Reason} ->
+            {failed, Reason}
+    end.
+
+sealing(#session{sealing = none}, _Transcript, _Early) ->
+    <<>>;
+sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript, Early) ->
+    [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native, (byte_size(Transcript)):16/native>>,
+     Transcript, Early].
+
 %% The VM knows the link: packets may come. The caller is the connection supervisor.
 -spec start(t(), link()) -> ok | {error, closed}.
 start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
     Guard = spawn(?MODULE, guard, [self(), Session, Link]),
-    ok = inet_rdma_links:add_session(Name, Port, first_options(Role)),
+    ok = inet_rdma_links:add_session(Name, Session, first_options(Role)),
     %% Before the port takes packets: it tells its guard of what they bring.
     Ref = monitor(process, Guard),
     receive
@@ -119,11 +183,19 @@ name(#session{name = Name}) -> Name.
 -spec role(t()) -> initiator | acceptor.
 role(#session{role = Role}) -> Role.
 
+%% By which its connections begin.
+-spec protocol(t()) -> tcp | tls.
+protocol(#session{sealing = none}) -> tcp;
+protocol(#session{}) -> tls.
+
+-spec driver(t()) -> inet_rdma_bootstrap:driver().
+driver(#session{driver = Driver}) -> Driver.
+
 %% A process that makes another TCP connection. inet_rdma_resume says how it ends.
--spec dial(t(), Peer :: {inet:ip_address(), inet:port_number()}) -> {pid(), reference()}.
-dial(#session{port = Port, name = Name, driver = Driver, role = Role}, Peer) ->
+-spec dial(t(), Node :: binary(), Peer :: {inet:ip_address(), inet:port_number()}) -> {pid(), reference()}.
+dial(#session{role = Role} = Session, Node, Peer) ->
     HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
-    spawn_monitor(inet_rdma_resume, dial, [Port, Name, Driver, Peer, HoldMs]).
+    spawn_monitor(inet_rdma_resume, dial, [Session, Node, Peer, HoldMs]).
 
 %% Those of the first TCP connection hold for the ones that follow it, whichever side makes them. Not how it is read:
 %% packets are the port's.
@@ -181,7 +253,7 @@ remember(Name, Options) ->
 %% While there is no TCP connection the options wait for the next one.
 if_suspended(Name, Options) ->
     case inet_rdma_links:session(Name) of
-        {ok, _Port} -> remember(Name, Options);
+        {ok, _Session} -> remember(Name, Options);
         none -> {error, closed}
     end.
 
@@ -231,7 +303,8 @@ open({Port, Path}, Attempt, Node, Config, Protection) ->
     case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
         {ok, Native, Id, Fabric, Why} ->
             case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
-                {ok, _} -> {ok, #queue{port = Port, native = Native, fabric = Fabric}, Why};
+                {ok, _} ->
+                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none}, Why};
                 {error, closed} -> {error, closed}
             end;
         Other ->
@@ -254,6 +327,10 @@ move(#queue{port = Port}) ->
 
 -spec fabric(queue()) -> binary().
 fabric(#queue{fabric = Fabric}) -> Fabric.
+
+%% The keys of the queue pair.
+-spec keys(queue()) -> inet_rdma_keys:t().
+keys(#queue{native = Native, is_encrypted = IsEncrypted}) -> inet_rdma_keys:new({link, Native}, IsEncrypted).
 
 %% Why the queue pair's connection has ended.
 -spec reason(queue()) -> inet_rdma:reason() | unknown.

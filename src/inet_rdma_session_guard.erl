@@ -26,11 +26,16 @@
     supervisor :: pid(),
     %% Where the peer accepts connections. none: nowhere, and a loss is the end.
     peer :: {inet:ip_address(), inet:port_number()} | none,
-    %% Of these options alone: survive_ms, move, move_back_ms, fallback_retry_ms.
+    %% Of these options alone: survive_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds.
     config :: inet_rdma_options:config(),
     %% What carries the link, and why. none: TCP.
     queue :: inet_rdma_session:queue() | none,
     why :: binary(),
+    %% Of an encrypted queue pair, and the timer until its next key.
+    keys = none :: inet_rdma_keys:t(),
+    rekey = none :: none | reference(),
+    %% Messages of keys that came before the mover has ended.
+    early = [] :: [binary()],
     %% The process that settles in band.
     mover = none :: none | {pid(), reference()},
     %% The timer until the next settlement, and how many have come to nothing. due: it waits for a TCP connection.
@@ -67,6 +72,8 @@
 -define(SETTLE_AGAIN_MS, 1000).
 %% A link over which no more passes between two looks is idle: ticks, and what they acknowledge.
 -define(IDLE_BYTES_MAX, 4096).
+%% A key and an answer: no more can come before both sides know of the queue pair.
+-define(EARLY_MAX, 2).
 %% The largest message of a settlement that a guard keeps for a mover, and so the first one.
 -define(FIRST_MESSAGE_BYTES_MAX, 4096).
 
@@ -76,12 +83,13 @@ run(Supervisor, Session, Link) ->
     #{node := Node, peer := Peer, config := Config, why := Why, queue := Queue, has_settled := HasSettled} = Link,
     Port = inet_rdma_session:port(Session),
     Guarded = #guarded{session = Session, port = Port, node = Node, supervisor = Supervisor, peer = Peer,
-                       config = maps:with([survive_ms, move, move_back_ms, fallback_retry_ms], Config), queue = Queue, why = Why},
+                       config = maps:with([survive_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds], Config),
+                       queue = Queue, why = Why},
     inet_rdma_guard:run(inet_rdma_guard:new(?MODULE, Port, Node, first_settlement(HasSettled, Guarded))).
 
 first_settlement(true, #guarded{queue = none} = Guarded) -> settle_later(Guarded);
 first_settlement(false, #guarded{queue = none, config = #{move := eager}} = Guarded) -> settle(Guarded);
-first_settlement(_HasSettled, Guarded) -> look_for_idleness(standing_by(Guarded)).
+first_settlement(_HasSettled, Guarded) -> look_for_idleness(standing_by(with_keys(Guarded))).
 
 -spec handle(term(), #guarded{}) -> #guarded{}.
 handle({'$inet_rdma', Port, What}, #guarded{port = Port} = Guarded) ->
@@ -96,6 +104,8 @@ handle({'DOWN', Ref, process, Mover, Result}, #guarded{mover = {Mover, Ref}} = G
     settled(Result, Guarded#guarded{mover = none});
 handle({timeout, Timer, settle}, #guarded{settles = Timer} = Guarded) ->
     settle(Guarded#guarded{settles = none});
+handle({timeout, Timer, rekey}, #guarded{rekey = Timer} = Guarded) ->
+    rekey_later(key_due(Guarded));
 handle({timeout, Timer, idle}, #guarded{idle = {Timer, Bytes}} = Guarded) ->
     if_idle(Bytes, Guarded#guarded{idle = none});
 handle(_Message, Guarded) ->
@@ -109,14 +119,56 @@ told(earned, #guarded{config = #{move := busy}} = Guarded) -> settle(Guarded);
 told(moved, #guarded{queue = none, mover = none, port = Port} = Guarded) ->
     _ = inet_rdma_link:command(Port, drop),
     Guarded;
+told(key_due, Guarded) -> key_due(Guarded);
 told(returned, Guarded) -> returned(Guarded);
 told(peer_closed, Guarded) -> Guarded#guarded{ending = peer_closed};
 told(peer_misbehaved, Guarded) ->
     Guarded#guarded{ending = {peer_misbehaved, <<"it resumes from a position that it cannot have">>}};
 told(How, #guarded{ending = {peer_misbehaved, _}} = Guarded) when is_binary(How) ->
     Guarded#guarded{ending = {peer_misbehaved, How}};
-told(Message, Guarded) when is_binary(Message) -> settlement_message(Message, Guarded);
+told(Message, Guarded) when is_binary(Message) ->
+    case inet_rdma_bootstrap:is_of_keys(Message) of
+        {true, Bytes} -> of_keys(Bytes, Guarded);
+        false -> settlement_message(Message, Guarded)
+    end;
 told(_, Guarded) -> Guarded.
+
+%% A queue pair that is encrypted gets keys by bytes, as the port says, and by time.
+with_keys(#guarded{queue = none} = Guarded) -> Guarded#guarded{keys = none, rekey = none};
+with_keys(#guarded{queue = Queue, early = Early} = Guarded) ->
+    Begun = rekey_later(Guarded#guarded{keys = inet_rdma_session:keys(Queue), early = []}),
+    lists:foldl(fun of_keys/2, Begun, lists:reverse(Early)).
+
+rekey_later(#guarded{keys = Keys, config = #{rekey_seconds := Seconds}} = Guarded) when Keys =/= none, Seconds > 0 ->
+    Guarded#guarded{rekey = erlang:start_timer(Seconds * 1000, self(), rekey)};
+rekey_later(Guarded) ->
+    Guarded.
+
+key_due(#guarded{keys = none} = Guarded) ->
+    Guarded;
+key_due(#guarded{keys = Keys} = Guarded) ->
+    {ok, Told} = inet_rdma_keys:handle_due(Keys, connection(Guarded)),
+    Guarded#guarded{keys = Told}.
+
+of_keys(Bytes, #guarded{queue = none, mover = {_, _}, early = Early} = Guarded) when length(Early) < ?EARLY_MAX ->
+    Guarded#guarded{early = [Bytes | Early]};
+%% A message that comes late, of a queue pair that is gone, is of no use.
+of_keys(_Late, #guarded{queue = none} = Guarded) ->
+    Guarded;
+of_keys(Bytes, #guarded{keys = Keys, port = Port} = Guarded) ->
+    case inet_rdma_keys:handle_received(Keys, connection(Guarded), Bytes) of
+        {ok, Next} ->
+            Guarded#guarded{keys = Next};
+        {changed, Next} ->
+            %% A tick shows the peer that this side seals with another key.
+            _ = inet_rdma_link:command(Port, tick),
+            Guarded#guarded{keys = Next};
+        {error, Why} ->
+            exit(Port, connection_closed),
+            Guarded#guarded{ending = {peer_misbehaved, Why}}
+    end.
+
+connection(#guarded{session = Session, port = Port}) -> inet_rdma_bootstrap:session(Session, Port).
 
 %% The TCP connection is lost.
 lost(Reason, #guarded{config = #{survive_ms := 0}} = Guarded) ->
@@ -204,8 +256,8 @@ is_carried(#guarded{port = Port}) ->
 
 dial(#guarded{peer = none} = Guarded) ->
     Guarded;
-dial(#guarded{session = Session, peer = Peer, lost = #{dialer := none} = Lost} = Guarded) ->
-    Guarded#guarded{lost = Lost#{dialer := inet_rdma_session:dial(Session, Peer)}};
+dial(#guarded{session = Session, node = Node, peer = Peer, lost = #{dialer := none} = Lost} = Guarded) ->
+    Guarded#guarded{lost = Lost#{dialer := inet_rdma_session:dial(Session, Node, Peer)}};
 dial(Guarded) ->
     Guarded.
 
@@ -248,7 +300,12 @@ restored(#guarded{node = Node, lost = Lost} = Guarded) ->
                         "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one (~ts)",
                         [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
                         #{count => 1, duration => Duration}),
-    settle_if_due(standing_by(queue_given_up(Guarded#guarded{lost = none}))).
+    settle_if_due(standing_by(tell_key_again(queue_given_up(Guarded#guarded{lost = none})))).
+
+%% The message may be lost with the connection.
+tell_key_again(#guarded{keys = Keys} = Guarded) ->
+    ok = inet_rdma_keys:handle_restored(Keys, connection(Guarded)),
+    Guarded.
 
 not_resumed_in_time(#guarded{peer = none, lost = #{why := Why}}) ->
     text("its TCP connection ended (~ts), and the peer, which accepts none, has not made another", [Why]);
@@ -320,7 +377,7 @@ settlement_message(_Late, Guarded) ->
     Guarded.
 
 start_mover(#guarded{session = Session, node = Node} = Guarded) ->
-    Guarded#guarded{mover = spawn_monitor(?MODULE, mover, [Session, Node])}.
+    Guarded#guarded{mover = spawn_monitor(?MODULE, mover, [Session, Node]), early = []}.
 
 %% Settles, in a process of its own, which ends with the outcome.
 -spec mover(inet_rdma_session:t(), Node :: binary()) -> no_return().
@@ -428,7 +485,7 @@ standing_by(#guarded{session = Session} = Guarded) ->
 
 %% Another path carries the link, for this reason.
 carried_by(Queue, Why, #guarded{node = Node, supervisor = Supervisor} = Guarded) ->
-    Carried = Guarded#guarded{queue = Queue, why = Why},
+    Carried = with_keys(Guarded#guarded{queue = Queue, why = Why}),
     ok = inet_rdma_links:update(Supervisor, Node, fabric(Carried), Why),
     Carried.
 

@@ -6,7 +6,7 @@
 %%
 %%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
 %%     tls_sender                       dist_handshake_complete/3; the message `tick`
-%%     ssl                              the option erl_dist; which process of a socket is its sender
+%%     ssl                              the option erl_dist; which process of a socket is its sender; close/2 of such a socket
 %%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender, not the socket
 %%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0; before, inet_rdma_tls_options reads the flags
 %%
@@ -14,7 +14,7 @@
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
--export([accepted/1, allowed/2, connect/4]).
+-export([accepted/1, allowed/2, connect/4, give_back/1, refuses/1]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -121,6 +121,40 @@ allowed(Connection, Allowed) ->
         {_, Error} ->
             ?shutdown2(no_peer_cert, Error)
     end.
+
+%% How long the peer may take to end TLS, too.
+-define(GIVE_BACK_MS, 3000).
+
+%% The TCP socket of a connection that ends TLS on both sides at the same time, and bytes that TLS has read behind that. The
+%% caller owns the connection, and the socket then.
+-spec give_back(ssl:sslsocket()) -> {ok, inet:socket(), Early :: binary()} | {error, Why :: binary()}.
+give_back(Socket) ->
+    try ssl:close(Socket, {self(), ?GIVE_BACK_MS}) of
+        {ok, Tcp} -> raw(Tcp, <<>>);
+        {ok, Tcp, Early} -> raw(Tcp, Early);
+        ok -> {error, <<"the connection was closed">>};
+        {error, Reason} -> not_given_back(Reason)
+    catch
+        exit:Reason -> not_given_back(Reason)
+    end.
+
+raw(Tcp, Early) ->
+    case inet:setopts(Tcp, [{active, false}, {packet, raw}, {mode, binary}]) of
+        ok -> {ok, Tcp, Early};
+        {error, Reason} -> not_given_back(Reason)
+    end.
+
+not_given_back(Reason) -> {error, unicode:characters_to_binary(io("~0tp", [Reason]))}.
+
+%% Whether an error of TLS says that one of the sides does not take the other for who it should be: no further attempt makes
+%% that good.
+-spec refuses(term()) -> {true, Why :: binary()} | false.
+refuses({tls_alert, {Alert, _Text}}) ->
+    Refusals = [certificate_revoked, certificate_expired, certificate_unknown, certificate_required, bad_certificate,
+                unsupported_certificate, unknown_ca, access_denied, handshake_failure, bad_certificate_status_response],
+    lists:member(Alert, Refusals) andalso {true, atom_to_binary(Alert)};
+refuses(_) ->
+    false.
 
 hosts(Node) ->
     case dist_util:split_node(Node) of

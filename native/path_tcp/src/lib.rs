@@ -2,7 +2,13 @@
 //!
 //! One `sendmsg` takes all that the session has for the path, up to `SLICES` slices. One `recv` brings many small packets;
 //! the rest of a large one goes straight into its memory. Both do a bounded amount of work for each call.
+//!
+//! With a [`Protection`] the socket carries records (`inet_rdma_records`) of what the session transmits: one `send` for each.
 #![forbid(unsafe_code)]
+
+mod sealed;
+
+pub use sealed::{Protection, Sealing};
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
@@ -11,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use inet_rdma_session::{Session, Sink, Violation};
+use sealed::Sealed;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny};
 use smallvec::SmallVec;
@@ -54,6 +61,9 @@ pub enum ReceiveError {
     /// The session ends.
     #[error(transparent)]
     Violation(#[from] Violation),
+    /// The session ends: a record is not the peer's.
+    #[error(transparent)]
+    Record(#[from] inet_rdma_records::Violation),
 }
 
 /// How far a transmission came.
@@ -80,6 +90,7 @@ fn joins_one_host(socket: &OwnedFd) -> bool {
 pub struct TcpPath {
     socket: Arc<OwnedFd>,
     is_local: bool,
+    sealed: Option<Box<Sealed>>,
 }
 
 impl TcpPath {
@@ -90,7 +101,28 @@ impl TcpPath {
         Ok(TcpPath {
             is_local: joins_one_host(&socket),
             socket: Arc::new(socket),
+            sealed: None,
         })
+    }
+
+    /// From the first byte on all is sealed. `early`: what the caller has read of the connection already.
+    pub fn seal(&mut self, protection: &Protection, early: Vec<u8>) {
+        self.sealed = Some(Box::new(Sealed::new(protection, early)));
+    }
+
+    /// How the path is sealed. None: it is not.
+    pub fn sealing(&self) -> Option<Sealing> {
+        self.sealed.as_ref().map(|sealed| sealed.sealing())
+    }
+
+    /// Whether [`Self::receive`] has something to do before the socket is readable.
+    pub fn has_early(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.has_early())
+    }
+
+    /// What the session has transmitted and the socket has not taken.
+    pub fn held(&self) -> &[u8] {
+        self.sealed.as_ref().map_or(&[], |sealed| sealed.held())
     }
 
     /// Whether both ends have one address: the peer is on this host.
@@ -104,14 +136,20 @@ impl TcpPath {
     }
 
     /// Writes what the session has for TCP.
-    pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(&self, session: &mut Session<H, L>) -> Result<Transmitted, Lost> {
+    pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+        &mut self,
+        session: &mut Session<H, L>,
+    ) -> Result<Transmitted, Lost> {
+        if let Some(sealed) = &mut self.sealed {
+            return transmit_sealed(&self.socket, sealed, session);
+        }
         while session.poll_transmit() {
             let mut slices: SmallVec<[IoSlice<'_>; SLICES]> = SmallVec::new();
             session.transmission(|slice| {
                 slices.push(IoSlice::new(slice));
                 slices.len() < SLICES
             });
-            match self.send(&slices) {
+            match send(&self.socket, &slices) {
                 Ok(sent) => {
                     drop(slices);
                     session.handle_transmitted(sent);
@@ -124,45 +162,53 @@ impl TcpPath {
         Ok(Transmitted::All)
     }
 
-    /// One slice needs no message header.
-    fn send(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-        match slices {
-            [one] => rustix::net::send(&self.socket, one, SendFlags::NOSIGNAL),
-            _ => rustix::net::sendmsg(
-                &self.socket,
-                slices,
-                &mut SendAncillaryBuffer::default(),
-                SendFlags::NOSIGNAL,
-            ),
-        }
-    }
 
     /// Gives the session what has arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
-    pub fn receive<H, L, S>(&self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
     where
         H: AsRef<[u8]>,
         L: AsMut<[u8]>,
         S: Sink<Large = L>,
     {
+        let socket = &self.socket;
+        let sealed = &mut self.sealed;
+        if let Some(sealed) = sealed.as_mut().filter(|sealed| sealed.has_early()) {
+            sealed.handle_early(session, sink)?;
+        }
         ARRIVED.with_borrow_mut(|arrived| {
             arrived.resize(RECEIVE_BYTES, 0);
             let packets_before = session.counts().packets_received;
             let mut taken = 0;
             while taken < TURN_BYTES && session.counts().packets_received - packets_before < TURN_PACKETS {
-                let (received, direct_bytes, wanted) = match session.direct() {
+                let memory = match sealed {
+                    Some(sealed) => sealed.rest(),
+                    None => session.direct(),
+                };
+                let (received, direct_bytes, wanted) = match memory {
                     Some(memory) => {
                         let behind = &mut arrived[..BEHIND_BYTES];
                         let (direct_bytes, wanted) = (memory.len(), memory.len() + behind.len());
-                        (self.recv_both(memory, behind)?, direct_bytes, wanted)
+                        (recv_both(socket, memory, behind)?, direct_bytes, wanted)
                     }
-                    None => (self.recv(arrived)?, 0, RECEIVE_BYTES),
+                    None => (recv(socket, arrived)?, 0, RECEIVE_BYTES),
                 };
                 let Some(bytes) = received else { break };
                 let direct = bytes.min(direct_bytes);
-                if direct > 0 {
-                    session.handle_direct(direct, sink);
+                let arrived = &mut arrived[..bytes - direct];
+                match sealed {
+                    Some(sealed) => {
+                        if direct > 0 {
+                            sealed.handle_rest(direct, session, sink)?;
+                        }
+                        sealed.handle_input(arrived, session, sink)?;
+                    }
+                    None => {
+                        if direct > 0 {
+                            session.handle_direct(direct, sink);
+                        }
+                        session.handle_input(arrived, sink)?;
+                    }
                 }
-                session.handle_input(&arrived[..bytes - direct], sink)?;
                 if bytes < wanted {
                     // The socket is empty, in all likelihood: the next arrival makes it readable.
                     break;
@@ -173,35 +219,84 @@ impl TcpPath {
         })
     }
 
-    /// None: nothing is there.
-    fn recv(&self, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
-        Self::received(|| Ok(rustix::net::recv(&self.socket, &mut *memory, RecvFlags::empty())?.0))
-    }
-
-    /// Into the first slice, then into the second.
-    fn recv_both(&self, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
-        let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        Self::received(|| {
-            let mut control = RecvAncillaryBuffer::default();
-            Ok(rustix::net::recvmsg(&self.socket, &mut slices, &mut control, RecvFlags::empty())?.bytes)
-        })
-    }
-
-    fn received(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Result<Option<usize>, Lost> {
-        loop {
-            match call() {
-                Ok(0) => return Err(Lost::Eof),
-                Ok(bytes) => return Ok(Some(bytes)),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Lost::Error(error)),
-            }
-        }
-    }
-
     /// Shuts the connection down in both directions. Both sides see the end at once, even while another process has a
     /// descriptor of the socket.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
+    }
+}
+
+fn transmit_sealed<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+    socket: &OwnedFd,
+    sealed: &mut Sealed,
+    session: &mut Session<H, L>,
+) -> Result<Transmitted, Lost> {
+    if !sealed.held().is_empty() {
+        let sent = send_all(socket, sealed.held())?;
+        sealed.handle_sent(sent);
+        if !sealed.held().is_empty() {
+            return Ok(Transmitted::Blocked);
+        }
+    }
+    sealed.heed_age();
+    while session.poll_transmit() {
+        sealed.seal(session, |record| send_all(socket, record))?;
+        if !sealed.held().is_empty() {
+            return Ok(Transmitted::Blocked);
+        }
+    }
+    Ok(Transmitted::All)
+}
+
+/// How many bytes the socket has taken; fewer than all: it is full.
+fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match rustix::net::send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
+            Ok(more) => sent += more,
+            Err(Errno::AGAIN) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Lost::Error(error)),
+        }
+    }
+    Ok(sent)
+}
+
+/// One slice needs no message header.
+fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+    match slices {
+        [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
+        _ => rustix::net::sendmsg(
+            socket,
+            slices,
+            &mut SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL,
+        ),
+    }
+}
+
+/// None: nothing is there.
+fn recv(socket: &OwnedFd, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
+    received(|| Ok(rustix::net::recv(socket, &mut *memory, RecvFlags::empty())?.0))
+}
+
+/// Into the first slice, then into the second.
+fn recv_both(socket: &OwnedFd, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
+    let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
+    received(|| {
+        let mut control = RecvAncillaryBuffer::default();
+        Ok(rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::empty())?.bytes)
+    })
+}
+
+fn received(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Result<Option<usize>, Lost> {
+    loop {
+        match call() {
+            Ok(0) => return Err(Lost::Eof),
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Lost::Error(error)),
+        }
     }
 }

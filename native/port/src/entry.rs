@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
+use inet_rdma_records::Cipher;
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
-use crate::link::{Fate, Link};
+use crate::link::{Fate, Link, Sealing};
 use crate::links;
 use crate::port::{Packet, Port};
 use crate::sys;
@@ -43,16 +45,16 @@ mod command {
     /// `peer_closed`, `peer_misbehaved`: why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
     /// peer; behind `peer_misbehaved` what the peer did.
     pub const WATCH: u32 = 6;
-    /// `<<Socket:32, Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`:
-    /// a session begins over the connection of this descriptor, of which the port makes one of its own. Answers the
-    /// session's name, 16 bytes.
+    /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a session
+    /// begins. Answers its name, 16 bytes.
     pub const ADOPT: u32 = 7;
     /// What is sent from here on goes over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
     pub const MOVE: u32 = 8;
     /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has come.
     pub const SUSPEND: u32 = 9;
-    /// `<<Attempt:64, Socket:32, Received:64, Path:64>>`: goes on over the connection of this descriptor, of which the port makes
-    /// one of its own, from where the peer stands. Answers `<<1>>`; nothing: a newer attempt has come.
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Sealing/binary>>`: goes on over the connection of this descriptor, of which
+    /// the port makes one of its own, from where the peer stands. Sealing: as of [`ATTACH`]. Answers `<<1>>`; nothing: a newer
+    /// attempt has come.
     pub const RESUME: u32 = 10;
     /// Answers the proof of these bytes.
     pub const PROVE: u32 = 11;
@@ -79,6 +81,13 @@ mod command {
     /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss, unless a newer
     /// attempt has come.
     pub const ABANDON: u32 = 21;
+    /// `<<Socket:32, Sealing/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which the port
+    /// makes one of its own. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, TranscriptBytes:16,
+    /// Transcript/binary, Early/binary>>`: what both sides have said, from which the keys are derived, and what was read of the
+    /// connection already. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a key.
+    pub const ATTACH: u32 = 22;
+    /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else nothing.
+    pub const SEALING: u32 = 23;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -268,6 +277,28 @@ impl<'a> Fields<'a> {
         self.array().map(u32::from_ne_bytes)
     }
 
+    /// How a TCP connection is sealed: all that is left. Some(None): it is not.
+    fn sealing(&mut self) -> Option<Option<Sealing<'a>>> {
+        if self.0.is_empty() {
+            return Some(None);
+        }
+        let cipher = match self.array()? {
+            [1] => Cipher::Aes256Gcm,
+            [2] => Cipher::ChaCha20Poly1305,
+            _ => return None,
+        };
+        let renew_bytes = self.u64()?;
+        let renew_seconds = u64::from(self.u32()?);
+        let transcript_bytes = self.array().map(u16::from_ne_bytes)?;
+        Some(Some(Sealing {
+            cipher,
+            renew_bytes,
+            renew_after: (renew_seconds > 0).then(|| Duration::from_secs(renew_seconds)),
+            transcript: self.bytes(transcript_bytes.into())?,
+            early: self.bytes(self.0.len())?,
+        }))
+    }
+
     /// A descriptor that the caller keeps open during the call.
     fn socket(&mut self) -> Option<BorrowedFd<'a>> {
         let fd = RawFd::try_from(self.u32()?).ok().filter(|&fd| fd >= 0)?;
@@ -304,7 +335,6 @@ fn carry(port: Port, link: &mut Option<Link>, fields: &mut Fields<'_>) -> Option
 }
 
 fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut [u8]) -> Option<usize> {
-    let socket = fields.socket()?;
     let [is_initiator] = fields.array()?;
     let role = match is_initiator {
         0 => Role::Acceptor,
@@ -315,19 +345,20 @@ fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut [u8]) ->
     let cookie = fields.bytes(cookie_bytes.into())?;
     let secret = Secret::new(cookie, fields.bytes(16)?, fields.bytes(16)?);
     let name = secret.name();
-    *link = Some(Link::over_tcp(socket, role, packet_max_bytes, secret).ok()?);
+    *link = Some(Link::of_session(role, packet_max_bytes, secret));
     put(answer, &name)
 }
 
 fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8]) -> (isize, Fate) {
     let parsed = (|| {
         let (attempt, socket) = (fields.u64()?, fields.socket()?);
-        Some((attempt, socket, standing(fields.u64()?, fields.u64()?)))
+        let theirs = standing(fields.u64()?, fields.u64()?);
+        Some((attempt, socket, theirs, fields.sealing()?))
     })();
-    let Some((attempt, socket, theirs)) = parsed else {
+    let Some((attempt, socket, theirs, sealing)) = parsed else {
         return (-1, Fate::Lives);
     };
-    match link.resume(port, attempt, socket, theirs) {
+    match link.resume(port, attempt, socket, theirs, sealing) {
         None => (0, Fate::Lives),
         Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
     }
@@ -361,6 +392,12 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             link.watch(port);
             Some(0)
         }
+        command::ATTACH => {
+            let socket = fields.socket()?;
+            link.attach(socket, fields.sealing()?).ok()?;
+            Some(0)
+        }
+        command::SEALING => put_numbers(answer, link.sealing().as_ref().map_or(&[], |numbers| &numbers[..])),
         command::MOVE => link.move_to_queue(port).then_some(0),
         command::SUSPEND => match link.suspend(port, fields.u64()?) {
             Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),

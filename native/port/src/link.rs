@@ -17,10 +17,10 @@ mod ending;
 mod notices;
 mod paths;
 mod receiving;
+mod sealing;
 mod sending;
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use inet_rdma_session::proof::Secret;
@@ -28,6 +28,7 @@ use inet_rdma_session::{Role, Session};
 
 use self::counts::Changes;
 use self::notices::Loss;
+pub use self::sealing::Sealing;
 use crate::block::{Block, Held};
 use crate::links::Carried;
 use crate::port::{Port, Process};
@@ -90,13 +91,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// A session that this TCP connection carries, by a descriptor of the port's own.
-    pub fn over_tcp(socket: BorrowedFd<'_>, role: Role, packet_max_bytes: usize, secret: Secret) -> io::Result<Link> {
-        let tcp = Tcp::adopt(socket)?;
+    /// A session, which nothing carries yet.
+    pub fn of_session(role: Role, packet_max_bytes: usize, secret: Secret) -> Link {
         let mut link = Link::new(role, packet_max_bytes);
         link.secret = Some(secret);
-        link.add_tcp(tcp);
-        Ok(link)
+        link
     }
 
     /// A link over a queue pair alone, which nothing was read from yet.
@@ -164,14 +163,14 @@ impl Link {
     /// Sets the timer to what is to happen next, and tells the VM whether bytes wait.
     fn schedule(&mut self, port: Port) {
         // What is gathered goes with the timer; a port that is about to close must be asked to wait for it.
-        let waits = self.session.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
+        let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
         if waits && !self.is_marked {
             port.enqueue(&[0]);
             self.is_marked = true;
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
+        if self.gathers || (self.is_started && self.has_early()) || self.queue.as_ref().is_some_and(Queue::is_due) {
             if !self.is_soon {
                 self.is_soon = true;
                 port.set_timer(0);
@@ -183,6 +182,10 @@ impl Link {
             self.alarm = Some(at);
             port.set_timer(milliseconds_until(at));
         }
+    }
+
+    fn has_early(&self) -> bool {
+        self.tcp.as_ref().is_some_and(Tcp::has_early)
     }
 
     fn unmark(&mut self, port: Port) {

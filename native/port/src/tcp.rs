@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{Lost, ReceiveError, TcpPath, Transmitted};
+use inet_rdma_path_tcp::{Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
 use crate::block::{Block, Held};
@@ -39,6 +39,26 @@ impl Tcp {
             is_watched_writable: false,
             failed: None,
         })
+    }
+
+    /// From the first byte on all is sealed. `early`: what was read of the connection already.
+    pub fn seal(&mut self, protection: Protection, early: Vec<u8>) {
+        self.path.seal(&protection, early);
+    }
+
+    /// None: the connection is not sealed.
+    pub fn sealing(&self) -> Option<Sealing> {
+        self.path.sealing()
+    }
+
+    /// Whether [`Self::receive`] has something to do before the VM says that the socket is readable.
+    pub fn has_early(&self) -> bool {
+        self.path.has_early()
+    }
+
+    /// Bytes that the session has transmitted and the socket has not taken.
+    pub fn held_bytes(&self) -> usize {
+        self.path.held().len()
     }
 
     /// Whether the peer is on this host.
@@ -118,7 +138,8 @@ impl Tcp {
 
     /// Ends the connection behind what was written: the peer reads that first.
     pub fn finish(self, port: Port) {
-        lingering::close(self.path.socket(), VecDeque::new(), self.failed.is_some());
+        let held = VecDeque::from(self.path.held().to_vec());
+        lingering::close(self.path.socket(), held, self.failed.is_some());
         if self.is_watched {
             port.unwatch(self.fd);
         }

@@ -61,6 +61,11 @@ impl Key {
         bytes.try_into().ok().map(|bytes| Key(Zeroizing::new(bytes)))
     }
 
+    /// Another copy, which is cleared as well.
+    pub(crate) fn copy(&self) -> Zeroizing<[u8; KEY_BYTES]> {
+        self.0.clone()
+    }
+
     /// Whether the two are equal. Not in constant time: for a check of what one user gives.
     pub fn is_same(&self, other: &Key) -> bool {
         self.0 == other.0

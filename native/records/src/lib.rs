@@ -4,6 +4,9 @@
 //! it. A [`ControlSealer`] and a [`ControlOpener`] do the same for control messages, which stay readable. Each direction has a
 //! key of its own. New keys come by generation ([`Sealer::renew`], [`Opener::install`]).
 //!
+//! A [`PathSealer`] and a [`PathOpener`] do so for bytes that come in order, as over TCP. Both derive each key from the one
+//! before it, so that a new key needs no message.
+//!
 //! The crate moves no bytes and knows no memory that a peer can write: its caller copies a record into private memory
 //! first. docs/PROTOCOL.md has the layout, the nonces and the limits with their sources.
 
@@ -13,6 +16,7 @@ mod aead;
 mod control;
 mod keyring;
 mod open;
+mod path;
 mod seal;
 mod violation;
 mod wire;
@@ -21,10 +25,12 @@ pub use aead::{Cipher, KEY_BYTES, Key};
 pub use control::{CONTROL_BYTES, ControlOpener, ControlSealer};
 pub use keyring::KEYS_MAX;
 pub use open::Opener;
+pub use path::{PathOpener, PathSealer};
 pub use seal::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, Sealer, Usage, UsedUp};
 pub use violation::{KeyRefused, Violation};
 pub use wire::{
-    HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN, TAG_BYTES, filling,
+    HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN, TAG_BYTES,
+    filling,
 };
 
 /// How the two directions of a stream are sealed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::aead::{AeadKey, Cipher, Key, Kind};
 use crate::control::ControlSealer;
 use crate::violation::{KeyRefused, Violation};
-use crate::wire::{self, HEADER_BYTES, Header, Place, RING_BYTES_MIN};
+use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RING_BYTES_MIN};
 
 /// Records under one key, at most, and as many control messages: together the 2^32 of NIST SP 800-38D, section 8.3. It
 /// asks this of random nonces; counted ones are held to it all the same.
@@ -97,34 +97,12 @@ impl Sealer {
     /// where it is; all others are copied before the cipher. Call [`Self::check`] before.
     #[inline]
     pub fn seal(&mut self, bytes: usize, plain: &[&[u8]]) -> &[u8] {
-        let header = Header {
-            plain_bytes: bytes,
-            generation: self.usage.generation,
-        };
-        let record_bytes = header.record_bytes();
-        let header = header.emit();
+        let record_bytes = bytes + OVERHEAD_BYTES;
         if self.record.len() < record_bytes {
             self.record.resize(record_bytes, 0);
         }
         let record = &mut self.record[..record_bytes];
-        let (to, sealed) = record.split_at_mut(HEADER_BYTES);
-        to.copy_from_slice(&header);
-        let (tail, head) = match plain.split_last() {
-            Some((tail, head)) if self.cipher.seals_out_of_place() => (*tail, head),
-            _ => (&[] as &[u8], plain),
-        };
-        let mut at = 0;
-        for slice in head {
-            sealed[at..at + slice.len()].copy_from_slice(slice);
-            at += slice.len();
-        }
-        debug_assert_eq!(at + tail.len(), bytes);
-        let Place { sequence, position, .. } = self.place;
-        let aad = wire::aad(header, position);
-        self.key.seal(Kind::Record, sequence, &aad, (sealed, at), tail);
-        self.place.pass_record(record_bytes);
-        self.usage.records += 1;
-        self.usage.bytes += record_bytes as u64;
+        seal((self.cipher, &self.key), &mut self.place, &mut self.usage, plain, record);
         record
     }
 
@@ -157,6 +135,40 @@ impl Sealer {
         self.asked = false;
         Ok(())
     }
+}
+
+/// Makes a record of `plain` in `record`, which is as large as the record.
+#[inline]
+pub(crate) fn seal(
+    (cipher, key): (Cipher, &AeadKey),
+    place: &mut Place,
+    usage: &mut Usage,
+    plain: &[&[u8]],
+    record: &mut [u8],
+) {
+    let record_bytes = record.len();
+    let header = Header {
+        plain_bytes: record_bytes - OVERHEAD_BYTES,
+        generation: usage.generation,
+    };
+    let header = header.emit();
+    let (to, sealed) = record.split_at_mut(HEADER_BYTES);
+    to.copy_from_slice(&header);
+    let (tail, head) = match plain.split_last() {
+        Some((tail, head)) if cipher.seals_out_of_place() => (*tail, head),
+        _ => (&[] as &[u8], plain),
+    };
+    let mut at = 0;
+    for slice in head {
+        sealed[at..at + slice.len()].copy_from_slice(slice);
+        at += slice.len();
+    }
+    debug_assert_eq!(at + tail.len() + OVERHEAD_BYTES, record_bytes);
+    let aad = wire::aad(header, place.position);
+    key.seal(Kind::Record, place.sequence, &aad, (sealed, at), tail);
+    place.pass_record(record_bytes);
+    usage.records += 1;
+    usage.bytes += record_bytes as u64;
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ pub const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 /// record stays in the processor's second cache between copy and cipher.
 pub const PLAIN_BYTES_MAX: usize = 68 * 1024;
 
+/// The largest record.
+pub const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + OVERHEAD_BYTES;
+
 /// The least record: of one byte. Where the ring has less before its end the sender fills it up.
 pub const RECORD_BYTES_MIN: usize = OVERHEAD_BYTES + 1;
 
@@ -47,6 +50,18 @@ impl Header {
 
     /// Of a record of which `arrived` bytes are here. A record comes in one transfer, so it is here as a whole.
     pub fn parse(bytes: [u8; HEADER_BYTES], arrived: usize) -> Result<Header, Violation> {
+        let header = Header::parse_first(bytes)?;
+        if header.record_bytes() > arrived {
+            return Err(Violation::RecordCut {
+                bytes: header.record_bytes(),
+                arrived,
+            });
+        }
+        Ok(header)
+    }
+
+    /// Of a record whose other bytes may follow.
+    pub fn parse_first(bytes: [u8; HEADER_BYTES]) -> Result<Header, Violation> {
         let word = |range: std::ops::Range<usize>| {
             let mut word = [0; 4];
             word.copy_from_slice(&bytes[range]);
@@ -59,17 +74,10 @@ impl Header {
                 max: PLAIN_BYTES_MAX,
             });
         }
-        let header = Header {
+        Ok(Header {
             plain_bytes,
             generation: word(field::GENERATION),
-        };
-        if header.record_bytes() > arrived {
-            return Err(Violation::RecordCut {
-                bytes: header.record_bytes(),
-                arrived,
-            });
-        }
-        Ok(header)
+        })
     }
 
     /// Size of the whole record.

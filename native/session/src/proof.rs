@@ -3,6 +3,8 @@
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use zeroize::Zeroizing;
 
+use crate::Role;
+
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
 /// Bytes of a session's name.
@@ -31,6 +33,19 @@ impl Secret {
     /// Whether `proof` is that of `bytes`, in constant time.
     pub fn is_proof(&self, bytes: &[u8], proof: &[u8]) -> bool {
         hmac::verify(&self.0, bytes, proof).is_ok()
+    }
+
+    /// The secret of what `from` seals on one TCP connection. `transcript`: what both sides said before they took that
+    /// connection, with a nonce of each, so that no two connections have the same secret.
+    pub fn of_direction(&self, from: Role, transcript: &[u8]) -> Zeroizing<[u8; PROOF_BYTES]> {
+        let label: &[u8] = match from {
+            Role::Initiator => b"seals: initiator",
+            Role::Acceptor => b"seals: acceptor",
+        };
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(label);
+        context.update(transcript);
+        Zeroizing::new(context.sign().as_ref().try_into().unwrap_or_default())
     }
 
     /// The session's name: both sides have the same one, and it says nothing of the secret.

@@ -4,6 +4,7 @@ use super::Link;
 use super::notices::EARNED;
 use crate::port::Port;
 use crate::queue::Queue;
+use crate::tcp::Tcp;
 
 /// From this many packets of both directions on a link has earned a queue pair. Set-up, `global` and `pg` of a link without
 /// traffic of its users take fewer.
@@ -32,7 +33,7 @@ impl Link {
 
     /// Bytes that wait for room.
     pub fn unsent_bytes(&self) -> u64 {
-        self.session.unsent_bytes() as u64
+        (self.session.unsent_bytes() + self.tcp.as_ref().map_or(0, Tcp::held_bytes)) as u64
     }
 
     /// Packets received and sent, ticks included; bytes that wait for room; of packets received, ticks left out, their

@@ -1,10 +1,10 @@
 //! What the process that watches the link is told.
 
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::io;
 
 use inet_rdma_path_tcp::Lost;
-use inet_rdma_session::Violation;
 
 use super::Link;
 use crate::port::{Port, errno_atom};
@@ -78,7 +78,7 @@ impl Link {
     }
 
     /// The peer broke the rules, and how.
-    pub(super) fn tell_violation(&self, port: Port, violation: Violation) {
+    pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
         self.tell(port, PEER_MISBEHAVED);
         if let Some(watcher) = self.watcher {
             port.tell_bytes(watcher, violation.to_string().as_bytes());

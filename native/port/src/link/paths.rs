@@ -1,5 +1,6 @@
 //! Paths that come and go.
 
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::{PathId, Standing};
 
 use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
+use super::sealing::Sealing;
 use super::{Fate, Link};
 use crate::links::Carried;
 use crate::port::Port;
@@ -161,8 +163,8 @@ impl Link {
             tcp.close(port);
             self.changes.losses += 1;
             self.loss = Loss::SUPERSEDED;
-            if let Err(ReceiveError::Violation(violation)) = received {
-                self.tell_violation(port, violation);
+            if let Err(error @ (ReceiveError::Violation(_) | ReceiveError::Record(_))) = received {
+                self.tell_violation(port, &error);
                 self.end_within(Duration::ZERO);
             } else if self.handle_events(port) == Fate::Ends {
                 self.end_within(Duration::ZERO);
@@ -181,7 +183,25 @@ impl Link {
         }
     }
 
-    pub(super) fn add_tcp(&mut self, tcp: Tcp) {
+    /// The session begins over this TCP connection.
+    pub fn attach(&mut self, socket: BorrowedFd<'_>, sealing: Option<Sealing<'_>>) -> io::Result<()> {
+        let tcp = self.adopt(socket, sealing)?;
+        self.add_tcp(tcp);
+        Ok(())
+    }
+
+    /// A path over the caller's connection.
+    fn adopt(&self, socket: BorrowedFd<'_>, sealing: Option<Sealing<'_>>) -> io::Result<Tcp> {
+        let mut tcp = Tcp::adopt(socket)?;
+        if let Some(sealing) = sealing {
+            let secret = self.secret.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+            let role = self.session.role();
+            tcp.seal(sealing.protection(secret, role)?, sealing.early.to_vec());
+        }
+        Ok(tcp)
+    }
+
+    fn add_tcp(&mut self, tcp: Tcp) {
         if tcp.is_local() {
             self.session.set_window(WINDOW_BYTES_LOCAL);
         }
@@ -190,7 +210,14 @@ impl Link {
 
     /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt has come
     /// before.
-    pub fn resume(&mut self, port: Port, attempt: u64, socket: BorrowedFd<'_>, theirs: Standing) -> Option<Fate> {
+    pub fn resume(
+        &mut self,
+        port: Port,
+        attempt: u64,
+        socket: BorrowedFd<'_>,
+        theirs: Standing,
+        sealing: Option<Sealing<'_>>,
+    ) -> Option<Fate> {
         let keeps_queue = match self.session.resume(attempt, theirs) {
             Ok(keeps_queue) => keeps_queue,
             Err(None) => return None,
@@ -208,7 +235,7 @@ impl Link {
             self.tell_lost(port, Loss::QUEUE_PAIR);
             return Some(Fate::Lives);
         }
-        let mut tcp = match Tcp::adopt(socket) {
+        let mut tcp = match self.adopt(socket, sealing) {
             Ok(tcp) => tcp,
             Err(error) => {
                 self.tell_lost(port, error.into());

@@ -55,6 +55,9 @@ impl Link {
         if self.gathers {
             self.transmit(port);
         }
+        if self.is_started && self.has_early() && self.receive(port) == Fate::Ends {
+            return Fate::Ends;
+        }
         let fate = match &mut self.queue {
             Some(queue) if queue.skips_look() => {
                 queue.wait(0, self.deadline.is_some());
@@ -89,8 +92,8 @@ impl Link {
                 self.lose_tcp(port, lost.into());
                 Fate::Lives
             }
-            Err(ReceiveError::Violation(violation)) => {
-                self.tell_violation(port, violation);
+            Err(error @ (ReceiveError::Violation(_) | ReceiveError::Record(_))) => {
+                self.tell_violation(port, &error);
                 Fate::Ends
             }
         }

@@ -1,0 +1,264 @@
+//! The records of a path: what goes over the socket of a link that began inside TLS.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use inet_rdma_records::{
+    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PLAIN_BYTES_MAX, PathOpener, PathSealer, RECORD_BYTES_MAX, TAG_BYTES, Usage,
+};
+use inet_rdma_session::{Session, Sink};
+use smallvec::SmallVec;
+
+use crate::{ReceiveError, SLICES};
+
+/// A record ends behind a slice of this size: the cipher reads the last slice where it is and copies those before it.
+const LARGE_BYTES: usize = 4096;
+
+thread_local! {
+    /// A record that is being made.
+    static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Memory of a record that has been opened, for the next one of which a part arrives.
+    static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a path is sealed.
+#[derive(Debug)]
+pub struct Protection {
+    /// The same on both sides.
+    pub cipher: Cipher,
+    /// From which the keys of what this side sends are derived; the peer's `receive`.
+    pub send: Key,
+    /// From which the keys of what the peer sends are derived.
+    pub receive: Key,
+    /// From this many bytes under one key on, this side seals with the next one.
+    pub renew_bytes: u64,
+    /// The same for the age of a key. None: whatever its age.
+    pub renew_after: Option<Duration>,
+}
+
+/// What was sealed and opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Sealing {
+    /// How records are sealed.
+    pub cipher: Cipher,
+    /// Under this side's present key.
+    pub usage: Usage,
+    /// Generation of the peer's key.
+    pub peer_generation: u32,
+}
+
+/// Both directions of a sealed path.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    sealer: PathSealer,
+    renew_after: Option<Duration>,
+    /// Since when the sealer has its key.
+    since: Instant,
+    /// Records, as far as the socket has not taken them. They are never sealed a second time.
+    held: Vec<u8>,
+    opener: PathOpener,
+    /// Has come before the path began.
+    early: Vec<u8>,
+    partial: Partial,
+}
+
+/// A record of which a part has arrived: the first `len` bytes of `memory`, which has room for the largest one.
+#[derive(Debug, Default)]
+struct Partial {
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Partial {
+    fn add(&mut self, bytes: &[u8]) {
+        if self.memory.is_empty() {
+            self.memory = SPARE.take();
+            self.memory.resize(RECORD_BYTES_MAX, 0);
+        }
+        self.memory[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// None: the header is not complete.
+    fn header(&self) -> Result<Option<Header>, inet_rdma_records::Violation> {
+        header(&self.memory[..self.len])
+    }
+
+    /// The memory is of use for another path.
+    fn clear(&mut self) {
+        self.len = 0;
+        SPARE.set(std::mem::take(&mut self.memory));
+    }
+}
+
+fn header(bytes: &[u8]) -> Result<Option<Header>, inet_rdma_records::Violation> {
+    bytes.first_chunk::<HEADER_BYTES>().map(|&header| Header::parse_first(header)).transpose()
+}
+
+impl Sealed {
+    pub fn new(protection: &Protection, early: Vec<u8>) -> Sealed {
+        Sealed {
+            sealer: PathSealer::new(protection.cipher, &protection.send, protection.renew_bytes),
+            renew_after: protection.renew_after,
+            since: Instant::now(),
+            held: Vec::new(),
+            opener: PathOpener::new(protection.cipher, &protection.receive),
+            early,
+            partial: Partial::default(),
+        }
+    }
+
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
+    /// The socket has taken the first bytes of [`Self::held`].
+    pub fn handle_sent(&mut self, bytes: usize) {
+        if bytes == self.held.len() {
+            self.held = Vec::new();
+        } else {
+            self.held.drain(..bytes);
+        }
+    }
+
+    pub fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    pub fn sealing(&self) -> Sealing {
+        Sealing {
+            cipher: self.sealer.cipher(),
+            usage: self.sealer.usage(),
+            peer_generation: self.opener.generation(),
+        }
+    }
+
+    /// Looks whether the key is too old.
+    pub fn heed_age(&mut self) {
+        if self.renew_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
+            self.sealer.renew();
+            self.since = Instant::now();
+        }
+    }
+
+    /// Seals what the session transmits next, and gives the record to `send`, which says how much of it the socket has taken.
+    pub fn seal<H: AsRef<[u8]>, L: AsMut<[u8]>, E>(
+        &mut self,
+        session: &mut Session<H, L>,
+        send: impl FnOnce(&[u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        RECORD.with_borrow_mut(|record| {
+            record.resize(RECORD_BYTES_MAX, 0);
+            let mut slices: SmallVec<[&[u8]; SLICES]> = SmallVec::new();
+            let mut bytes = 0;
+            session.transmission(|slice| {
+                let part = &slice[..slice.len().min(PLAIN_BYTES_MAX - bytes)];
+                slices.push(part);
+                bytes += part.len();
+                bytes < PLAIN_BYTES_MAX && part.len() < LARGE_BYTES && slices.len() < SLICES
+            });
+            let generation = self.sealer.usage().generation;
+            let record = &mut record[..bytes + OVERHEAD_BYTES];
+            self.sealer.seal(&slices, record);
+            drop(slices);
+            session.handle_transmitted(bytes);
+            if self.sealer.usage().generation != generation {
+                self.since = Instant::now();
+            }
+            let sent = send(record)?;
+            self.held.extend_from_slice(&record[sent..]);
+            Ok(())
+        })
+    }
+
+    /// Where the next bytes go, if they belong to a record of which a part is here: the rest of it.
+    pub fn rest(&mut self) -> Option<&mut [u8]> {
+        let header = self.partial.header().ok().flatten()?;
+        self.partial.memory.get_mut(self.partial.len..header.record_bytes())
+    }
+
+    /// The first `bytes` bytes of [`Self::rest`] have come.
+    pub fn handle_rest<H, L, S>(&mut self, bytes: usize, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: AsMut<[u8]>,
+        S: Sink<Large = L>,
+    {
+        self.partial.len += bytes;
+        self.open_partial(session, sink)
+    }
+
+    /// What has come before the path began.
+    pub fn handle_early<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: AsMut<[u8]>,
+        S: Sink<Large = L>,
+    {
+        let mut early = std::mem::take(&mut self.early);
+        self.handle_input(&mut early, session, sink)
+    }
+
+    /// Opens the records in these bytes, and keeps the beginning of one that is not complete.
+    pub fn handle_input<H, L, S>(
+        &mut self,
+        mut bytes: &mut [u8],
+        session: &mut Session<H, L>,
+        sink: &mut S,
+    ) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: AsMut<[u8]>,
+        S: Sink<Large = L>,
+    {
+        while self.partial.len > 0 && !bytes.is_empty() {
+            let wanted = self.partial.header()?.map_or(HEADER_BYTES, Header::record_bytes) - self.partial.len;
+            let (taken, rest) = bytes.split_at_mut(wanted.min(bytes.len()));
+            self.partial.add(taken);
+            self.open_partial(session, sink)?;
+            bytes = rest;
+        }
+        while let Some(header) = header(bytes)?.filter(|header| header.record_bytes() <= bytes.len()) {
+            let (record, rest) = bytes.split_at_mut(header.record_bytes());
+            open(&mut self.opener, header, record, session, sink)?;
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            self.partial.add(bytes);
+        }
+        Ok(())
+    }
+
+    fn open_partial<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: AsMut<[u8]>,
+        S: Sink<Large = L>,
+    {
+        let Some(header) = self.partial.header()?.filter(|header| header.record_bytes() == self.partial.len) else {
+            return Ok(());
+        };
+        let record = &mut self.partial.memory[..self.partial.len];
+        open(&mut self.opener, header, record, session, sink)?;
+        self.partial.clear();
+        Ok(())
+    }
+}
+
+fn open<H, L, S>(
+    opener: &mut PathOpener,
+    header: Header,
+    record: &mut [u8],
+    session: &mut Session<H, L>,
+    sink: &mut S,
+) -> Result<(), ReceiveError>
+where
+    H: AsRef<[u8]>,
+    L: AsMut<[u8]>,
+    S: Sink<Large = L>,
+{
+    let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(header.plain_bytes);
+    let tag: &[u8; TAG_BYTES] = (&*tag).try_into().expect("a record ends with its tag");
+    opener.open(header, tag, sealed)?;
+    Ok(session.handle_input(sealed, sink)?)
+}

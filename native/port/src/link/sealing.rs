@@ -1,0 +1,62 @@
+//! How the TCP connections of a link are sealed that began inside TLS.
+
+use std::io;
+use std::time::Duration;
+
+use inet_rdma_path_tcp::Protection;
+use inet_rdma_records::{Cipher, Key};
+use inet_rdma_session::Role;
+use inet_rdma_session::proof::Secret;
+
+use super::Link;
+
+/// What the carrier says of a TCP connection that both sides have taken out of TLS.
+pub struct Sealing<'a> {
+    /// The same on both sides.
+    pub cipher: Cipher,
+    /// Bytes under one key.
+    pub renew_bytes: u64,
+    /// The age of a key. None: whatever it is.
+    pub renew_after: Option<Duration>,
+    /// What both sides have said inside TLS, with a nonce of each.
+    pub transcript: &'a [u8],
+    /// What TLS has read behind its own end.
+    pub early: &'a [u8],
+}
+
+impl Sealing<'_> {
+    /// The keys never leave the port: they are derived from the session's secret.
+    pub(super) fn protection(&self, secret: &Secret, role: Role) -> io::Result<Protection> {
+        let (own, peer) = match role {
+            Role::Initiator => (Role::Initiator, Role::Acceptor),
+            Role::Acceptor => (Role::Acceptor, Role::Initiator),
+        };
+        let key = |from| Key::new(&*secret.of_direction(from, self.transcript)).ok_or(io::ErrorKind::InvalidInput);
+        Ok(Protection {
+            cipher: self.cipher,
+            send: key(own)?,
+            receive: key(peer)?,
+            renew_bytes: self.renew_bytes,
+            renew_after: self.renew_after,
+        })
+    }
+}
+
+impl Link {
+    /// Cipher, generation, records and bytes of this side's key, and generation of the peer's. None: TCP is not sealed.
+    pub fn sealing(&self) -> Option<[u64; 5]> {
+        let sealing = self.tcp.as_ref()?.sealing()?;
+        let cipher = match sealing.cipher {
+            Cipher::Aes256Gcm => 1,
+            Cipher::ChaCha20Poly1305 => 2,
+        };
+        let usage = sealing.usage;
+        Some([
+            cipher,
+            usage.generation.into(),
+            usage.records,
+            usage.bytes,
+            sealing.peer_generation.into(),
+        ])
+    }
+}

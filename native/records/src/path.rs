@@ -1,0 +1,164 @@
+//! Records of bytes that arrive in order: a TCP connection that carries a session.
+//!
+//! Each generation has a secret, from which its key and the next secret are derived by HKDF-Expand of RFC 5869, as RFC 8446,
+//! section 7.2, does for the update of a traffic key. The sender goes on to the next generation when it likes; the record's
+//! header says so. A key that is known to an observer says nothing of those before it.
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use zeroize::Zeroizing;
+
+use crate::aead::{AeadKey, Cipher, KEY_BYTES, Key, Kind};
+use crate::seal::{self, BYTES_MAX, RENEW_MESSAGES, Usage};
+use crate::violation::Violation;
+use crate::wire::{self, Header, Place, TAG_BYTES};
+
+/// How many bytes are derived.
+struct Bytes;
+
+impl KeyType for Bytes {
+    fn len(&self) -> usize {
+        KEY_BYTES
+    }
+}
+
+/// The secret of one generation of one direction.
+struct Secret(Zeroizing<[u8; KEY_BYTES]>);
+
+impl Secret {
+    fn derive(&self, label: &[u8]) -> Zeroizing<[u8; KEY_BYTES]> {
+        let mut derived = Zeroizing::new([0; KEY_BYTES]);
+        Prk::new_less_safe(HKDF_SHA256, &*self.0)
+            .expand(&[label], Bytes)
+            .and_then(|derivation| derivation.fill(&mut *derived))
+            .expect("32 bytes, less than HKDF gives");
+        derived
+    }
+
+    fn key(&self, cipher: Cipher) -> AeadKey {
+        let key = Key::new(&*self.derive(b"inet_rdma key")).expect("as many bytes as a key has");
+        AeadKey::new(cipher, &key)
+    }
+
+    fn next(&self) -> Secret {
+        Secret(self.derive(b"inet_rdma next"))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secret")
+    }
+}
+
+/// Makes the records of one direction.
+#[derive(Debug)]
+pub struct PathSealer {
+    cipher: Cipher,
+    secret: Secret,
+    key: AeadKey,
+    place: Place,
+    usage: Usage,
+    renew_bytes: u64,
+}
+
+impl PathSealer {
+    /// Generation 0 has this secret. From `renew_bytes` bytes on under one key the next record has the next one.
+    pub fn new(cipher: Cipher, secret: &Key, renew_bytes: u64) -> PathSealer {
+        let secret = Secret(secret.copy());
+        PathSealer {
+            cipher,
+            key: secret.key(cipher),
+            secret,
+            place: Place::default(),
+            usage: Usage::default(),
+            renew_bytes: renew_bytes.min(BYTES_MAX / 2),
+        }
+    }
+
+    /// Makes a record of `plain` in `record`: the bytes of `plain`, 1 to [`crate::PLAIN_BYTES_MAX`], and
+    /// [`crate::OVERHEAD_BYTES`] more. AES reads the last slice where it is; all others are copied before the cipher.
+    pub fn seal(&mut self, plain: &[&[u8]], record: &mut [u8]) {
+        if self.usage.bytes >= self.renew_bytes || self.usage.records >= RENEW_MESSAGES {
+            self.renew();
+        }
+        seal::seal((self.cipher, &self.key), &mut self.place, &mut self.usage, plain, record);
+    }
+
+    /// The next record has the next key.
+    pub fn renew(&mut self) {
+        self.secret = self.secret.next();
+        self.key = self.secret.key(self.cipher);
+        self.usage = Usage {
+            generation: self.usage.generation.wrapping_add(1),
+            ..Usage::default()
+        };
+    }
+
+    /// What was sealed under the present key.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// How records are sealed.
+    #[must_use]
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+}
+
+/// Checks and decrypts the records of one direction. A violation is final: close the connection.
+#[derive(Debug)]
+pub struct PathOpener {
+    cipher: Cipher,
+    secret: Secret,
+    key: AeadKey,
+    place: Place,
+    generation: u32,
+}
+
+impl PathOpener {
+    /// The peer's [`PathSealer`] has the same secret.
+    pub fn new(cipher: Cipher, secret: &Key) -> PathOpener {
+        let secret = Secret(secret.copy());
+        PathOpener {
+            cipher,
+            key: secret.key(cipher),
+            secret,
+            place: Place::default(),
+            generation: 0,
+        }
+    }
+
+    /// Checks and decrypts the next record: `in_out` has its encrypted bytes, as many as `header` says. What is in it behind a
+    /// violation means nothing.
+    pub fn open(&mut self, header: Header, tag: &[u8; TAG_BYTES], in_out: &mut [u8]) -> Result<(), Violation> {
+        let Place { sequence, position } = self.place;
+        let aad = wire::aad(header.emit(), position);
+        let forged = |_| Violation::RecordForged { sequence };
+        match header.generation.wrapping_sub(self.generation) {
+            0 => self.key.open(Kind::Record, sequence, &aad, tag, in_out).map_err(forged)?,
+            1 => {
+                // A forged header must not take this side to another key.
+                let secret = self.secret.next();
+                let key = secret.key(self.cipher);
+                key.open(Kind::Record, sequence, &aad, tag, in_out).map_err(forged)?;
+                (self.secret, self.key, self.generation) = (secret, key, header.generation);
+            }
+            _ => {
+                return Err(Violation::KeyGeneration {
+                    said: header.generation,
+                    present: self.generation,
+                });
+            }
+        }
+        self.place.pass_record(header.record_bytes());
+        Ok(())
+    }
+
+    /// Generation of the key of the last record.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+}
