@@ -55,15 +55,14 @@ protocol(Connection) -> element(1, Connection).
 -spec socket(t()) -> {driver(), inet:socket()}.
 socket({tcp, Driver, Socket}) -> {Driver, Socket}.
 
-%% The TCP connection, out of TLS if it is inside. Both sides do that at the same time. Early: what TLS has read behind the
-%% peer's last record.
--spec take(driver(), t()) -> {ok, t(), Early :: binary()} | {error, {not_given_back, Why :: binary()}}.
+%% The TCP connection, out of TLS if it is inside. Both sides do that at the same time.
+-spec take(driver(), t()) -> {ok, t()} | {error, {not_given_back, Why :: binary()}}.
 take(_Driver, {tcp, _, _} = Connection) ->
-    {ok, Connection, <<>>};
+    {ok, Connection};
 take(Driver, {tls, Socket, Sender}) ->
     unlink(Sender),
     case inet_rdma_tls:give_back(Socket) of
-        {ok, Tcp, Early} -> {ok, {tcp, Driver, Tcp}, Early};
+        {ok, Tcp} -> {ok, {tcp, Driver, Tcp}};
         {error, Why} -> {error, {not_given_back, Why}}
     end.
 

@@ -91,13 +91,13 @@ new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := Pac
           {ok, inet_rdma_bootstrap:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
 attach(#session{port = Port, driver = Driver} = Session, Connection) ->
     case inet_rdma_bootstrap:take(Driver, Connection) of
-        {ok, Raw, Early} ->
+        {ok, Raw} ->
             {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
             _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
             case prim_inet:getfd(Socket) of
                 {ok, Fd} ->
                     %% The nonces of the offers are in the session's secret.
-                    Argument = [<<Fd:32/native>>, sealing(Session, <<"begin">>, Early)],
+                    Argument = [<<Fd:32/native>>, sealing(Session, <<"begin">>)],
                     case inet_rdma_link:command(Port, attach, Argument) of
                         {ok, _} -> {ok, Raw};
                         Error -> Error
@@ -115,14 +115,14 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
 resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path}, Transcript) ->
     case inet_rdma_bootstrap:take(Driver, Connection) of
-        {ok, Raw, Early} ->
+        {ok, Raw} ->
             {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
             %% One by one: some are of the socket before it was connected.
             _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
             Resumed = case prim_inet:getfd(Socket) of
                           {ok, Fd} ->
                               Argument = [<<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
-                                          sealing(Session, Transcript, Early)],
+                                          sealing(Session, Transcript)],
                               inet_rdma_link:command(Port, resume, Argument);
                           %% The peer has reset it.
                           {error, _} = Error ->
@@ -138,11 +138,10 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
             {failed, Reason}
     end.
 
-sealing(#session{sealing = none}, _Transcript, _Early) ->
+sealing(#session{sealing = none}, _Transcript) ->
     <<>>;
-sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript, Early) ->
-    [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native, (byte_size(Transcript)):16/native>>,
-     Transcript, Early].
+sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
+    [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native>>, Transcript].
 
 %% The VM knows the link: packets may come. The caller is the connection supervisor.
 -spec start(t(), link()) -> ok | {error, closed}.

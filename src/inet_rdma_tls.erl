@@ -124,25 +124,79 @@ allowed(Connection, Allowed) ->
 
 %% How long the peer may take to end TLS, too.
 -define(GIVE_BACK_MS, 3000).
+%% This side is outside TLS.
+-define(OUTSIDE, $o).
+%% This side knows that the peer is.
+-define(BEGIN, $b).
+%% How long it waits for an answer to each OUTSIDE.
+-define(OUTSIDE_MS, [20, 200, 1000, 2000]).
 
-%% The TCP socket of a connection that ends TLS on both sides at the same time, and bytes that TLS has read behind that. The
-%% caller owns the connection, and the socket then.
--spec give_back(ssl:sslsocket()) -> {ok, inet:socket(), Early :: binary()} | {error, Why :: binary()}.
+%% The TCP socket of a connection that ends TLS on both sides at the same time. The caller owns the connection, and the
+%% socket then.
+%%
+%% TLS of the peer may read on behind this side's last record, and lose what it has read. So each side sends one byte, OUTSIDE,
+%% and again if there is no answer: four at most, which are no header of TLS. Once it has heard the peer's it sends BEGIN, and
+%% what is behind that belongs to the session.
+-spec give_back(ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}.
 give_back(Socket) ->
     try ssl:close(Socket, {self(), ?GIVE_BACK_MS}) of
-        {ok, Tcp} -> raw(Tcp, <<>>);
-        {ok, Tcp, Early} -> raw(Tcp, Early);
+        {ok, Tcp} -> outside(Tcp, <<>>);
+        {ok, Tcp, Early} -> outside(Tcp, Early);
         ok -> {error, <<"the connection was closed">>};
         {error, Reason} -> not_given_back(Reason)
     catch
         exit:Reason -> not_given_back(Reason)
     end.
 
-raw(Tcp, Early) ->
-    case inet:setopts(Tcp, [{active, false}, {packet, raw}, {mode, binary}]) of
-        ok -> {ok, Tcp, Early};
-        {error, Reason} -> not_given_back(Reason)
+outside(Tcp, Early) ->
+    Begun = case inet:setopts(Tcp, [{active, false}, {packet, raw}, {mode, binary}, {nodelay, true}]) of
+                ok -> say_outside(Tcp, Early, ?OUTSIDE_MS);
+                Error -> Error
+            end,
+    case Begun of
+        ok -> {ok, Tcp};
+        {error, Reason} -> gen_tcp:close(Tcp), not_given_back(Reason)
     end.
+
+say_outside(_Tcp, _Early, []) ->
+    {error, timeout};
+say_outside(Tcp, Early, [WaitMs | Longer]) ->
+    case gen_tcp:send(Tcp, <<?OUTSIDE>>) of
+        ok ->
+            case hear(Tcp, Early, WaitMs) of
+                {ok, Byte} when Byte =:= ?OUTSIDE; Byte =:= ?BEGIN -> begin_outside(Tcp, Byte);
+                {ok, _} -> {error, unexpected_byte};
+                {error, timeout} -> say_outside(Tcp, <<>>, Longer);
+                Error -> Error
+            end;
+        Error ->
+            Error
+    end.
+
+%% Of what TLS has read nothing can be BEGIN.
+hear(_Tcp, <<Byte, _/binary>>, _WaitMs) ->
+    {ok, Byte};
+hear(Tcp, <<>>, WaitMs) ->
+    case gen_tcp:recv(Tcp, 1, WaitMs) of
+        {ok, <<Byte>>} -> {ok, Byte};
+        Error -> Error
+    end.
+
+begin_outside(Tcp, Heard) ->
+    case gen_tcp:send(Tcp, <<?BEGIN>>) of
+        ok -> await_begin(Tcp, Heard);
+        Error -> Error
+    end.
+
+await_begin(_Tcp, ?BEGIN) ->
+    ok;
+await_begin(Tcp, ?OUTSIDE) ->
+    case hear(Tcp, <<>>, ?GIVE_BACK_MS) of
+        {ok, Byte} -> await_begin(Tcp, Byte);
+        Error -> Error
+    end;
+await_begin(_Tcp, _Byte) ->
+    {error, unexpected_byte}.
 
 not_given_back(Reason) -> {error, unicode:characters_to_binary(io("~0tp", [Reason]))}.
 

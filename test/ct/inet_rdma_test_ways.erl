@@ -1,19 +1,19 @@
 %% The ways in which the link between two nodes can be carried, as groups of cases that run on each of them.
 -module(inet_rdma_test_ways).
 
--export([groups/1, groups_of_sessions/1, init/2, options/1, options/2]).
+-export([groups/1, groups_in_clear/1, init/2, options/1, options/2]).
 -export_type([way/0]).
 
-%% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: the same after a
-%% beginning inside TLS, encrypted.
+%% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: over TCP after a
+%% beginning inside TLS, sealed.
 -type way() :: tcp | shm | tls.
 
 -spec groups([atom()]) -> [{way(), [], [atom()]}].
-groups(Cases) -> groups_of_sessions(Cases) ++ [{tls, [], Cases}].
+groups(Cases) -> groups_in_clear(Cases) ++ [{tls, [], Cases}].
 
-%% A link that began inside TLS has no session: it ends with its TLS connection.
--spec groups_of_sessions([atom()]) -> [{way(), [], [atom()]}].
-groups_of_sessions(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
+%% Of cases that read or write what goes over the connections.
+-spec groups_in_clear([atom()]) -> [{way(), [], [atom()]}].
+groups_in_clear(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
 
 %% For init_per_group.
 -spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].
@@ -29,7 +29,7 @@ init(Fabric, Config) ->
 tls(Config) ->
     File = inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), good, []),
     #{
-        rdma => [{fabric, shm}, {security, tls}, {encrypt_shm, true}],
+        rdma => [{fabric, tcp}, {security, tls}],
         args => ["-pa", filename:join(code:lib_dir(ssl), "ebin"), "-ssl_dist_optfile", File]
     }.
 

@@ -22,7 +22,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups_of_sessions([
+    inet_rdma_test_ways:groups([
         cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
     ]).
 

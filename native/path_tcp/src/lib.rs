@@ -105,19 +105,14 @@ impl TcpPath {
         })
     }
 
-    /// From the first byte on all is sealed. `early`: what the caller has read of the connection already.
-    pub fn seal(&mut self, protection: &Protection, early: Vec<u8>) {
-        self.sealed = Some(Box::new(Sealed::new(protection, early)));
+    /// From the first byte on all is sealed.
+    pub fn seal(&mut self, protection: &Protection) {
+        self.sealed = Some(Box::new(Sealed::new(protection)));
     }
 
     /// How the path is sealed. None: it is not.
     pub fn sealing(&self) -> Option<Sealing> {
         self.sealed.as_ref().map(|sealed| sealed.sealing())
-    }
-
-    /// Whether [`Self::receive`] has something to do before the socket is readable.
-    pub fn has_early(&self) -> bool {
-        self.sealed.as_ref().is_some_and(|sealed| sealed.has_early())
     }
 
     /// What the session has transmitted and the socket has not taken.
@@ -172,9 +167,6 @@ impl TcpPath {
     {
         let socket = &self.socket;
         let sealed = &mut self.sealed;
-        if let Some(sealed) = sealed.as_mut().filter(|sealed| sealed.has_early()) {
-            sealed.handle_early(session, sink)?;
-        }
         ARRIVED.with_borrow_mut(|arrived| {
             arrived.resize(RECEIVE_BYTES, 0);
             let packets_before = session.counts().packets_received;

@@ -57,8 +57,6 @@ pub(crate) struct Sealed {
     /// Records, as far as the socket has not taken them. They are never sealed a second time.
     held: Vec<u8>,
     opener: PathOpener,
-    /// Has come before the path began.
-    early: Vec<u8>,
     partial: Partial,
 }
 
@@ -96,14 +94,13 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, inet_rdma_records::Violation> 
 }
 
 impl Sealed {
-    pub fn new(protection: &Protection, early: Vec<u8>) -> Sealed {
+    pub fn new(protection: &Protection) -> Sealed {
         Sealed {
             sealer: PathSealer::new(protection.cipher, &protection.send, protection.renew_bytes),
             renew_after: protection.renew_after,
             since: Instant::now(),
             held: Vec::new(),
             opener: PathOpener::new(protection.cipher, &protection.receive),
-            early,
             partial: Partial::default(),
         }
     }
@@ -119,10 +116,6 @@ impl Sealed {
         } else {
             self.held.drain(..bytes);
         }
-    }
-
-    pub fn has_early(&self) -> bool {
-        !self.early.is_empty()
     }
 
     pub fn sealing(&self) -> Sealing {
@@ -186,17 +179,6 @@ impl Sealed {
     {
         self.partial.len += bytes;
         self.open_partial(session, sink)
-    }
-
-    /// What has come before the path began.
-    pub fn handle_early<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
-        S: Sink<Large = L>,
-    {
-        let mut early = std::mem::take(&mut self.early);
-        self.handle_input(&mut early, session, sink)
     }
 
     /// Opens the records in these bytes, and keeps the beginning of one that is not complete.

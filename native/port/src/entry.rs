@@ -82,9 +82,8 @@ mod command {
     /// attempt has come.
     pub const ABANDON: u32 = 21;
     /// `<<Socket:32, Sealing/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which the port
-    /// makes one of its own. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, TranscriptBytes:16,
-    /// Transcript/binary, Early/binary>>`: what both sides have said, from which the keys are derived, and what was read of the
-    /// connection already. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a key.
+    /// makes one of its own. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32,
+    /// Transcript/binary>>`: what both sides have said, from which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a key.
     pub const ATTACH: u32 = 22;
     /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else nothing.
     pub const SEALING: u32 = 23;
@@ -289,13 +288,11 @@ impl<'a> Fields<'a> {
         };
         let renew_bytes = self.u64()?;
         let renew_seconds = u64::from(self.u32()?);
-        let transcript_bytes = self.array().map(u16::from_ne_bytes)?;
         Some(Some(Sealing {
             cipher,
             renew_bytes,
             renew_after: (renew_seconds > 0).then(|| Duration::from_secs(renew_seconds)),
-            transcript: self.bytes(transcript_bytes.into())?,
-            early: self.bytes(self.0.len())?,
+            transcript: self.bytes(self.0.len())?,
         }))
     }
 

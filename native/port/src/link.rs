@@ -170,7 +170,7 @@ impl Link {
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        if self.gathers || (self.is_started && self.has_early()) || self.queue.as_ref().is_some_and(Queue::is_due) {
+        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
             if !self.is_soon {
                 self.is_soon = true;
                 port.set_timer(0);
@@ -182,10 +182,6 @@ impl Link {
             self.alarm = Some(at);
             port.set_timer(milliseconds_until(at));
         }
-    }
-
-    fn has_early(&self) -> bool {
-        self.tcp.as_ref().is_some_and(Tcp::has_early)
     }
 
     fn unmark(&mut self, port: Port) {

@@ -41,19 +41,14 @@ impl Tcp {
         })
     }
 
-    /// From the first byte on all is sealed. `early`: what was read of the connection already.
-    pub fn seal(&mut self, protection: Protection, early: Vec<u8>) {
-        self.path.seal(&protection, early);
+    /// From the first byte on all is sealed.
+    pub fn seal(&mut self, protection: &Protection) {
+        self.path.seal(protection);
     }
 
     /// None: the connection is not sealed.
     pub fn sealing(&self) -> Option<Sealing> {
         self.path.sealing()
-    }
-
-    /// Whether [`Self::receive`] has something to do before the VM says that the socket is readable.
-    pub fn has_early(&self) -> bool {
-        self.path.has_early()
     }
 
     /// Bytes that the session has transmitted and the socket has not taken.

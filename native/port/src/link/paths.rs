@@ -196,7 +196,7 @@ impl Link {
         if let Some(sealing) = sealing {
             let secret = self.secret.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
             let role = self.session.role();
-            tcp.seal(sealing.protection(secret, role)?, sealing.early.to_vec());
+            tcp.seal(&sealing.protection(secret, role)?);
         }
         Ok(tcp)
     }

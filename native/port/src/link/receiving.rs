@@ -55,9 +55,6 @@ impl Link {
         if self.gathers {
             self.transmit(port);
         }
-        if self.is_started && self.has_early() && self.receive(port) == Fate::Ends {
-            return Fate::Ends;
-        }
         let fate = match &mut self.queue {
             Some(queue) if queue.skips_look() => {
                 queue.wait(0, self.deadline.is_some());

@@ -20,8 +20,6 @@ pub struct Sealing<'a> {
     pub renew_after: Option<Duration>,
     /// What both sides have said inside TLS, with a nonce of each.
     pub transcript: &'a [u8],
-    /// What TLS has read behind its own end.
-    pub early: &'a [u8],
 }
 
 impl Sealing<'_> {
