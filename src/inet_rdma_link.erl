@@ -13,7 +13,7 @@
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 %% Of the port of a session.
--export([command/2, command/3, counts/1, statistics/1, reason/1, why/1, is_usual/1]).
+-export([command/2, command/3, counts/1, statistics/1, sealing/1, reason/1, why/1, is_usual/1]).
 %% Of its guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
@@ -170,6 +170,19 @@ statistics(Port) ->
                    carried_by_queue => ByQueue =:= 1}};
         Error ->
             Error
+    end.
+
+%% How its TCP connection is encrypted: the keys of inet_rdma:info/1.
+-spec sealing(port()) -> #{atom() => atom() | non_neg_integer()}.
+sealing(Port) ->
+    case command(Port, sealing) of
+        {ok, <<Cipher:64/native, Generation:64/native, Records:64/native, Bytes:64/native, PeerGeneration:64/native>>} ->
+            #{cipher => inet_rdma_offer:cipher(Cipher), key_generation => Generation, key_records => Records,
+              key_bytes => Bytes, peer_key_generation => PeerGeneration};
+        {ok, <<>>} ->
+            #{cipher => none};
+        {error, closed} ->
+            #{}
     end.
 
 %% A command of the port, and its answer. closed: the port is, or it does not take the command now.

@@ -15,7 +15,7 @@
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
 
--export([offer/3, append/3, parse/2, sessions/2, cipher_number/1, utf8/1]).
+-export([offer/3, append/3, parse/2, sessions/2, cipher_number/1, cipher/1, utf8/1]).
 -export_type([offer/0, session/0]).
 
 %% none: a peer that runs another carrier, inet_tcp above all.
@@ -49,7 +49,8 @@ append(Role, Message, #{version := Version, required := Required, settles := Set
 session_bytes(none) -> <<>>;
 session_bytes(#{port := Port, nonce := Nonce, cipher := Cipher}) -> <<Port:16, Nonce:16/binary, (cipher_number(Cipher)):8>>.
 
-session(1, <<Port:16, Nonce:16/binary, Rest/binary>>) -> #{port => Port, nonce => Nonce, cipher => cipher(Rest)};
+session(1, <<Port:16, Nonce:16/binary, Cipher:8, _/binary>>) -> #{port => Port, nonce => Nonce, cipher => cipher(Cipher)};
+session(1, <<Port:16, Nonce:16/binary, _/binary>>) -> #{port => Port, nonce => Nonce, cipher => none};
 session(_, _) -> none.
 
 %% The port of a session has the same numbers.
@@ -57,8 +58,9 @@ session(_, _) -> none.
 cipher_number(aes_256_gcm) -> 1;
 cipher_number(chacha20_poly1305) -> 2.
 
-cipher(<<1, _/binary>>) -> aes_256_gcm;
-cipher(<<2, _/binary>>) -> chacha20_poly1305;
+-spec cipher(non_neg_integer()) -> inet_rdma_nif:cipher() | none.
+cipher(1) -> aes_256_gcm;
+cipher(2) -> chacha20_poly1305;
 cipher(_) -> none.
 
 %% The sender's name in UTF-8, and its offer, in an `N` message that the node of this role has received.
