@@ -81,13 +81,13 @@ handle_restored(_Keys, _Connection) ->
 
 %% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
 -spec handle_received(t(), inet_rdma_bootstrap:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
-handle_received(Keys, Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
-    unexpected(Connection);
+handle_received(Keys, _Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
+    unexpected();
 handle_received(Keys, Connection, Bytes) ->
     try binary_to_term(Bytes, [safe]) of
         Message -> handle_message(Keys, Connection, Message)
     catch
-        error:badarg -> unexpected(Connection)
+        error:badarg -> unexpected()
     end.
 
 handle_message(#{received := Generation} = Keys, Connection, {key, Generation, <<_:256>>}) when Generation > 0 ->
@@ -108,8 +108,8 @@ handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connectio
 %% Told again, as the first answer came late.
 handle_message(#{sending := Generation} = Keys, _Connection, {key_installed, Generation}) when Generation > 0 ->
     {ok, Keys};
-handle_message(_Keys, Connection, _Message) ->
-    unexpected(Connection).
+handle_message(_Keys, _Connection, _Message) ->
+    unexpected().
 
 receive_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_receive_key(Link, Generation, Key);
 receive_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:receive_key(Guard, Generation, Key).
@@ -117,9 +117,7 @@ receive_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:receive_key(Guard
 send_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_send_key(Link, Generation, Key);
 send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Generation, Key).
 
-unexpected(Connection) ->
-    Where = string:uppercase(atom_to_binary(inet_rdma_bootstrap:protocol(Connection))),
-    {error, <<"the peer wrote to the ", Where/binary, " socket, which must be silent">>}.
+unexpected() -> {error, <<"the peer sent what is no message about keys that can come">>}.
 
 %% If the connection has ended, the guard gets a message that says so.
 tell(Connection, Message, Keys) ->

@@ -156,8 +156,8 @@ stay(none, Level, Protocol, Why, #{node := Node, connection := Connection}) ->
         ok -> {ok, none, Why};
         Error -> Error
     end;
-stay(Session, Level, Protocol, Why, #{node := Node}) ->
-    ok = settled(Level, fallback, Node, of_session(Session), Protocol, Why),
+stay(Session, Level, _Protocol, Why, #{node := Node}) ->
+    ok = settled(Level, fallback, Node, of_session(Session), <<"tcp">>, Why),
     {ok, {session, Session, none}, Why}.
 
 settled(Level, Kind, Node, Connection, Fabric, Why) ->

@@ -292,8 +292,8 @@ restored(#guarded{lost = none, node = Node} = Before) ->
                         [Node], #{count => 1, duration => 0}),
     standing_by(queue_given_up(Guarded));
 restored(#guarded{node = Node, lost = Lost} = Guarded) ->
-    #{since := Since, reason := Reason, why := Why, dialer := Dialer, retry := Retry, bound := Bound} = Lost,
-    _ = [begin demonitor(Ref, [flush]), exit(Pid, kill) end || {Pid, Ref} <- [Dialer]],
+    #{since := Since, reason := Reason, why := Why, retry := Retry, bound := Bound} = Lost,
+    ok = stop_dialer(Lost),
     _ = [erlang:cancel_timer(Timer) || Timer <- [Retry, Bound], is_reference(Timer)],
     Duration = erlang:monotonic_time() - Since,
     inet_rdma_guard:say(inet_rdma_link_event:new(restored, Node, fabric(Guarded), Why, Reason), notice,
@@ -306,6 +306,13 @@ restored(#guarded{node = Node, lost = Lost} = Guarded) ->
 tell_key_again(#guarded{keys = Keys} = Guarded) ->
     ok = inet_rdma_keys:handle_restored(Keys, connection(Guarded)),
     Guarded.
+
+stop_dialer(#{dialer := {Dialer, Ref}}) ->
+    demonitor(Ref, [flush]),
+    exit(Dialer, kill),
+    ok;
+stop_dialer(_) ->
+    ok.
 
 not_resumed_in_time(#guarded{peer = none, lost = #{why := Why}}) ->
     text("its TCP connection ended (~ts), and the peer, which accepts none, has not made another", [Why]);
@@ -499,8 +506,9 @@ event(Kind, Level, #guarded{node = Node, why = Why} = Guarded, Format, Arguments
     inet_rdma_guard:event(Kind, Level, {Node, fabric(Guarded), Why}, Format, Arguments, Measurements).
 
 -spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
-ended(#guarded{session = Session} = Guarded) ->
+ended(#guarded{session = Session, lost = Lost} = Guarded) ->
     _ = stop_mover(Guarded),
+    ok = stop_dialer(Lost),
     ok = inet_rdma_links:remove_session(inet_rdma_session:name(Session)),
     ending(Guarded).
 

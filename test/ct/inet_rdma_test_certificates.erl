@@ -2,7 +2,7 @@
 %% bad in one respect. Runs in the node that runs the tests.
 -module(inet_rdma_test_certificates).
 
--export([suite/2, make/2, option_file/3, kinds/0]).
+-export([suite/2, make/2, option_file/3, kinds/0, revoke/2]).
 -export_type([kind/0]).
 
 %% none: the node has no certificate.
@@ -41,7 +41,12 @@ make(Directory, Hosts) ->
             {"ca", "revoked", Hosts, Early, Late}
         ]
     ],
-    openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", "ca", "-revoke", "revoked.pem"]),
+    revoke(Directory, "revoked").
+
+%% Of the authority "ca".
+-spec revoke(Directory :: file:filename(), Name :: string()) -> ok.
+revoke(Directory, Name) ->
+    openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", "ca", "-revoke", Name ++ ".pem"]),
     openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", "ca", "-gencrl", "-out", "crl.pem"]),
     %% ssl_crl_hash_dir looks for this name.
     Hash = string:trim(openssl(Directory, ["crl", "-in", "crl.pem", "-noout", "-hash"])),

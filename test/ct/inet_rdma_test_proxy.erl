@@ -1,9 +1,13 @@
 %% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does to them what a case wants.
+%% Once both sides are outside TLS what comes at a time takes the place of a record.
 %% Runs in the node that runs the tests.
 -module(inet_rdma_test_proxy).
 
--export([start/1, port/1, tamper/2, inject/3, seen/1, stop/1]).
+-export([start/1, port/1, tamper/2, inject/3, seen/1, is_of_tls/1, stop/1]).
 -export_type([t/0, direction/0, act/0]).
+
+%% ChangeCipherSpec, alert, handshake, application data.
+-define(IS_TLS(Type), (Type >= 20 andalso Type =< 23)).
 
 -opaque t() :: pid().
 
@@ -113,14 +117,14 @@ close(Pairs) ->
 pass(_Socket, _Bytes, [], _Tamper) ->
     {[], []};
 pass(Socket, Bytes, [{{Socket, Number, Before}, Far}], Tamper) ->
-    {Records, Rest} = records(<<Before/binary, Bytes/binary>>, []),
+    {Records, Rest} = records(Before, Bytes),
     Seen = [{to, Record} || Record <- Records],
     case send_all(to, element(1, Far), Number, Records, Tamper) of
         {ok, Sent} -> {[{{Socket, Sent, Rest}, Far}], Seen};
         cut -> close([{{Socket, 0, <<>>}, Far}]), {[], Seen}
     end;
 pass(Socket, Bytes, [{Near, {Socket, Number, Before}}], Tamper) ->
-    {Records, Rest} = records(<<Before/binary, Bytes/binary>>, []),
+    {Records, Rest} = records(Before, Bytes),
     Seen = [{back, Record} || Record <- Records],
     case send_all(back, element(1, Near), Number, Records, Tamper) of
         {ok, Sent} -> {[{Near, {Socket, Sent, Rest}}], Seen};
@@ -135,9 +139,21 @@ send_all(Direction, To, Number, [Record | Records], Tamper) ->
         Sent -> _ = gen_tcp:send(To, Sent), send_all(Direction, To, Number + 1, Records, Tamper)
     end.
 
-%% Whole records: type, version, length.
-records(<<_Type, _Version:16, Length:16, _:Length/binary, _/binary>> = Bytes, Records) ->
+%% Behind the end of TLS any byte may come first.
+records(outside, Bytes) -> {[Bytes], outside};
+records(Before, Bytes) -> whole(<<Before/binary, Bytes/binary>>, []).
+
+%% Whole records of TLS: type, version, length.
+whole(<<Type, 3, _, Length:16, _:Length/binary, _/binary>> = Bytes, Records) when ?IS_TLS(Type) ->
     <<Record:(5 + Length)/binary, Rest/binary>> = Bytes,
-    records(Rest, [Record | Records]);
-records(Rest, Records) ->
-    {lists:reverse(Records), Rest}.
+    whole(Rest, [Record | Records]);
+whole(<<Type, _/binary>> = Rest, Records) when ?IS_TLS(Type) ->
+    {lists:reverse(Records), Rest};
+whole(<<>>, Records) ->
+    {lists:reverse(Records), <<>>};
+whole(Outside, Records) ->
+    {lists:reverse([Outside | Records]), outside}.
+
+-spec is_of_tls(binary()) -> boolean().
+is_of_tls(<<Type, 3, _/binary>>) -> ?IS_TLS(Type);
+is_of_tls(_) -> false.

@@ -7,7 +7,7 @@
 -export([serve_c_node/0, ask/2]).
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0, acceptor/0, end_part/1]).
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
--export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0]).
+-export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -181,7 +181,7 @@ ask(To, Term) ->
 
 %% Ends a part of this node's only link, which is over RDMA: the process that guards its TCP socket, its connection
 %% supervisor, the socket, or the process of TLS that the guard watches.
--spec end_part(guard | supervisor | socket | tls_sender) -> ok.
+-spec end_part(guard | supervisor | socket | frames) -> ok.
 end_part(guard) ->
     true = exit(guard(), kill),
     ok;
@@ -193,12 +193,14 @@ end_part(supervisor) ->
 %% The TCP connection of a link's session.
 end_part(socket) -> with_socket(fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end);
 %% The peer reads what is no frame.
-end_part(frames) -> with_socket(fun(Socket) -> gen_tcp:send(Socket, <<"this is no frame">>) end);
-end_part(tls_sender) ->
-    {monitors, Monitors} = process_info(guard(), monitors),
-    [Sender] = [Pid || {process, Pid} <- Monitors],
-    true = exit(Sender, kill),
-    ok.
+end_part(frames) -> with_socket(fun(Socket) -> gen_tcp:send(Socket, <<"this is no frame">>) end).
+
+%% The processes of ssl that serve one connection of this node.
+-spec processes_of_tls() -> [pid()].
+processes_of_tls() ->
+    [Pid || Pid <- processes(), {Module, _, _} <- [proc_lib:translate_initial_call(Pid)],
+            Module =:= tls_sender orelse Module =:= tls_connection orelse Module =:= tls_connection_1_3 orelse
+                Module =:= tls_client_connection_1_3 orelse Module =:= tls_server_connection_1_3].
 
 %% Of the only link, another descriptor of its session's TCP connection.
 with_socket(Use) ->

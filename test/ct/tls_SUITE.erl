@@ -10,7 +10,7 @@
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
 -export([security_asked_for_too_late/1, settled_keys_are_collected/1]).
 -export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
--export([somebody_in_the_middle/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
+-export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, revoked_meanwhile/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
 -export([any_bytes_in_the_settlement/1]).
 -export([encrypted_shared_memory/1, new_keys_under_load/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
@@ -28,7 +28,8 @@ all() ->
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         security_asked_for_too_late, settled_keys_are_collected,
         flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
-        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
+        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle,
+        somebody_in_the_middle_of_records, revoked_meanwhile, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
@@ -43,6 +44,11 @@ init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:
     case os:getenv("INET_RDMA_OTHER_OTP", "") of
         "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
         Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
+    end;
+init_per_testcase(revoked_meanwhile, Config) ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> Config;
+        Why -> inet_rdma_test_link:skip(Why)
     end;
 init_per_testcase(_Case, Config) ->
     Config.
@@ -195,8 +201,9 @@ no_weaker_way(Config) ->
     [
         begin
             connect(X, Y),
-            [stayed(P, Q, "option fabric of .* is tcp") || {P, Q} <- [{X, Y}, {Y, X}]],
+            [ok = inet_rdma_test_link:await(P, Q, tcp, "option fabric of .* is tcp") || {P, Q} <- [{X, Y}, {Y, X}]],
             ok = inet_rdma_test_link:exercise(X, Y),
+            [sealed(P, Q) || {P, Q} <- [{X, Y}, {Y, X}]],
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
      || {X, Y} <- [{Tcp, Auto}, {Auto, Tcp}]
@@ -211,6 +218,18 @@ no_weaker_way(Config) ->
     true = call(Required, inet_rdma_test_log, contains, ["the option required forbids TLS"]),
     connect(Required, Auto),
     ok = inet_rdma_test_link:await(Required, Auto, shm).
+
+%% The records are this carrier's; of ssl no process is left.
+sealed(A, B) ->
+    #{cipher := Cipher, key_records := Records} = call(A, inet_rdma, info, [name(B)]),
+    ?assert(lists:member(Cipher, [aes_256_gcm, chacha20_poly1305])),
+    ?assert(Records > 0),
+    inet_rdma_test_wait:until({no_process_of_tls, name(A)}, 10000, fun() ->
+        case call(A, inet_rdma_test_remote, processes_of_tls, []) of
+            [] -> true;
+            Left -> Left
+        end
+    end).
 
 %% The application environment does not take TLS from links that are made later.
 security_holds_until_the_end(Config) ->
@@ -510,25 +529,26 @@ keys_that_nobody_asked_for(Config) ->
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
             [ended(Supervisor) || Supervisor <- Supervisors],
-            true = call(B, inet_rdma_test_log, contains, [Words])
+            inet_rdma_test_wait:until({logged, Words}, 10000, fun() -> call(B, inet_rdma_test_log, contains, [Words]) end)
         end
      || {Said, Words} <- [
             {term_to_binary({key, 7, Key}), "a key of generation 7 where 1 is next"},
-            {term_to_binary({key, 0, Key}), "the peer wrote to the TLS socket"},
-            {term_to_binary({key, 1, <<"short">>}), "the peer wrote to the TLS socket"},
-            {term_to_binary({key_installed, 1}), "the peer wrote to the TLS socket"},
-            {term_to_binary(binary:copy(<<0>>, 100000), [compressed]), "the peer wrote to the TLS socket"},
-            {<<"garbage">>, "the peer wrote to the TLS socket"}
+            {term_to_binary({key, 0, Key}), "no message about keys that can come"},
+            {term_to_binary({key, 1, <<"short">>}), "no message about keys that can come"},
+            {term_to_binary({key_installed, 1}), "no message about keys that can come"},
+            {term_to_binary(binary:copy(<<0>>, 100000), [compressed]), "no message about keys that can come"},
+            {<<"garbage">>, "no message about keys that can come"}
         ]
     ],
     connect(A, B),
     ok = inet_rdma_test_link:exercise(A, B).
 
-%% Each record of the connection, in each direction, changed, repeated or cut off: no link is left, and the next one is up.
+%% Each record of TLS, in each direction, changed, repeated or cut off: no link comes up, and the next one does.
 somebody_in_the_middle(Config) ->
     {A, B, Proxy} = with_proxy(Config),
     Whole = whole_connection(A, B, Proxy),
-    Counts = [{Direction, length([x || {D, _} <- Whole, D =:= Direction])} || Direction <- [to, back]],
+    Counts = [{Direction, length([x || {D, Record} <- Whole, D =:= Direction, inet_rdma_test_proxy:is_of_tls(Record)])}
+              || Direction <- [to, back]],
     ct:pal("records of a connection: ~p", [Counts]),
     Acts = [
         {changed, fun(Record) -> [flipped(Record)] end},
@@ -564,12 +584,94 @@ whole_connection(A, B, Proxy) ->
     Records = inet_rdma_test_proxy:seen(Proxy),
     ok = inet_rdma_test_link:exercise(A, B),
     %% Nothing of it has gone over TLS.
-    ?assertEqual(length(Records), length(inet_rdma_test_proxy:seen(Proxy))),
+    ?assertEqual(of_tls(Records), of_tls(inet_rdma_test_proxy:seen(Proxy))),
     ok = inet_rdma_test_link:disconnect(A, B),
     Records.
 
+of_tls(Records) -> [Record || {_, Record} <- Records, inet_rdma_test_proxy:is_of_tls(Record)].
+
+%% What this carrier has sealed, changed or repeated: the link ends at the receiver's word, and nothing of it is delivered. Cut
+%% off: the link outlives that.
+somebody_in_the_middle_of_records(Config) ->
+    {A, B, Proxy} = with_proxy(Config, [{fabric, tcp}]),
+    Forward = fun(_, _, Record) -> [Record] end,
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            %% The first attempt may have begun while the proxy did something else.
+            inet_rdma_test_wait:until(connected, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+            connect(A, B),
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            {Receiver, Sender} = case Direction of to -> {B, A}; back -> {A, B} end,
+            ok = call(Receiver, inet_rdma_test_log, install, []),
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, _, Record) when D =:= Direction -> Act(Record);
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(Sender, erlang, send, [{nobody, name(Receiver)}, binary:copy(<<0>>, 1000)]),
+            [ended(Supervisor) || Supervisor <- Supervisors],
+            inet_rdma_test_wait:until({logged, Direction}, 10000, fun() ->
+                call(Receiver, inet_rdma_test_log, contains, ["is not the peer's: it was changed, or is out of order"])
+            end),
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            ok = call(Receiver, inet_rdma_test_log, forget, [])
+        end
+     || Direction <- [to, back], Act <- [fun(Record) -> [flipped(Record)] end, fun(Record) -> [Record, Record] end]
+    ],
+    inet_rdma_test_wait:until(connected, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    connect(A, B),
+    ok = inet_rdma_test_link:exercise(A, B),
+    Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, _, _) when D =:= Direction -> cut;
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(A, erlang, send, [{nobody, name(B)}, hello]),
+            _ = call(B, erlang, send, [{nobody, name(A)}, hello]),
+            inet_rdma_test_wait:until({lost, Direction}, 10000, fun() ->
+                #{losses := Losses} = call(A, inet_rdma, info, [name(B)]),
+                Losses > Before
+            end),
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            ok = inet_rdma_test_link:exercise(A, B)
+        end
+     || Direction <- [to, back], #{losses := Before} <- [call(A, inet_rdma, info, [name(B)])]
+    ],
+    ?assertEqual(Supervisors, [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
+
+%% Each new connection of a session is a whole handshake of TLS: with a certificate that was revoked meanwhile there is none.
+revoked_meanwhile(Config) ->
+    From = proplists:get_value(certificates, Config),
+    Directory = filename:join(proplists:get_value(priv_dir, Config), "revoked_meanwhile"),
+    ok = file:make_dir(Directory),
+    {ok, Files} = file:list_dir(From),
+    [{ok, _} = file:copy(filename:join(From, File), filename:join(Directory, File)) || File <- Files],
+    Own = lists:keystore(certificates, 1, Config, {certificates, Directory}),
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] =
+        start_all([{Name, node_of(Own, ?RDMA, good, [{fabric, tcp}])} || Name <- ["a", "b"]]),
+    connect(A, B),
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        #{resumes := Resumes} = call(A, inet_rdma, info, [name(B)]),
+        Resumes > 0
+    end),
+    ok = inet_rdma_test_link:exercise(A, B),
+    ok = inet_rdma_test_certificates:revoke(Directory, "good"),
+    [ok = call(X, inet_rdma_test_log, install, []) || X <- [A, B]],
+    Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    [ended(Supervisor) || Supervisor <- Supervisors],
+    inet_rdma_test_wait:until(said, 10000, fun() ->
+        lists:any(fun(X) -> call(X, inet_rdma_test_log, contains, ["TLS refuses another: certificate_revoked"]) end, [A, B])
+    end),
+    [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, B}, {B, A}]].
+
 %% B is found at the proxy's port, by A alone.
-with_proxy(Config) ->
+with_proxy(Config) -> with_proxy(Config, []).
+
+with_proxy(Config, More) ->
     Names = fun(Name) ->
         Directory = filename:join(proplists:get_value(priv_dir, Config), unique(Name)),
         ok = filelib:ensure_dir(filename:join(Directory, "x")),
@@ -577,7 +679,7 @@ with_proxy(Config) ->
     end,
     [OfA, OfB] = [Names("names_a"), Names("names_b")],
     Options = fun(Directory) ->
-        Own = node_of(Config, ?RDMA, good, [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
+        Own = node_of(Config, ?RDMA, good, More ++ [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
         Own#{args := maps:get(args, Own) ++ ["-kernel", "net_setuptime", "3", "-start_epmd", "false",
                                              "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory]}
     end,
@@ -596,10 +698,11 @@ bytes_into_the_silent_connection(Config) ->
             ok = inet_rdma_test_proxy:tamper(Proxy, fun(_, _, Record) -> [Record] end),
             connect(A, B),
             [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
-            %% What the peer itself has said last, or no record of TLS at all.
+            %% What the peer itself has said last inside TLS, or nothing of it.
+            Said = [Seen || {D, _} = Seen <- inet_rdma_test_proxy:seen(Proxy), D =:= Direction],
             Bytes = case What of
                         garbage -> <<"garbage, garbage">>;
-                        repeated -> lists:last([Record || {D, Record} <- inet_rdma_test_proxy:seen(Proxy), D =:= Direction])
+                        repeated -> lists:last(of_tls(Said))
                     end,
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = inet_rdma_test_proxy:inject(Proxy, Direction, Bytes),
@@ -632,7 +735,7 @@ read_to_the_end(Socket) ->
         {error, Reason} when Reason =/= timeout -> ok
     end.
 
-%% The guard, the supervisor, TLS's process that sends, the whole node: the other node sees the end, and the next link is up.
+%% The guard, the supervisor, the whole node: the other node sees the end, and the next link is up.
 end_of_each_part(Config) ->
     [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
     [
@@ -643,7 +746,7 @@ end_of_each_part(Config) ->
             ok = call(A, inet_rdma_test_remote, end_part, [Part]),
             [ended(Supervisor) || Supervisor <- Supervisors]
         end
-     || Part <- [guard, supervisor, tls_sender]
+     || Part <- [guard, supervisor]
     ],
     connect(A, B),
     inet_rdma_test_node:kill(B),

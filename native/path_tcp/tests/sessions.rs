@@ -59,12 +59,12 @@ fn append(session: &mut End, packet: Vec<u8>) {
 }
 
 /// True: the connection is lost.
-fn step(path: &TcpPath, session: &mut End, packets: &mut Packets) -> bool {
+fn step(path: &mut TcpPath, session: &mut End, packets: &mut Packets) -> bool {
     let is_sent = path.transmit(session).is_ok();
     match path.receive(session, packets) {
         Ok(()) => !is_sent,
         Err(ReceiveError::Lost(_)) => true,
-        Err(ReceiveError::Violation(violation)) => panic!("{violation}"),
+        Err(error) => panic!("{error}"),
     }
 }
 
@@ -95,8 +95,8 @@ fn every_packet_arrives_once_and_in_order_however_often_the_connection_is_cut() 
             cuts += 1;
         }
         let lost = [
-            step(&left_path, &mut left, &mut at_left),
-            step(&right_path, &mut right, &mut at_right),
+            step(&mut left_path, &mut left, &mut at_left),
+            step(&mut right_path, &mut right, &mut at_right),
         ];
         if lost.contains(&true) || is_cut {
             (left_path, right_path) = resume(&mut left, &mut right);
@@ -106,8 +106,8 @@ fn every_packet_arrives_once_and_in_order_however_often_the_connection_is_cut() 
         || at_right.0.len() < to_right.len()
         || at_left.0.len() < to_left.len()
     {
-        assert!(!step(&left_path, &mut left, &mut at_left));
-        assert!(!step(&right_path, &mut right, &mut at_right));
+        assert!(!step(&mut left_path, &mut left, &mut at_left));
+        assert!(!step(&mut right_path, &mut right, &mut at_right));
     }
     assert!(cuts > 100, "{cuts}");
     assert!(at_left.0 == to_left, "the packets differ");
@@ -116,8 +116,8 @@ fn every_packet_arrives_once_and_in_order_however_often_the_connection_is_cut() 
     left.tick();
     right.tick();
     while left.logged_bytes() + right.logged_bytes() > 0 {
-        assert!(!step(&left_path, &mut left, &mut at_left));
-        assert!(!step(&right_path, &mut right, &mut at_right));
+        assert!(!step(&mut left_path, &mut left, &mut at_left));
+        assert!(!step(&mut right_path, &mut right, &mut at_right));
     }
     left.shrink();
     assert_eq!(left.allocated_bytes(), 0);
