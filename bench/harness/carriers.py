@@ -75,6 +75,13 @@ def tcp_path(extra: list[str]) -> Carrier:
     return replace(inet_rdma([*extra, *TCP_ALONE], "tcp path"), link=TCP_PATH)
 
 
+def tls_path(extra: list[str]) -> Carrier:
+    """The same with the certificates of inet_tls: records over TCP."""
+    options = ["-inet_rdma", "security", "tls", *TCP_ALONE]
+    carrier = inet_rdma([*extra, "-ssl_dist_optfile", str(certificates.optfile()), *options], "tls path")
+    return replace(carrier, link=TCP_PATH)
+
+
 def baseline(chosen: list[Carrier]) -> str:
     """What ratios are to: the first that is the VM's own, or else the first."""
     return next((carrier.name for carrier in chosen if carrier.link == PORT), chosen[0].name)
@@ -151,6 +158,8 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
             chosen.append(inet_tcp())
         elif name == "tcp_path":
             chosen.append(tcp_path(rdma_flags))
+        elif name == "tls_path":
+            chosen.append(tls_path(rdma_flags))
         elif name == "inet_rdma":
             chosen.append(inet_rdma(rdma_flags))
         elif name == "inet_rdma_tls":
@@ -161,7 +170,7 @@ def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str
             except Missing as reason:
                 skipped.append(f"{name} skipped: {reason}")
         else:
-            known = ", ".join(["inet_tcp", "tcp_path", "inet_rdma", "inet_rdma_tls", *OTHERS])
+            known = ", ".join(["inet_tcp", "tcp_path", "tls_path", "inet_rdma", "inet_rdma_tls", *OTHERS])
             raise BenchError(f"unknown carrier {name!r}: known are {known}")
     chosen += [inet_rdma(rdma_flags + flags, name) for name, flags in variants.items()]
     taken = [carrier.name for carrier in chosen]

@@ -17,9 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use inet_rdma_session::{Session, Sink, Violation};
-use sealed::Sealed;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny};
+use sealed::Sealed;
 use smallvec::SmallVec;
 
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
@@ -157,7 +157,6 @@ impl TcpPath {
         Ok(Transmitted::All)
     }
 
-
     /// Gives the session what has arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
     pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
     where
@@ -258,12 +257,7 @@ fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
 fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
     match slices {
         [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
-        _ => rustix::net::sendmsg(
-            socket,
-            slices,
-            &mut SendAncillaryBuffer::default(),
-            SendFlags::NOSIGNAL,
-        ),
+        _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
     }
 }
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use inet_rdma_records::{
-    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PLAIN_BYTES_MAX, PathOpener, PathSealer, RECORD_BYTES_MAX, TAG_BYTES, Usage,
+    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PLAIN_BYTES_MAX, PathOpener, PathSealer, RECORD_BYTES_MAX,
+    TAG_BYTES, Usage,
 };
 use inet_rdma_session::{Session, Sink};
 use smallvec::SmallVec;
@@ -90,7 +91,10 @@ impl Partial {
 }
 
 fn header(bytes: &[u8]) -> Result<Option<Header>, inet_rdma_records::Violation> {
-    bytes.first_chunk::<HEADER_BYTES>().map(|&header| Header::parse_first(header)).transpose()
+    bytes
+        .first_chunk::<HEADER_BYTES>()
+        .map(|&header| Header::parse_first(header))
+        .transpose()
 }
 
 impl Sealed {
@@ -171,7 +175,12 @@ impl Sealed {
     }
 
     /// The first `bytes` bytes of [`Self::rest`] have come.
-    pub fn handle_rest<H, L, S>(&mut self, bytes: usize, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    pub fn handle_rest<H, L, S>(
+        &mut self,
+        bytes: usize,
+        session: &mut Session<H, L>,
+        sink: &mut S,
+    ) -> Result<(), ReceiveError>
     where
         H: AsRef<[u8]>,
         L: AsMut<[u8]>,
@@ -217,7 +226,11 @@ impl Sealed {
         L: AsMut<[u8]>,
         S: Sink<Large = L>,
     {
-        let Some(header) = self.partial.header()?.filter(|header| header.record_bytes() == self.partial.len) else {
+        let Some(header) = self
+            .partial
+            .header()?
+            .filter(|header| header.record_bytes() == self.partial.len)
+        else {
             return Ok(());
         };
         let record = &mut self.partial.memory[..self.partial.len];

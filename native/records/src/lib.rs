@@ -29,8 +29,8 @@ pub use path::{PathOpener, PathSealer};
 pub use seal::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, Sealer, Usage, UsedUp};
 pub use violation::{KeyRefused, Violation};
 pub use wire::{
-    HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN, TAG_BYTES,
-    filling,
+    HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN,
+    TAG_BYTES, filling,
 };
 
 /// How the two directions of a stream are sealed.

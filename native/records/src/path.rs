@@ -81,7 +81,13 @@ impl PathSealer {
         if self.usage.bytes >= self.renew_bytes || self.usage.records >= RENEW_MESSAGES {
             self.renew();
         }
-        seal::seal((self.cipher, &self.key), &mut self.place, &mut self.usage, plain, record);
+        seal::seal(
+            (self.cipher, &self.key),
+            &mut self.place,
+            &mut self.usage,
+            plain,
+            record,
+        );
     }
 
     /// The next record has the next key.
@@ -137,7 +143,10 @@ impl PathOpener {
         let aad = wire::aad(header.emit(), position);
         let forged = |_| Violation::RecordForged { sequence };
         match header.generation.wrapping_sub(self.generation) {
-            0 => self.key.open(Kind::Record, sequence, &aad, tag, in_out).map_err(forged)?,
+            0 => self
+                .key
+                .open(Kind::Record, sequence, &aad, tag, in_out)
+                .map_err(forged)?,
             1 => {
                 // A forged header must not take this side to another key.
                 let secret = self.secret.next();

@@ -102,7 +102,13 @@ impl Sealer {
             self.record.resize(record_bytes, 0);
         }
         let record = &mut self.record[..record_bytes];
-        seal((self.cipher, &self.key), &mut self.place, &mut self.usage, plain, record);
+        seal(
+            (self.cipher, &self.key),
+            &mut self.place,
+            &mut self.usage,
+            plain,
+            record,
+        );
         record
     }
 
