@@ -13,7 +13,7 @@
 -export([is_of_keys/1]).
 %% Of a session.
 -export([session/2, socket/1, take/2, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
--export([sealing_facts/1]).
+-export([coding_facts/1, is_local/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
 %% For what has moved.
@@ -158,10 +158,19 @@ session_facts({session, _Session, Port}) ->
 session_facts(_Connection) ->
     none.
 
-%% How the TCP connection of a session is encrypted: the keys of inet_rdma:info/1. Of TLS's own connection ssl knows.
--spec sealing_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
-sealing_facts({session, _Session, Port}) -> inet_rdma_link:sealing(Port);
-sealing_facts(_Connection) -> #{}.
+%% How the TCP connection of a session is encrypted and compressed: the keys of inet_rdma:info/1. Of TLS's own connection ssl
+%% knows.
+-spec coding_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
+coding_facts({session, _Session, Port}) -> maps:merge(inet_rdma_link:sealing(Port), inet_rdma_link:compression(Port));
+coding_facts(_Connection) -> #{}.
+
+%% Whether both ends have one address.
+-spec is_local(t()) -> boolean().
+is_local({tcp, _Driver, Socket}) -> is_one_address(inet:sockname(Socket), inet:peername(Socket));
+is_local({tls, Socket, _Sender}) -> is_one_address(ssl:sockname(Socket), ssl:peername(Socket)).
+
+is_one_address({ok, {Ip, _}}, {ok, {Ip, _}}) -> true;
+is_one_address(_, _) -> false.
 
 %% Messages of the settlement come by recv_message/2.
 -spec passive(t()) -> ok | {error, term()}.

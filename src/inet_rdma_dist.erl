@@ -249,20 +249,24 @@ offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role
     Message;
 offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
     Settles = inet_rdma_settlement_policy:settles(Node, Config),
-    Protocol = inet_rdma_bootstrap:protocol(Supervised#supervised.connection),
-    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Protocol, Node, Supervised#supervised.driver)),
+    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Node, Supervised)),
     keep(Supervised#supervised{own_offer = Offer}),
     inet_rdma_offer:append(Role, Message, Offer);
 offering(Message, _Role, _Supervised) ->
     Message.
 
 %% Inside TLS none to a node with which TLS has not given the socket back lately.
-offered_session(Protocol, Node, Driver) ->
-    case inet_rdma_nif:is_loaded() andalso (Protocol =:= tcp orelse inet_rdma_nodeup:can_leave_tls(Node)) of
+offered_session(Node, #supervised{connection = Connection, driver = Driver, config = #{compress := Compress}}) ->
+    IsInClear = inet_rdma_bootstrap:protocol(Connection) =:= tcp,
+    case inet_rdma_nif:is_loaded() andalso (IsInClear orelse inet_rdma_nodeup:can_leave_tls(Node)) of
         true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce(),
-                  cipher => inet_rdma_nif:cipher()};
+                  cipher => inet_rdma_nif:cipher(), compresses => compresses(Compress, Connection)};
         false -> none
     end.
+
+%% auto: only between hosts.
+compresses(auto, Connection) -> not inet_rdma_bootstrap:is_local(Connection);
+compresses(Compress, _Connection) -> Compress.
 
 %% dist_util wants lists.
 recv(_Socket, Length, Timeout) ->

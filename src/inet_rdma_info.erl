@@ -118,7 +118,7 @@ told(#{node := Node, connection := Connection, fabric := Fabric, why := Why} = L
         {ok, Counts} ->
             Info = #{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), state => up,
                      why => unicode:characters_to_list(Why)},
-            Facts = maps:merge(Counts, inet_rdma_bootstrap:sealing_facts(Connection)),
+            Facts = maps:merge(Counts, inet_rdma_bootstrap:coding_facts(Connection)),
             [maps:merge(maps:merge(Info, Facts), of_link(Link))];
         {error, _} ->
             []

@@ -13,7 +13,7 @@
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 %% Of the port of a session.
--export([command/2, command/3, counts/1, statistics/1, sealing/1, reason/1, why/1, is_usual/1]).
+-export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, reason/1, why/1, is_usual/1]).
 %% Of its guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
@@ -62,11 +62,12 @@ number(counts) -> 19;
 number(return) -> 20;
 number(abandon) -> 21;
 number(attach) -> 22;
-number(sealing) -> 23.
+number(sealing) -> 23;
+number(compression) -> 24.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
                  | attempt | control | statistics | socket | drop | release | counts | return | abandon
-                 | attach | sealing.
+                 | attach | sealing | compression.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.
@@ -182,6 +183,19 @@ sealing(Port) ->
         {ok, <<>>} ->
             #{cipher => none};
         {error, closed} ->
+            #{}
+    end.
+
+%% What compression has done over its TCP connection: the keys of inet_rdma:info/1.
+-spec compression(port()) -> #{atom() => non_neg_integer()}.
+compression(Port) ->
+    case command(Port, compression) of
+        {ok, <<PlainSent:64/native, WireSent:64/native, SentNs:64/native, PlainReceived:64/native, WireReceived:64/native,
+               ReceivedNs:64/native>>} ->
+            #{plain_bytes_sent => PlainSent, wire_bytes_sent => WireSent, compress_us => SentNs div 1000,
+              plain_bytes_received => PlainReceived, wire_bytes_received => WireReceived,
+              decompress_us => ReceivedNs div 1000};
+        _ ->
             #{}
     end.
 

@@ -57,7 +57,11 @@ new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, nod
                   tls -> sealing(Role, Own, Peer, Config)
               end,
     inet_rdma_session:new(Driver, Role, #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
-                                          sealing => Sealing}).
+                                          sealing => Sealing, compression => compression(Own, Peer)}).
+
+%% Each side says whether it compresses; not to a peer that does not say.
+compression(_Own, #{compresses := none}) -> {false, false};
+compression(#{compresses := Own}, #{compresses := Peer}) -> {Own, Peer}.
 
 %% The acceptor's cipher, as in a settlement.
 sealing(initiator, _Own, #{cipher := Cipher}, Config) -> sealing(Cipher, Config);

@@ -7,9 +7,10 @@
 %%
 %%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
 %%
-%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _/binary>>: where this node accepts connections
-%% (0: nowhere), this side's part of the session's secret (inet_rdma_session), and the cipher that this processor computes
-%% faster (1: AES-256-GCM, 2: ChaCha20-Poly1305). Without the cookie the nonces are worth nothing. Inside TLS a session is
+%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this node
+%% accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that this
+%% processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends over
+%% TCP. Who names that takes what is compressed. Without the cookie the nonces are worth nothing. Inside TLS a session is
 %% offered by a node that seals its TCP connections, and the secret is from TLS, too.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
@@ -23,8 +24,9 @@
 %% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too.
 -type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean(), eager := boolean(),
                           session := session()}.
-%% cipher: none in offers that do not name one.
--type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>, cipher := inet_rdma_nif:cipher() | none}.
+%% cipher, compresses: none in offers that do not name them.
+-type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>, cipher := inet_rdma_nif:cipher() | none,
+                            compresses := boolean() | none}.
 
 -define(MAGIC, "inetrdma").
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
@@ -47,11 +49,15 @@ append(Role, Message, #{version := Version, required := Required, settles := Set
     end.
 
 session_bytes(none) -> <<>>;
-session_bytes(#{port := Port, nonce := Nonce, cipher := Cipher}) -> <<Port:16, Nonce:16/binary, (cipher_number(Cipher)):8>>.
+session_bytes(#{port := Port, nonce := Nonce, cipher := Cipher, compresses := Compresses}) ->
+    <<Port:16, Nonce:16/binary, (cipher_number(Cipher)):8, 0:7, (flag(Compresses)):1>>.
 
-session(1, <<Port:16, Nonce:16/binary, Cipher:8, _/binary>>) -> #{port => Port, nonce => Nonce, cipher => cipher(Cipher)};
-session(1, <<Port:16, Nonce:16/binary, _/binary>>) -> #{port => Port, nonce => Nonce, cipher => none};
-session(_, _) -> none.
+session(1, <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>) ->
+    #{port => Port, nonce => Nonce, cipher => cipher(Cipher), compresses => Compresses =:= 1};
+session(1, <<Port:16, Nonce:16/binary, _/binary>>) ->
+    #{port => Port, nonce => Nonce, cipher => none, compresses => none};
+session(_, _) ->
+    none.
 
 %% The port of a session has the same numbers.
 -spec cipher_number(inet_rdma_nif:cipher()) -> 1..2.

@@ -28,6 +28,7 @@ list() ->
      {encrypt_shm,        {one_of, [true, false]},                              false},
      {rekey_bytes,        {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
      {rekey_seconds,      {integer, 0, 31536000, "seconds"},                    3600},
+     {compress,           {one_of, [true, false, auto]},                        false},
      {move,               {one_of, [eager, busy, never]},                       busy},
      {move_back_ms,       {integer, 0, 86400000, "milliseconds"},               300000},
      {survive_ms,         {integer, 0, 3600000, "milliseconds"},                15000},

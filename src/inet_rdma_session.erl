@@ -32,8 +32,12 @@
     name :: <<_:128>>,
     driver :: inet_rdma_bootstrap:driver(),
     role :: initiator | acceptor,
-    sealing :: sealing()
+    sealing :: sealing(),
+    compression :: compression()
 }).
+
+%% Whether this side compresses what it sends over TCP, and whether the peer does.
+-type compression() :: {Own :: boolean(), Peer :: boolean()}.
 
 -record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
 
@@ -64,9 +68,10 @@
 %% A session, which nothing carries yet. Nonces: this node's and the peer's.
 -spec new(inet_rdma_bootstrap:driver(), initiator | acceptor,
           #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer(),
-            sealing := sealing()}) ->
+            sealing := sealing(), compression := compression()}) ->
           {ok, t()} | {error, inet_rdma:reason()}.
-new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing}) ->
+new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing,
+                    compression := Compression}) ->
     case inet_rdma_link:reserve() of
         {ok, Port} ->
             Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
@@ -77,7 +82,8 @@ new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := Pac
             Argument = [<<IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>, Cookie, Nonces],
             case inet_rdma_link:command(Port, adopt, Argument) of
                 {ok, <<Name:16/binary>>} ->
-                    {ok, #session{port = Port, name = Name, driver = Driver, role = Role, sealing = Sealing}};
+                    {ok, #session{port = Port, name = Name, driver = Driver, role = Role, sealing = Sealing,
+                                  compression = Compression}};
                 {error, closed} ->
                     inet_rdma_link:close(Port), {error, closed}
             end;
@@ -97,7 +103,7 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
             case prim_inet:getfd(Socket) of
                 {ok, Fd} ->
                     %% The nonces of the offers are in the session's secret.
-                    Argument = [<<Fd:32/native>>, sealing(Session, <<"begin">>)],
+                    Argument = [<<Fd:32/native>>, coding(Session, <<"begin">>)],
                     case inet_rdma_link:command(Port, attach, Argument) of
                         {ok, _} -> {ok, Raw};
                         Error -> Error
@@ -122,7 +128,7 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
             Resumed = case prim_inet:getfd(Socket) of
                           {ok, Fd} ->
                               Argument = [<<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
-                                          sealing(Session, Transcript)],
+                                          coding(Session, Transcript)],
                               inet_rdma_link:command(Port, resume, Argument);
                           %% The peer has reset it.
                           {error, _} = Error ->
@@ -137,6 +143,13 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
         {error, Reason} ->
             {failed, Reason}
     end.
+
+%% How a TCP connection of the session is coded.
+coding(#session{compression = {Own, Peer}} = Session, Transcript) ->
+    [flag(Own), flag(Peer), sealing(Session, Transcript)].
+
+flag(true) -> 1;
+flag(false) -> 0.
 
 sealing(#session{sealing = none}, _Transcript) ->
     <<>>;

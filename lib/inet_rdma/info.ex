@@ -35,6 +35,9 @@ defmodule InetRdma.Info do
   * `losses`, `resumes`, `moves` - of a link whose session outlives its connections: TCP connections that were lost,
     those that were made anew, and changes to a queue pair; `bytes_unacknowledged` - what its log keeps; `suspended` -
     whether no path carries it: its connection is lost, and not restored yet
+  * `plain_bytes_sent`, `wire_bytes_sent`, `compress_us` - of a link that compresses, over its present TCP connection: bytes
+    before and after compression, and the time that it took; `plain_bytes_received`, `wire_bytes_received`,
+    `decompress_us` - the same of what the peer compresses
 
   Of a link bytes, packets and their sizes are counted over all the paths that it had. A link over TCP has `node`,
   `fabric`, `why`, `state`, these counts, `bytes_pending`, `up_ms` and, if it has a session, the fields of that; the
@@ -90,7 +93,13 @@ defmodule InetRdma.Info do
     :losses,
     :resumes,
     :moves,
-    :bytes_unacknowledged
+    :bytes_unacknowledged,
+    :plain_bytes_sent,
+    :wire_bytes_sent,
+    :compress_us,
+    :plain_bytes_received,
+    :wire_bytes_received,
+    :decompress_us
   ]
 
   defstruct [
@@ -167,6 +176,12 @@ defmodule InetRdma.Info do
           resumes: non_neg_integer() | nil,
           moves: non_neg_integer() | nil,
           bytes_unacknowledged: non_neg_integer() | nil,
+          plain_bytes_sent: non_neg_integer() | nil,
+          wire_bytes_sent: non_neg_integer() | nil,
+          compress_us: non_neg_integer() | nil,
+          plain_bytes_received: non_neg_integer() | nil,
+          wire_bytes_received: non_neg_integer() | nil,
+          decompress_us: non_neg_integer() | nil,
           suspended: boolean() | nil
         }
 

@@ -172,7 +172,9 @@ defmodule InetRdmaTest do
     end
 
     # Of a link's port and session.
-    @of_links [:bytes_pending, :up_ms, :losses, :resumes, :moves, :bytes_unacknowledged, :suspended]
+    @of_links [:bytes_pending, :up_ms, :losses, :resumes, :moves, :bytes_unacknowledged, :suspended] ++
+                [:plain_bytes_sent, :wire_bytes_sent, :compress_us] ++
+                [:plain_bytes_received, :wire_bytes_received, :decompress_us]
 
     test "the struct of info/1 has the keys of the Erlang map, no more and no less" do
       {client, _server} = pair()
@@ -186,7 +188,7 @@ defmodule InetRdmaTest do
     test "the struct of info/1 has the keys of every link, and no others that are links' alone" do
       ours = ["-proto_dist", "inet_rdma", "-inet_rdma", "move", "eager"]
       {a, _} = start_node(ours)
-      peers = for args <- [ours, ours ++ ["-inet_rdma", "fabric", "tcp"], []], do: start_node(args)
+      peers = for args <- [ours, ours ++ ["-inet_rdma", "fabric", "tcp", "compress", "true"], []], do: start_node(args)
 
       infos =
         for {_, node} <- peers do

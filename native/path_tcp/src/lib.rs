@@ -6,21 +6,29 @@
 //! With a [`Protection`] the socket carries records (`inet_rdma_records`) of what the session transmits: one `send` for each.
 #![forbid(unsafe_code)]
 
-mod sealed;
+mod coded;
+mod compress;
+mod seal;
+mod socket;
 
-pub use sealed::{Protection, Sealing};
+pub use compress::{BlockViolation, Compression};
+pub use seal::{Protection, Sealing};
 
 use std::cell::RefCell;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use inet_rdma_session::{Session, Sink, Violation};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny};
-use sealed::Sealed;
+use rustix::net::{Shutdown, SocketAddrAny};
 use smallvec::SmallVec;
+
+use crate::coded::Coded;
+use crate::compress::{Compressor, Decompressor};
+use crate::seal::Seal;
+use crate::socket::{recv, recv_both, send};
 
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
 const SLICES: usize = 64;
@@ -64,6 +72,16 @@ pub enum ReceiveError {
     /// The session ends: a record is not the peer's.
     #[error(transparent)]
     Record(#[from] inet_rdma_records::Violation),
+    /// The session ends: the peer compresses what cannot be.
+    #[error(transparent)]
+    Block(#[from] BlockViolation),
+}
+
+impl ReceiveError {
+    /// The peer broke the rules; else the path alone is lost.
+    pub fn ends_session(&self) -> bool {
+        !matches!(self, ReceiveError::Lost(_))
+    }
 }
 
 /// How far a transmission came.
@@ -90,7 +108,7 @@ fn joins_one_host(socket: &OwnedFd) -> bool {
 pub struct TcpPath {
     socket: Arc<OwnedFd>,
     is_local: bool,
-    sealed: Option<Box<Sealed>>,
+    coded: Option<Box<Coded>>,
 }
 
 impl TcpPath {
@@ -101,23 +119,39 @@ impl TcpPath {
         Ok(TcpPath {
             is_local: joins_one_host(&socket),
             socket: Arc::new(socket),
-            sealed: None,
+            coded: None,
         })
     }
 
     /// From the first byte on all is sealed.
     pub fn seal(&mut self, protection: &Protection) {
-        self.sealed = Some(Box::new(Sealed::new(protection)));
+        self.coded.get_or_insert_default().seal = Some(Seal::new(protection));
+    }
+
+    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for it.
+    pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
+        if !sends && !receives {
+            return true;
+        }
+        let coded = self.coded.get_or_insert_default();
+        coded.compressor = sends.then(Compressor::new).flatten();
+        coded.decompressor = receives.then(Decompressor::new).flatten();
+        coded.compressor.is_some() == sends && coded.decompressor.is_some() == receives
     }
 
     /// How the path is sealed. None: it is not.
     pub fn sealing(&self) -> Option<Sealing> {
-        self.sealed.as_ref().map(|sealed| sealed.sealing())
+        self.coded.as_ref()?.seal.as_ref().map(Seal::sealing)
+    }
+
+    /// What compression has done to what this side has sent, and to what it has received. None: neither side compresses.
+    pub fn compression(&self) -> Option<[Compression; 2]> {
+        self.coded.as_ref()?.compression()
     }
 
     /// What the session has transmitted and the socket has not taken.
     pub fn held(&self) -> &[u8] {
-        self.sealed.as_ref().map_or(&[], |sealed| sealed.held())
+        self.coded.as_ref().map_or(&[], |coded| coded.held())
     }
 
     /// Whether both ends have one address: the peer is on this host.
@@ -135,8 +169,8 @@ impl TcpPath {
         &mut self,
         session: &mut Session<H, L>,
     ) -> Result<Transmitted, Lost> {
-        if let Some(sealed) = &mut self.sealed {
-            return transmit_sealed(&self.socket, sealed, session);
+        if let Some(coded) = &mut self.coded {
+            return coded.transmit(&self.socket, session);
         }
         while session.poll_transmit() {
             let mut slices: SmallVec<[IoSlice<'_>; SLICES]> = SmallVec::new();
@@ -165,14 +199,14 @@ impl TcpPath {
         S: Sink<Large = L>,
     {
         let socket = &self.socket;
-        let sealed = &mut self.sealed;
+        let coded = &mut self.coded;
         ARRIVED.with_borrow_mut(|arrived| {
             arrived.resize(RECEIVE_BYTES, 0);
             let packets_before = session.counts().packets_received;
             let mut taken = 0;
             while taken < TURN_BYTES && session.counts().packets_received - packets_before < TURN_PACKETS {
-                let memory = match sealed {
-                    Some(sealed) => sealed.rest(),
+                let memory = match coded {
+                    Some(coded) => coded.rest(),
                     None => session.direct(),
                 };
                 let (received, direct_bytes, wanted) = match memory {
@@ -186,13 +220,8 @@ impl TcpPath {
                 let Some(bytes) = received else { break };
                 let direct = bytes.min(direct_bytes);
                 let arrived = &mut arrived[..bytes - direct];
-                match sealed {
-                    Some(sealed) => {
-                        if direct > 0 {
-                            sealed.handle_rest(direct, session, sink)?;
-                        }
-                        sealed.handle_input(arrived, session, sink)?;
-                    }
+                match coded {
+                    Some(coded) => coded.handle_input(direct, arrived, session, sink)?,
                     None => {
                         if direct > 0 {
                             session.handle_direct(direct, sink);
@@ -214,75 +243,5 @@ impl TcpPath {
     /// descriptor of the socket.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
-    }
-}
-
-fn transmit_sealed<H: AsRef<[u8]>, L: AsMut<[u8]>>(
-    socket: &OwnedFd,
-    sealed: &mut Sealed,
-    session: &mut Session<H, L>,
-) -> Result<Transmitted, Lost> {
-    if !sealed.held().is_empty() {
-        let sent = send_all(socket, sealed.held())?;
-        sealed.handle_sent(sent);
-        if !sealed.held().is_empty() {
-            return Ok(Transmitted::Blocked);
-        }
-    }
-    sealed.heed_age();
-    while session.poll_transmit() {
-        sealed.seal(session, |record| send_all(socket, record))?;
-        if !sealed.held().is_empty() {
-            return Ok(Transmitted::Blocked);
-        }
-    }
-    Ok(Transmitted::All)
-}
-
-/// How many bytes the socket has taken; fewer than all: it is full.
-fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match rustix::net::send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
-            Ok(more) => sent += more,
-            Err(Errno::AGAIN) => break,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Lost::Error(error)),
-        }
-    }
-    Ok(sent)
-}
-
-/// One slice needs no message header.
-fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-    match slices {
-        [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
-        _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
-    }
-}
-
-/// None: nothing is there.
-fn recv(socket: &OwnedFd, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
-    received(|| Ok(rustix::net::recv(socket, &mut *memory, RecvFlags::empty())?.0))
-}
-
-/// Into the first slice, then into the second.
-fn recv_both(socket: &OwnedFd, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
-    let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
-    received(|| {
-        let mut control = RecvAncillaryBuffer::default();
-        Ok(rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::empty())?.bytes)
-    })
-}
-
-fn received(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Result<Option<usize>, Lost> {
-    loop {
-        match call() {
-            Ok(0) => return Err(Lost::Eof),
-            Ok(bytes) => return Ok(Some(bytes)),
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Lost::Error(error)),
-        }
     }
 }

@@ -10,7 +10,7 @@ use inet_rdma_records::Cipher;
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
-use crate::link::{Fate, Link, Sealing};
+use crate::link::{Coding, Fate, Link, Sealing};
 use crate::links;
 use crate::port::{Packet, Port};
 use crate::sys;
@@ -52,8 +52,8 @@ mod command {
     pub const MOVE: u32 = 8;
     /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has come.
     pub const SUSPEND: u32 = 9;
-    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Sealing/binary>>`: goes on over the connection of this descriptor, of which
-    /// the port makes one of its own, from where the peer stands. Sealing: as of [`ATTACH`]. Answers `<<1>>`; nothing: a newer
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: goes on over the connection of this descriptor, of which
+    /// the port makes one of its own, from where the peer stands. Coding: as of [`ATTACH`]. Answers `<<1>>`; nothing: a newer
     /// attempt has come.
     pub const RESUME: u32 = 10;
     /// Answers the proof of these bytes.
@@ -81,12 +81,14 @@ mod command {
     /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss, unless a newer
     /// attempt has come.
     pub const ABANDON: u32 = 21;
-    /// `<<Socket:32, Sealing/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which the port
-    /// makes one of its own. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32,
+    /// `<<Socket:32, Coding/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which the port
+    /// makes one of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32,
     /// Transcript/binary>>`: what both sides have said, from which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a key.
     pub const ATTACH: u32 = 22;
     /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else nothing.
     pub const SEALING: u32 = 23;
+    /// Answers six numbers: those of `Link::compression`; nothing where neither side compresses.
+    pub const COMPRESSION: u32 = 24;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -276,7 +278,17 @@ impl<'a> Fields<'a> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// How a TCP connection is sealed: all that is left. Some(None): it is not.
+    /// How a TCP connection is coded: all that is left.
+    fn coding(&mut self) -> Option<Coding<'a>> {
+        let [sends, receives] = self.array()?;
+        Some(Coding {
+            sends_compressed: sends != 0,
+            receives_compressed: receives != 0,
+            sealing: self.sealing()?,
+        })
+    }
+
+    /// Some(None): it is not sealed.
     fn sealing(&mut self) -> Option<Option<Sealing<'a>>> {
         if self.0.is_empty() {
             return Some(None);
@@ -350,12 +362,12 @@ fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8
     let parsed = (|| {
         let (attempt, socket) = (fields.u64()?, fields.socket()?);
         let theirs = standing(fields.u64()?, fields.u64()?);
-        Some((attempt, socket, theirs, fields.sealing()?))
+        Some((attempt, socket, theirs, fields.coding()?))
     })();
-    let Some((attempt, socket, theirs, sealing)) = parsed else {
+    let Some((attempt, socket, theirs, coding)) = parsed else {
         return (-1, Fate::Lives);
     };
-    match link.resume(port, attempt, socket, theirs, sealing) {
+    match link.resume(port, attempt, socket, theirs, &coding) {
         None => (0, Fate::Lives),
         Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
     }
@@ -391,10 +403,11 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
         }
         command::ATTACH => {
             let socket = fields.socket()?;
-            link.attach(socket, fields.sealing()?).ok()?;
+            link.attach(socket, &fields.coding()?).ok()?;
             Some(0)
         }
         command::SEALING => put_numbers(answer, link.sealing().as_ref().map_or(&[], |numbers| &numbers[..])),
+        command::COMPRESSION => put_numbers(answer, link.compression().as_ref().map_or(&[], |numbers| &numbers[..])),
         command::MOVE => link.move_to_queue(port).then_some(0),
         command::SUSPEND => match link.suspend(port, fields.u64()?) {
             Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),

@@ -12,12 +12,12 @@
 //!
 //! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 
+mod coding;
 mod counts;
 mod ending;
 mod notices;
 mod paths;
 mod receiving;
-mod sealing;
 mod sending;
 
 use std::os::fd::OwnedFd;
@@ -26,9 +26,9 @@ use std::time::Instant;
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
 
+pub use self::coding::{Coding, Sealing};
 use self::counts::Changes;
 use self::notices::Loss;
-pub use self::sealing::Sealing;
 use crate::block::{Block, Held};
 use crate::links::Carried;
 use crate::port::{Port, Process};

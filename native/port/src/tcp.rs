@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
+use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
 use crate::block::{Block, Held};
@@ -44,6 +44,16 @@ impl Tcp {
     /// From the first byte on all is sealed.
     pub fn seal(&mut self, protection: &Protection) {
         self.path.seal(protection);
+    }
+
+    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for it.
+    pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
+        self.path.compress(sends, receives)
+    }
+
+    /// Of what was sent, and of what was received. None: neither side compresses.
+    pub fn compression(&self) -> Option<[Compression; 2]> {
+        self.path.compression()
     }
 
     /// None: the connection is not sealed.

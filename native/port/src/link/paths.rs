@@ -5,11 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::{PathId, Standing};
 
+use super::coding::Coding;
 use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
-use super::sealing::Sealing;
 use super::{Fate, Link};
 use crate::links::Carried;
 use crate::port::Port;
@@ -163,8 +162,8 @@ impl Link {
             tcp.close(port);
             self.changes.losses += 1;
             self.loss = Loss::SUPERSEDED;
-            if let Err(error @ (ReceiveError::Violation(_) | ReceiveError::Record(_))) = received {
-                self.tell_violation(port, &error);
+            if let Some(error) = received.as_ref().err().filter(|error| error.ends_session()) {
+                self.tell_violation(port, error);
                 self.end_within(Duration::ZERO);
             } else if self.handle_events(port) == Fate::Ends {
                 self.end_within(Duration::ZERO);
@@ -184,21 +183,24 @@ impl Link {
     }
 
     /// The session begins over this TCP connection.
-    pub fn attach(&mut self, socket: BorrowedFd<'_>, sealing: Option<Sealing<'_>>) -> io::Result<()> {
-        let tcp = self.adopt(socket, sealing)?;
+    pub fn attach(&mut self, socket: BorrowedFd<'_>, coding: &Coding<'_>) -> io::Result<()> {
+        let tcp = self.adopt(socket, coding)?;
         self.add_tcp(tcp);
         Ok(())
     }
 
     /// A path over the caller's connection.
-    fn adopt(&self, socket: BorrowedFd<'_>, sealing: Option<Sealing<'_>>) -> io::Result<Tcp> {
+    fn adopt(&self, socket: BorrowedFd<'_>, coding: &Coding<'_>) -> io::Result<Tcp> {
         let mut tcp = Tcp::adopt(socket)?;
-        if let Some(sealing) = sealing {
+        if let Some(sealing) = &coding.sealing {
             let secret = self.secret.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
             let role = self.session.role();
             tcp.seal(&sealing.protection(secret, role)?);
         }
-        Ok(tcp)
+        match tcp.compress(coding.sends_compressed, coding.receives_compressed) {
+            true => Ok(tcp),
+            false => Err(io::ErrorKind::OutOfMemory.into()),
+        }
     }
 
     fn add_tcp(&mut self, tcp: Tcp) {
@@ -216,7 +218,7 @@ impl Link {
         attempt: u64,
         socket: BorrowedFd<'_>,
         theirs: Standing,
-        sealing: Option<Sealing<'_>>,
+        coding: &Coding<'_>,
     ) -> Option<Fate> {
         let keeps_queue = match self.session.resume(attempt, theirs) {
             Ok(keeps_queue) => keeps_queue,
@@ -235,7 +237,7 @@ impl Link {
             self.tell_lost(port, Loss::QUEUE_PAIR);
             return Some(Fate::Lives);
         }
-        let mut tcp = match self.adopt(socket, sealing) {
+        let mut tcp = match self.adopt(socket, coding) {
             Ok(tcp) => tcp,
             Err(error) => {
                 self.tell_lost(port, error.into());

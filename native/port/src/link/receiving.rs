@@ -89,7 +89,7 @@ impl Link {
                 self.lose_tcp(port, lost.into());
                 Fate::Lives
             }
-            Err(error @ (ReceiveError::Violation(_) | ReceiveError::Record(_))) => {
+            Err(error) => {
                 self.tell_violation(port, &error);
                 Fate::Ends
             }

@@ -1,4 +1,4 @@
-//! How the TCP connections of a link are sealed that began inside TLS.
+//! How the bytes of a link's TCP connections are coded: compressed, and sealed where the link began inside TLS.
 
 use std::io;
 use std::time::Duration;
@@ -9,6 +9,17 @@ use inet_rdma_session::Role;
 use inet_rdma_session::proof::Secret;
 
 use super::Link;
+
+/// How one TCP connection is coded; both sides agree.
+#[derive(Default)]
+pub struct Coding<'a> {
+    /// None: the connection is in clear.
+    pub sealing: Option<Sealing<'a>>,
+    /// This side compresses.
+    pub sends_compressed: bool,
+    /// The peer does.
+    pub receives_compressed: bool,
+}
 
 /// What the carrier says of a TCP connection that both sides have taken out of TLS.
 pub struct Sealing<'a> {
@@ -55,6 +66,20 @@ impl Link {
             usage.records,
             usage.bytes,
             sealing.peer_generation.into(),
+        ])
+    }
+
+    /// Bytes before compression, bytes after it, and nanoseconds that it took: of what this side has sent over its present TCP
+    /// connection, then of what it has received. None: neither side compresses.
+    pub fn compression(&self) -> Option<[u64; 6]> {
+        let [sent, received] = self.tcp.as_ref()?.compression()?;
+        Some([
+            sent.plain_bytes,
+            sent.wire_bytes,
+            sent.nanoseconds,
+            received.plain_bytes,
+            received.wire_bytes,
+            received.nanoseconds,
         ])
     }
 }

@@ -4,16 +4,11 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use inet_rdma_records::{
-    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PLAIN_BYTES_MAX, PathOpener, PathSealer, RECORD_BYTES_MAX,
-    TAG_BYTES, Usage,
+    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PathOpener, PathSealer, RECORD_BYTES_MAX, TAG_BYTES, Usage,
+    Violation,
 };
-use inet_rdma_session::{Session, Sink};
-use smallvec::SmallVec;
 
-use crate::{ReceiveError, SLICES};
-
-/// A record ends behind a slice of this size: the cipher reads the last slice where it is and copies those before it.
-const LARGE_BYTES: usize = 4096;
+use crate::ReceiveError;
 
 thread_local! {
     /// A record that is being made.
@@ -50,13 +45,11 @@ pub struct Sealing {
 
 /// Both directions of a sealed path.
 #[derive(Debug)]
-pub(crate) struct Sealed {
+pub(crate) struct Seal {
     sealer: PathSealer,
     renew_after: Option<Duration>,
     /// Since when the sealer has its key.
     since: Instant,
-    /// Records, as far as the socket has not taken them. They are never sealed a second time.
-    held: Vec<u8>,
     opener: PathOpener,
     partial: Partial,
 }
@@ -79,7 +72,7 @@ impl Partial {
     }
 
     /// None: the header is not complete.
-    fn header(&self) -> Result<Option<Header>, inet_rdma_records::Violation> {
+    fn header(&self) -> Result<Option<Header>, Violation> {
         header(&self.memory[..self.len])
     }
 
@@ -90,35 +83,21 @@ impl Partial {
     }
 }
 
-fn header(bytes: &[u8]) -> Result<Option<Header>, inet_rdma_records::Violation> {
+fn header(bytes: &[u8]) -> Result<Option<Header>, Violation> {
     bytes
         .first_chunk::<HEADER_BYTES>()
         .map(|&header| Header::parse_first(header))
         .transpose()
 }
 
-impl Sealed {
-    pub fn new(protection: &Protection) -> Sealed {
-        Sealed {
+impl Seal {
+    pub fn new(protection: &Protection) -> Seal {
+        Seal {
             sealer: PathSealer::new(protection.cipher, &protection.send, protection.renew_bytes),
             renew_after: protection.renew_after,
             since: Instant::now(),
-            held: Vec::new(),
             opener: PathOpener::new(protection.cipher, &protection.receive),
             partial: Partial::default(),
-        }
-    }
-
-    pub fn held(&self) -> &[u8] {
-        &self.held
-    }
-
-    /// The socket has taken the first bytes of [`Self::held`].
-    pub fn handle_sent(&mut self, bytes: usize) {
-        if bytes == self.held.len() {
-            self.held = Vec::new();
-        } else {
-            self.held.drain(..bytes);
         }
     }
 
@@ -138,33 +117,17 @@ impl Sealed {
         }
     }
 
-    /// Seals what the session transmits next, and gives the record to `send`, which says how much of it the socket has taken.
-    pub fn seal<H: AsRef<[u8]>, L: AsMut<[u8]>, E>(
-        &mut self,
-        session: &mut Session<H, L>,
-        send: impl FnOnce(&[u8]) -> Result<usize, E>,
-    ) -> Result<(), E> {
+    /// Gives a record of these slices, `bytes` bytes in all, to `send`.
+    pub fn seal<R>(&mut self, slices: &[&[u8]], bytes: usize, send: impl FnOnce(&[u8]) -> R) -> R {
         RECORD.with_borrow_mut(|record| {
             record.resize(RECORD_BYTES_MAX, 0);
-            let mut slices: SmallVec<[&[u8]; SLICES]> = SmallVec::new();
-            let mut bytes = 0;
-            session.transmission(|slice| {
-                let part = &slice[..slice.len().min(PLAIN_BYTES_MAX - bytes)];
-                slices.push(part);
-                bytes += part.len();
-                bytes < PLAIN_BYTES_MAX && part.len() < LARGE_BYTES && slices.len() < SLICES
-            });
             let generation = self.sealer.usage().generation;
             let record = &mut record[..bytes + OVERHEAD_BYTES];
-            self.sealer.seal(&slices, record);
-            drop(slices);
-            session.handle_transmitted(bytes);
+            self.sealer.seal(slices, record);
             if self.sealer.usage().generation != generation {
                 self.since = Instant::now();
             }
-            let sent = send(record)?;
-            self.held.extend_from_slice(&record[sent..]);
-            Ok(())
+            send(record)
         })
     }
 
@@ -174,44 +137,32 @@ impl Sealed {
         self.partial.memory.get_mut(self.partial.len..header.record_bytes())
     }
 
-    /// The first `bytes` bytes of [`Self::rest`] have come.
-    pub fn handle_rest<H, L, S>(
+    /// The first `bytes` bytes of [`Self::rest`] have come. Opened bytes go to `take`.
+    pub fn handle_rest(
         &mut self,
         bytes: usize,
-        session: &mut Session<H, L>,
-        sink: &mut S,
-    ) -> Result<(), ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
-        S: Sink<Large = L>,
-    {
+        take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>,
+    ) -> Result<(), ReceiveError> {
         self.partial.len += bytes;
-        self.open_partial(session, sink)
+        self.open_partial(take)
     }
 
     /// Opens the records in these bytes, and keeps the beginning of one that is not complete.
-    pub fn handle_input<H, L, S>(
+    pub fn handle_input(
         &mut self,
         mut bytes: &mut [u8],
-        session: &mut Session<H, L>,
-        sink: &mut S,
-    ) -> Result<(), ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
-        S: Sink<Large = L>,
-    {
+        take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>,
+    ) -> Result<(), ReceiveError> {
         while self.partial.len > 0 && !bytes.is_empty() {
             let wanted = self.partial.header()?.map_or(HEADER_BYTES, Header::record_bytes) - self.partial.len;
             let (taken, rest) = bytes.split_at_mut(wanted.min(bytes.len()));
             self.partial.add(taken);
-            self.open_partial(session, sink)?;
+            self.open_partial(take)?;
             bytes = rest;
         }
         while let Some(header) = header(bytes)?.filter(|header| header.record_bytes() <= bytes.len()) {
             let (record, rest) = bytes.split_at_mut(header.record_bytes());
-            open(&mut self.opener, header, record, session, sink)?;
+            take(open(&mut self.opener, header, record)?)?;
             bytes = rest;
         }
         if !bytes.is_empty() {
@@ -220,40 +171,22 @@ impl Sealed {
         Ok(())
     }
 
-    fn open_partial<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
-        S: Sink<Large = L>,
-    {
-        let Some(header) = self
-            .partial
-            .header()?
-            .filter(|header| header.record_bytes() == self.partial.len)
-        else {
+    fn open_partial(&mut self, take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>) -> Result<(), ReceiveError> {
+        let whole = |header: &Header| header.record_bytes() == self.partial.len;
+        let Some(header) = self.partial.header()?.filter(whole) else {
             return Ok(());
         };
         let record = &mut self.partial.memory[..self.partial.len];
-        open(&mut self.opener, header, record, session, sink)?;
+        take(open(&mut self.opener, header, record)?)?;
         self.partial.clear();
         Ok(())
     }
 }
 
-fn open<H, L, S>(
-    opener: &mut PathOpener,
-    header: Header,
-    record: &mut [u8],
-    session: &mut Session<H, L>,
-    sink: &mut S,
-) -> Result<(), ReceiveError>
-where
-    H: AsRef<[u8]>,
-    L: AsMut<[u8]>,
-    S: Sink<Large = L>,
-{
+/// The bytes in a whole record.
+fn open<'a>(opener: &mut PathOpener, header: Header, record: &'a mut [u8]) -> Result<&'a [u8], Violation> {
     let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(header.plain_bytes);
     let tag: &[u8; TAG_BYTES] = (&*tag).try_into().expect("a record ends with its tag");
     opener.open(header, tag, sealed)?;
-    Ok(session.handle_input(sealed, sink)?)
+    Ok(sealed)
 }

@@ -1,0 +1,167 @@
+//! A path whose bytes are not those of the session: compressed, sealed, or both, in that order.
+
+use std::os::fd::OwnedFd;
+
+use inet_rdma_records::PLAIN_BYTES_MAX;
+use inet_rdma_session::{Session, Sink};
+use smallvec::SmallVec;
+
+use crate::compress::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, Decompressor};
+use crate::seal::Seal;
+use crate::socket::{send_all, send_all_of};
+use crate::{Lost, ReceiveError, SLICES, Transmitted};
+
+/// What is coded at a time ends behind a slice of this size: the cipher reads the last slice where it is and copies those before
+/// it.
+const LARGE_BYTES: usize = 4096;
+
+const _: () = assert!(BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64 + BLOCK_HEADER_BYTES <= PLAIN_BYTES_MAX);
+
+/// Both directions of a coded path.
+#[derive(Debug, Default)]
+pub(crate) struct Coded {
+    pub seal: Option<Seal>,
+    pub compressor: Option<Compressor>,
+    pub decompressor: Option<Decompressor>,
+    /// What the socket has not taken. It is never coded a second time.
+    held: Vec<u8>,
+}
+
+impl Coded {
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
+    /// What compression has done, to what this side sends and to what it receives. None: neither side compresses.
+    pub fn compression(&self) -> Option<[Compression; 2]> {
+        let sent = self.compressor.as_ref().map(|compressor| compressor.done);
+        let received = self.decompressor.as_ref().map(|decompressor| decompressor.done);
+        (sent.is_some() || received.is_some()).then(|| [sent.unwrap_or_default(), received.unwrap_or_default()])
+    }
+
+    pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+        &mut self,
+        socket: &OwnedFd,
+        session: &mut Session<H, L>,
+    ) -> Result<Transmitted, Lost> {
+        if !self.held.is_empty() {
+            let sent = send_all(socket, &self.held)?;
+            self.held.drain(..sent);
+            if !self.held.is_empty() {
+                return Ok(Transmitted::Blocked);
+            }
+            self.held = Vec::new();
+        }
+        if let Some(seal) = &mut self.seal {
+            seal.heed_age();
+        }
+        while session.poll_transmit() {
+            self.code(socket, session)?;
+            if !self.held.is_empty() {
+                return Ok(Transmitted::Blocked);
+            }
+        }
+        Ok(Transmitted::All)
+    }
+
+    /// Codes and sends what the session transmits next.
+    fn code<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+        &mut self,
+        socket: &OwnedFd,
+        session: &mut Session<H, L>,
+    ) -> Result<(), Lost> {
+        let bytes_max = match self.compressor {
+            Some(_) => BLOCK_BYTES_MAX,
+            None => PLAIN_BYTES_MAX,
+        };
+        let header;
+        let mut slices: SmallVec<[&[u8]; SLICES]> = SmallVec::new();
+        let mut bytes = 0;
+        session.transmission(|slice| {
+            let part = &slice[..slice.len().min(bytes_max - bytes)];
+            slices.push(part);
+            bytes += part.len();
+            bytes < bytes_max && part.len() < LARGE_BYTES && slices.len() < SLICES - 1
+        });
+        let (seal, held) = (&mut self.seal, &mut self.held);
+        match &mut self.compressor {
+            None => send_coded(socket, seal, &slices, bytes, held)?,
+            Some(compressor) => match compressor.skip(bytes) {
+                Some(block_header) => {
+                    header = block_header;
+                    slices.insert(0, &header);
+                    send_coded(socket, seal, &slices, BLOCK_HEADER_BYTES + bytes, held)?;
+                }
+                None => {
+                    let block = compressor.compress(&slices, bytes);
+                    send_coded(socket, seal, &[block], block.len(), held)?;
+                }
+            },
+        }
+        drop(slices);
+        session.handle_transmitted(bytes);
+        Ok(())
+    }
+
+    /// Where the next bytes go, if they belong to a record of which a part is here: the rest of it.
+    pub fn rest(&mut self) -> Option<&mut [u8]> {
+        self.seal.as_mut().and_then(Seal::rest)
+    }
+
+    /// The first `rest` bytes of [`Self::rest`] have come, and these behind them.
+    pub fn handle_input<H, L, S>(
+        &mut self,
+        rest: usize,
+        bytes: &mut [u8],
+        session: &mut Session<H, L>,
+        sink: &mut S,
+    ) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: AsMut<[u8]>,
+        S: Sink<Large = L>,
+    {
+        let decompressor = &mut self.decompressor;
+        let mut take = |plain: &[u8]| match decompressor {
+            None => Ok(session.handle_input(plain, sink)?),
+            Some(decompressor) => {
+                decompressor.handle_input(plain, |plain| Ok::<_, ReceiveError>(session.handle_input(plain, sink)?))
+            }
+        };
+        match &mut self.seal {
+            None => take(bytes),
+            Some(seal) => {
+                if rest > 0 {
+                    seal.handle_rest(rest, &mut take)?;
+                }
+                seal.handle_input(bytes, &mut take)
+            }
+        }
+    }
+}
+
+/// Sends these slices, in a record if the path is sealed. What the socket does not take goes to `held`.
+fn send_coded(
+    socket: &OwnedFd,
+    seal: &mut Option<Seal>,
+    slices: &[&[u8]],
+    bytes: usize,
+    held: &mut Vec<u8>,
+) -> Result<(), Lost> {
+    match seal {
+        Some(seal) => seal.seal(slices, bytes, |record| {
+            let sent = send_all(socket, record)?;
+            held.extend_from_slice(&record[sent..]);
+            Ok(())
+        }),
+        None => {
+            let mut sent = send_all_of(socket, slices)?;
+            for slice in slices {
+                let taken = sent.min(slice.len());
+                sent -= taken;
+                held.extend_from_slice(&slice[taken..]);
+            }
+            Ok(())
+        }
+    }
+}

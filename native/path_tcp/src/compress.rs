@@ -1,0 +1,300 @@
+//! Compressed blocks: what a path carries of a side that compresses.
+//!
+//! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes: kind 0 the bytes themselves, kind 1 the next part of one zstd
+//! frame (RFC 8878), flushed, that gives `Plain` bytes. The frame is as long as the path: what came before helps to compress what
+//! follows.
+
+use std::time::Instant;
+
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
+
+/// Size of a block's header.
+pub(crate) const BLOCK_HEADER_BYTES: usize = 7;
+/// Bytes of a block before compression, at most: a fragment of the distribution and its header.
+pub(crate) const BLOCK_BYTES_MAX: usize = 66 * 1024;
+/// Bytes of a block's data: zstd adds less than 1/128 to what it cannot compress.
+const WIRE_BYTES_MAX: usize = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64;
+
+/// zstd's fastest but its negative ones: higher levels take the processor's time that the distribution needs.
+const LEVEL: i32 = 1;
+/// Both sides look back 128 KiB: what a peer can ask of memory.
+const WINDOW_LOG: u32 = 17;
+
+/// From this many bytes on the ratio is looked at.
+const SAMPLE_BYTES: u64 = 64 * 1024;
+/// Below 1.2 compression is not worth its time.
+const RATIO_LEAST: (u64, u64) = (12, 10);
+/// So many bytes go as they are before the next sample; twice as many each time that one says the same.
+const SKIPPED_BYTES: u64 = 8 << 20;
+/// See [`SKIPPED_BYTES`].
+const SKIPPED_BYTES_MAX: u64 = 64 << 20;
+
+const PLAIN: u8 = 0;
+const ZSTD: u8 = 1;
+
+/// What a compressing peer did wrong. Each ends the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockViolation {
+    /// No block has these numbers.
+    #[error("a block of kind {kind} with {plain} bytes in {wire}")]
+    Header {
+        /// What it is.
+        kind: u8,
+        /// Bytes that it gives.
+        plain: usize,
+        /// Bytes that it has.
+        wire: usize,
+    },
+    /// It gives another number of bytes than it says.
+    #[error("a compressed block that does not give the {0} bytes that it says")]
+    Size(usize),
+    /// It is nothing of zstd.
+    #[error("a compressed block that cannot be: {0}")]
+    Zstd(&'static str),
+}
+
+/// What compression has done to one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// Bytes before it.
+    pub plain_bytes: u64,
+    /// Bytes after it, with the headers of blocks.
+    pub wire_bytes: u64,
+    /// Time that it took.
+    pub nanoseconds: u64,
+}
+
+/// Makes blocks.
+pub(crate) struct Compressor {
+    context: CCtx<'static>,
+    /// The block that is being made.
+    block: Vec<u8>,
+    /// Of the sample under way.
+    sample: (u64, u64),
+    /// Bytes that go as they are, until the next sample.
+    skipped: u64,
+    /// So many were skipped last.
+    skips: u64,
+    /// All so far.
+    pub done: Compression,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Compressor")
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+fn block_header(kind: u8, plain: usize, wire: usize) -> [u8; BLOCK_HEADER_BYTES] {
+    let mut header = [kind; BLOCK_HEADER_BYTES];
+    header[1..4].copy_from_slice(&(plain as u32).to_be_bytes()[1..]);
+    header[4..].copy_from_slice(&(wire as u32).to_be_bytes()[1..]);
+    header
+}
+
+impl Compressor {
+    /// None: there is no memory for it.
+    pub fn new() -> Option<Compressor> {
+        let mut context = CCtx::try_create()?;
+        context.set_parameter(CParameter::CompressionLevel(LEVEL)).ok()?;
+        context.set_parameter(CParameter::WindowLog(WINDOW_LOG)).ok()?;
+        Some(Compressor {
+            context,
+            block: Vec::new(),
+            sample: (0, 0),
+            skipped: 0,
+            skips: SKIPPED_BYTES,
+            done: Compression::default(),
+        })
+    }
+
+    /// The header of a block that has these bytes as they are. None: they are worth to be compressed.
+    pub fn skip(&mut self, bytes: usize) -> Option<[u8; BLOCK_HEADER_BYTES]> {
+        if self.skipped == 0 {
+            return None;
+        }
+        self.skipped = self.skipped.saturating_sub(bytes as u64);
+        self.done.plain_bytes += bytes as u64;
+        self.done.wire_bytes += (BLOCK_HEADER_BYTES + bytes) as u64;
+        Some(block_header(PLAIN, bytes, bytes))
+    }
+
+    /// A block of these slices, `bytes` bytes in all.
+    pub fn compress(&mut self, slices: &[&[u8]], bytes: usize) -> &[u8] {
+        let begun = Instant::now();
+        self.block.resize(BLOCK_HEADER_BYTES + WIRE_BYTES_MAX, 0);
+        let wire = {
+            let mut output = OutBuffer::around(&mut self.block[BLOCK_HEADER_BYTES..]);
+            for slice in slices {
+                let mut input = InBuffer::around(slice);
+                while input.pos() < slice.len() {
+                    self.context
+                        .compress_stream2(&mut output, &mut input, ZSTD_EndDirective::ZSTD_e_continue)
+                        .expect("room for what zstd makes of a block");
+                }
+            }
+            let nothing = &mut InBuffer::around(&[]);
+            while self
+                .context
+                .compress_stream2(&mut output, nothing, ZSTD_EndDirective::ZSTD_e_flush)
+                .expect("room for what zstd makes of a block")
+                > 0
+            {}
+            output.pos()
+        };
+        self.block[..BLOCK_HEADER_BYTES].copy_from_slice(&block_header(ZSTD, bytes, wire));
+        self.note(bytes as u64, (BLOCK_HEADER_BYTES + wire) as u64);
+        self.done.nanoseconds += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        &self.block[..BLOCK_HEADER_BYTES + wire]
+    }
+
+    fn note(&mut self, plain: u64, wire: u64) {
+        self.done.plain_bytes += plain;
+        self.done.wire_bytes += wire;
+        self.sample.0 += plain;
+        self.sample.1 += wire;
+        if self.sample.0 >= SAMPLE_BYTES {
+            if self.sample.0 * RATIO_LEAST.1 < self.sample.1 * RATIO_LEAST.0 {
+                self.skipped = self.skips;
+                self.skips = (self.skips * 2).min(SKIPPED_BYTES_MAX);
+            } else {
+                self.skips = SKIPPED_BYTES;
+            }
+            self.sample = (0, 0);
+        }
+    }
+}
+
+/// Takes blocks apart.
+pub(crate) struct Decompressor {
+    context: DCtx<'static>,
+    header: [u8; BLOCK_HEADER_BYTES],
+    header_bytes: usize,
+    kind: u8,
+    /// What the block has still to give, and to get.
+    plain_left: usize,
+    wire_left: usize,
+    plain: usize,
+    /// What a call gives.
+    output: Vec<u8>,
+    /// All so far.
+    pub done: Compression,
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Decompressor")
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Decompressor {
+    /// None: there is no memory for it.
+    pub fn new() -> Option<Decompressor> {
+        let mut context = DCtx::try_create()?;
+        context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).ok()?;
+        Some(Decompressor {
+            context,
+            header: [0; BLOCK_HEADER_BYTES],
+            header_bytes: 0,
+            kind: PLAIN,
+            plain_left: 0,
+            wire_left: 0,
+            plain: 0,
+            output: Vec::new(),
+            done: Compression::default(),
+        })
+    }
+
+    /// Gives what is in these bytes to `take`. A block gives no more than it says, which is bounded before anything is made for
+    /// it.
+    pub fn handle_input<E: From<BlockViolation>>(
+        &mut self,
+        mut bytes: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.done.wire_bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            if self.wire_left == 0 {
+                let missing = BLOCK_HEADER_BYTES - self.header_bytes;
+                let (part, rest) = bytes.split_at(missing.min(bytes.len()));
+                self.header[self.header_bytes..self.header_bytes + part.len()].copy_from_slice(part);
+                self.header_bytes += part.len();
+                bytes = rest;
+                if self.header_bytes == BLOCK_HEADER_BYTES {
+                    self.begin()?;
+                }
+                continue;
+            }
+            let (part, rest) = bytes.split_at(self.wire_left.min(bytes.len()));
+            self.wire_left -= part.len();
+            bytes = rest;
+            if self.kind == PLAIN {
+                self.done.plain_bytes += part.len() as u64;
+                take(part)?;
+            } else {
+                self.inflate(part, &mut take)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), BlockViolation> {
+        let number =
+            |at: usize| u32::from_be_bytes([0, self.header[at], self.header[at + 1], self.header[at + 2]]) as usize;
+        let (kind, plain, wire) = (self.header[0], number(1), number(4));
+        let is_possible = plain > 0
+            && plain <= BLOCK_BYTES_MAX
+            && match kind {
+                PLAIN => wire == plain,
+                ZSTD => wire > 0 && wire <= WIRE_BYTES_MAX,
+                _ => false,
+            };
+        if !is_possible {
+            return Err(BlockViolation::Header { kind, plain, wire });
+        }
+        (self.kind, self.plain, self.plain_left, self.wire_left) = (kind, plain, plain, wire);
+        self.header_bytes = 0;
+        Ok(())
+    }
+
+    fn inflate<E: From<BlockViolation>>(
+        &mut self,
+        part: &[u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let begun = Instant::now();
+        // One byte more than may come: what gives more shows.
+        self.output.resize(BLOCK_BYTES_MAX + 1, 0);
+        let given = {
+            let mut input = InBuffer::around(part);
+            let mut output = OutBuffer::around(&mut self.output[..=self.plain_left]);
+            loop {
+                let before = (input.pos(), output.pos());
+                self.context
+                    .decompress_stream(&mut output, &mut input)
+                    .map_err(|code| BlockViolation::Zstd(get_error_name(code)))?;
+                if (input.pos(), output.pos()) == before || output.pos() > self.plain_left {
+                    break;
+                }
+            }
+            if input.pos() < part.len() || output.pos() > self.plain_left {
+                return Err(BlockViolation::Size(self.plain).into());
+            }
+            output.pos()
+        };
+        self.plain_left -= given;
+        if self.wire_left == 0 && self.plain_left > 0 {
+            return Err(BlockViolation::Size(self.plain).into());
+        }
+        self.done.plain_bytes += given as u64;
+        self.done.nanoseconds += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        take(&self.output[..given])
+    }
+}
