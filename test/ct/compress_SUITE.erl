@@ -1,0 +1,94 @@
+%% Links whose TCP connections carry compressed bytes: the option compress.
+-module(compress_SUITE).
+
+-include_lib("eunit/include/eunit.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([each_side_decides/1, within_one_host/1, inside_tls/1, over_new_connections/1]).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() -> [each_side_decides, within_one_host, inside_tls, over_new_connections].
+
+init_per_suite(Config) ->
+    case inet_rdma_test_node:carrier() of
+        "inet_" ++ Other when Other =/= "rdma" -> {skip, "this carrier compresses nothing"};
+        _ -> Config
+    end.
+
+end_per_suite(_Config) -> ok.
+
+init_per_testcase(over_new_connections, Config) ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> Config;
+        Why -> inet_rdma_test_link:skip(Why)
+    end;
+init_per_testcase(_Case, Config) ->
+    Config.
+
+end_per_testcase(_Case, _Config) -> inet_rdma_test_node:stop_all().
+
+%% What a side sends is compressed if its own option says so, whatever the peer's says.
+each_side_decides(Config) ->
+    [
+        begin
+            [A, B] = start(Config, [OfA, OfB]),
+            ok = inet_rdma_test_link:connect(A, B),
+            ok = inet_rdma_test_link:exercise(A, B),
+            ?assertEqual({OfA, OfB}, {compresses(A, B), compresses(B, A)}),
+            inet_rdma_test_node:stop_all()
+        end
+     || OfA <- [true, false], OfB <- [true, false]
+    ].
+
+%% auto spares nodes of one host.
+within_one_host(Config) ->
+    [A, B] = start(Config, [auto, auto]),
+    ok = inet_rdma_test_link:connect(A, B),
+    ok = inet_rdma_test_link:exercise(A, B),
+    ?assertEqual({false, false}, {compresses(A, B), compresses(B, A)}).
+
+inside_tls(Config) ->
+    {ok, Host} = inet:gethostname(),
+    case inet_rdma_test_certificates:suite(Config, [Host]) of
+        {skip, _} = Skip ->
+            Skip;
+        Made ->
+            [A, B] = start(inet_rdma_test_ways:init(tls, Made), [true, true]),
+            ok = inet_rdma_test_link:connect(A, B),
+            ok = inet_rdma_test_link:exercise(A, B),
+            #{cipher := Cipher} = info(A, B),
+            ?assertNotEqual(none, Cipher),
+            ?assertEqual({true, true}, {compresses(A, B), compresses(B, A)})
+    end.
+
+%% Nothing of one connection is needed on the next.
+over_new_connections(Config) ->
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = start(Config, [true, true]),
+    ok = inet_rdma_test_node:connect(A, B),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], 300, 700),
+    receive after 8000 -> ok end,
+    Cuts = inet_rdma_test_cutter:stop(Cutter),
+    ok = inet_rdma_test_cutter:await(PidA, PidB),
+    Figures = inet_rdma_test_traffic:stop(Traffic),
+    ct:pal("~b cuts~n~ts", [Cuts, inet_rdma_test_traffic:figures_text(Figures)]),
+    ?assert(Cuts > 0),
+    ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
+    ?assertEqual({true, true}, {compresses(A, B), compresses(B, A)}).
+
+%% Two nodes whose links stay on TCP, with these values of the option.
+start(Config, Values) ->
+    Way = case proplists:is_defined(way, Config) of
+              true -> Config;
+              false -> inet_rdma_test_ways:init(tcp, Config)
+          end,
+    inet_rdma_test_node:start_all([
+        {Prefix, inet_rdma_test_ways:options(Way, #{rdma => [{compress, Value}]})}
+     || {Prefix, Value} <- lists:zip(["a", "b"], Values)
+    ]).
+
+%% Whether the first node has compressed something. Random bytes, which most of these are, do not become less by it.
+compresses(A, B) -> maps:get(compress_us, info(A, B), 0) > 0.
+
+info(A, #{node := Peer}) -> inet_rdma_test_node:call(A, inet_rdma, info, [Peer]).
