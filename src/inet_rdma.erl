@@ -613,7 +613,7 @@ config(Options) ->
 
 config(SocketOptions, Others, {ok, Node}) ->
     case inet_rdma_options:merge(Others, Node) of
-        {ok, Config} -> config_for(SocketOptions, Config, lists:member({fabric, tcp}, Others));
+        {ok, Config} -> {ok, Config, SocketOptions};
         Error -> Error
     end;
 config(_SocketOptions, _Others, Error) ->
@@ -624,14 +624,6 @@ loaded_options() ->
         ok -> inet_rdma_options:node();
         Error -> Error
     end.
-
-%% A stream that begins inside TLS never stays on TCP. IsAsked: by an option of this call. Else fabric tcp is the node's,
-%% for its links and plain streams.
-config_for(#{tls := none} = SocketOptions, Config, _IsAsked) -> {ok, Config, SocketOptions};
-config_for(_SocketOptions, #{fabric := tcp}, true) ->
-    {error, {bad_option, fabric, tcp, "auto, shm or verbs with the option tls"}};
-config_for(SocketOptions, #{fabric := tcp} = Config, false) -> {ok, Config#{fabric := auto}, SocketOptions};
-config_for(SocketOptions, Config, _IsAsked) -> {ok, Config, SocketOptions}.
 
 %% Framing first: in active mode bytes that have arrived are cut at once. A new socket is passive: a count of 0 or less
 %% leaves it passive, and its owner is told.

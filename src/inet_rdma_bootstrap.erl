@@ -6,7 +6,7 @@
 %% the connection is silent, but for new keys over TLS, and its end is the link's end.
 -module(inet_rdma_bootstrap).
 
--export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, peer_certificate/1, counts/1]).
+-export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1, peer_certificate/1, counts/1]).
 %% In the settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
 %% Of keys.
@@ -94,6 +94,10 @@ peername({tcp, _Driver, Socket}) -> inet:peername(Socket);
 peername({tls, Socket, _Sender}) -> ssl:peername(Socket);
 peername({session, Session, _Port}) -> inet_rdma_session:peername(Session).
 
+-spec sockname(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
+sockname({tcp, _Driver, Socket}) -> inet:sockname(Socket);
+sockname({tls, Socket, _Sender}) -> ssl:sockname(Socket).
+
 %% What an application sets for connections of the distribution.
 -spec connect_options() -> [gen_tcp:option()].
 connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
@@ -166,8 +170,7 @@ coding_facts(_Connection) -> #{}.
 
 %% Whether both ends have one address.
 -spec is_local(t()) -> boolean().
-is_local({tcp, _Driver, Socket}) -> is_one_address(inet:sockname(Socket), inet:peername(Socket));
-is_local({tls, Socket, _Sender}) -> is_one_address(ssl:sockname(Socket), ssl:peername(Socket)).
+is_local(Connection) -> is_one_address(sockname(Connection), peername(Connection)).
 
 is_one_address({ok, {Ip, _}}, {ok, {Ip, _}}) -> true;
 is_one_address(_, _) -> false.

@@ -4,7 +4,7 @@
 -module(inet_rdma_nif).
 
 -export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
+-export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -17,7 +17,7 @@
 -export_type([token/0]).
 
 -nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect_shm/3, expect_verbs/4, notify/1, drop_attempt/1, stream/2]).
+-nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -179,7 +179,7 @@ stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
 -spec close_listener(listener()) -> ok.
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
--spec connect(auto | shm | verbs, From :: binary(), {Address :: binary(), inet:port_number()}, token(),
+-spec connect(auto | shm | verbs | tcp, From :: binary(), {Address :: binary(), inet:port_number()}, token(),
               TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 connect(Fabric, From, To, Token, TimeoutMs, Config) ->
@@ -189,9 +189,10 @@ connect(Fabric, From, To, Token, TimeoutMs, Config) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
 expect_shm(Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Token, TimeoutMs, Config]).
 
--spec expect_verbs(Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
+-spec expect(verbs | tcp, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
-expect_verbs(Address, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Address, Token, TimeoutMs, Config]).
+expect(Fabric, Address, Token, TimeoutMs, Config) ->
+    late(?FUNCTION_NAME, [Fabric, Address, Token, TimeoutMs, Config]).
 
 -spec notify(attempt()) -> ok.
 notify(Attempt) -> late(?FUNCTION_NAME, [Attempt]).

@@ -110,9 +110,13 @@ grace_ms(initiator) -> 0;
 grace_ms(acceptor) -> ?GRACE_MS.
 
 run(initiator, #settling{own = Own} = Settling) ->
-    initiate(greet(Settling, Own), [shm, verbs], []);
+    initiate(greet(Settling, Own), ways(Settling), []);
 run(acceptor, Settling) ->
     inet_rdma_settlement_acceptor:run(Settling).
+
+%% A link that no queue pair carries has its own TCP connection.
+ways(#settling{node = none}) -> [shm, verbs, tcp];
+ways(_Link) -> [shm, verbs].
 
 %% The initiator goes through the ways. Whys: why each way before could not be gone, last first.
 initiate(Settling, [Fabric | Fabrics], Whys) ->

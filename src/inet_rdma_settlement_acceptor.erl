@@ -20,7 +20,7 @@
 
 %% `listens` has named a listener. The initiator has said something before its queue pair came.
 -record(listening, {
-    fabric :: shm | verbs,
+    fabric :: shm | verbs | tcp,
     attempt :: inet_rdma_nif:attempt(),
     id :: pos_integer()
 }).
@@ -153,9 +153,9 @@ discard(Settling, #ready{opened = Opened}) ->
     inet_rdma_settlement_way:close(Settling, Opened).
 
 %% The answer to a `try`.
--spec listen(#settling{}, shm | verbs) -> nothing | #listening{} | #ready{}.
+-spec listen(#settling{}, shm | verbs | tcp) -> nothing | #listening{} | #ready{}.
 listen(Settling, Fabric) ->
-    case inet_rdma_settlement_policy:allows(Settling, Fabric) andalso inet_rdma_settlement_way:own_addresses(Fabric) of
+    case inet_rdma_settlement_policy:allows(Settling, Fabric) andalso inet_rdma_settlement_way:own_addresses(Settling, Fabric) of
         {ok, Addresses} -> listen(Settling, Fabric, Addresses);
         {error, Why} -> cannot(Settling, Fabric, Why);
         false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)
@@ -174,7 +174,7 @@ own_key(#settling{keys = none}) -> none;
 own_key(#settling{keys = {Key, _Theirs}}) -> Key.
 
 %% The peer connects, or says why it does not: then accept/2 hears that next.
--spec await(#settling{}, shm | verbs, inet_rdma_nif:attempt(), Id :: pos_integer()) ->
+-spec await(#settling{}, shm | verbs | tcp, inet_rdma_nif:attempt(), Id :: pos_integer()) ->
           nothing | #listening{} | #ready{}.
 await(Settling, Fabric, Attempt, Id) ->
     ok = inet_rdma_nif:notify(Attempt),
@@ -199,7 +199,7 @@ await(Settling, Fabric, Attempt, Id) ->
             broken(<<"the peer did not connect in time">>)
     end.
 
--spec cannot(#settling{}, shm | verbs, Why :: binary()) -> nothing.
+-spec cannot(#settling{}, shm | verbs | tcp, Why :: binary()) -> nothing.
 cannot(Settling, Fabric, Why) ->
     ok = tell(Settling, {failed, Fabric, cut(Why)}),
     nothing.

@@ -16,7 +16,8 @@
 
 -import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
 
--type fabric() :: shm | verbs.
+%% tcp: of a stream.
+-type fabric() :: shm | verbs | tcp.
 
 %% Whether two offers lead to a settlement; else its outcome.
 -spec compare(Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
@@ -100,6 +101,8 @@ obstacle(shm, #{boot := Boot}, #{boot := Boot}) when Boot =/= <<>> ->
     <<"the peer is on this host, but in another network namespace">>;
 obstacle(shm, _Own, _Peer) ->
     <<"the peer is on another host">>;
+obstacle(tcp, _Own, _Peer) ->
+    none;
 obstacle(verbs, _Own, _Peer) ->
     case inet_rdma_nif:check_verbs() of
         ok -> none;
@@ -119,6 +122,7 @@ way(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, In
 
 %% Whether the option fabric of this node allows it.
 -spec allows(#settling{}, fabric()) -> boolean().
+allows(#settling{node = Node}, tcp) when Node =/= none -> false;
 allows(#settling{own = #{fabric := auto}}, _Fabric) -> true;
 allows(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
 

@@ -5,7 +5,7 @@
 %% inet_rdma_stream.
 -module(inet_rdma_settlement_way).
 
--export([connect/5, by_preference/2, expect/2, own_addresses/1, shm_address/0]).
+-export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).
 -export([reserve/1, open/3, open/4, close/2, drop/2, key/1, keys/3]).
 -export_type([place/0, opened/0]).
 
@@ -16,7 +16,8 @@
 %% Addresses of the peer's devices that are tried at most.
 -define(ADDRESSES_MAX, 4).
 
--type fabric() :: shm | verbs.
+%% tcp: of a stream.
+-type fabric() :: shm | verbs | tcp.
 %% What is reserved before the queue pair is there: a port. Of a session it is the session's, with the queue pair's
 %% name behind it once both sides know that. A stream needs none.
 -type place() :: port() | {port(), Path :: pos_integer()} | none.
@@ -96,7 +97,8 @@ expect(Settling, Fabric) ->
     Config = config(Settling, Fabric),
     Expecting = case Fabric of
                     shm -> inet_rdma_nif:expect_shm(Token, left(Settling), Config);
-                    verbs -> inet_rdma_nif:expect_verbs(<<>>, Token, left(Settling), Config)
+                    verbs -> inet_rdma_nif:expect(verbs, <<>>, Token, left(Settling), Config);
+                    tcp -> inet_rdma_nif:expect(tcp, own_address(Settling), Token, left(Settling), Config)
                 end,
     case Expecting of
         {ok, Attempt, Id, Port} -> {ok, Attempt, Id, Port, Token};
@@ -104,10 +106,12 @@ expect(Settling, Fabric) ->
     end.
 
 %% Where a listener of this node can be reached.
--spec own_addresses(fabric()) -> {ok, [binary()]} | {error, Why :: binary()}.
-own_addresses(shm) ->
+-spec own_addresses(#settling{}, fabric()) -> {ok, [binary()]} | {error, Why :: binary()}.
+own_addresses(_Settling, shm) ->
     {ok, [shm_address()]};
-own_addresses(verbs) ->
+own_addresses(Settling, tcp) ->
+    {ok, [own_address(Settling)]};
+own_addresses(_Settling, verbs) ->
     {ok, Interfaces} = inet:getifaddrs(),
     Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
     case inet_rdma_nif:check_verbs() of
@@ -119,6 +123,13 @@ own_addresses(verbs) ->
             end;
         {error, Reason} ->
             {error, reason(Reason)}
+    end.
+
+%% To which the peer has connected.
+own_address(#settling{connection = Connection}) ->
+    case inet_rdma_bootstrap:sockname(Connection) of
+        {ok, {Ip, _}} -> list_to_binary(inet:ntoa(Ip));
+        {error, _} -> throw(closed)
     end.
 
 %% Of this host: shm needs no address.

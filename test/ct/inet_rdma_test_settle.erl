@@ -33,7 +33,7 @@ expect(Fabric, Address, Token, TimeoutMs) ->
     end.
 
 begin_to_expect(shm, <<>>, Token, TimeoutMs) -> inet_rdma_nif:expect_shm(Token, TimeoutMs, config());
-begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect_verbs(Address, Token, TimeoutMs, config()).
+begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect(verbs, Address, Token, TimeoutMs, config()).
 
 %% The attempt is collected with the process, or when it is told to forget it.
 wait(Attempt, Id) ->

@@ -13,7 +13,7 @@
 -export([names_and_options/1, over_ipv6/1, half_close_and_change_of_owner/1, options_of_tls/1]).
 -export([certificates/1, earlier_version_of_tls/1, plain_peers/1, peers_that_do_not_settle/1, servers_that_lie/1]).
 -export([no_way_is_left/1, listener_tells_no_secret/1, keys_of_a_stream_that_waits_are_collected/1]).
--export([fabric_tcp_is_for_plain_streams/1]).
+-export([over_tcp/1]).
 -export([silent_clients_hold_up_nobody/1, no_more_than_the_backlog/1, timeouts/1, listener_is_closed/1]).
 -export([new_keys_under_load/1, messages_that_nobody_asked_for/1, somebody_in_the_middle/1]).
 -export([data_comes_before_the_end/1, end_of_each_part/1, killed_peer/1, nothing_is_left_behind/1]).
@@ -29,7 +29,7 @@ all() ->
         data_both_ways, either_side_can_ask_for_encryption, zero_copy_as_it_is, posted_receives, active_modes,
         names_and_options, over_ipv6, half_close_and_change_of_owner, options_of_tls, listener_tells_no_secret,
         keys_of_a_stream_that_waits_are_collected, certificates, earlier_version_of_tls, plain_peers,
-        fabric_tcp_is_for_plain_streams, peers_that_do_not_settle, servers_that_lie, no_way_is_left,
+        over_tcp, peers_that_do_not_settle, servers_that_lie, no_way_is_left,
         silent_clients_hold_up_nobody, no_more_than_the_backlog, timeouts, listener_is_closed, new_keys_under_load,
         messages_that_nobody_asked_for, somebody_in_the_middle, data_comes_before_the_end, end_of_each_part,
         killed_peer, nothing_is_left_behind
@@ -305,16 +305,21 @@ plain_peers(Config) ->
     {X, Y} = join(Config, Port, element(2, Listening), encrypted(Config)),
     ?assertEqual(ok, transfer(X, Y, 100000)).
 
-%% Inside TLS the option fabric tcp has no meaning: asked for it is an error, and a node's own is for other streams.
-fabric_tcp_is_for_plain_streams(Config) ->
-    {Port, Listening} = listener(Config, encrypted(Config)),
-    Asked = [{fabric, tcp} | encrypted(Config)],
-    ?assertMatch({error, {bad_option, fabric, tcp, _}}, connect(Config, Port, Asked)),
-    ?assertMatch({error, {bad_option, fabric, tcp, _}}, listen(Config, 0, Asked)),
-    ok = call(proplists:get_value(a, Config), application, set_env, [inet_rdma, fabric, tcp]),
-    {X, Y} = join(Config, Port, Listening, encrypted(Config)),
-    ?assertMatch(#{fabric := shm}, do(X, info, [])),
-    ?assertEqual(ok, transfer(X, Y, 100000)).
+%% Where neither shared memory nor a device leads: over TCP, encrypted, whichever side says so.
+over_tcp(Config) ->
+    [
+        begin
+            {Port, Listening} = listener(Config, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Theirs}]),
+            {X, Y} = join(Config, Port, Listening, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Ours}]),
+            [?assertMatch(#{fabric := tcp}, do(End, info, [])) || End <- [X, Y]],
+            [?assertNotEqual(none, maps:get(cipher, do(End, info, []))) || End <- [X, Y]],
+            [?assertEqual(ok, transfer(From, To, 5_000_000)) || {From, To} <- [{X, Y}, {Y, X}]],
+            ?assert(maps:get(key_generation, do(X, info, [])) > 0),
+            ok = do(X, close, []),
+            ?assertEqual({error, closed}, do(Y, recv, [0, 20000]))
+        end
+     || {Ours, Theirs} <- [{tcp, auto}, {auto, tcp}, {tcp, tcp}]
+    ].
 
 %% A peer with a good certificate that says something else than a settlement.
 peers_that_do_not_settle(Config) ->

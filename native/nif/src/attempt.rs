@@ -4,7 +4,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
@@ -132,14 +131,21 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
     Ok(expecting(env, id, config, expected))
 }
 
-/// `expect_verbs(Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a listener
+/// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a listener
 /// on one address of this machine, as text, or on all, for the peer whose hello has this token, and waits for it. The
 /// caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`] tells. Then the
 /// port is closed, as it is when `Attempt` is collected.
 ///
 /// Opening a listener takes some system calls: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn expect_verbs<'a>(env: Env<'a>, address: &str, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
+fn expect<'a>(
+    env: Env<'a>,
+    fabric: FabricOption,
+    address: &str,
+    token: u64,
+    timeout_ms: u64,
+    config: Config,
+) -> NifResult<Term<'a>> {
     check_token(token)?;
     let address = optional(address)?;
     let id = next_id();
@@ -151,7 +157,7 @@ fn expect_verbs<'a>(env: Env<'a>, address: &str, token: u64, timeout_ms: u64, co
         hello_timeout: timeout.min(Duration::from_millis(config.connect_timeout_ms.into())),
         parameters: config.parameters(id, token),
     };
-    let expected = VerbsFabric.listen(&options).and_then(|listener| {
+    let expected = fabric.fabric().listen(&options).and_then(|listener| {
         let port = listener.port();
         Attempt::accept(listener, timeout, tell(env, id)).map(|attempt| (attempt, port))
     });
