@@ -9,7 +9,7 @@
 -export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
 
 %% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, move, survive_ms, move_back_ms, fallback_retry_ms]).
+-define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, move_back_ms, fallback_retry_ms]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -97,7 +97,9 @@ each_counter_is_in_the_elixir_struct(_Config) ->
     ok = inet_rdma:close(Socket),
     ok = inet_rdma:close(Listener),
     ?assertEqual(lists:sort(maps:keys(maps:remove('__struct__', 'Elixir.InetRdma.Info':'__struct__'()))),
-                 lists:sort([bytes_pending, up_ms, losses, resumes, moves, bytes_unacknowledged, suspended | maps:keys(Info)])).
+                 lists:sort([bytes_pending, up_ms, losses, resumes, moves, bytes_unacknowledged, suspended, plain_bytes_sent,
+                             wire_bytes_sent, compress_us, plain_bytes_received, wire_bytes_received, decompress_us
+                             | maps:keys(Info)])).
 
 texts_say_what_failed(_Config) ->
     [
