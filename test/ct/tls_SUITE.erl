@@ -12,7 +12,7 @@
 -export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
 -export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, revoked_meanwhile/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
 -export([any_bytes_in_the_settlement/1]).
--export([encrypted_shared_memory/1, new_keys_under_load/1, keys_that_nobody_asked_for/1]).
+-export([encrypted_shared_memory/1, new_keys_under_load/1, new_keys_under_cuts/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
 -define(NO_OFFER, "the peer makes no offer").
@@ -28,7 +28,7 @@ all() ->
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         security_asked_for_too_late, settled_keys_are_collected,
         flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
-        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, keys_that_nobody_asked_for, somebody_in_the_middle,
+        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, new_keys_under_cuts, keys_that_nobody_asked_for, somebody_in_the_middle,
         somebody_in_the_middle_of_records, revoked_meanwhile, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
@@ -45,7 +45,7 @@ init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:
         "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
         Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
     end;
-init_per_testcase(revoked_meanwhile, Config) ->
+init_per_testcase(Case, Config) when Case =:= revoked_meanwhile; Case =:= new_keys_under_cuts ->
     case inet_rdma_test_cutter:why_not() of
         none -> Config;
         Why -> inet_rdma_test_link:skip(Why)
@@ -513,6 +513,33 @@ new_keys_under_load(Config) ->
     end),
     %% The same link all the time.
     ?assertMatch(#{id := 1}, call(A, inet_rdma, info, [name(B)])).
+
+%% By bytes and by age, of TCP connections that are cut and of a queue pair whose messages about keys are lost with them.
+new_keys_under_cuts(Config) ->
+    [
+        begin
+            Given = Options ++ [{rekey_bytes, 65536}, {rekey_seconds, 1}],
+            [#{os_pid := PidA} = A, #{os_pid := PidB} = B] =
+                start_all([{Name, node_of(Config, ?RDMA, good, Given)} || Name <- ["a", "b"]]),
+            connect(A, B),
+            ok = inet_rdma_test_link:await(A, B, Fabric),
+            Traffic = inet_rdma_test_traffic:start(A, B),
+            Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], 200, 600),
+            receive after 6000 -> ok end,
+            Cuts = inet_rdma_test_cutter:stop(Cutter),
+            ok = inet_rdma_test_cutter:await(PidA, PidB),
+            %% The keys of a new connection begin anew.
+            receive after 2000 -> ok end,
+            Figures = inet_rdma_test_traffic:stop(Traffic),
+            #{key_generation := Own, peer_key_generation := Peers} = call(A, inet_rdma, info, [name(B)]),
+            ct:pal("~p: ~b cuts, generations ~p~n~ts",
+                   [Fabric, Cuts, {Own, Peers}, inet_rdma_test_traffic:figures_text(Figures)]),
+            ?assert(Cuts > 0 andalso Own > 0 andalso Peers > 0),
+            ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
+            inet_rdma_test_node:stop_all()
+        end
+     || {Fabric, Options} <- [{tcp, [{fabric, tcp}]}, {shm, [{fabric, shm}, {encrypt_shm, true}]}]
+    ].
 
 %% What a peer that has gone mad may say over TLS: the link ends, with a reason, and the next one is up.
 keys_that_nobody_asked_for(Config) ->
