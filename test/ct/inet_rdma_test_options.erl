@@ -7,7 +7,7 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, security, encrypt_shm, rekey_bytes, move, move_back_ms, survive_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         pinned_max_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service
@@ -16,6 +16,7 @@ keys() ->
 %% The smallest value that is accepted.
 -spec smallest(atom()) -> integer().
 smallest(rekey_bytes) -> 65536;
+smallest(rekey_seconds) -> 0;
 smallest(move_back_ms) -> 0;
 smallest(survive_ms) -> 0;
 smallest(fallback_retry_ms) -> 0;
@@ -45,6 +46,8 @@ good(required) -> [true, false];
 good(security) -> [none];
 good(encrypt_shm) -> [true, false];
 good(rekey_bytes) -> [65536, 1 bsl 37];
+good(rekey_seconds) -> [0, 1, 31536000];
+good(compress) -> [true, false, auto];
 good(move) -> [eager, busy, never];
 good(move_back_ms) -> [0, 100, 86400000];
 good(survive_ms) -> [0, 15000, 3600000];
@@ -77,6 +80,7 @@ bad(required) -> ["perhaps", "1"];
 bad(security) -> ["ssl", "true"];
 bad(encrypt_shm) -> ["always"];
 bad(move) -> ["sometimes"];
+bad(compress) -> ["sometimes", "zstd"];
 bad(mode) -> ["sometimes"];
 bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];
