@@ -12,6 +12,8 @@
 -define(DELIVERED, 2).
 -define(SPINS, 3).
 %% Round-trip times kept, 8 bytes each: a plain array, so that keeping them makes no garbage.
+%% Of different payloads.
+-define(PAYLOAD_BYTES, 1048576).
 -define(SAMPLES, 2000000).
 %% Messages a sender sends between two looks at the phase, and the bytes that end such a batch earlier.
 -define(BATCH, 32).
@@ -172,16 +174,16 @@ keep({Times, Used}, Started) ->
 %% oneway, hol: messages in one direction. Nothing but the VM's own busy limit holds a sender back. Only what
 %% the sink took out of its mailbox counts; at the end the sink must have seen exactly what was sent.
 sender(Node, Size, Priority) ->
-    Body = payload(Size),
+    Bodies = payloads(Size, init:get_argument(bench_payload)),
     Batch = max(1, min(?BATCH, ?BATCH_BYTES div max(1, Size))),
     Work = fun() ->
         Options = [link, {message_queue_data, off_heap}, {priority, Priority}],
         Sink = spawn_opt(Node, ?MODULE, sink, [Size, self()], Options),
-        send(Sink, Body, Batch, 0, phase())
+        send(Sink, Bodies, Batch, 0, phase())
     end,
     worker(Work, Priority).
 
-send(Sink, Body, Batch, Sent, Phase) ->
+send(Sink, Bodies, Batch, Sent, Phase) ->
     case atomics:get(Phase, 1) of
         2 ->
             Sink ! {done, self()},
@@ -189,15 +191,17 @@ send(Sink, Body, Batch, Sent, Phase) ->
                 {Sink, Received} -> Sent = Received
             end;
         _ ->
-            burst(Sink, Body, Batch),
-            send(Sink, Body, Batch, Sent + Batch, Phase)
+            burst(Sink, Bodies, Sent rem tuple_size(Bodies), Batch),
+            send(Sink, Bodies, Batch, Sent + Batch, Phase)
     end.
 
-burst(_Sink, _Body, 0) ->
+burst(_Sink, _Bodies, _At, 0) ->
     ok;
-burst(Sink, Body, Left) ->
-    Sink ! Body,
-    burst(Sink, Body, Left - 1).
+burst(Sink, Bodies, At, Left) when At < tuple_size(Bodies) ->
+    Sink ! element(At + 1, Bodies),
+    burst(Sink, Bodies, At + 1, Left - 1);
+burst(Sink, Bodies, _Behind, Left) ->
+    burst(Sink, Bodies, 0, Left).
 
 -spec sink(non_neg_integer(), pid()) -> {pid(), non_neg_integer()}.
 sink(Size, Sender) ->
@@ -236,6 +240,23 @@ spread(Procs, Nodes) ->
     [Turn(N) || N <- lists:seq(0, Procs - 1)].
 
 payload(Size) -> binary:copy(<<"x">>, Size).
+
+%% What a sender sends in turn. With the flag `-bench_payload json' or `random', for links that compress: different ones, more
+%% bytes than the compressor remembers.
+payloads(Size, {ok, [[Kind]]}) -> list_to_tuple([of_kind(Kind, Size) || _ <- lists:seq(1, max(4, ?PAYLOAD_BYTES div max(1, Size)))]);
+payloads(Size, error) -> {payload(Size)}.
+
+of_kind("random", Size) -> rand:bytes(Size);
+of_kind("json", Size) -> json(Size, []).
+
+json(Left, Texts) when Left =< 0 ->
+    All = iolist_to_binary(lists:reverse(Texts)),
+    binary:part(All, 0, byte_size(All) + Left);
+json(Left, Texts) ->
+    Text = io_lib:format("{\"id\":~b,\"user\":\"u~b\",\"state\":\"~s\",\"amount\":~.2f,\"at\":\"2026-11-~2..0bT~2..0b:~2..0bZ\"},",
+                         [rand:uniform(1 bsl 31), rand:uniform(50000), lists:nth(rand:uniform(3), ["open", "paid", "sent"]),
+                          rand:uniform() * 1000, rand:uniform(30), rand:uniform(23), rand:uniform(59)]),
+    json(Left - iolist_size(Text), [Text | Texts]).
 
 count() -> persistent_term:get({?MODULE, counts}).
 
