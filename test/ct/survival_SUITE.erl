@@ -54,11 +54,17 @@ init_per_testcase(socket_options, Config) ->
     inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(losses, Config) ->
     Config;
-init_per_testcase(Case, Config) ->
-    case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia)} of
-        {none, {error, bad_name}} when Case =:= mnesia_under_cuts -> inet_rdma_test_link:skip("there is no Mnesia");
-        {none, _} -> Config;
-        {Why, _} -> inet_rdma_test_link:skip(Why)
+init_per_testcase(mnesia_under_cuts, Config) ->
+    case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia), proplists:get_value(way, Config)} of
+        {none, {error, bad_name}, _} -> inet_rdma_test_link:skip("there is no Mnesia");
+        {none, _, tls} -> {skip, "Mnesia sees no difference to the group tcp"};
+        {none, _, _} -> Config;
+        {Why, _, _} -> inet_rdma_test_link:skip(Why)
+    end;
+init_per_testcase(_Case, Config) ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> Config;
+        Why -> inet_rdma_test_link:skip(Why)
     end.
 
 end_per_testcase(_Case, _Config) ->
