@@ -590,6 +590,8 @@ somebody_in_the_middle(Config) ->
             end),
             _ = call(A, net_kernel, connect_node, [name(B)]),
             ct:log("~p ~p of ~p", [What, Number, Direction]),
+            %% TLS of the receiver may throw away what comes behind the peer's last record: then the link is up.
+            _ = [call(A, erlang, disconnect_node, [name(B)]) || What =:= repeated, Number =:= Count],
             [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
         end
      || {Direction, Count} <- Counts, Number <- lists:seq(1, Count), {What, Act} <- Acts
