@@ -154,7 +154,8 @@ settle(Session, Port, Link) ->
 %% its heap for as long as the link lives.
 forget_keys() -> garbage_collect().
 
-stay(none, Level, Protocol, Why, #{node := Node, connection := Connection}) ->
+stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection}) ->
+    Why = with_tls(inet_rdma_links:failure(leaving_tls(Node)), Settled),
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
     case inet_rdma_bootstrap:before_nodeup(Connection) of
         ok -> {ok, none, Why};
@@ -163,6 +164,10 @@ stay(none, Level, Protocol, Why, #{node := Node, connection := Connection}) ->
 stay(Session, Level, _Protocol, Why, #{node := Node}) ->
     ok = settled(Level, fallback, Node, of_session(Session), <<"tcp">>, Why),
     {ok, {session, Session, none}, Why}.
+
+%% Why a link inside TLS has no session.
+with_tls(none, Why) -> Why;
+with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket back lately: ", How/binary>>.
 
 settled(Level, Kind, Node, Connection, Fabric, Why) ->
     inet_rdma_links:insert(Node, Connection, Fabric, Why),

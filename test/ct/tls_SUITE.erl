@@ -6,7 +6,7 @@
 -include("../../src/inet_rdma_settling.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, certificates_as_inet_tls_has_them/1]).
+-export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, certificates_as_inet_tls_has_them/1]).
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
 -export([security_asked_for_too_late/1, settled_keys_are_collected/1]).
 -export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
@@ -24,7 +24,7 @@ suite() ->
 
 all() ->
     [
-        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, certificates_as_inet_tls_has_them,
+        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         security_asked_for_too_late, settled_keys_are_collected,
         flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
@@ -93,6 +93,24 @@ stays_on_tls_with_plain_inet_tls(Config) ->
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
      || {X, Y} <- [{A, Plain}, {Plain, A}, {A, Plain}]
+    ].
+
+%% A node with which TLS has not given the socket back stays inside, for a while, and says why.
+socket_that_is_kept(Config) ->
+    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, [{fabric, tcp}])} || Name <- ["a", "b"]]),
+    [
+        begin
+            ok = call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, 60000]),
+            connect(X, Y),
+            stayed(X, Y, "TLS did not give its socket back lately: a reason"),
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y),
+            ok = call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, -1]),
+            connect(X, Y),
+            ok = inet_rdma_test_link:await(X, Y, tcp),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{A, B}, {B, A}]
     ].
 
 stayed(A, B, Why) ->
