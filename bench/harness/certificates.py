@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -26,8 +27,8 @@ def optfile(ktls: bool = False) -> Path:
     make(
         "-keyout", key, "-out", certificate, "-subj", "/CN=inet_rdma benchmark node",
         "-CA", authority, "-CAkey", authority_key,
-        # The host in the nodes' names.
-        "-addext", "subjectAltName=DNS:localhost",
+        # The hosts in the nodes' names: of two nodes, of a mesh.
+        "-addext", f"subjectAltName=DNS:localhost,DNS:{socket.gethostname().partition('.')[0]}",
         "-addext", "basicConstraints=critical,CA:FALSE",
         "-addext", "extendedKeyUsage=serverAuth,clientAuth",
     )
