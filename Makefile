@@ -151,9 +151,10 @@ check-beam: ## mix format, and every Elixir and Erlang warning an error
 	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl examples/*.erl)
 	rebar3 compile
 
-check-scripts: ## shellcheck and ruff
+check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
 	scripts/deps lint
 	scripts/lint
+	scripts/gate
 
 # edoc:files/2 ends with an error for a comment or a type that it cannot read.
 docs: ## render the documentation: native/target/doc, _build/edoc; with the program ex_doc also _build/site
