@@ -71,7 +71,7 @@ defmodule InetRdma.MixProject do
     end
   end
 
-  defp internals, do: ~w(docs/ARCHITECTURE.md docs/PROTOCOL.md)
+  defp internals, do: ~w(docs/ARCHITECTURE.md docs/FABRICS.md docs/MEMORY.md docs/DECISIONS.md docs/PROTOCOL.md)
 
   defp elixirc_paths(:test), do: ["lib", "test/elixir/support"]
   defp elixirc_paths(_env), do: ["lib"]
