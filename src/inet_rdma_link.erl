@@ -63,11 +63,12 @@ number(return) -> 20;
 number(abandon) -> 21;
 number(attach) -> 22;
 number(sealing) -> 23;
-number(compression) -> 24.
+number(compression) -> 24;
+number(ask) -> 25.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
                  | attempt | control | statistics | socket | drop | release | counts | return | abandon
-                 | attach | sealing | compression.
+                 | attach | sealing | compression | ask.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.

@@ -13,7 +13,8 @@
 -type config() :: #{atom() => term()}.
 %% not_loaded: the options of a configuration file cannot be read.
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
--type type() :: {integer, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
+%% zero_or: 0 stands for something else than a small number.
+-type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
 
 %% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
 %% there is no link.
@@ -32,6 +33,8 @@ list() ->
      {move,               {one_of, [eager, busy, never]},                       busy},
      {move_back_ms,       {integer, 0, 86400000, "milliseconds"},               300000},
      {survive_ms,         {integer, 0, 3600000, "milliseconds"},                15000},
+     %% TCP sends a lost packet again after 200 ms, and once more after 400: less would be an alarm for two of them.
+     {dead_after_ms,      {zero_or, 500, 3600000, "milliseconds"},              0},
      {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
@@ -167,10 +170,14 @@ check(Key, Value) ->
     end.
 
 is_valid({integer, Min, Max, _Unit}, Value) -> is_integer(Value) andalso Value >= Min andalso Value =< Max;
+is_valid({zero_or, _Min, _Max, _Unit}, 0) -> true;
+is_valid({zero_or, Min, Max, Unit}, Value) -> is_valid({integer, Min, Max, Unit}, Value);
 is_valid({one_of, Atoms}, Value) -> lists:member(Value, Atoms).
 
 expected({integer, Min, Max, Unit}) ->
     lists:flatten(io_lib:format("an integer from ~b to ~b (~s)", [Min, Max, Unit]));
+expected({zero_or, Min, Max, Unit}) ->
+    "0, or " ++ expected({integer, Min, Max, Unit});
 expected({one_of, Atoms}) ->
     "one of " ++ lists:flatten(lists:join(", ", [atom_to_list(Atom) || Atom <- Atoms])).
 

@@ -26,7 +26,7 @@
     supervisor :: pid(),
     %% Where the peer accepts connections. none: nowhere, and a loss is the end.
     peer :: {inet:ip_address(), inet:port_number()} | none,
-    %% Of these options alone: survive_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds.
+    %% Of these options alone: survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds.
     config :: inet_rdma_options:config(),
     %% What carries the link, and why. none: TCP.
     queue :: inet_rdma_session:queue() | none,
@@ -68,6 +68,8 @@
 %% The longest pause between settlements, each of which is twice as long as the one before. The first is the option
 %% fallback_retry_ms.
 -define(SETTLE_MS_MAX, 3600000).
+%% Looks in the time of the option dead_after_ms, as the port counts them.
+-define(ASKS, 4).
 %% The pause behind a settlement that ended with the TCP connection.
 -define(SETTLE_AGAIN_MS, 1000).
 %% A link over which no more passes between two looks is idle: ticks, and what they acknowledge.
@@ -83,8 +85,9 @@ run(Supervisor, Session, Link) ->
     #{node := Node, peer := Peer, config := Config, why := Why, queue := Queue, has_settled := HasSettled} = Link,
     Port = inet_rdma_session:port(Session),
     Guarded = #guarded{session = Session, port = Port, node = Node, supervisor = Supervisor, peer = Peer,
-                       config = maps:with([survive_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds], Config),
+                       config = maps:with([survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds], Config),
                        queue = Queue, why = Why},
+    ok = ask_later(Guarded),
     inet_rdma_guard:run(inet_rdma_guard:new(?MODULE, Port, Node, first_settlement(HasSettled, Guarded))).
 
 first_settlement(true, #guarded{queue = none} = Guarded) -> settle_later(Guarded);
@@ -106,6 +109,8 @@ handle({timeout, Timer, settle}, #guarded{settles = Timer} = Guarded) ->
     settle(Guarded#guarded{settles = none});
 handle({timeout, Timer, rekey}, #guarded{rekey = Timer} = Guarded) ->
     rekey_later(key_due(Guarded));
+handle({timeout, _Timer, ask}, Guarded) ->
+    ask(Guarded);
 handle({timeout, Timer, idle}, #guarded{idle = {Timer, Bytes}} = Guarded) ->
     if_idle(Bytes, Guarded#guarded{idle = none});
 handle(_Message, Guarded) ->
@@ -169,6 +174,21 @@ of_keys(Bytes, #guarded{keys = Keys, port = Port} = Guarded) ->
     end.
 
 connection(#guarded{session = Session, port = Port}) -> inet_rdma_bootstrap:session(Session, Port).
+
+%% Has the port look whether the peer's host answers. Looks are never closer than their interval, however late one of them
+%% comes: the port counts them (native/port/src/answers.rs).
+ask(#guarded{port = Port} = Guarded) ->
+    _ = inet_rdma_link:command(Port, ask, <<(ask_interval_ms(Guarded)):32/native>>),
+    ok = ask_later(Guarded),
+    Guarded.
+
+ask_later(#guarded{config = #{dead_after_ms := 0}}) ->
+    ok;
+ask_later(Guarded) ->
+    _ = erlang:start_timer(ask_interval_ms(Guarded), self(), ask),
+    ok.
+
+ask_interval_ms(#guarded{config = #{dead_after_ms := DeadAfterMs}}) -> (DeadAfterMs + ?ASKS - 1) div ?ASKS.
 
 %% The TCP connection is lost.
 lost(Reason, #guarded{config = #{survive_ms := 0}} = Guarded) ->

@@ -9,7 +9,7 @@
 -export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
 
 %% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, move_back_ms, fallback_retry_ms]).
+-define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, dead_after_ms, move_back_ms, fallback_retry_ms]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -84,6 +84,7 @@ each_value_of_an_option_is_taken(_Config) ->
     ].
 
 values({integer, Min, Max, _Unit}) -> [Min, Max];
+values({zero_or, Min, Max, _Unit}) -> [0, Min, Max];
 values({one_of, Atoms}) -> Atoms.
 
 config() -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).

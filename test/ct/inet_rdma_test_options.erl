@@ -7,7 +7,7 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, dead_after_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         pinned_max_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service
@@ -19,6 +19,7 @@ smallest(rekey_bytes) -> 65536;
 smallest(rekey_seconds) -> 0;
 smallest(move_back_ms) -> 0;
 smallest(survive_ms) -> 0;
+smallest(dead_after_ms) -> 0;
 smallest(fallback_retry_ms) -> 0;
 smallest(ring_bytes) -> 4096;
 smallest(receive_slots) -> 16;
@@ -51,6 +52,7 @@ good(compress) -> [true, false, auto];
 good(move) -> [eager, busy, never];
 good(move_back_ms) -> [0, 100, 86400000];
 good(survive_ms) -> [0, 15000, 3600000];
+good(dead_after_ms) -> [0, 500, 3600000];
 good(fallback_retry_ms) -> [0, 60000, 86400000];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
@@ -84,5 +86,6 @@ bad(compress) -> ["sometimes", "zstd"];
 bad(mode) -> ["sometimes"];
 bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];
+bad(dead_after_ms) -> ["1", "499", "3600001", "many"];
 %% erl would take a negative number for a flag of its own.
 bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].

@@ -7,7 +7,7 @@
 -export([serve_c_node/0, ask/2]).
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0, acceptor/0, end_part/1]).
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
--export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0]).
+-export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -283,3 +283,7 @@ has_tcp() ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
     {ok, #{has_tcp := HasTcp}} = inet_rdma_link:statistics(Port),
     HasTcp.
+
+%% Processes that never wait.
+-spec spin(pos_integer()) -> [pid()].
+spin(Count) -> [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, Count)].

@@ -25,6 +25,10 @@ defmodule InetRdma.OptionsDocTest do
     {to_string(key), "#{min} to #{max}", to_string(unit), to_string(default)}
   end
 
+  defp row({key, {:zero_or, min, max, unit}, default}) do
+    {to_string(key), "0, #{min} to #{max}", to_string(unit), to_string(default)}
+  end
+
   defp row({key, {:one_of, values}, default}) do
     {to_string(key), Enum.join(values, ", "), "", to_string(default)}
   end

@@ -60,6 +60,7 @@ macro_rules! contract {
                 the_accepting_side_may_be_the_first_to_send,
                 each_side_has_the_ack_timeout_that_it_asks_for,
                 a_disconnect_is_seen_by_the_peer,
+                a_peer_that_does_nothing_answers,
                 disconnecting_twice_is_once,
                 dropping_a_queue_pair_disconnects,
                 an_end_before_the_queue_is_armed_is_found,

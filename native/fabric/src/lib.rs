@@ -229,6 +229,12 @@ pub trait QueuePair: Send + Sync {
     fn liveness_fd(&self) -> BorrowedFd<'_>;
     /// Err once the peer has disconnected or died. What it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;
+    /// Asks the peer's device for an answer behind all that was posted, unless it owes one already; whether it has answered
+    /// since the last call. Neither the peer's process nor its processor takes part, and the peer's user sees nothing of it.
+    /// Never waits.
+    fn ask(&self) -> Answer {
+        Answer::NotAsked
+    }
     /// Ends the connection; the peer sees it at once. Idempotent.
     fn disconnect(&self);
     /// Bytes of memory that are pinned for it.
@@ -249,6 +255,18 @@ pub trait QueuePair: Send + Sync {
     fn counts(&self) -> Counts {
         Counts::default()
     }
+}
+
+/// What [`QueuePair::ask`] has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The fabric has no device that could be asked, the transport's completions say nothing of the peer, or the connection has
+    /// ended.
+    NotAsked,
+    /// The peer's device has answered since the last call, or nothing had been asked before.
+    Arrived,
+    /// It has not.
+    Awaited,
 }
 
 /// What a queue pair is good at: a connection tunes by it what it does.

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{
-    Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory,
-    Parameters, QueuePair, Safeguard,
+    Answer, Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener,
+    Memory, Parameters, QueuePair, Safeguard,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -385,6 +385,10 @@ impl QueuePair for FaultQueuePair {
 
     fn check_alive(&self) -> Result<(), FabricError> {
         self.inner.check_alive()
+    }
+
+    fn ask(&self) -> Answer {
+        self.inner.ask()
     }
 
     fn disconnect(&self) {

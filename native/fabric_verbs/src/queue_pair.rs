@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use inet_rdma_fabric::{
-    Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
+    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
+    Transport,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::qp::Source;
@@ -193,6 +194,15 @@ impl QueuePair for VerbsQueuePair {
 
     fn check_alive(&self) -> Result<(), FabricError> {
         self.parts.check_alive()
+    }
+
+    fn ask(&self) -> Answer {
+        // Over iWARP a write is complete when this side's device has taken it, whatever becomes of it.
+        if self.capabilities.transport != Transport::InfiniBand || self.parts.is_closed() {
+            return Answer::NotAsked;
+        }
+        self.parts
+            .with_sending(|sending, outlet| sending.ask(outlet, self.peer.ring))
     }
 
     fn disconnect(&self) {

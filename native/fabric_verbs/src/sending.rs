@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use inet_rdma_fabric::{Counts, FabricError, WindowState};
+use inet_rdma_fabric::{Answer, Counts, FabricError, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::{MemoryRegion, Sge};
@@ -33,6 +33,10 @@ pub(crate) struct Sending {
     closing: VecDeque<(u64, Arc<Cell>, u32)>,
     /// The last caller found no place in the send queue: the next completion of a send is worth an event.
     starved: bool,
+    /// Requests known to be done at the last [`Self::ask`].
+    done_when_asked: u64,
+    /// The last request of [`Self::ask`].
+    asked: u64,
     failed: Option<Failure>,
     pub(crate) counts: Counts,
 }
@@ -67,6 +71,8 @@ impl Sending {
             waiting: Backlog::default(),
             closing: VecDeque::new(),
             starved: false,
+            done_when_asked: 0,
+            asked: 0,
             failed: None,
             counts: Counts::default(),
         }
@@ -322,11 +328,17 @@ impl Sending {
 
     /// Asks for a signal behind all that is under way, for [`Self::is_over`].
     pub(crate) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
-        // The entries of a transfer stay free: its bytes may be staged, and its work request not posted yet.
-        if self.is_over(outlet) || !self.ledger.takes_control() {
-            return;
+        if !self.is_over(outlet) {
+            let _number = self.post_nothing(outlet, target);
         }
-        // A write of no bytes: done when all before it is, and nothing to the peer.
+    }
+
+    /// Posts a signalled write of no bytes: done when all before it is, and nothing to the peer. None: the entries of a transfer
+    /// stay free, as its bytes may be staged, and its work request not posted yet.
+    fn post_nothing(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Option<u64> {
+        if !self.ledger.takes_control() {
+            return None;
+        }
         let write = Operation::Write {
             key: key_of(target),
             address: target.address,
@@ -335,6 +347,30 @@ impl Sending {
         let number = self.ledger.post_signalled(false);
         // If it cannot be posted, nothing can be sent any more.
         let _ = outlet.qp.post_send(number, write, Source::Region(&[]), true);
+        Some(number)
+    }
+
+    /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged it. True
+    /// if some request has been completed since the last call, or none was under way. In a queue that is full the signalled
+    /// requests do what this one would.
+    pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
+        self.reap(outlet);
+        self.send_waiting(outlet);
+        if self.failed.is_some() {
+            return Answer::NotAsked;
+        }
+        let done = self.ledger.done();
+        let has_answered = self.ledger.is_idle() || done > self.done_when_asked;
+        self.done_when_asked = done;
+        if self.ledger.is_done(self.asked) {
+            if let Some(number) = self.post_nothing(outlet, target) {
+                self.asked = number;
+            }
+        }
+        match has_answered {
+            true => Answer::Arrived,
+            false => Answer::Awaited,
+        }
     }
 
     /// Whether all is sent, or nothing more will be.

@@ -100,6 +100,11 @@ impl Ledger {
         self.done >= number
     }
 
+    /// How many work requests are known to be done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
     /// Whether all that was posted is known to be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.posted == self.done

@@ -65,6 +65,7 @@ shapes! {
     pub fn closed(env, Closed), CLOSED {
         Closed::Here | Closed::ByPeer => closed,
         Closed::PeerGone => peer_gone,
+        Closed::Unanswered => unanswered,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
         Closed::NoNewKeys => tls_gone,

@@ -39,7 +39,7 @@ mod command {
     /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its limit, once
     /// for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing. `resumed`: it
     /// takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's error, `closed`,
-    /// `queue_pair` (that is lost), `superseded` (by a newer attempt to resume) or `system_limit`. `restored`: another one is
+    /// `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see [`ASK`]) or `system_limit`. `restored`: another one is
     /// there. `moved`: the peer's packets come over the queue pair. `returned`: packets of both sides go over the TCP connection
     /// again.
     /// `peer_closed`, `peer_misbehaved`: why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
@@ -89,6 +89,9 @@ mod command {
     pub const SEALING: u32 = 23;
     /// Answers six numbers: those of `Link::compression`; nothing where neither side compresses.
     pub const COMPRESSION: u32 = 24;
+    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left some of these
+    /// calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
+    pub const ASK: u32 = 25;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -249,6 +252,7 @@ fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], a
         (command::CARRY, link) => carry(port, link, &mut fields),
         (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
         (command::RESUME, Some(link)) => return resume(port, link, &mut fields, answer),
+        (command::ASK, Some(link)) => return ask(port, link, &mut fields),
         (command, Some(link)) => command_of(port, link, command, argument, answer),
         _ => None,
     };
@@ -370,6 +374,13 @@ fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8
     match link.resume(port, attempt, socket, theirs, &coding) {
         None => (0, Fate::Lives),
         Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
+    }
+}
+
+fn ask(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> (isize, Fate) {
+    match fields.u32() {
+        Some(interval_ms) => (0, link.ask(port, Duration::from_millis(interval_ms.into()))),
+        None => (-1, Fate::Lives),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The linked-in driver of a distribution link: callbacks of the VM's driver interface (`erl_driver(3)`) around a connection of
 //! the engine. It is part of the NIF's library; `erl_ddll` finds it there by [`entry::driver_init`].
 //!
-//! All unsafe code is in `port` and [`block`] (what the VM offers), and in [`entry`] (what the VM calls).
+//! All unsafe code is in `port` and [`block`] (what the VM offers), in [`entry`] (what the VM calls), and in `tcp_info` (what the
+//! kernel says of a socket).
 
+mod answers;
 pub mod block;
 pub mod entry;
 mod link;
@@ -15,5 +17,6 @@ mod stall;
 mod sys;
 mod tally;
 mod tcp;
+mod tcp_info;
 
 pub use port::errno_name;

@@ -12,6 +12,7 @@
 //!
 //! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 
+mod answers;
 mod coding;
 mod counts;
 mod ending;

@@ -2,14 +2,15 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, ReadEnd};
+use inet_rdma_engine::connection::{Closed, Connection, ReadEnd};
 use inet_rdma_engine::looking::{Looking, Next};
-use inet_rdma_fabric::Transport;
+use inet_rdma_fabric::{Answer, Transport};
 use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
 
+use crate::answers::{Answers, looks_for};
 use crate::block::{Block, Held};
 use crate::links::{self, Carried};
 use crate::noted::Noted;
@@ -71,6 +72,7 @@ pub struct Queue {
     received: Vec<Received<Block>>,
     /// Ticks sent over it.
     ticks: u64,
+    answers: Answers,
 }
 
 impl Queue {
@@ -89,6 +91,7 @@ impl Queue {
             post_is_costly: queue_pair.capabilities().post_is_costly,
             received: Vec::new(),
             ticks: 0,
+            answers: Answers::default(),
             carried,
         }
     }
@@ -335,6 +338,21 @@ impl Queue {
         if noted.take_readable() | noted.take_writable() | !is_up {
             self.look_soon();
         }
+    }
+
+    /// Looks whether the peer's device has answered since the last call, and asks it again. True: it has not for too many calls in
+    /// a row, one each `interval`.
+    #[must_use]
+    pub fn ask(&mut self, interval: Duration) -> bool {
+        let ack_timeout = self.connection().queue_pair().capabilities().ack_timeout;
+        let has_answered = self.connection().ask() != Answer::Awaited;
+        self.answers.look(has_answered, looks_for(interval, ack_timeout))
+    }
+
+    /// The peer's host does not answer: the connection ends, behind what has arrived.
+    pub fn give_up(&mut self) {
+        self.connection().close_behind_arrivals(Closed::Unanswered);
+        self.look_soon();
     }
 
     /// Packets received, ticks included, and ticks sent.

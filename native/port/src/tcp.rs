@@ -1,17 +1,20 @@
 //! The TCP path of a link: its socket in the VM's poll set.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use inet_rdma_fabric::lingering;
 use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
+use crate::answers::Answers;
 use crate::block::{Block, Held};
 use crate::links;
 use crate::port::Port;
 use crate::tally::Tally;
+use crate::tcp_info;
 
 /// A TCP connection that carries the link's session, or stands by.
 pub struct Tcp {
@@ -25,6 +28,9 @@ pub struct Tcp {
     is_watched_writable: bool,
     /// Why nothing can be sent any more. What has arrived is read all the same, up to the end.
     failed: Option<Lost>,
+    answers: Answers,
+    /// The last look for an answer. None: the peer's kernel was not asked before.
+    asked_at: Option<Instant>,
 }
 
 impl Tcp {
@@ -38,6 +44,8 @@ impl Tcp {
             is_blocked: false,
             is_watched_writable: false,
             failed: None,
+            answers: Answers::default(),
+            asked_at: None,
         })
     }
 
@@ -131,6 +139,24 @@ impl Tcp {
             (Err(ReceiveError::Lost(_)), Some(lost)) => Err(lost.into()),
             (received, _) => received,
         }
+    }
+
+    /// Looks whether the peer's kernel has acknowledged anything since the last look. True: it has not for `looks` looks in a row.
+    /// The caller sends something behind this look.
+    #[must_use]
+    pub fn has_not_answered(&mut self, now: Instant, looks: u32) -> bool {
+        let Some(before) = self.asked_at.replace(now) else {
+            return false;
+        };
+        let has_answered = tcp_info::acknowledged(self.path.socket().as_fd())
+            .is_none_or(|acknowledged| acknowledged.is_answer(now.duration_since(before)));
+        self.answers.look(has_answered, looks)
+    }
+
+    /// The next look is the first one.
+    pub fn forget_answers(&mut self) {
+        self.answers = Answers::default();
+        self.asked_at = None;
     }
 
     /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.

@@ -7,7 +7,7 @@
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
 -export([short_cut/1, interface_down_and_up/1, long_cut/1, tcp_connection_cut/1, killed_and_back/1]).
--export([tcp_blocked/1, devices_cut_off/1]).
+-export([tcp_blocked/1, devices_cut_off/1, device_that_does_not_answer/1]).
 -export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
 
 -define(MB, 1048576).
@@ -40,7 +40,7 @@ groups() ->
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for rping as
     %% for nodes, until it is made anew.
     %% There is no guest 2 after the last.
-    [{rxe, [], Cases}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
+    [{rxe, [], Cases ++ [device_that_does_not_answer]}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
 init_per_group(Kind, Config) ->
     [Device, Own, Theirs, Interface] = inet_rdma_vm:device(Kind),
@@ -290,6 +290,30 @@ devices_cut_off(_Config) ->
     end,
     survived(Pair, Watched, Streams).
 
+%% With the option dead_after_ms an idle link notices that nothing passes between the devices, before the devices do, and goes
+%% on over TCP. It is back on the device when that answers again.
+device_that_does_not_answer(_Config) ->
+    [A, B] = Pair = beside_the_devices(1000, [{dead_after_ms, 2000}]),
+    carried(verbs, A, B, []),
+    Watched = watch(Pair),
+    [ok = call(Node, inet_rdma_test_events, install, []) || Node <- Pair],
+    on_all_interfaces("add", " netem loss 100%"),
+    StartMs = erlang:monotonic_time(millisecond),
+    try
+        [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{A, B}, {B, A}]],
+        ct:pal("the link has left the device after ~b ms", [erlang:monotonic_time(millisecond) - StartMs]),
+        ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
+        Lost = [Reason || Node <- Pair,
+                          {notice, #{inet_rdma := #{event := lost}, inet_rdma_reason := Reason}}
+                              <- call(Node, inet_rdma_test_events, logged, [])],
+        ct:pal("~p", [Lost]),
+        ?assert(lists:member(unanswered, Lost))
+    after
+        on_all_interfaces("del", "")
+    end,
+    Streams = start_streams(Pair),
+    survived(Pair, Watched, Streams).
+
 %% The path of the link once it has left the device, or after the time of the cut.
 noticed(A, B, StartMs) ->
     Fabric = inet_rdma_test_link:fabric(A, B),
@@ -349,9 +373,12 @@ devices_beside_the_nodes_network(_Config) ->
     [inet_rdma_test_node:stop(Node) || Node <- [A, B]].
 
 %% Two nodes whose names, and so whose TCP connection, are of a network without RDMA.
-beside_the_devices(RetryMs) ->
+beside_the_devices(RetryMs) -> beside_the_devices(RetryMs, []).
+
+%% With more options of inet_rdma.
+beside_the_devices(RetryMs, More) ->
     Options = fun(Prefix, Address, Under) ->
-        Rdma = [{fabric, verbs}, {fallback_retry_ms, RetryMs}],
+        Rdma = [{fabric, verbs}, {fallback_retry_ms, RetryMs} | More],
         Args = ["-kernel", "net_ticktime", integer_to_list(?PATIENT_TICKTIME_S)],
         inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args, rdma => Rdma}))
     end,

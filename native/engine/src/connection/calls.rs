@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::Answer;
+
 use super::closed::Closed;
 use super::notifier::{Caller, Woken};
 use super::shared::Connection;
@@ -130,6 +132,11 @@ impl Connection {
 
 /// The end.
 impl Connection {
+    /// As [`inet_rdma_fabric::QueuePair::ask`].
+    pub fn ask(&self) -> Answer {
+        self.qp.ask()
+    }
+
     /// Ends the connection, unless it has ended already: reads and writes end with `reason`.
     pub fn close_with(&self, reason: Closed) {
         self.step(Caller::User, |core| {

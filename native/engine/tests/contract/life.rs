@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use inet_rdma_fabric::{Completion, Fabric, FabricError, FabricName, ListenOptions, Transport};
+use inet_rdma_fabric::{Answer, Completion, Fabric, FabricError, FabricName, ListenOptions, Transport};
 
 use super::support::*;
 
@@ -67,6 +67,32 @@ pub fn each_side_has_the_ack_timeout_that_it_asks_for(fabric: &dyn Fabric) {
     } else {
         assert_eq!(timeouts, [None, None]);
     }
+}
+
+/// The peer neither polls nor posts. A fabric without a device that answers by itself is not asked.
+pub fn a_peer_that_does_nothing_answers(fabric: &dyn Fabric) {
+    let (client, server) = pair(fabric);
+    let is_asked = client.capabilities().transport == Transport::InfiniBand;
+    let first = if is_asked { Answer::Arrived } else { Answer::NotAsked };
+    assert_eq!(client.ask(), first, "nothing was asked before");
+    for _ in 0..5 {
+        // What it asked last is under way: the answer is found by a later call.
+        let start = Instant::now();
+        while client.ask() == Answer::Awaited {
+            assert!(start.elapsed() < BOUND);
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(
+        server.poll(&mut [Completion::Control(numbered(0))]),
+        Ok(0),
+        "the peer's user sees nothing"
+    );
+    // Nothing else is held up.
+    client.post_control(&numbered(1)).expect("room");
+    assert_eq!(poll_one(&*server), Completion::Control(numbered(1)));
+    client.disconnect();
+    assert_eq!(client.ask(), Answer::NotAsked);
 }
 
 pub fn disconnecting_twice_is_once(fabric: &dyn Fabric) {

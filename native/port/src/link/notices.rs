@@ -40,6 +40,8 @@ impl Loss {
     pub(super) const QUEUE_PAIR: Loss = Loss(c"queue_pair");
     /// The VM cannot watch another descriptor.
     pub(super) const SYSTEM_LIMIT: Loss = Loss(c"system_limit");
+    /// The peer's host has acknowledged nothing for as long as the carrier waits.
+    pub(super) const UNANSWERED: Loss = Loss(c"unanswered");
     /// An attempt of the peer to resume gives it up.
     pub(super) const SUPERSEDED: Loss = Loss(c"superseded");
 }

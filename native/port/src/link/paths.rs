@@ -104,8 +104,8 @@ impl Link {
             self.lose_queue(port);
             return Fate::Lives;
         }
-        let is_loss =
-            matches!(reason, Closed::PeerGone | Closed::Fabric(_)) && self.queue.as_ref().is_some_and(Queue::is_mortal);
+        let is_loss = matches!(reason, Closed::PeerGone | Closed::Unanswered | Closed::Fabric(_))
+            && self.queue.as_ref().is_some_and(Queue::is_mortal);
         if !is_loss || self.secret.is_none() || self.deadline.is_some() {
             return Fate::Ends;
         }

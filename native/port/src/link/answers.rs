@@ -1,0 +1,67 @@
+//! Paths that answer nothing are given up.
+
+use std::time::{Duration, Instant};
+
+use super::notices::Loss;
+use super::{Fate, Link};
+use crate::answers::looks_for;
+use crate::port::Port;
+use crate::queue::Queue;
+
+impl Link {
+    /// Looks whether the paths that carry packets of either direction have answered since the last call, one `interval` ago or
+    /// longer, and asks them again. One that has answered nothing for several calls is lost.
+    pub fn ask(&mut self, port: Port, interval: Duration) -> Fate {
+        // Before the start the paths belong to the settlement; a link that is about to end has its own deadline.
+        if !self.is_started || self.deadline.is_some() {
+            return Fate::Lives;
+        }
+        let fate = match self.ask_queue(port, interval) {
+            Fate::Lives => self.ask_tcp(port, interval),
+            Fate::Ends => Fate::Ends,
+        };
+        self.schedule(port);
+        fate
+    }
+
+    fn ask_queue(&mut self, port: Port, interval: Duration) -> Fate {
+        let is_sent_by_queue = self.session.is_sent_by_queue();
+        let carries = |queue: &&mut Queue| is_sent_by_queue || self.session.reads_queue(queue.id());
+        let Some(queue) = self.queue.as_mut().filter(carries) else {
+            return Fate::Lives;
+        };
+        if !queue.ask(interval) {
+            return Fate::Lives;
+        }
+        queue.give_up();
+        if queue.has_ended_unread() {
+            self.lose_unread_queue(port);
+            return Fate::Lives;
+        }
+        // What has arrived before is read first; then this finds the end.
+        self.look(port)
+    }
+
+    /// A connection that stands by is left to the kernel's keepalive.
+    fn ask_tcp(&mut self, port: Port, interval: Duration) -> Fate {
+        let is_read = self
+            .queue
+            .as_ref()
+            .is_none_or(|queue| !self.session.reads_queue(queue.id()));
+        let carries = is_read || !self.session.is_sent_by_queue();
+        let Some(tcp) = &mut self.tcp else { return Fate::Lives };
+        if !carries {
+            tcp.forget_answers();
+        } else if tcp.has_not_answered(Instant::now(), looks_for(interval, None)) {
+            // What has arrived need not be sent again. It may also be the end, in order or not.
+            let fate = self.receive(port);
+            self.lose_tcp(port, Loss::UNANSWERED);
+            return fate;
+        } else {
+            // The peer's kernel acknowledges it, whether its VM reads it or not.
+            self.session.acknowledge();
+            self.transmit(port);
+        }
+        Fate::Lives
+    }
+}

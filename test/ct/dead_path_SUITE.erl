@@ -1,0 +1,250 @@
+%% The option dead_after_ms: a path whose packets vanish is given up, and the link goes on over another one; a peer or a
+%% node that is slow or stopped is no such path.
+-module(dead_path_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([init_per_testcase/2, end_per_testcase/2]).
+-export([vanished_connection/1, idle_link/1, network_away/1, one_side_alone/1, default_waits/1]).
+-export([stopped_peer/1, stopped_node/1, starvation/1, stopped_for_good/1, beside_shared_memory/1]).
+
+%% Long enough that nothing here ends a link by it.
+-define(TICKTIME, 600).
+-define(DEAD_AFTER_MS, 1000).
+%% What is the smallest, and the likeliest to raise an alarm for nothing.
+-define(SMALLEST_MS, 500).
+-define(STOPPED_MS, 4000).
+
+suite() ->
+    [{timetrap, {minutes, 4 + starved_seconds() div 60}}].
+
+all() ->
+    [{group, Group} || {Group, _, _} <- groups()].
+
+groups() ->
+    Vanishing = [vanished_connection, idle_link, network_away, one_side_alone, default_waits],
+    Slow = [stopped_peer, stopped_node, starvation, stopped_for_good],
+    [{tcp, [], Vanishing ++ Slow}, {shm, [], [beside_shared_memory]}, {tls, [], [stopped_peer]}].
+
+%% How long the nodes are starved: what CI has time for; INET_RDMA_STARVED_SECONDS=3600 by hand.
+starved_seconds() -> list_to_integer(os:getenv("INET_RDMA_STARVED_SECONDS", "20")).
+
+init_per_suite(Config) ->
+    inet_rdma_test_node:only_rdma(Config).
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Way, Config) ->
+    inet_rdma_test_ways:init(Way, Config).
+
+end_per_group(_Group, _Config) ->
+    ok.
+
+init_per_testcase(Case, Config) when Case =:= stopped_peer; Case =:= stopped_node; Case =:= starvation;
+                                     Case =:= stopped_for_good; Case =:= beside_shared_memory ->
+    Config;
+init_per_testcase(_Case, Config) ->
+    case inet_rdma_test_network:start() of
+        {ok, Network} -> [{network, Network} | Config];
+        {error, Why} -> inet_rdma_test_link:skip("network namespaces cannot be made here: " ++ Why)
+    end.
+
+end_per_testcase(_Case, Config) ->
+    inet_rdma_test_node:stop_all(),
+    _ = [inet_rdma_test_network:stop(Network) || {network, Network} <- Config],
+    ok.
+
+%% A firewall has forgotten the connection: its packets vanish, and another one passes. Nothing is lost.
+vanished_connection(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = Pair = hosts(Config, {?DEAD_AFTER_MS, ?DEAD_AFTER_MS}),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    [
+        begin
+            {StartMs, Before} = {now_ms(), [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]]},
+            ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
+            resumed(A, B, Before),
+            ct:pal("the link goes on ~b ms after its packets have vanished", [now_ms() - StartMs])
+        end
+     || _ <- [1, 2, 3]
+    ],
+    Logged = inet_rdma_test_traffic:logged(Traffic),
+    undisturbed(Traffic),
+    %% Of two nodes that notice it at the same time one may hear it from the other.
+    ?assert(lists:any(fun({_, Lines}) -> is_noticed(Lines) end, Logged)),
+    [?assert(length(Lines) =< 6) || {_, Lines} <- Logged],
+    [inet_rdma_test_node:stop(Node) || Node <- Pair].
+
+%% A link over which nothing goes is asked all the same, and the events have the reason.
+idle_link(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = hosts(Config, {?DEAD_AFTER_MS, 0}),
+    ok = call(A, inet_rdma_test_events, install, []),
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
+    resumed(A, B, Before),
+    inet_rdma_test_wait:until(logged, 10000, fun() ->
+        [] =/= [lost || {notice, #{inet_rdma := #{event := lost}, inet_rdma_reason := unanswered}}
+                            <- call(A, inet_rdma_test_events, logged, [])]
+    end),
+    ok = inet_rdma_test_link:exercise(A, B).
+
+%% Nothing passes between the hosts, then all does: the link has waited.
+network_away(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = hosts(Config, {?DEAD_AFTER_MS, ?SMALLEST_MS}),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_network:silence(Network),
+    [inet_rdma_test_wait:until({suspended, name(X)}, 20000, fun() -> is_suspended(X, Y) end) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_network:pass(Network),
+    resumed(A, B, Before),
+    undisturbed(Traffic).
+
+%% The option of one node is enough; the other side, which has its own, or none, follows.
+one_side_alone(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = hosts(Config, {0, ?SMALLEST_MS}),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
+    resumed(A, B, Before),
+    Logged = inet_rdma_test_traffic:logged(Traffic),
+    undisturbed(Traffic),
+    [?assertEqual({Name, Name =:= name(B)}, {Name, is_noticed(Lines)}) || {Name, Lines} <- Logged].
+
+%% Without the option TCP decides, which takes minutes.
+default_waits(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = hosts(Config, {0, 0}),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
+    inet_rdma_test_wait:holds(no_loss, ?STOPPED_MS, fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end),
+    ok = inet_rdma_test_network:pass(Network),
+    undisturbed(Traffic).
+
+%% The kernel of a peer that is stopped answers, also when its buffers are full.
+stopped_peer(Config) ->
+    [A, B] = pair(Config, ?SMALLEST_MS),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    inet_rdma_test_node:suspend(B),
+    receive after ?STOPPED_MS -> ok end,
+    ?assertEqual(0, losses(A, B)),
+    inet_rdma_test_node:resume(B),
+    undisturbed(Traffic),
+    no_losses(A, B).
+
+%% A node that was stopped itself, as its whole machine may be.
+stopped_node(Config) ->
+    [A, B] = pair(Config, ?SMALLEST_MS),
+    [
+        begin
+            [inet_rdma_test_node:suspend(Node) || Node <- Nodes],
+            receive after ?STOPPED_MS -> ok end,
+            [inet_rdma_test_node:resume(Node) || Node <- Nodes],
+            ok = inet_rdma_test_link:exercise(A, B),
+            %% Looks that were due meanwhile have been made.
+            inet_rdma_test_wait:holds(no_loss, 2 * ?SMALLEST_MS, fun() -> losses(A, B) + losses(B, A) =:= 0 end)
+        end
+     || Nodes <- [[A], [B], [A, B]]
+    ].
+
+%% More that is busy than there are processors, inside the nodes and beside them.
+starvation(Config) ->
+    [A, B] = pair(Config, ?SMALLEST_MS),
+    Count = 4 * erlang:system_info(logical_processors_available),
+    Busy = [call(Node, inet_rdma_test_remote, spin, [Count]) || Node <- [A, B]],
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    Beside = [open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", "while :; do :; done"]}]) || _ <- lists:seq(1, Count)],
+    OsPids = [OsPid || Port <- Beside, {os_pid, OsPid} <- [erlang:port_info(Port, os_pid)]],
+    receive after starved_seconds() * 1000 -> ok end,
+    _ = os:cmd(lists:flatten(["kill -9", [[" ", integer_to_list(OsPid)] || OsPid <- OsPids]])),
+    [true = call(Node, erlang, exit, [Spinner, kill]) || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners],
+    undisturbed(Traffic),
+    ct:pal("starved for ~b s", [starved_seconds()]),
+    no_losses(A, B).
+
+%% A peer that stays stopped ends with the tick time, as without the option.
+stopped_for_good(Config) ->
+    [A, B] = pair(Config, ?SMALLEST_MS, 8),
+    ok = call(A, inet_rdma_test_log, install, []),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    inet_rdma_test_node:suspend(B),
+    inet_rdma_test_wait:until({nodedown_at, name(A)}, 20000, fun() ->
+        call(A, inet_rdma_test_watch, seen, [Watcher]) =/= []
+    end),
+    Lines = call(A, inet_rdma_test_log, lines, []),
+    ct:pal("~p", [Lines]),
+    ?assertEqual(false, is_noticed(Lines)).
+
+%% Shared memory is lost only with the peer's process: there is nothing to ask.
+beside_shared_memory(Config) ->
+    [A, B] = pair(Config, ?SMALLEST_MS),
+    ?assertEqual(shm, inet_rdma_test_link:fabric(A, B)),
+    inet_rdma_test_node:suspend(B),
+    receive after ?STOPPED_MS -> ok end,
+    inet_rdma_test_node:resume(B),
+    ok = inet_rdma_test_link:exercise(A, B),
+    no_losses(A, B).
+
+no_losses(A, B) -> ?assertEqual([0, 0], [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
+
+is_noticed(Lines) -> lists:any(fun(Line) -> string:find(Line, "dead_after_ms") =/= nomatch end, Lines).
+
+%% A node on either host, connected.
+hosts(Config, {OfA, OfB}) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = Pair = inet_rdma_test_node:start_all([
+        begin
+            Options = options(Config, DeadAfterMs, ?TICKTIME),
+            Name = inet_rdma_test_node:unique(atom_to_list(Host)) ++ "@" ++ inet_rdma_test_network:address(Host, Network),
+            {atom_to_list(Host), Options#{long => true, name => Name, under => inet_rdma_test_network:under(Host, Network)}}
+        end
+     || {Host, DeadAfterMs} <- [{a, OfA}, {b, OfB}]
+    ]),
+    ok = inet_rdma_test_node:connect(A, B),
+    Pair.
+
+%% Two nodes of this host, connected.
+pair(Config, DeadAfterMs) -> pair(Config, DeadAfterMs, ?TICKTIME).
+
+pair(Config, DeadAfterMs, TickTime) ->
+    [A, B] = Pair = inet_rdma_test_node:start_all(2, options(Config, DeadAfterMs, TickTime)),
+    ok = inet_rdma_test_node:connect(A, B),
+    Pair.
+
+options(Config, DeadAfterMs, TickTime) ->
+    inet_rdma_test_ways:options(Config, #{
+        rdma => [{dead_after_ms, DeadAfterMs}, {survive_ms, 600000}],
+        args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
+    }).
+
+resumed(A, B, Before) ->
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        Now = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+        lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now)) andalso
+            not is_suspended(A, B) andalso not is_suspended(B, A)
+    end).
+
+is_suspended(Node, Peer) -> maps:get(suspended, info(Node, Peer)).
+
+resumes(Node, Peer) -> maps:get(resumes, info(Node, Peer)).
+
+losses(Node, Peer) -> maps:get(losses, info(Node, Peer)).
+
+info(Node, Peer) -> call(Node, inet_rdma, info, [name(Peer)]).
+
+undisturbed(Traffic) ->
+    Figures = inet_rdma_test_traffic:stop(Traffic),
+    ct:pal("~ts", [inet_rdma_test_traffic:figures_text(Figures)]),
+    Disturbances = inet_rdma_test_traffic:disturbances(Figures),
+    _ = [ct:pal("~p", [inet_rdma_test_traffic:logged(Traffic)]) || Disturbances =/= #{}],
+    ?assertEqual(#{}, Disturbances).
+
+now_ms() -> erlang:monotonic_time(millisecond).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
