@@ -6,7 +6,9 @@ use inet_rdma_records::PLAIN_BYTES_MAX;
 use inet_rdma_session::{Session, Sink};
 use smallvec::SmallVec;
 
-use crate::compress::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, Decompressor};
+use crate::compress::{
+    BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, Decompressor, PLAIN_BLOCK_BYTES_MAX,
+};
 use crate::seal::Seal;
 use crate::socket::{send_all, send_all_of};
 use crate::{Lost, ReceiveError, SLICES, Transmitted};
@@ -25,6 +27,8 @@ pub(crate) struct Coded {
     pub decompressor: Option<Decompressor>,
     /// What the socket has not taken. It is never coded a second time.
     held: Vec<u8>,
+    /// Bytes of a plain block whose header has been sent, in clear: the session's next ones, from where they lie.
+    plain_left: usize,
 }
 
 impl Coded {
@@ -56,12 +60,57 @@ impl Coded {
             seal.heed_age();
         }
         while session.poll_transmit() {
-            self.code(socket, session)?;
-            if !self.held.is_empty() {
+            if self.sends_plain() {
+                self.send_plain(socket, session)?;
+            } else {
+                self.code(socket, session)?;
+            }
+            if !self.held.is_empty() || self.plain_left > 0 {
                 return Ok(Transmitted::Blocked);
             }
         }
         Ok(Transmitted::All)
+    }
+
+    /// The session's next bytes go as they are, but for the header of a block.
+    fn sends_plain(&self) -> bool {
+        let skips = self.compressor.as_ref().is_some_and(Compressor::skips);
+        self.plain_left > 0 || (self.seal.is_none() && skips)
+    }
+
+    /// Sends the rest of a plain block, or a new one, without a copy: what the socket does not take stays in the session.
+    fn send_plain<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+        &mut self,
+        socket: &OwnedFd,
+        session: &mut Session<H, L>,
+    ) -> Result<(), Lost> {
+        let bytes_max = match self.plain_left {
+            0 => PLAIN_BLOCK_BYTES_MAX,
+            left => left,
+        };
+        let header;
+        let mut slices: SmallVec<[&[u8]; SLICES]> = SmallVec::new();
+        let mut bytes = 0;
+        session.transmission(|slice| {
+            let part = &slice[..slice.len().min(bytes_max - bytes)];
+            slices.push(part);
+            bytes += part.len();
+            bytes < bytes_max && slices.len() < SLICES - 1
+        });
+        let mut head: &[u8] = &[];
+        if let (0, Some(compressor)) = (self.plain_left, &mut self.compressor) {
+            header = compressor.skip(bytes);
+            head = &header;
+            slices.insert(0, head);
+            self.plain_left = bytes;
+        }
+        let sent = send_all_of(socket, &slices)?;
+        drop(slices);
+        self.held.extend_from_slice(head.get(sent..).unwrap_or_default());
+        let taken = sent.saturating_sub(head.len());
+        self.plain_left -= taken;
+        session.handle_transmitted(taken);
+        Ok(())
     }
 
     /// Codes and sends what the session transmits next.
@@ -86,32 +135,44 @@ impl Coded {
         let (seal, held) = (&mut self.seal, &mut self.held);
         match &mut self.compressor {
             None => send_coded(socket, seal, &slices, bytes, held)?,
-            Some(compressor) => match compressor.skip(bytes) {
-                Some(block_header) => {
-                    header = block_header;
-                    slices.insert(0, &header);
-                    send_coded(socket, seal, &slices, BLOCK_HEADER_BYTES + bytes, held)?;
-                }
-                None => {
-                    let block = compressor.compress(&slices, bytes);
-                    send_coded(socket, seal, &[block], block.len(), held)?;
-                }
-            },
+            Some(compressor) if compressor.skips() => {
+                header = compressor.skip(bytes);
+                slices.insert(0, &header);
+                send_coded(socket, seal, &slices, BLOCK_HEADER_BYTES + bytes, held)?;
+            }
+            Some(compressor) => {
+                let block = compressor.compress(&slices, bytes);
+                send_coded(socket, seal, &[block], block.len(), held)?;
+            }
         }
         drop(slices);
         session.handle_transmitted(bytes);
         Ok(())
     }
 
-    /// Where the next bytes go, if they belong to a record of which a part is here: the rest of it.
-    pub fn rest(&mut self) -> Option<&mut [u8]> {
-        self.seal.as_mut().and_then(Seal::rest)
+    /// Where the next bytes go: the rest of a record of which a part is here; in clear the memory of a large packet, as far as
+    /// the plain block goes. None: to the caller's buffer.
+    pub fn direct<'a, H: AsRef<[u8]>, L: AsMut<[u8]>>(
+        &'a mut self,
+        session: &'a mut Session<H, L>,
+    ) -> Option<&'a mut [u8]> {
+        match (&mut self.seal, &self.decompressor) {
+            (Some(seal), _) => seal.rest(),
+            (None, Some(decompressor)) => match decompressor.plain_bytes_left() {
+                0 => None,
+                left => session.direct().map(|memory| {
+                    let bytes = memory.len().min(left);
+                    &mut memory[..bytes]
+                }),
+            },
+            (None, None) => session.direct(),
+        }
     }
 
-    /// The first `rest` bytes of [`Self::rest`] have come, and these behind them.
+    /// The first `direct` bytes of [`Self::direct`] have come, and these behind them.
     pub fn handle_input<H, L, S>(
         &mut self,
-        rest: usize,
+        direct: usize,
         bytes: &mut [u8],
         session: &mut Session<H, L>,
         sink: &mut S,
@@ -121,6 +182,12 @@ impl Coded {
         L: AsMut<[u8]>,
         S: Sink<Large = L>,
     {
+        if self.seal.is_none() && direct > 0 {
+            if let Some(decompressor) = &mut self.decompressor {
+                decompressor.handle_plain(direct);
+            }
+            session.handle_direct(direct, sink);
+        }
         let decompressor = &mut self.decompressor;
         let mut take = |plain: &[u8]| match decompressor {
             None => Ok(session.handle_input(plain, sink)?),
@@ -131,8 +198,8 @@ impl Coded {
         match &mut self.seal {
             None => take(bytes),
             Some(seal) => {
-                if rest > 0 {
-                    seal.handle_rest(rest, &mut take)?;
+                if direct > 0 {
+                    seal.handle_rest(direct, &mut take)?;
                 }
                 seal.handle_input(bytes, &mut take)
             }

@@ -1,8 +1,8 @@
 //! Compressed blocks: what a path carries of a side that compresses.
 //!
-//! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes: kind 0 the bytes themselves, kind 1 the next part of one zstd
-//! frame (RFC 8878), flushed, that gives `Plain` bytes. The frame is as long as the path: what came before helps to compress what
-//! follows.
+//! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes. In a plain block (kind 0) they are the bytes themselves; in a
+//! compressed block (kind 1) they are the next part of one zstd frame (RFC 8878), flushed, that gives `Plain` bytes. The frame is
+//! as long as the path: earlier bytes help to compress later ones.
 
 use std::time::Instant;
 
@@ -13,6 +13,8 @@ use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, get_err
 pub(crate) const BLOCK_HEADER_BYTES: usize = 7;
 /// Bytes of a block before compression, at most: a fragment of the distribution and its header.
 pub(crate) const BLOCK_BYTES_MAX: usize = 66 * 1024;
+/// Bytes of a plain block, at most. It costs the receiver no memory, and the sender's samples begin between two blocks.
+pub(crate) const PLAIN_BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a block's data: zstd adds less than 1/128 to what it cannot compress.
 const WIRE_BYTES_MAX: usize = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64;
 
@@ -112,15 +114,17 @@ impl Compressor {
         })
     }
 
-    /// The header of a block that has these bytes as they are. None: they are worth to be compressed.
-    pub fn skip(&mut self, bytes: usize) -> Option<[u8; BLOCK_HEADER_BYTES]> {
-        if self.skipped == 0 {
-            return None;
-        }
+    /// The next block is a plain one: compression does not pay for now.
+    pub fn skips(&self) -> bool {
+        self.skipped > 0
+    }
+
+    /// The header of a plain block.
+    pub fn skip(&mut self, bytes: usize) -> [u8; BLOCK_HEADER_BYTES] {
         self.skipped = self.skipped.saturating_sub(bytes as u64);
         self.done.plain_bytes += bytes as u64;
         self.done.wire_bytes += (BLOCK_HEADER_BYTES + bytes) as u64;
-        Some(block_header(PLAIN, bytes, bytes))
+        block_header(PLAIN, bytes, bytes)
     }
 
     /// A block of these slices, `bytes` bytes in all.
@@ -212,6 +216,18 @@ impl Decompressor {
         })
     }
 
+    /// Bytes of a plain block that have not come.
+    pub fn plain_bytes_left(&self) -> usize {
+        if self.kind == PLAIN { self.wire_left } else { 0 }
+    }
+
+    /// This many of [`Self::plain_bytes_left`] have come, to where they belong.
+    pub fn handle_plain(&mut self, bytes: usize) {
+        self.wire_left -= bytes;
+        self.done.plain_bytes += bytes as u64;
+        self.done.wire_bytes += bytes as u64;
+    }
+
     /// Gives what is in these bytes to `take`. A block gives no more than it says, which is bounded before anything is made for
     /// it.
     pub fn handle_input<E: From<BlockViolation>>(
@@ -250,10 +266,9 @@ impl Decompressor {
             |at: usize| u32::from_be_bytes([0, self.header[at], self.header[at + 1], self.header[at + 2]]) as usize;
         let (kind, plain, wire) = (self.header[0], number(1), number(4));
         let is_possible = plain > 0
-            && plain <= BLOCK_BYTES_MAX
             && match kind {
-                PLAIN => wire == plain,
-                ZSTD => wire > 0 && wire <= WIRE_BYTES_MAX,
+                PLAIN => plain <= PLAIN_BLOCK_BYTES_MAX && wire == plain,
+                ZSTD => plain <= BLOCK_BYTES_MAX && wire > 0 && wire <= WIRE_BYTES_MAX,
                 _ => false,
             };
         if !is_possible {

@@ -206,7 +206,7 @@ impl TcpPath {
             let mut taken = 0;
             while taken < TURN_BYTES && session.counts().packets_received - packets_before < TURN_PACKETS {
                 let memory = match coded {
-                    Some(coded) => coded.rest(),
+                    Some(coded) => coded.direct(session),
                     None => session.direct(),
                 };
                 let (received, direct_bytes, wanted) = match memory {
