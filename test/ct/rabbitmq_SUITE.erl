@@ -7,6 +7,10 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([quorum_queues_under_cuts/1]).
 
+%% What rabbitmqctl evaluates: the cuts and, with the option compress, the bytes of each link.
+-define(LINKS, "[maps:with([node, losses, resumes, plain_bytes_sent, wire_bytes_sent, compress_us], Link)"
+               " || Link <- inet_rdma:info()].").
+
 suite() ->
     [{timetrap, {minutes, 10 + seconds() div 60}}].
 
@@ -53,6 +57,8 @@ cut_under_traffic([R1, R2, R3] = Brokers) ->
     Events = [{Text, lists:sum([inet_rdma_test_broker:logged(Broker, Text) || Broker <- Brokers])}
               || Text <- [<<"inconsistent_database">>, <<"artial partition">>, <<" down: ">>]],
     ct:pal("~b cuts in ~b s: ~0p; lines in the logs: ~0p", [Cuts, seconds(), Sum, Events]),
+    [ct:pal("links of ~ts:~n~ts", [Name, inet_rdma_test_broker:ctl(Broker, ["eval", ?LINKS])])
+     || #{name := Name} = Broker <- Brokers],
     ?assertMatch(#{lost := 0, refused := 0}, Sum),
     ?assertEqual([], [Event || {_, Count} = Event <- Events, Count > 0]),
     ?assert(Cuts > 0).
