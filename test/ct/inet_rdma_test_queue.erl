@@ -12,7 +12,7 @@
 
 -define(UNCONFIRMED_MAX, 100).
 -define(PERSISTENT, 2).
--define(BYTES, 1000).
+-define(ITEMS, 8).
 %% From the end of publishing until all that was confirmed has been consumed.
 -define(DRAIN_MS, 60000).
 
@@ -82,7 +82,7 @@ publish(#{channel := Channel, queue := Queue, next := Next, open := Open} = Stat
     %% P_basic: delivery mode is the fourth of 14.
     None = undefined,
     Properties = list_to_tuple(['P_basic', None, None, None, ?PERSISTENT | lists:duplicate(10, None)]),
-    Message = {amqp_msg, Properties, <<Next:64, (rand:bytes(?BYTES))/binary>>},
+    Message = {amqp_msg, Properties, <<Next:64, (order(Next))/binary>>},
     ok = amqp_channel:cast(Channel, {'basic.publish', 0, <<>>, Queue, false, false}, Message),
     Now = erlang:monotonic_time(millisecond),
     heed(0, fun publish/1, State#{next := Next + 1, open := Open#{Next => Now}}).
@@ -136,3 +136,16 @@ drained(Consumer, Confirmed, Deadline) ->
                 false -> receive after 200 -> drained(Consumer, Confirmed, Deadline) end
             end
     end.
+
+%% About 1,000 bytes of JSON, different in each message.
+order(Number) ->
+    Items = [
+        io_lib:format("{\"sku\":\"A~6..0b-~2..0b\",\"quantity\":~b,\"price\":~b.~2..0b,\"currency\":\"EUR\","
+                      "\"shipped\":~ts,\"warehouse\":\"w~b\"}",
+                      [rand:uniform(999999), rand:uniform(99), rand:uniform(9), rand:uniform(500), rand:uniform(99),
+                       element(rand:uniform(2), {"true", "false"}), rand:uniform(20)])
+     || _ <- lists:seq(1, ?ITEMS)
+    ],
+    iolist_to_binary(io_lib:format("{\"order\":~b,\"customer\":\"c~8..0b\",\"at\":~b,\"items\":[~ts]}", [
+        Number, rand:uniform(99999999), erlang:system_time(), lists:join(",", Items)
+    ])).
