@@ -338,7 +338,7 @@ fn the_user_is_asked_once_for_each_key() {
     }
 }
 
-/// docs/PROTOCOL.md says how another implementation makes this record.
+/// The crate's documentation says how another implementation makes this record.
 #[test]
 fn a_record_is_made_as_the_protocol_says() {
     let mut way = Way::new(Cipher::Aes256Gcm);
