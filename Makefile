@@ -22,8 +22,8 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
-        scale-programs bench-scale bench-instructions test test-native test-arm64 test-erlang test-elixir matrix \
-        test-rabbitmq test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        scale-programs bench-scale bench-instructions test test-nodes test-programs test-native test-arm64 \
+        test-erlang test-elixir matrix test-rabbitmq test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -82,7 +82,14 @@ bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and me
 bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
-test: deps build test-native bench-instructions test-erlang test-elixir test-vm test-bench ## run all tests
+# Two halves at once: nodes and virtual machines wait for each other most of the time.
+test: deps build ## run all tests
+	@$(MAKE) --no-print-directory test-nodes & nodes=$$!; \
+	$(MAKE) --no-print-directory test-programs; programs=$$?; \
+	wait $$nodes && exit $$programs
+
+test-nodes: test-erlang test-vm
+test-programs: test-native bench-instructions test-elixir test-bench
 
 # Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
 test-native: ## run the Rust tests
