@@ -7,27 +7,27 @@
 -module(inet_rdma_bootstrap).
 
 -export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1, peer_certificate/1, counts/1]).
-%% In the settlement.
+%% Used by the settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
-%% Of keys.
+%% Used for messages about keys.
 -export([is_of_keys/1]).
-%% Of a session.
+%% Used for sessions.
 -export([session/2, socket/1, take/2, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
 -export([coding_facts/1, is_local/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
-%% For what has moved.
+%% Used for links and streams that a queue pair carries.
 -export([give/2, watch/1, close/1]).
 -export_type([t/0, driver/0]).
 
-%% A packet of a connection that should be silent is bounded before it is read.
+%% Size limit of a packet on a connection that should be silent, enforced before the packet is read.
 -define(SILENT_BYTES_MAX, 1024).
-%% In band of a session a message of keys begins with this byte.
+%% First byte of a message about keys that goes in band of a session.
 -define(KEYS, $k).
 
 -type driver() :: inet_tcp | inet6_tcp.
 
-%% session: the port of a session has a descriptor of its own of the TCP connection; the VM's is closed. A message of
+%% session: the session's port has its own descriptor of the TCP connection; the VM's descriptor is closed. A message of
 %% the peer's settlement, in band, comes as {session, Port, Bytes} to the process that settles, which the guard ends
 %% when the TCP connection is lost.
 -opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}
@@ -36,11 +36,11 @@
 -spec tcp(driver(), inet:socket()) -> t().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
 
-%% Sender: ssl's process that sends.
+%% Sender: the process of ssl that sends.
 -spec tls(ssl:sslsocket(), pid()) -> t().
 tls(Socket, Sender) -> {tls, Socket, Sender}.
 
-%% Of a stream: its sender has no part in it.
+%% A TLS connection of a stream, which does not use the sender process.
 -spec tls(ssl:sslsocket()) -> t().
 tls(Socket) -> {tls, Socket, none}.
 
@@ -52,11 +52,11 @@ session(Session, Port) -> {session, Session, Port}.
 protocol({session, Session, _Port}) -> inet_rdma_session:protocol(Session);
 protocol(Connection) -> element(1, Connection).
 
-%% Of a connection over TCP.
+%% The socket of a connection over TCP.
 -spec socket(t()) -> {driver(), inet:socket()}.
 socket({tcp, Driver, Socket}) -> {Driver, Socket}.
 
-%% The TCP connection, out of TLS if it is inside. Both sides do that at the same time.
+%% Gives the TCP connection. A connection inside TLS leaves TLS first, on both sides at the same time.
 -spec take(driver(), t()) -> {ok, t()} | {error, {not_given_back, Why :: binary()}}.
 take(_Driver, {tcp, _, _} = Connection) ->
     {ok, Connection};
@@ -75,11 +75,11 @@ handle({tls, _Socket, Sender}) -> Sender.
 -spec send(t(), iodata()) -> ok | {error, term()}.
 send({tcp, Driver, Socket}, Bytes) -> Driver:send(Socket, Bytes);
 send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes);
-%% Of a new key: not of a settlement.
+%% Sends a message about keys, which is no message of a settlement.
 send({session, _Session, _Port} = Connection, Bytes) -> send_message(Connection, iolist_to_binary([?KEYS, Bytes])).
 
-%% A message of the peer's guard in band: whether it is of keys, and what was sent. Those of a settlement begin otherwise
-%% (131).
+%% Tells whether an in-band message of the peer's guard is about keys, and gives the message. Messages of a settlement
+%% begin with another byte (131).
 -spec is_of_keys(binary()) -> {true, binary()} | false.
 is_of_keys(<<?KEYS, Bytes/binary>>) -> {true, Bytes};
 is_of_keys(_) -> false.
@@ -98,11 +98,11 @@ peername({session, Session, _Port}) -> inet_rdma_session:peername(Session).
 sockname({tcp, _Driver, Socket}) -> inet:sockname(Socket);
 sockname({tls, Socket, _Sender}) -> ssl:sockname(Socket).
 
-%% What an application sets for connections of the distribution.
+%% Options that the kernel parameter inet_dist_connect_options sets.
 -spec connect_options() -> [gen_tcp:option()].
 connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
 
-%% The same of those that are accepted.
+%% Options that the kernel parameter inet_dist_listen_options sets.
 -spec listen_options() -> [gen_tcp:option()].
 listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
@@ -111,7 +111,7 @@ listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 exact({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, raw}]);
 exact({tls, _Socket, _Sender}) -> ok.
 
-%% In DER.
+%% The peer's certificate in DER.
 -spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.
 peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket);
 peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
@@ -129,7 +129,7 @@ counts(Connection) ->
         Error -> Error
     end.
 
-%% Of inet:getstat/2, and their names in inet_rdma:info/1.
+%% Keys of inet:getstat/2, with their names in inet_rdma:info/1.
 keys({tcp, _Driver, _Socket}) ->
     [{recv_oct, [bytes_received, packet_bytes_received]}, {recv_max, [largest_packet_received]},
      {recv_dvi, [packet_deviation_received]}, {send_max, [largest_packet_sent]} | common_keys()];
@@ -148,8 +148,8 @@ statistics({tls, Socket, _Sender}, Keys) ->
     catch exit:_ -> {error, closed}
     end.
 
-%% What became of the paths of a session. carried_by_queue: a queue pair carries what this node sends. suspended: no
-%% path does. none: the connection is no session's; closed: the session has ended.
+%% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
+%% none: the connection is no session's; closed: the session has ended.
 -spec session_facts(t()) -> {ok, #{atom() => non_neg_integer() | boolean()}} | none | closed.
 session_facts({session, _Session, Port}) ->
     case inet_rdma_link:statistics(Port) of
@@ -246,7 +246,7 @@ controller({tcp, _Driver, Socket}) -> inet:getll(Socket);
 controller({tls, _Socket, Sender}) -> {ok, Sender};
 controller({session, _Session, Port}) -> {ok, Port}.
 
-%% The VM knows the link.
+%% Tells OTP that the handshake is complete, so that the VM knows the link.
 -spec handshake_complete(t(), node(), erlang:dist_handle()) -> ok.
 handshake_complete({tcp, _Driver, _Socket}, _Node, _Handle) -> ok;
 handshake_complete({session, _Session, _Port}, _Node, _Handle) -> ok;
@@ -275,7 +275,7 @@ getstat(Connection) ->
         Error -> Error
     end.
 
-%% Not the options that the carrier itself has set.
+%% Refuses options that the carrier itself sets.
 -spec setopts(t(), [term()]) -> ok | {error, term()}.
 setopts({tcp, _Driver, Socket}, Options) ->
     inet_tcp_dist:setopts(Socket, Options);
@@ -295,7 +295,7 @@ getopts({tcp, _Driver, Socket}, Keys) -> inet:getopts(Socket, Keys);
 getopts({tls, Socket, _Sender}, Keys) -> ssl:getopts(Socket, Keys);
 getopts({session, Session, _Port}, Keys) -> inet_rdma_session:getopts(Session, Keys).
 
-%% The caller owns the connection; then the process does. Over TLS its end is not the caller's end any more.
+%% Gives the connection from the caller, its owner, to a process. Over TLS the caller is unlinked from it.
 -spec give(t(), pid()) -> ok | {error, term()}.
 give({tcp, Driver, Socket}, Process) ->
     Driver:controlling_process(Socket, Process);
@@ -305,8 +305,8 @@ give({tls, Socket, Sender}, Process) ->
         Error -> Error
     end.
 
-%% The connection has nothing to say: anything that comes is a message as in active_once/1. Over TLS the end of ssl's
-%% sender is a message 'DOWN', too.
+%% Watches a connection that should be silent: whatever comes is a message as in active_once/1. Over TLS the end of
+%% ssl's sender comes as a message 'DOWN'.
 -spec watch(t()) -> ok | {error, term()}.
 watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
 watch({tls, Socket, Sender} = Connection) ->

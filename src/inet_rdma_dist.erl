@@ -20,7 +20,7 @@
 
 -export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
 -export([setopts/2, getopts/2, childspecs/0]).
-%% For other address families: inet6_rdma_dist.
+%% Called by inet6_rdma_dist, for the other address family.
 -export([gen_listen/3, gen_close/2, gen_accept/2, gen_accept_connection/6, gen_setup/6, gen_select/2, gen_address/1]).
 %% Spawned, or called through #hs_data{}: by name, so that the module can be loaded anew under living links.
 -export([do_accept/7, do_setup/7]).
@@ -41,10 +41,10 @@
     %% An initiator's: where the peer listens.
     address :: undefined | #net_address{},
     config :: inet_rdma_options:config(),
-    %% This node's, and the peer's.
+    %% The offers of this node and of the peer.
     own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
-    %% What carries the link, and why.
+    %% The path that carries the link, and the reason in words.
     over = none :: inet_rdma_nodeup:over(),
     why = <<>> :: binary()
 }).
@@ -100,7 +100,7 @@ listen_over(Security, Driver, Name, Host) -> (below(Security)):listen(Driver, Na
 gen_accept(Driver, Listen) -> (below(security())):accept(Driver, Listen).
 gen_select(Driver, Node) -> (below(security())):select(Driver, Node).
 
-%% Of a node that does not listen: net_kernel calls nothing else when it starts.
+%% net_kernel calls this for a node that does not listen, and no other callback at the start.
 gen_address(Driver) ->
     _ = start(),
     (below(security())):address(Driver).
@@ -203,7 +203,8 @@ connect(tls, Driver, Node, Host, To) ->
         Error -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
     end.
 
-%% Of a new link. Where the option security asks for more than the distribution was started with there is none.
+%% The options for a new link. There is no link if the option security now asks for TLS and the distribution was started
+%% without.
 config(Node) ->
     Started = security(),
     case inet_rdma_options:node() of
@@ -268,7 +269,7 @@ offered_session(Node, #supervised{connection = Connection, driver = Driver, conf
 compresses(auto, Connection) -> not inet_rdma_bootstrap:is_local(Connection);
 compresses(Compress, _Connection) -> Compress.
 
-%% dist_util wants lists.
+%% dist_util expects lists.
 recv(_Socket, Length, Timeout) ->
     #supervised{connection = Connection} = Supervised = kept(),
     case receive_packet(Connection, Length, Timeout, Supervised) of

@@ -41,7 +41,7 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
     Config = #{fabric := Fabric} = config(Checked),
     Memory = locked_memory(Config, Facts),
     CanVerbs = (Fabric =:= auto orelse Fabric =:= verbs) andalso can_verbs(Config, Memory, Facts),
-    %% What a link stays on.
+    %% What carries a link that does not move.
     Stays = case Config of #{security := tls} -> tls; #{} -> tcp end,
     Others = case CanVerbs of true -> verbs; false -> Stays end,
     This = case (Fabric =:= auto orelse Fabric =:= shm) andalso Shm =:= ok of true -> shm; false -> Others end,
@@ -58,8 +58,8 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
 config({ok, Config}) -> Config;
 config({error, _}) -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
 
-%% How bad it is when a piece of verbs is missing: a second device that is down is harmless, and so is the lack of
-%% any where the option does not ask for one.
+%% Severity of a missing part of verbs. It is a problem only if no device works, and the option fabric is verbs, or auto
+%% on a machine that has a device.
 in_the_way(true, _Fabric, _Facts) -> note;
 in_the_way(false, verbs, _Facts) -> problem;
 in_the_way(false, auto, #{devices := [_ | _]}) -> problem;
@@ -147,7 +147,7 @@ shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
              "the system must allow memfd_create, eventfd and abstract Unix sockets (look at seccomp profiles), and "
              "`ulimit -n` descriptors; without it links within this host take an RDMA device, or stay on TCP")].
 
-%% Its own reason only where no single piece has said it already.
+%% Reports the reason of verbs only if no finding about a single part has reported it.
 verbs(_InTheWay, true, _Pieces, _Live) ->
     [ok(verbs, "the connection manager answers, and a device has an active port", [])];
 verbs(InTheWay, false, _Pieces, #{verbs := left_out}) ->

@@ -6,7 +6,7 @@
 -export([table/1, json/1]).
 
 -define(WIDTH, 120).
-%% Of the text of a finding: behind its severity and subject.
+%% Column at which the text of a finding begins, behind severity and subject.
 -define(INDENT, 24).
 
 %% UTF-8. Devices, then findings with problems first, then the verdict.

@@ -10,7 +10,7 @@
 -type facts() :: none | {error, Why :: binary()}
                | {ok, #{verifies := boolean(), troubles := [binary()], certificates := [{File :: binary(), Until :: binary()}]}}.
 
-%% Of #'OTPTBSCertificate'{}: behind version, serial number, signature algorithm and issuer.
+%% Position in #'OTPTBSCertificate'{}, behind version, serial number, signature algorithm and issuer.
 -define(VALIDITY, 6).
 
 -type finding() :: {ok | note | problem, Text :: binary(), Fix :: binary() | undefined}.
@@ -41,7 +41,7 @@ look_at([{server, Server}, {client, _}] = Sides) ->
 without_certificate(server) -> "no peer can connect to this node";
 without_certificate(client) -> "peers that ask for a certificate refuse this node".
 
-%% The first of a file: the node's own.
+%% The first certificate of a file is the node's own.
 certificate(File) ->
     case file:read_file(File) of
         {ok, Pem} ->

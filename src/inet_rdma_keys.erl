@@ -13,9 +13,9 @@
 %% (handle_restored/2).
 -module(inet_rdma_keys).
 
-%% Of the settlement.
+%% Used by the settlement.
 -export([first/1, pair/2, protection/3]).
-%% Of a guard.
+%% Used by a guard.
 -export([new/2, handle_due/2, handle_received/3, handle_restored/2]).
 -export_type([t/0, pair/0]).
 
@@ -28,12 +28,12 @@
            | #{native := native(), sending := non_neg_integer(), received := non_neg_integer(),
                next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
 
-%% Of generation 0; none: a way that is not encrypted.
+%% The keys of generation 0; none: the way is not encrypted.
 -type pair() :: none | {Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}.
 
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
-%% A key for what this side sends; over TCP there is none to tell it by.
+%% A key for the direction from this side; none over TCP, as it could only be told in clear.
 -spec first(inet_rdma_bootstrap:t()) -> none | inet_rdma_nif:key().
 first(Connection) ->
     case inet_rdma_bootstrap:protocol(Connection) of
@@ -52,7 +52,7 @@ pair(_Send, none) -> {error, <<"the peer tells no key">>};
 pair(Key, Key) -> {error, <<"the peer tells the key that this node has told">>};
 pair(Send, Receive) -> {ok, {Send, Receive}}.
 
-%% What the native library gets.
+%% The keys in the form that the native library takes.
 -spec protection({Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}, inet_rdma_nif:cipher(),
                  RenewBytes :: pos_integer()) -> inet_rdma_nif:protection().
 protection({Send, Receive}, Cipher, RenewBytes) ->
@@ -91,7 +91,7 @@ handle_received(Keys, Connection, Bytes) ->
     end.
 
 handle_message(#{received := Generation} = Keys, Connection, {key, Generation, <<_:256>>}) when Generation > 0 ->
-    %% Told again: the answer was lost.
+    %% The peer told this key again because the answer was lost.
     tell(Connection, {key_installed, Generation}, Keys);
 handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
     is_integer(Generation), Generation > 0, Generation < 1 bsl 32
@@ -105,7 +105,7 @@ handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connectio
         ok -> {changed, Keys#{sending := Generation, next := none}};
         Error -> Error
     end;
-%% Told again, as the first answer came late.
+%% The answer to a key that was told twice comes twice.
 handle_message(#{sending := Generation} = Keys, _Connection, {key_installed, Generation}) when Generation > 0 ->
     {ok, Keys};
 handle_message(_Keys, _Connection, _Message) ->

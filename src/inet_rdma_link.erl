@@ -12,9 +12,9 @@
 -compile({no_auto_import, [statistics/1]}).
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
-%% Of the port of a session.
+%% Used for the port of a session.
 -export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, reason/1, why/1, is_usual/1]).
-%% Of its guard.
+%% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
 
@@ -27,7 +27,7 @@
     is_encrypted :: boolean()
 }).
 
-%% What the guard keeps.
+%% State of the guard.
 -record(guarded, {
     port :: port(),
     connection :: inet_rdma_bootstrap:t(),
@@ -98,7 +98,7 @@ open(Port, Attempt, Node, Config, Protection) ->
             Error
     end.
 
-%% The link that was opened, or the port that was reserved, is not used.
+%% Gives up a link that was opened, or a port that was reserved.
 -spec close(link() | port()) -> ok.
 close(#link{port = Port}) ->
     close(Port);
@@ -130,7 +130,7 @@ start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncr
             Error
     end.
 
-%% A keepalive: ahead of all that waits, and never waiting. A port that has ended has told the supervisor.
+%% Sends a sign of life, ahead of all packets that wait. If the port has ended the supervisor gets its exit signal.
 -spec tick(link() | port()) -> ok | {error, closed}.
 tick(#link{port = Port}) -> tick(Port);
 tick(Port) -> ok_or_closed(command(Port, tick)).
@@ -264,7 +264,7 @@ ended(#guarded{native = Native}) ->
     Reason = reason(Native),
     {Reason, why(Reason), is_usual(Reason)}.
 
-%% Whether the end of a link for this reason is an ordinary one.
+%% Tells whether a link usually ends for this reason, so that the log needs no line.
 -spec is_usual(inet_rdma:reason() | unknown) -> boolean().
 is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
 

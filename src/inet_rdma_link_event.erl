@@ -23,7 +23,7 @@
 %% acknowledged nothing for the time of the option dead_after_ms; system_limit: the VM cannot watch it.
 -type lost() :: inet:posix() | closed | queue_pair | superseded | unanswered | system_limit.
 
-%% No fabric where there is no link.
+%% Fabric: undefined if there is no link.
 -spec new(kind(), Node :: binary(), Fabric :: binary() | undefined, Why :: binary()) -> t().
 new(Kind, Node, undefined, Why) ->
     #{event => Kind, node => binary_to_atom(Node), fabric => undefined, why => Why};

@@ -13,7 +13,7 @@
                   info := inet_rdma:info() | undefined}.
 -type fact() :: {ok, term()} | absent.
 
-%% Every node that net_kernel has a connection with, or in the making.
+%% Every node to which net_kernel has a connection, or is making one.
 -spec all() -> [link()].
 all() ->
     Infos = value(fun inet_rdma_info:all/0, []),

@@ -9,7 +9,7 @@
 
 -define(TABLE, ?MODULE).
 
-%% Ways that are remembered at most; one that fails beyond that is tried again at once.
+%% Maximum number of failed ways that are remembered; further ones are tried again at once.
 -define(FAILURES_MAX, 4096).
 %% Rows of ended links are looked for whenever the table has a multiple of that many rows.
 -define(SWEEP, 256).
@@ -83,7 +83,7 @@ session_options(Name) ->
 set_session_options(Name, Options) ->
     quietly(fun() -> ets:update_element(?TABLE, {session, Name}, {3, Options}) end).
 
-%% Nodes of names that never come back (erl_call, remote shells) leave a row each.
+%% Removes rows of nodes that never come back, such as those of erl_call and remote shells.
 sweep() ->
     Rows = ets:select(?TABLE, ?LINKS),
     _ = [ets:delete_object(?TABLE, Row) || Row <- Rows, not is_process_alive(element(2, Row))],
@@ -133,7 +133,7 @@ failure(Way) ->
 count(Counted) ->
     quietly(fun() -> ets:update_counter(?TABLE, {count, Counted}, 1, {{count, Counted}, 0}) > 0 end).
 
-%% Only what has happened is in the list.
+%% Counts that are 0 are not in the list.
 -spec counts() -> [{counted(), pos_integer()}].
 counts() ->
     rows(quietly(fun() -> ets:select(?TABLE, [{{{count, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}]) end)).

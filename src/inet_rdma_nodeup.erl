@@ -59,11 +59,11 @@ new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, nod
     inet_rdma_session:new(Driver, Role, #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
                                           sealing => Sealing, compression => compression(Own, Peer)}).
 
-%% Each side says whether it compresses; not to a peer that does not say.
+%% Whether each side compresses. No side does with a peer whose offer does not name it.
 compression(_Own, #{compresses := none}) -> {false, false};
 compression(#{compresses := Own}, #{compresses := Peer}) -> {Own, Peer}.
 
-%% The acceptor's cipher, as in a settlement.
+%% The cipher is the one that the acceptor prefers, as in a settlement.
 sealing(initiator, _Own, #{cipher := Cipher}, Config) -> sealing(Cipher, Config);
 sealing(acceptor, #{cipher := Cipher}, _Peer, Config) -> sealing(Cipher, Config).
 
@@ -94,7 +94,7 @@ cannot_begin(Reason, #{node := Node}) ->
     ?LOG_WARNING("inet_rdma: no link to ~ts: its session cannot begin: ~ts", [Node, inet_rdma:format_error(Reason)]),
     {error, Reason}.
 
-%% Whether TLS may give the socket back: not where that has failed lately.
+%% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms.
 -spec can_leave_tls(Node :: binary()) -> boolean().
 can_leave_tls(Node) -> inet_rdma_links:failure(leaving_tls(Node)) =:= none.
 
@@ -207,7 +207,7 @@ start({session, Session, Queue}, Why, #{connection := Connection, node := Node, 
 started(ok, Kind, Fabric, Connection) -> {ok, Kind, Fabric, Connection};
 started(Error, _Kind, _Fabric, _Connection) -> Error.
 
-%% Where the peer accepts another connection.
+%% The address at which the peer accepts another connection.
 peer_listens(#{role := initiator, address := Address}) ->
     Address;
 peer_listens(#{offer := #{session := #{port := 0}}}) ->

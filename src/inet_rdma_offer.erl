@@ -7,11 +7,11 @@
 %%
 %%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
 %%
-%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this node
-%% accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that this
-%% processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends over
-%% TCP. Who names that takes what is compressed. Without the cookie the nonces are worth nothing. Inside TLS a session is
-%% offered by a node that seals its TCP connections, and the secret is from TLS, too.
+%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this
+%% node accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that
+%% this processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends
+%% over TCP. A node whose offer has this field understands compressed blocks. Without the cookie the nonces are worth
+%% nothing. Inside TLS a session is offered by a node that seals its TCP connections, and the secret is from TLS, too.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
@@ -32,7 +32,7 @@
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
 -define(VERSION, 1).
 
-%% Of this node.
+%% The offer of this node.
 -spec offer(inet_rdma_options:config(), Settles :: boolean(), session()) -> offer().
 offer(#{required := Required, move := Move}, Settles, Session) ->
     #{version => ?VERSION, required => Required, settles => Settles, eager => Move =:= eager, session => Session}.
@@ -59,7 +59,7 @@ session(1, <<Port:16, Nonce:16/binary, _/binary>>) ->
 session(_, _) ->
     none.
 
-%% The port of a session has the same numbers.
+%% The number of a cipher in an offer, and in commands of a session's port.
 -spec cipher_number(inet_rdma_nif:cipher()) -> 1..2.
 cipher_number(aes_256_gcm) -> 1;
 cipher_number(chacha20_poly1305) -> 2.

@@ -6,7 +6,7 @@
 -module(inet_rdma_options).
 
 -export([node/0, merge/2, values/2, list/0, format_error/1]).
-%% Spawned.
+%% Spawned by name.
 -export([load/0]).
 -export_type([config/0, error/0]).
 

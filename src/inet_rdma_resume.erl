@@ -23,15 +23,15 @@
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
-%% For one message of the peer, or the connect.
+%% Time limit of the connect, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
 %% An acceptor that is refused on another host leaves the initiator that long to come: what refuses may be a firewall or an address
 %% translation on the way, which lets the initiator through.
 -define(REFUSED_HOLD_MS, 1000).
 
-%% An attempt of this side, in a process of its own that ends with: resumed; {dead, Why}: the peer has ended; superseded: a newer
-%% attempt is under way; {failed, Why}. An acceptor's waits with its connection for an attempt of the peer: of two the initiator's
-%% wins.
+%% Makes an attempt, in a process of its own. Its exit reason is: resumed; {dead, Why}: the peer has ended; superseded:
+%% a newer attempt is under way; {failed, Why}. The acceptor waits with its connection before it says anything, as of
+%% two attempts at once the initiator's wins.
 -spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()}, HoldMs :: non_neg_integer()) ->
           no_return().
 dial(Session, Node, {Ip, _} = Peer, HoldMs) ->
@@ -61,7 +61,7 @@ connect(tls, Driver, Node, Peer) ->
     [_, Host] = string:split(binary_to_list(Node), "@"),
     inet_rdma_tls:connect(Driver, Peer, Host, inet_rdma_bootstrap:connect_options()).
 
-%% A peer whose certificate does not do any more, or to which this node's does not, has ended for this node.
+%% If one side's certificate is no longer accepted, the peer counts as ended.
 failed(Reason) ->
     case inet_rdma_tls:refuses(Reason) of
         {true, Alert} -> {dead, <<"its TCP connection ended, and TLS refuses another: ", Alert/binary>>};

@@ -147,7 +147,7 @@ unbroken(Settling, Fabric) ->
 
 joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
-%% Go: what tells the acceptor that the link moves.
+%% Go: the message that tells the acceptor that the link moves.
 attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
     %% The acceptor's queue pair and port are there already.
     Key = key(Settling),
@@ -183,8 +183,8 @@ verdict(Settling, Fabric, {failed, Why}) ->
         {failed, _, Theirs} -> {failed, Theirs}
     end.
 
-%% The acceptor does not say what it must. If it acknowledges `stay`, both know the next message again. A stream has
-%% nothing to stay on.
+%% The acceptor did not answer in time, or sent a wrong message. If it acknowledges `stay`, both know the next message
+%% again. A stream has nothing to stay on.
 -spec give_up(#settling{}, Why :: binary()) -> outcome().
 give_up(#settling{node = none} = Settling, Why) ->
     try tell(Settling, {stay, cut(Why)})

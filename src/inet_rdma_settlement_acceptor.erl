@@ -31,7 +31,7 @@
     why :: binary()
 }).
 
-%% What this side has for the initiator when the next message comes.
+%% What this side has ready when the initiator's next message comes.
 -type state() :: nothing | #offered{} | #listening{} | #ready{}.
 
 %% Throws as inet_rdma_settlement_message does.
@@ -100,7 +100,7 @@ heard({stay, Why}, Settling, State) ->
 heard(_Go, _Settling, _State) ->
     broken(<<"the peer decides before there is anything to decide">>).
 
-%% What the settlement costs and says is bounded by that.
+%% Each fabric is tried at most once, which bounds the settlement.
 not_tried(#settling{tried = Tried}, Fabric) ->
     case lists:member(Fabric, Tried) of
         false -> ok;
@@ -125,7 +125,7 @@ met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
 %% The reasons to tell the initiator when it could not connect: the acceptor knows better why a queue pair was refused.
 -spec verdict(#settling{}, state(), Fabric :: atom(), Why :: binary()) -> [binary()].
 verdict(Settling, #offered{place = Place, attempt = Attempt, key = Key}, shm, Why) ->
-    %% No byte goes over a queue pair that comes out of this; its peer has told no key.
+    %% The queue pair is opened only to learn the reason; no byte goes over it, and the peer has told no key.
     case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
         {ok, Opened, _} -> inet_rdma_settlement_way:close(Settling, Opened), [Why];
         waiting -> [Why];

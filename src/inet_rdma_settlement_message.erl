@@ -12,7 +12,7 @@
 %% Texts and lists of the peer are refused above these sizes.
 -define(TEXT_BYTES_MAX, 4096).
 -define(LIST_MAX, 256).
-%% Of the external term format.
+%% Bytes of the external term format.
 -define(VERSION_MAGIC, 131).
 -define(COMPRESSED, 80).
 
@@ -96,7 +96,7 @@ decode(Bytes) -> binary_to_term(Bytes, [safe]).
 with_key(Message, none) -> Message;
 with_key(Message, Key) -> erlang:append_element(Message, Key).
 
-%% Of a message that was heard: by name, and size without the key.
+%% Takes the key off a message that was heard. Name and Size are those of the message without a key.
 -spec without_key(tuple(), Name :: atom(), Size :: pos_integer()) -> {tuple(), none | inet_rdma_nif:key()}.
 without_key(Message, Name, Size) when element(1, Message) =:= Name, tuple_size(Message) =:= Size + 1 ->
     {erlang:delete_element(Size + 1, Message), element(Size + 1, Message)};
@@ -149,14 +149,14 @@ is_place(_) ->
 is_address(Address) ->
     is_binary(Address) andalso element(1, inet:parse_strict_address(binary_to_list(Address))) =:= ok.
 
-%% A proper one; length/1 fails for others.
+%% True for a proper list; length/1 fails for an improper one.
 is_short_list(List) when length(List) =< ?LIST_MAX -> true;
 is_short_list(_) -> false.
 
 is_text(Text) ->
     is_binary(Text) andalso byte_size(Text) =< ?TEXT_BYTES_MAX andalso is_list(unicode:characters_to_list(Text)).
 
-%% A reason has parts of the peer's.
+%% Shortens a reason, which may contain text of the peer, to the size that a message may have.
 -spec cut(binary()) -> binary().
 cut(Why) when byte_size(Why) =< ?TEXT_BYTES_MAX -> Why;
 cut(Why) -> unicode:characters_to_binary(string:slice(Why, 0, ?TEXT_BYTES_MAX div 4)).

@@ -1,5 +1,5 @@
-%% The policy of the settlement: which ways may be gone, which failures are remembered, and what becomes of a link
-%% that no queue pair carries. It sends and opens nothing.
+%% The policy of the settlement: which fabrics may be tried, which failures are remembered, and whether a link that no
+%% queue pair carries stays or is refused. It sends and opens nothing.
 %%
 %% A *way* is one fabric to one peer. The table of inet_rdma_links remembers failures for the option
 %% fallback_retry_ms, under
@@ -72,7 +72,7 @@ obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
     obstacle(Fabric, Own, Peer);
 obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
     case {obstacle(Fabric, Own, Peer), Own, Peer} of
-        %% A link that may not stay on TCP could only wait for the end of that time: the way is tried at once.
+        %% With the option required the link cannot stay on TCP, so a way that failed recently is tried at once.
         {none, #{required := true}, _} -> none;
         {none, _, #{required := true}} -> none;
         {none, _, _} -> recent_failure(failure(Settling, Fabric));
@@ -130,26 +130,26 @@ allows(#settling{own = #{fabric := Own}}, Fabric) -> Own =:= Fabric.
 tried(#settling{tried = Tried} = Settling, Fabric) ->
     Settling#settling{tried = ordsets:add_element(Fabric, Tried)}.
 
-%% Whether a queue pair is encrypted, of a link or stream that began inside TLS. Over shm it is so only if one of the
-%% nodes asks for that: the kernel gives the memory to processes of one user alone.
+%% Tells whether a queue pair is encrypted, for a link or stream that began inside TLS. Over shm only if one of the
+%% nodes sets encrypt_shm: the kernel gives the memory to processes of the same user only.
 -spec seals(#settling{}, fabric()) -> boolean().
 seals(#settling{own = #{encrypt_shm := false}, peer = #{encrypt_shm := false}}, shm) -> false;
 seals(_Settling, _Fabric) -> true.
 
-%% The acceptor's.
+%% The cipher is the one that the acceptor named.
 -spec cipher(#settling{}) -> inet_rdma_nif:cipher().
 cipher(#settling{role = acceptor, own = #{cipher := Cipher}}) -> Cipher;
 cipher(#settling{role = initiator, peer = #{cipher := none}}) -> broken(<<"the peer names no cipher">>);
 cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.
 
-%% No queue pair could be made. Not remembered of a stream, which has nothing to stay on.
+%% Remembers that no queue pair could be made. Failures of streams are not remembered: a stream cannot stay on TCP.
 -spec failed(#settling{}, fabric(), Why :: binary()) -> ok.
 failed(#settling{node = none}, _Fabric, _Why) ->
     ok;
 failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Why) ->
     inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs).
 
-%% A queue pair that carried a link was lost.
+%% Remembers that a queue pair under a link was lost.
 -spec lost(Node :: binary(), fabric(), Why :: binary(), RetryMs :: non_neg_integer()) -> ok.
 lost(Node, Fabric, Why, RetryMs) -> inet_rdma_links:failed({Node, 0, Fabric}, Why, RetryMs).
 

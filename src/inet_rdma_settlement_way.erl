@@ -23,7 +23,7 @@
 -type place() :: port() | {port(), Path :: pos_integer()} | none.
 -type opened() :: inet_rdma_link:link() | inet_rdma_session:queue() | inet_rdma_stream:stream().
 
-%% Of the queue pair.
+%% The options for the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
 %% Not called of a session, which has its port.
 -callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
@@ -31,7 +31,7 @@
 -callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
                inet_rdma_nif:protection()) ->
     {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-%% Is not used.
+%% Gives back what was opened or reserved.
 -callback close(opened() | place()) -> ok.
 -optional_callbacks([reserve/0]).
 
@@ -105,7 +105,7 @@ expect(Settling, Fabric) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% Where a listener of this node can be reached.
+%% The addresses at which a listener of this node can be reached.
 -spec own_addresses(#settling{}, fabric()) -> {ok, [binary()]} | {error, Why :: binary()}.
 own_addresses(_Settling, shm) ->
     {ok, [shm_address()]};
@@ -125,14 +125,14 @@ own_addresses(_Settling, verbs) ->
             {error, reason(Reason)}
     end.
 
-%% To which the peer has connected.
+%% The own address to which the peer has connected.
 own_address(#settling{connection = Connection}) ->
     case inet_rdma_bootstrap:sockname(Connection) of
         {ok, {Ip, _}} -> list_to_binary(inet:ntoa(Ip));
         {error, _} -> throw(closed)
     end.
 
-%% Of this host: shm needs no address.
+%% An address of this host, as shm needs none.
 -spec shm_address() -> binary().
 shm_address() -> <<"127.0.0.1">>.
 
@@ -163,7 +163,7 @@ open(#settling{module = Module, node = Node, config = Config} = Settling, Fabric
 named(#settling{session_port = none}, Place) -> Place;
 named(#settling{session_port = Port} = Settling, Port) -> {Port, path(Settling)}.
 
-%% What both sides of a session call the queue pair: the initiator says it.
+%% The number by which both sides of a session name the queue pair; the initiator chooses it.
 path(#settling{role = initiator, own = #{path := Path}}) -> Path;
 path(#settling{role = acceptor, peer = #{path := Path}}) -> Path;
 path(#settling{role = acceptor}) -> broken(<<"the peer gives the queue pair no name">>).
@@ -171,7 +171,7 @@ path(#settling{role = acceptor}) -> broken(<<"the peer gives the queue pair no n
 -spec close(#settling{}, opened() | place()) -> ok.
 close(#settling{module = Module}, Opened) -> Module:close(Opened).
 
-%% The attempt, of which the caller is or may be told, is given up.
+%% Gives up an attempt, and removes its message if it has come.
 -spec drop(inet_rdma_nif:attempt(), Id :: pos_integer()) -> ok.
 drop(Attempt, Id) ->
     ok = inet_rdma_nif:drop_attempt(Attempt),

@@ -34,7 +34,7 @@ guarded(Stream, Connection, Offered) ->
     case inet_rdma_nif:guard(inet_rdma_stream:conn(Stream)) of
         {ok, Native, Id} ->
             Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_stream:is_encrypted(Stream)),
-            %% Of a connection that has ended a message tells.
+            %% If the connection has ended, a message says so.
             _ = inet_rdma_bootstrap:watch(Connection),
             #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered};
         {error, closed} ->
@@ -56,7 +56,7 @@ give(Conn, {Pid, Ref}, #{id := Id, offered := Offered} = Guarded) ->
             sleep(Guarded)
     end.
 
-%% Leaves nothing on the heap but the state.
+%% Hibernates, which leaves only the state on the heap.
 -spec sleep(guarded()) -> no_return().
 sleep(Guarded) -> erlang:hibernate(?MODULE, guarding, [Guarded]).
 
@@ -85,7 +85,7 @@ guarding(#{id := Id, native := Native, connection := Connection, keys := Keys, o
             sleep(Guarded)
     end.
 
-%% changed: the peer sees it without a tick of the user's.
+%% changed: the native side sends a tick itself, so that the peer sees the change.
 guard_on(#{connection := Connection} = Guarded, {Ok, Keys}) when Ok =:= ok; Ok =:= changed ->
     _ = inet_rdma_bootstrap:active_once(Connection),
     sleep(Guarded#{keys := Keys});

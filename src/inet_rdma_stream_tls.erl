@@ -3,13 +3,13 @@
 
 -export([check/1, start/0, listen/3, accept/2, connect/4, reason/1]).
 
-%% What a message of the settlement has at most. The peer need not have a certificate: a packet is bounded before it is
-%% read.
+%% Size limit of a message of the settlement. As the peer may have no certificate, the limit is enforced before a packet
+%% is read.
 -define(PACKET_BYTES_MAX, 65536).
 
 -define(SEND_TIMEOUT_MS, 5000).
 
-%% Set here, given as options of the stream, or of another use of TLS than this one.
+%% Options that are refused: they are set here, belong to the stream, or make no sense for it.
 -define(NOT_OF_TLS, [active, packet, packet_size, mode, binary, list, header, deliver, ip, ifaddr, inet, inet6, local,
                      fd, backlog, handshake, protocol, cb_info, erl_dist, ktls]).
 
@@ -86,7 +86,7 @@ address(#{ip := any}) -> [];
 address(#{ip := Ip}) when tuple_size(Ip) =:= 8 -> [inet6, {ip, Ip}];
 address(#{ip := Ip}) -> [{ip, Ip}].
 
-%% Of an error of ssl.
+%% The reason for an error of ssl.
 -spec reason(term()) -> inet_rdma:reason().
 reason({tls_alert, _} = Alert) -> Alert;
 reason(timeout) -> etimedout;

@@ -10,7 +10,7 @@
 %%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender, not the socket
 %%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0; before, inet_rdma_tls_options reads the flags
 %%
-%% A release that lacks one of them is refused when the node starts, by words.
+%% If a release lacks one of them the node does not start, and says which.
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
@@ -122,13 +122,13 @@ allowed(Connection, Allowed) ->
             ?shutdown2(no_peer_cert, Error)
     end.
 
-%% How long the peer may take to end TLS, too.
+%% How long this side waits for the peer to end TLS.
 -define(GIVE_BACK_MS, 3000).
-%% This side is outside TLS.
+%% Sent when this side has left TLS.
 -define(OUTSIDE, $o).
-%% This side knows that the peer is.
+%% Sent when this side knows that the peer has left TLS.
 -define(BEGIN, $b).
-%% How long it waits for an answer to each OUTSIDE.
+%% How long this side waits for an answer to each OUTSIDE.
 -define(OUTSIDE_MS, [20, 200, 1000, 2000]).
 
 %% The TCP socket of a connection that ends TLS on both sides at the same time. The caller owns the connection, and the
@@ -200,8 +200,7 @@ await_begin(_Tcp, _Byte) ->
 
 not_given_back(Reason) -> {error, unicode:characters_to_binary(io("~0tp", [Reason]))}.
 
-%% Whether an error of TLS says that one of the sides does not take the other for who it should be: no further attempt makes
-%% that good.
+%% Tells whether an error of TLS means that a side rejected the other's identity, so that another attempt is useless.
 -spec refuses(term()) -> {true, Why :: binary()} | false.
 refuses({tls_alert, {Alert, _Text}}) ->
     Refusals = [certificate_revoked, certificate_expired, certificate_unknown, certificate_required, bad_certificate,

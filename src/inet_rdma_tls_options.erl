@@ -6,7 +6,7 @@
 
 -export([all/1]).
 
-%% Of OTP 28 and later.
+%% The function exists in OTP 28 and later.
 -dialyzer({no_missing_calls, all/1}).
 
 -type side() :: client | server.
@@ -21,7 +21,7 @@ all(client) ->
 all(server) ->
     read(server).
 
-%% Both where there are both, as from OTP 26 on. In OTP 25 the file has all, if there is one.
+%% From OTP 26 on file and flags are merged; in OTP 25 a file replaces the flags.
 read(Side) ->
     case {flags(Side), file(Side), is_otp_25()} of
         {_, [_ | _] = Options, true} -> default_version(Options);
