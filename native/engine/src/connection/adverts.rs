@@ -9,10 +9,10 @@ use super::shared::Connection;
 use crate::landing::{Advice, Situation, is_vital};
 
 impl Connection {
-    /// Offers the peer the landing buffers that the policy says.
+    /// Advertises as many landing buffers as the policy allows.
     pub(super) fn advertise(&self, core: &mut Core) {
         let advice = core.policy.advice(Situation {
-            // Behind its end the peer writes no more.
+            // A peer that has finished writes no more, so it needs no buffer.
             is_over: !matches!(core.end, End::Open),
             ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
             is_expected: core.expected.in_use,
@@ -43,7 +43,7 @@ impl Connection {
         let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
     }
 
-    /// False: no buffer is free.
+    /// Returns false if no buffer is free.
     #[inline]
     fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
         let mut buffer = core.landing.take();
@@ -53,7 +53,7 @@ impl Connection {
         let Some(buffer) = buffer else { return false };
         let target = match buffer.open() {
             Ok(target) => target,
-            // Its bytes go through the ring, and are copied there.
+            // The bytes go through the ring, which costs a copy.
             Err(_) if self.settings.mode == Mode::Dynamic => return false,
             Err(error) => {
                 self.fail(core, error.into());
@@ -73,7 +73,7 @@ impl Connection {
         true
     }
 
-    /// No landing buffer is free. True: there is one now.
+    /// Claims memory as no landing buffer is free. Returns true if there is a free one now.
     #[cold]
     #[inline(never)]
     pub(super) fn claim_landing(&self, core: &mut Core) -> bool {
@@ -121,8 +121,8 @@ impl Connection {
         self.check_vital(core, error);
     }
 
-    /// There is no memory to land in, for now. With direct transfers only that is the end: nothing goes through the ring, and
-    /// nothing else can bring bytes.
+    /// The system gives no landing memory for now. In mode `direct_only` that ends the connection, as no bytes can
+    /// arrive otherwise.
     fn check_vital(&self, core: &mut Core, error: FabricError) {
         if is_vital(self.settings.mode, &core.landing) {
             self.fail(core, Closed::Fabric(error));

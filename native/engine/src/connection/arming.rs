@@ -1,15 +1,17 @@
-//! Before a party waits: it asks to be woken, and no event may be missed.
+//! Arming: what a party does before it waits, so that it misses no event.
 
 use super::core::{Core, Reader, Writer};
 use super::shared::Connection;
 
-/// Looks for completions between attempts to arm, within one turn. An honest peer runs out of credits and ring before.
+/// Attempts to arm in one turn, with a look for completions between them. An honest peer runs out of credits or ring
+/// first.
 const ARMS_MAX: usize = 16;
 
 impl Connection {
     /// Arms the queue pair if no party polls it. Completions that arrive before it is armed raise no event: takes them
-    /// in and arms again, until the queue is empty when armed. False: it is not armed, as the peer sends faster than this
-    /// side takes in. The caller must look again, or have the polling thread do it.
+    /// in and arms again, until the queue is empty when armed. Returns false if the queue pair is not armed because the
+    /// peer sends faster than this side takes completions: the caller must look again, or have the polling thread do
+    /// it.
     #[inline]
     #[must_use]
     pub(super) fn arm_if_unpolled(&self, core: &mut Core) -> bool {
@@ -33,11 +35,10 @@ impl Connection {
         false
     }
 
-    /// As [`Self::arm_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than this side
-    /// takes in, be it ticks behind the end of its stream, keeps the queue pair from being armed: after [`ARMS_MAX`] attempts
-    /// it stays unarmed. The polling thread looks again then, after its other connections. Without one, reader and writer
-    /// are told, so far as they wait: each looks again in a turn of its own, and arms before it waits again. Where neither
-    /// waits no party misses an event.
+    /// As [`Self::arm_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than this
+    /// side takes completions keeps the queue pair from being armed; after [`ARMS_MAX`] attempts it stays unarmed. The
+    /// polling thread then looks again, after its other connections. Without one, a reader and a writer that wait are
+    /// told: each looks again in a turn of its own, and arms before it waits again.
     pub(super) fn arm_or_kick(&self, core: &mut Core) {
         if self.arm_if_unpolled(core) {
             return;
@@ -51,10 +52,10 @@ impl Connection {
         }
     }
 
-    /// The reader is woken when there is something to read. False: there may be already.
+    /// Has the reader woken when there is something to read. Returns false if there may be something already.
     pub(super) fn arm_locked(&self, core: &mut Core) -> bool {
         if core.reader == Reader::Called {
-            // The cause of the call is not in `core`: the reader must read to find it.
+            // The reason for which the reader was called is not in `core`: it must read to find it.
             core.reader = Reader::Reads;
             return false;
         }
@@ -68,7 +69,7 @@ impl Connection {
         false
     }
 
-    /// The writer is woken when there may be room. False: there is already.
+    /// Has the writer woken when there may be room. Returns false if there is room already.
     pub(super) fn arm_writer_locked(&self, core: &mut Core) -> bool {
         if core.writer == Writer::Finished {
             return false;
@@ -81,7 +82,7 @@ impl Connection {
         };
         self.flush_controls(core);
         let is_armed = self.arm_if_unpolled(core);
-        // What came meanwhile may have woken it.
+        // Completions that came meanwhile may have woken the writer.
         if is_armed && core.is_up() && core.writer_waits() && !self.is_writable(core) {
             return true;
         }

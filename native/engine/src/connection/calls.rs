@@ -1,4 +1,4 @@
-//! What the user of a connection calls beside reads and writes: one step each, then it is told whatever follows from it.
+//! Calls of a connection's user beside reads and writes. Each is one step; then the user is told what it has found.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,14 @@ use super::shared::Connection;
 /// Looks between two offers of the processor to other threads.
 const LOOKS_PER_YIELD: u32 = 8;
 
-/// Looks without the lock, where the fabric allows them, before such an offer: about as long as those with it.
+/// Lock-free looks, where the fabric allows them, before such an offer: they take about as long as [`LOOKS_PER_YIELD`]
+/// locked ones.
 const QUIET_LOOKS: u32 = 256;
 
 /// The reader.
 impl Connection {
-    /// The reader looks no more until [`super::Notifier::wake`]. False: there may be something already, read again.
+    /// The reader stops looking until [`super::Notifier::wake`]. Returns false if there may be something to read
+    /// already.
     pub fn arm(&self) -> bool {
         self.step(Caller::User, |core| self.arm_locked(core))
     }
@@ -26,8 +28,8 @@ impl Connection {
         self.untold_step(|core| self.arm_locked(core))
     }
 
-    /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer need
-    /// not send events.
+    /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer
+    /// need not send events.
     pub fn set_self_polling(&self) {
         // In busy polling a thread looks anyway.
         self.core.lock().self_polling = !self.settings.busy;
@@ -72,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Each read finds the end from now on, even if more arrives.
+    /// Makes each read from now on find the end, even if more bytes arrive.
     pub fn stop_reading(&self) {
         self.step(Caller::User, |core| {
             core.reading_stopped = true;
@@ -80,18 +82,18 @@ impl Connection {
         });
     }
 
-    /// A read of exactly `bytes` bytes, or with 0 of whatever comes, follows those that are expected already: its bytes can
-    /// land in buffers of just that size.
+    /// A read of exactly `bytes` bytes, or with 0 of whatever comes, follows those that are expected already: its bytes
+    /// can land in buffers of just that size.
     pub(crate) fn expect_read(&self, bytes: usize) {
         self.core.lock().expected.push(bytes);
     }
 
-    /// The expected read with this index does not come.
+    /// Takes back the expected read with this index.
     pub(crate) fn cancel_expected_read(&self, index: usize) {
         self.core.lock().expected.remove(index);
     }
 
-    /// None of the expected reads comes.
+    /// Takes back all expected reads.
     pub(crate) fn cancel_expected_reads(&self) {
         self.core.lock().expected.clear();
     }
@@ -105,7 +107,7 @@ impl Connection {
 
 /// The writer.
 impl Connection {
-    /// The writer looks no more until [`super::Notifier::wake`]. False: there is room already, write again.
+    /// The writer stops looking until [`super::Notifier::wake`]. Returns false if there is room already.
     pub fn arm_writer(&self) -> bool {
         self.step(Caller::User, |core| self.arm_writer_locked(core))
     }

@@ -1,4 +1,4 @@
-//! Memory is asked for: the thread of [`crate::keeper`] gets it, and gives it back.
+//! Claims of memory, which the thread of [`crate::keeper`] gets and gives back.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use super::core::{Core, Staging};
 use super::shared::Connection;
 use crate::keeper;
 
-/// Between two attempts to start the keeper's thread for one connection: as long as refused memory is not asked for again.
+/// Between two attempts to start the keeper's thread for one connection: as long as refused memory is not asked for
+/// again.
 const UNKEPT: Duration = Duration::from_secs(10);
 
 impl Connection {
-    /// The keeper's thread is to get what is claimed, and to sweep from then on. Err: it cannot be started. All stays as it is
-    /// then, claims included, until [`Self::have_kept_again`].
+    /// Has the keeper's thread get the claimed memory, and sweep from then on. If the thread cannot be started the
+    /// claims stay, until [`Self::have_kept_again`].
     #[cold]
     #[inline(never)]
     pub(super) fn have_kept(&self, core: &mut Core) -> Result<(), FabricError> {
@@ -22,7 +23,7 @@ impl Connection {
         kept
     }
 
-    /// A look, though the keeper's thread could not be started at `since`.
+    /// Called with each look while the keeper's thread is missing: its start failed at `since`.
     #[cold]
     #[inline(never)]
     pub(super) fn have_kept_again(&self, core: &mut Core, since: Instant) {
@@ -49,7 +50,8 @@ impl Connection {
         }
     }
 
-    /// The peer has another ring: staging memory that is much smaller would cut transfers, a larger one is of no use.
+    /// Claims staging memory of the size of the peer's new ring: a much smaller one would cut transfers, a larger one
+    /// is useless.
     #[cold]
     #[inline(never)]
     pub(super) fn claim_staging(&self, core: &mut Core) {
@@ -65,7 +67,7 @@ impl Connection {
         let _later = self.have_kept(core);
     }
 
-    /// Staging memory of `bytes` takes over. Not between an offer of room and the post of its transfer.
+    /// Switches to staging memory of `bytes`. Do not call it between an offer of room and the post of its transfer.
     #[cold]
     #[inline(never)]
     pub(super) fn replace_staging(&self, core: &mut Core, bytes: usize) {
@@ -75,6 +77,7 @@ impl Connection {
         if let Staging::Claimed(latest) = core.staging {
             core.staging = Staging::Replaced((latest != bytes).then_some(latest));
         }
-        // A writer that waits for room is woken by what is under way: nobody else may wake a link's port.
+        // A writer that waits for room is woken by completions that are under way; this thread may not wake a link's
+        // port.
     }
 }

@@ -120,7 +120,8 @@ impl Connection {
                 }
             }
         }
-        // Each of them may have brought the credit that the writer waits for, and no other message need follow.
+        // Any of these messages may have brought the credit that the writer waits for, and no other message need
+        // follow.
         core.wake_writer();
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Connection {
         }
     }
 
-    /// False: the key is used up, and the connection over. Out of line, as plain connections have none.
+    /// Returns false if the key is used up and the connection has ended. Out of line, as plain connections have no key.
     #[inline(never)]
     fn seal_control(&self, core: &mut Core, message: &mut [u8; CONTROL_BYTES]) -> bool {
         let Some(controls) = &mut core.controls else {
@@ -45,8 +45,8 @@ impl Connection {
             .is_ok()
     }
 
-    /// Posts the mark that the peer waits for. Behind a transfer that is about to be posted it comes later: with that
-    /// transfer, or where there is no room with the next look.
+    /// Posts the mark that the peer waits for. If a transfer is about to be posted, or there is no room, the mark goes
+    /// with that transfer or the next look.
     #[cold]
     #[inline(never)]
     pub(super) fn post_mark(&self, core: &mut Core) {

@@ -41,7 +41,7 @@ pub(super) enum Writer {
     Called,
 }
 
-/// How far the connection is from its end.
+/// Whether the connection is open, ends, or has ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// Both sides may go on.
@@ -69,19 +69,19 @@ pub(super) struct Core {
     pub(super) stream: Stream,
     /// The rings.
     pub(super) ring: RingMemory,
-    /// What is to be done about staging memory.
+    /// The next step about staging memory.
     pub(super) staging: Staging,
     /// Staging memory of this many bytes takes over behind the transfer that is being posted.
     pub(super) prepared_staging: Option<usize>,
-    /// Rings that the peer writes no more and nothing is to be read from: to be revoked.
+    /// Rings to revoke: the peer no longer writes into them, and all bytes have been read.
     pub(super) unused: Vec<Box<dyn Exposed>>,
     /// All landing buffers.
     pub(super) landing: LandingMemory,
     /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
     pub(super) unkept_since: Option<Instant>,
-    /// A transfer is decided on and not posted, with `core` free: another one must not be posted before it.
+    /// True while a chosen transfer is not posted yet, with `core` unlocked: no other transfer may be posted before it.
     pub(super) posts_transfer: bool,
-    /// A read copies, with `core` free: it advertises landing buffers at its end.
+    /// True while a read copies with `core` unlocked: it advertises landing buffers at its end.
     pub(super) read_copies: bool,
     /// The landing buffers that the peer has or had.
     pub(super) landings: Landings,
@@ -89,14 +89,14 @@ pub(super) struct Core {
     pub(super) expected: ExpectedReads,
     /// When to advertise landing buffers, and how many.
     pub(super) policy: AdvertPolicy,
-    /// Collected since the lock was taken.
+    /// Parties to wake, collected since the lock was taken.
     pub(super) woken: Woken,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     pub(super) end: End,
     /// The user wants to read no more: each read finds the end.
     pub(super) reading_stopped: bool,
-    /// What the writer wrote last is bulk: it waits for an advertisement if one is to come.
+    /// True if the writer's last bytes are bulk: it waits for an advertisement if one can come.
     pub(super) wants_advert: bool,
     /// The reader looks by itself between a wake and the next [`super::Connection::arm`].
     pub(super) self_polling: bool,
@@ -104,7 +104,7 @@ pub(super) struct Core {
     pub(super) thread_polls: bool,
     /// The controls' half of records; None: the stream is plain.
     pub(super) controls: Option<Box<Controls>>,
-    /// A record is opened, and reads have not taken all of it.
+    /// True while reads have not taken all of an opened record.
     pub(super) holds_opened: bool,
     /// The least that the next transfer takes: with less room the writer waits.
     pub(super) transfer_min: u32,
@@ -191,7 +191,7 @@ impl Core {
         matches!(self.reader, Reader::Waits | Reader::Called)
     }
 
-    /// The reader may go on; it is told if it waits.
+    /// Notes that the reader can go on, and has it woken if it waits.
     #[inline]
     pub(super) fn wake_reader(&mut self) {
         if self.reader_waits() {
@@ -205,7 +205,7 @@ impl Core {
         matches!(self.writer, Writer::WaitsForPeer | Writer::WaitsForFabric)
     }
 
-    /// The writer may go on; it is told if it waits.
+    /// Notes that the writer can go on, and has it woken if it waits.
     #[inline]
     pub(super) fn wake_writer(&mut self) {
         if self.writer_waits() || self.writer == Writer::Called {
@@ -220,7 +220,7 @@ impl Core {
         std::mem::take(&mut self.woken)
     }
 
-    /// Has the next look wake these, even if it finds nothing for them.
+    /// Has the next look wake these parties, even if it finds nothing for them.
     pub(super) fn call(&mut self, who: Woken) {
         if who.reader {
             self.reader = Reader::Called;
@@ -230,8 +230,8 @@ impl Core {
         }
     }
 
-    /// An expected read will have the whole of a landing buffer of which a part has arrived: it waits for the rest. Once
-    /// no more can come, the part is all there is.
+    /// True if an expected read should wait for the rest of a landing buffer that has arrived in part. Once no more can
+    /// come, it takes the part.
     fn waits_for_rest(&self, arrived: usize) -> bool {
         self.is_up() && self.expected.wants_more_than(arrived)
     }
@@ -243,14 +243,14 @@ impl Core {
         }
     }
 
-    /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its bytes
-    /// come later.
+    /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its
+    /// bytes come later.
     #[inline]
     pub(super) fn awaits_landed(&self) -> bool {
         self.landings.next().is_some() && !self.has_landed()
     }
 
-    /// Something has landed that the reader takes.
+    /// True if something has landed that the reader can take.
     #[inline]
     pub(super) fn has_landed(&self) -> bool {
         match self.landings.next() {

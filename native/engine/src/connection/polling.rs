@@ -6,7 +6,8 @@ use super::notifier::Caller;
 use super::shared::Connection;
 
 impl Connection {
-    /// The event fd was readable. False: with the connection's end; call [`Self::handle_liveness`].
+    /// Call when the event fd is readable. Returns false if that is the connection's end: call
+    /// [`Self::handle_liveness`].
     pub fn drain_event(&self) -> bool {
         let is_event = self.qp.drain_event();
         if is_event {
@@ -27,7 +28,8 @@ impl Connection {
         })
     }
 
-    /// Looks while the thread polls; whether something came. None: it need not look again before the next event.
+    /// Looks while the thread polls, and returns whether something came. None: no further look is needed before the
+    /// next event.
     #[must_use]
     pub fn poll(&self) -> Option<bool> {
         self.step(Caller::PollingThread, |core| {
@@ -49,7 +51,7 @@ impl Connection {
         });
     }
 
-    /// The liveness fd was readable. False: the connection is over.
+    /// Call when the liveness fd is readable. Returns false if the connection has ended.
     pub fn handle_liveness(&self) -> bool {
         self.step(Caller::PollingThread, |core| self.check_alive(core))
     }

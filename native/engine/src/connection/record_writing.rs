@@ -14,11 +14,11 @@ use super::records::Records;
 use super::shared::Connection;
 use super::transfer::{TRANSFERS_MAX, Written};
 
-/// What fills the ring up to its end where no record fits.
+/// Zeros that fill the ring up to its end where no record fits.
 const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
 
 impl Connection {
-    /// As a plain write: from `at` on, up to about `max` bytes, as far as there is room.
+    /// Like a plain write: writes from `at` on, up to about `max` bytes, as far as there is room.
     #[inline(never)]
     pub(super) fn write_sealed(
         &self,
@@ -82,7 +82,7 @@ impl Connection {
                 return self.post_record(sealer, core, gather, range, room);
             }
             if !looked {
-                // Some room may have been made already.
+                // The peer may have made room already.
                 self.progress(core);
             }
         }

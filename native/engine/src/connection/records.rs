@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use super::notifier::Notifier;
 
-/// What seals and opens records. Each lock is taken before the lock `core`, by a write or a read for as long as that takes.
+/// The keys of records. A write or a read takes its lock before the lock `core`, and holds it to its end.
 pub(super) struct Records {
     pub(super) cipher: Cipher,
     pub(super) sealer: Mutex<Sealer>,
     pub(super) opener: Mutex<Opener>,
 }
 
-/// What authenticates control messages; behind the lock `core`, as they are.
+/// The keys of control messages, protected by the lock `core`.
 pub(super) struct Controls {
     pub(super) sealer: ControlSealer,
     pub(super) opener: ControlOpener,
@@ -27,7 +27,7 @@ pub(super) struct Controls {
 /// How a stream is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// Of both directions.
+    /// The cipher of both directions.
     pub cipher: Cipher,
     /// What this side has sealed under its present key.
     pub usage: Usage,

@@ -18,7 +18,7 @@ const IDLE_SWEEPS: u32 = 2;
 /// Sweeps until memory that was refused is asked for again.
 const REFUSED_SWEEPS: u32 = 2;
 
-/// What is being done about the ring.
+/// The state of the ring's replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing. The first ring is in use.
@@ -31,7 +31,7 @@ enum State {
     Large,
     /// The peer is asked to go on in the first one.
     Shrinking,
-    /// The first one is written; in the large one there may be bytes to be read.
+    /// The peer writes the first one; the large one may hold unread bytes.
     Shrunk,
     /// There is no memory for the large one for now.
     Refused,
@@ -39,7 +39,7 @@ enum State {
 
 /// The ring that a connection begins with, and the large one that takes its place for a while.
 pub(super) struct RingMemory {
-    /// There is a large one.
+    /// True if the ring can grow.
     is_elastic: bool,
     first: Arc<dyn Memory>,
     /// Size of the large one.
@@ -72,13 +72,13 @@ impl RingMemory {
         u32::try_from(self.first.bytes()).unwrap_or(u32::MAX)
     }
 
-    /// Whether it may ever be replaced.
+    /// Tells whether the ring may ever be replaced.
     #[inline]
     pub(super) fn is_elastic(&self) -> bool {
         self.is_elastic
     }
 
-    /// The ring that is written, or the one before it.
+    /// The ring that the peer writes, or the one before it.
     #[inline]
     pub(super) fn memory(&self, is_old: bool) -> &dyn Memory {
         match &self.large {
@@ -91,7 +91,7 @@ impl RingMemory {
         matches!(self.state, State::Large | State::Shrinking)
     }
 
-    /// Bytes have arrived: `room` of `bytes` are free as far as the peer knows. True: memory is to be fetched.
+    /// Notes an arrival: `room` of `bytes` are free as far as the peer knows. Returns true if memory is to be fetched.
     pub(super) fn note_arrival(&mut self, room: u32, bytes: u32) -> bool {
         self.used_bytes = self.used_bytes.max(bytes - room);
         if self.state != State::Small || room >= bytes / 4 {
@@ -115,13 +115,13 @@ impl RingMemory {
         self.large = Some(exposed);
     }
 
-    /// There is none for now.
+    /// Notes that the system gives no memory for now.
     pub(super) fn refuse(&mut self) {
         self.state = State::Refused;
         self.idle_sweeps = 0;
     }
 
-    /// The ring that the peer is to be asked to go on in; [`Self::asked`] once it is.
+    /// The ring that the peer should be asked to use; call [`Self::asked`] after asking.
     pub(super) fn wanted(&self) -> Option<NewRing> {
         let (memory, bytes) = match (self.state, &self.large) {
             (State::Claimed, Some(large)) => (large.memory(), self.large_bytes),
@@ -140,7 +140,7 @@ impl RingMemory {
         };
     }
 
-    /// The peer has gone over.
+    /// Notes that the peer has changed to the new ring.
     pub(super) fn replaced(&mut self) {
         self.state = match self.state {
             State::Growing => State::Large,
@@ -151,7 +151,7 @@ impl RingMemory {
         self.idle_sweeps = 0;
     }
 
-    /// The large ring after it was replaced, once nothing in it is unread.
+    /// Takes the large ring after it was replaced, once all its bytes have been read.
     pub(super) fn take_unused(&mut self, reads_old: bool) -> Option<Box<dyn Exposed>> {
         if self.state != State::Shrunk || reads_old {
             return None;
@@ -160,7 +160,7 @@ impl RingMemory {
         self.large.take()
     }
 
-    /// Called at intervals. False: there is nothing to look after.
+    /// Called at intervals. Returns false if there is nothing to do any more.
     pub(super) fn sweep(&mut self) -> bool {
         let is_idle = self.used_bytes <= self.first_bytes() / 2;
         self.used_bytes = 0;

@@ -9,7 +9,7 @@ use super::shared::Connection;
 
 pub(super) type Guard<'a> = MutexGuard<'a, Core>;
 
-/// What arrives, cut into packets.
+/// The incoming bytes, cut into packets.
 pub(super) struct Incoming<B> {
     pub(super) assembly: Assembly<B>,
     /// Bytes of a record, from an offset on, that reads have not taken.
@@ -37,7 +37,8 @@ impl Connection {
         (core, copied)
     }
 
-    /// The oldest `bytes` of the ring, or of the ring before it, are read. The one before goes with its last byte.
+    /// Notes that the oldest `bytes` of the ring, or of the ring before it, have been read. The ring before is released
+    /// with its last byte.
     #[inline(always)]
     pub(super) fn free_ring(&self, core: &mut Core, bytes: usize) {
         let reads_old = core.stream.reads_old_ring();
@@ -71,7 +72,7 @@ impl Connection {
 
 /// How the bytes of the ring are read: as they are, or as records.
 pub(super) trait ReadRing {
-    /// Takes what is in the ring, up to `limit`. None: there was nothing.
+    /// Takes bytes of the ring, up to `limit`. None if there are none.
     fn read<'a, B: Buffer>(
         &mut self,
         connection: &'a Connection,

@@ -1,5 +1,5 @@
-//! The parts of a connection, and the two kinds of calls: those that tell the user what they have found, and those whose
-//! caller does.
+//! The parts of a connection, and its two kinds of calls: some tell the user what they have found, of others the caller
+//! does.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -45,7 +45,7 @@ impl Connection {
         self.core.lock().closed().cloned()
     }
 
-    /// How the polling thread is called back. Each connection is attached once.
+    /// Sets the handle by which the polling thread is called back. Each connection is attached once.
     pub(crate) fn set_kicker(&self, kicker: Kicker) {
         let _attached_before = self.kicker.set(kicker);
     }

@@ -7,13 +7,14 @@ use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core};
 use super::shared::Connection;
 
-/// Transfers of one write at most: a peer with a ring of a few bytes, which takes them out at once, would hold the writer, a
-/// scheduler with a port's lock, for as many transfers as there are bytes. With the smallest ring that the options allow
-/// (4096 bytes, a quarter of which is free before the writer goes on) that many carry a packet of a link's 64 KiB.
+/// Maximum number of transfers in one write: a peer with a ring of a few bytes, which takes them out at once, would
+/// hold the writer, a scheduler with a port's lock, for as many transfers as there are bytes. With the smallest ring
+/// that the options allow (4096 bytes, a quarter of which is free before the writer goes on) that many carry a packet
+/// of a link's 64 KiB.
 pub(super) const TRANSFERS_MAX: usize = 64;
 
-/// How far a write came. Neither all nor blocked: it has made as many transfers as one call makes, and the writer tries
-/// again when other work has had its turn.
+/// How far a write came. If it is neither complete nor blocked it has made as many transfers as one call makes, and the
+/// writer tries again after other work.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Written {

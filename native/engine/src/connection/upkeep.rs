@@ -1,5 +1,5 @@
-//! Landing memory, rings and staging memory of a connection come and go: on the thread of [`crate::keeper`], but for a fabric
-//! that has it already.
+//! Gets and gives back landing memory, rings and staging memory: on the thread of [`crate::keeper`], except for a
+//! fabric that has all memory from the start.
 
 use inet_rdma_stream::Mode;
 
@@ -10,7 +10,7 @@ use crate::keeper::Tenant;
 use crate::landing::{Due, GivenBack};
 
 impl Connection {
-    /// With direct transfers only nothing comes before the first advertisement.
+    /// In mode `direct_only` nothing can arrive before the first advertisement.
     pub(super) fn begin_landing(&self) {
         if self.settings.mode == Mode::DirectOnly {
             let mut core = self.core.lock();
@@ -106,14 +106,15 @@ impl Connection {
     fn sweep_ring(&self, core: &mut Core) -> bool {
         let is_kept = core.ring.sweep();
         if core.ring.is_elastic() && core.stream.ring_room_of_peer() == 0 {
-            // Refused before, and no arrival will ask again.
+            // Claim again what was refused: no arrival will.
             self.note_ring_arrival(core);
         }
         self.replace_ring(core);
         is_kept || core.staging != Staging::Fits
     }
 
-    /// Nothing has landed for a while. Asks the peer to give up what it may still write into, and takes back what it cannot.
+    /// Called when nothing has landed for a while. Asks the peer to give up the buffers that it may still write, and
+    /// takes back the others.
     fn give_back(&self, core: &mut Core) -> Option<GivenBack> {
         core.withdraw();
         if core.stream.receives_posted() > 0 {
@@ -140,7 +141,7 @@ impl Tenant for Connection {
 
     fn sweep(&self) -> bool {
         let mut core = self.core.lock();
-        // A connection that has ended keeps what it has until it goes.
+        // A connection that has ended keeps its memory until it is dropped.
         if !core.is_up() {
             return false;
         }

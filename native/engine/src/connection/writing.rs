@@ -12,8 +12,8 @@ use super::notifier::{Caller, Woken};
 use super::shared::Connection;
 use super::transfer::{TRANSFERS_MAX, Written};
 
-/// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though, however
-/// large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
+/// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though,
+/// however large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
 const LANDING_BYTES_MAX: usize = 1 << 20;
 
 /// The writing direction of a connection.
@@ -26,9 +26,9 @@ impl WriteHalf {
         Self { connection }
     }
 
-    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room, in a bounded number of transfers. Only a
-    /// packet that lands goes beyond `max`, by less than 1 MiB. When [`Written::blocked`] the writer tries again, or asks
-    /// with [`Connection::arm_writer`] to be woken.
+    /// Writes from `at` on, up to about `max` bytes, as far as the peer has room, in a bounded number of transfers.
+    /// Only a packet that lands goes beyond `max`, by less than 1 MiB. When [`Written::blocked`] the writer tries
+    /// again, or asks with [`Connection::arm_writer`] to be woken.
     #[inline]
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
         let (written, woken) = self.write_untold(gather, at, max);
@@ -71,7 +71,7 @@ impl WriteHalf {
             core.stream.finish();
             // The credit that the last message needs may have come.
             connection.progress(core);
-            // A writer that waits for room finds out that there will be none.
+            // Wake a writer that waits for room: there will be none.
             core.wake_writer();
             core.writer = Writer::Finished;
             connection.flush_controls(core);
@@ -87,7 +87,8 @@ impl WriteHalf {
 }
 
 impl Connection {
-    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with what it calls, as calls would cost a link's write 3 % of its instructions.
+    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with what it calls, as
+    /// calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
     fn write_plain(
         &self,
@@ -160,13 +161,13 @@ impl Connection {
             };
             let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
-                // An advertisement may be there already: worth a look before bulk takes the way of two copies, or before
-                // what an expected read waits for goes another way.
+                // An advertisement may be there already: worth a look before bulk takes the way of two copies, or
+                // before what an expected read waits for goes another way.
                 self.progress(core);
                 continue;
             }
-            // Bulk in the ring would make stale what the peer is about to advertise: the price is a switch of phases, for
-            // each of which a round trip passes without a direct transfer.
+            // Bulk in the ring would make stale what the peer is about to advertise. That costs a switch of phases: a
+            // round trip without a direct transfer.
             core.wants_advert = bulk;
             let waits = bulk && core.stream.awaits_advert();
             let indirect = if waits { 0 } else { (end - at).min(room) };
@@ -182,7 +183,7 @@ impl Connection {
                 return Ok(Some(transfer));
             }
             if !looked {
-                // Some room may have been made already.
+                // The peer may have made room already.
                 self.progress(core);
             }
         }
