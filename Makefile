@@ -94,8 +94,9 @@ test-programs: test-native bench-instructions test-elixir test-bench
 # Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
 test-native: ## run the Rust tests
 	cd native && cargo test --workspace --exclude inet_rdma_nif --exclude inet_rdma_port
-	@echo "loom: every interleaving of the shared-memory queue"
+	@echo "loom: every interleaving of the shared-memory queue, and of the flight recorder's ring"
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm --lib --target-dir $(loom_target) loom
+	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_flight --lib --target-dir $(loom_target) loom
 
 test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	epmd -daemon

@@ -12,6 +12,7 @@ mod doctor;
 #[cfg(not(feature = "verbs"))]
 #[path = "doctor_left_out.rs"]
 mod doctor;
+mod flight;
 mod guard;
 mod identity;
 mod kept;
