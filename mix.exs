@@ -51,16 +51,16 @@ defmodule InetRdma.MixProject do
       groups_for_extras: [Guides: guides(), Internals: internals(), Measurements: Enum.map(tables(), &elem(&1, 0))],
       groups_for_modules: [
         "Elixir": [InetRdma, InetRdma.Info, InetRdma.Listener, InetRdma.Socket, InetRdma.Stream, InetRdma.StreamError],
-        Erlang: [:inet_rdma, :inet_rdma_doctor, :inet_rdma_error, :inet_rdma_prometheus_collector]
+        Erlang: [:inet_rdma, :inet_rdma_doctor, :inet_rdma_error, :inet_rdma_flight, :inet_rdma_prometheus_collector]
       ],
       # The other Erlang modules are internal.
-      filter_modules: "^(Elixir\\..*|inet_rdma|inet_rdma_doctor|inet_rdma_error|inet_rdma_prometheus_collector)$"
+      filter_modules: "^(Elixir\\..*|inet_rdma|inet_rdma_doctor|inet_rdma_error|inet_rdma_flight|inet_rdma_prometheus_collector)$"
     ]
   end
 
   defp guides do
     ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/TROUBLESHOOTING.md docs/MONITORING.md) ++
-      ~w(docs/SECURITY.md docs/STREAMS.md docs/RDMA-CAT.md)
+      ~w(docs/FLIGHT.md docs/SECURITY.md docs/STREAMS.md docs/RDMA-CAT.md)
   end
 
   # The published tables, which the guides link to. The Hex package has none.

@@ -8,7 +8,7 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, doctor/0, i/0]).
+-export([is_local/1, format_error/1, doctor/0, i/0, history/1]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% Every message of the socket copies this term: all else that is known of it is kept by the native side.
@@ -603,6 +603,12 @@ info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().
+
+%% @doc The last 50 events of this node's links to another node, oldest first, from the flight recorder; also when that
+%% node is down. Empty where the recorder is off. docs/FLIGHT.md lists the events.
+-spec history(node()) -> [inet_rdma_flight:event()].
+history(Node) when is_atom(Node) ->
+    inet_rdma_recorder:history(Node, 50).
 
 %% Splits the options of the socket from those of the connection, and checks both.
 config(Options) ->

@@ -86,15 +86,15 @@ childspecs() ->
 
 gen_listen(Driver, Name, Host) ->
     case start() of
-        ok -> listens(Driver, listen_over(security(), Driver, Name, Host));
+        ok -> listens(Driver, Name, listen_over(security(), Driver, Name, Host));
         Error -> Error
     end.
 
-listens(Driver, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}}, _Creation}} = Listening) ->
+listens(Driver, Name, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}, host = Host}, _Creation}} = Listening) ->
     persistent_term:put(?LISTENS(Driver), TcpPort),
+    _ = [inet_rdma_node_watch:start([atom_to_list(Name), $@, Host], Config) || {ok, Config} <- [inet_rdma_options:node()]],
     Listening;
-listens(_Driver, Other) ->
-    Other.
+listens(_Driver, _Name, Other) -> Other.
 
 listen_over(Security, Driver, Name, Host) -> (below(Security)):listen(Driver, Name, Host).
 gen_accept(Driver, Listen) -> (below(security())):accept(Driver, Listen).
@@ -130,11 +130,9 @@ load(ok) ->
         ok -> ok;
         {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma:format_error(Reason)])
     end;
-load(Error) ->
-    Error.
+load(Error) -> Error.
 
-check_security(none) ->
-    ok;
+check_security(none) -> ok;
 check_security(tls) ->
     case inet_rdma_tls:check() of
         ok -> ok;
@@ -376,11 +374,15 @@ tick(_Socket) ->
         #supervised{connection = Connection} -> inet_rdma_bootstrap:tick(Connection)
     end.
 
+%% dist_util asks at each tick, to see whether anything has come.
 getstat(_Socket) ->
-    case kept() of
-        #supervised{over = {link, Link}} -> inet_rdma_link:getstat(Link);
-        #supervised{connection = Connection} -> inet_rdma_bootstrap:getstat(Connection)
-    end.
+    #supervised{node = Node, over = Over, connection = Connection} = kept(),
+    Counts = case Over of
+                 {link, Link} -> inet_rdma_link:getstat(Link);
+                 _ -> inet_rdma_bootstrap:getstat(Connection)
+             end,
+    ok = inet_rdma_node_watch:look(Node, Counts),
+    Counts.
 
 %% Of the listening socket, or of the connection of a link: over RDMA it only shows whether the peer lives
 %% ({keepalive, true}).

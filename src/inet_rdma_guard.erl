@@ -8,7 +8,7 @@
 %% modules, which may be loaded anew meanwhile.
 -module(inet_rdma_guard).
 
--export([new/4, run/1, stop/1, event/6, say/5]).
+-export([new/4, run/1, stop/2, event/6, say/5]).
 %% Called by erlang:hibernate/3.
 -export([loop/1]).
 -export_type([t/0]).
@@ -41,13 +41,15 @@ new(Kind, Port, Node, State) ->
 
 %% The caller is a process of its own, and monitors the port or is linked to it and traps exits.
 -spec run(t()) -> no_return().
-run(Guard) -> erlang:hibernate(?MODULE, loop, [Guard]).
+run(#guard{port = Port} = Guard) ->
+    ok = inet_rdma_recorder:of_port(Port),
+    erlang:hibernate(?MODULE, loop, [Guard]).
 
 -spec loop(t()) -> ok.
 loop(#guard{kind = Kind, port = Port, state = State} = Guard) ->
     receive
-        {'EXIT', Port, _Reason} -> stop(Guard);
-        {'DOWN', _Ref, port, Port, _Reason} -> stop(Guard);
+        {'EXIT', Port, Exit} -> stop(Exit, Guard);
+        {'DOWN', _Ref, port, Port, Exit} -> stop(Exit, Guard);
         {'$inet_rdma', Port, stalled} -> run(stalled(Guard));
         {'$inet_rdma', Port, resumed} -> run(resumed(Guard));
         Message -> run(Guard#guard{state = Kind:handle(Message, State)})
@@ -73,15 +75,25 @@ about(#guard{kind = Kind, node = Node, state = State}, Words) ->
         {Fabric, Why} -> {Node, Fabric, Why}
     end.
 
-%% The port has ended, and the guard ends with it.
--spec stop(t()) -> ok.
-stop(#guard{kind = Kind, node = Node, state = State, since = Since}) ->
-    {Reason, Why, IsUsual} = Kind:ended(State),
+%% The port has ended with this exit reason, and the guard ends with it.
+-spec stop(Exit :: term(), t()) -> ok.
+stop(Exit, #guard{kind = Kind, node = Node, state = State, since = Since}) ->
+    {Reason, Why, IsUsual} = ending(Exit, Kind:ended(State)),
     {Fabric, _} = Kind:carried(State),
     Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
+    Before = inet_rdma_recorder:before(Node),
+    ok = inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}),
     IsUsual orelse
-        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
-    inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}).
+        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before], inet_rdma_link_event:metadata(Event)),
+    ok.
+
+%% dist_util, which runs the supervisor, closes the port by its own end.
+ending(net_tick_timeout, _) ->
+    {net_tick_timeout, <<"nothing has come from the peer for the time of net_ticktime">>, false};
+ending(disconnect, {unknown, _, _}) ->
+    {unknown, <<"this node has disconnected the peer">>, true};
+ending(_Exit, Ending) ->
+    Ending.
 
 %% A line of the log, and an event of telemetry with the same facts.
 -spec event(inet_rdma_link_event:kind(), logger:level(), {Node :: binary(), Fabric :: binary(), Why :: binary()},
@@ -92,5 +104,7 @@ event(Kind, Level, {Node, Fabric, Why}, Format, Arguments, Measurements) ->
 -spec say(inet_rdma_link_event:t(), logger:level(), Format :: io:format(), [term()],
           Measurements :: #{atom() => integer()}) -> ok.
 say(Event, Level, Format, Arguments, Measurements) ->
+    %% First: a handler of the log may wait.
+    ok = inet_rdma_link_event:tell(Event, Measurements),
     ?LOG(Level, Format, Arguments, inet_rdma_link_event:metadata(Event)),
-    inet_rdma_link_event:tell(Event, Measurements).
+    ok.

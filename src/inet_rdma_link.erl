@@ -221,8 +221,8 @@ guard(Port, Connection, Guard) ->
             _ = inet_rdma_bootstrap:watch(Connection),
             _ = command(Port, watch),
             inet_rdma_guard:run(Guard);
-        {'DOWN', _, port, Port, _} ->
-            inet_rdma_guard:stop(Guard)
+        {'DOWN', _, port, Port, Exit} ->
+            inet_rdma_guard:stop(Exit, Guard)
     end.
 
 -spec handle(term(), #guarded{}) -> #guarded{}.
@@ -247,8 +247,9 @@ with_keys({changed, Keys}, #guarded{port = Port} = Guarded) ->
     _ = command(Port, tick),
     with_keys({ok, Keys}, Guarded);
 with_keys({error, Why}, #guarded{port = Port, node = Node, fabric = Fabric} = Guarded) ->
-    ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why],
-                 inet_rdma_link_event:metadata(inet_rdma_link_event:new(down, Node, Fabric, Why))),
+    Event = inet_rdma_link_event:new(down, Node, Fabric, Why),
+    ok = inet_rdma_link_event:record(Event, #{}),
+    ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
     exit(Port, connection_closed),
     Guarded.
 

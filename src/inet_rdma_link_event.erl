@@ -1,9 +1,10 @@
-%% What happens to links, for those that watch them: the metadata of log events, and events of the library telemetry.
+%% What happens to links, for those that watch them: the metadata of log events, events of the library telemetry, and
+%% the flight recorder.
 %%
-%% Both have the same map. docs/MONITORING.md lists the events.
+%% All have the same map. docs/MONITORING.md lists the events.
 -module(inet_rdma_link_event).
 
--export([new/4, new/5, moved/4, why_lost/1, metadata/1, tell/2]).
+-export([new/4, new/5, moved/4, why_lost/1, metadata/1, tell/2, record/2]).
 -export_type([t/0, kind/0, lost/0]).
 
 %% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which makes it anew.
@@ -15,8 +16,10 @@
 
 %% why: in words. reason: of an end or a loss, as a term. from: the path before a move.
 -type t() :: #{event := kind(), node := node(), fabric := fabric() | undefined, why := binary(),
-               reason => inet_rdma:reason() | lost() | unknown, from => fabric()}.
+               reason => reason(), from => fabric()}.
 -type fabric() :: shm | verbs | tcp | tls.
+%% net_tick_timeout: nothing has come for net_ticktime.
+-type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | unknown.
 
 %% Why a TCP connection is lost: the system's error; closed: the other side ended it; queue_pair: the queue pair is
 %% lost, and both sides give the connection up; superseded: the peer has lost it; unanswered: the peer's host has
@@ -30,7 +33,7 @@ new(Kind, Node, undefined, Why) ->
 new(Kind, Node, Fabric, Why) ->
     #{event => Kind, node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), why => Why}.
 
--spec new(kind(), Node :: binary(), Fabric :: binary(), Why :: binary(), inet_rdma:reason() | lost() | unknown) -> t().
+-spec new(kind(), Node :: binary(), Fabric :: binary(), Why :: binary(), reason()) -> t().
 new(Kind, Node, Fabric, Why, Reason) ->
     (new(Kind, Node, Fabric, Why))#{reason => Reason}.
 
@@ -54,13 +57,22 @@ metadata(#{reason := Reason} = Event) ->
 metadata(Event) ->
     #{inet_rdma => Event}.
 
-%% Executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be attached. In a process of its own, as
-%% handlers run in the process that executes: one that waits for the peer would wait for the link that waits for it.
+%% Records the event, and executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be attached. In a
+%% process of its own, as handlers run in the process that executes: one that waits for the peer would wait for the link
+%% that waits for it.
 -spec tell(t(), Measurements :: #{atom() => integer()}) -> ok.
 tell(#{event := Kind} = Event, Measurements) ->
+    ok = record(Event, Measurements),
     _ = erlang:function_exported(telemetry, execute, 3) andalso
         spawn(library(), execute, [[inet_rdma, link, Kind], Measurements#{system_time => erlang:system_time()}, Event]),
     ok.
+
+%% For the flight recorder alone.
+-spec record(t(), Measurements :: #{atom() => integer()}) -> ok.
+record(#{event := Kind, node := Node, fabric := Fabric, why := Why} = Event, Measurements) ->
+    inet_rdma_recorder:record(Kind, Node, #{path => Fabric, why => Why, cause => maps:get(reason, Event, undefined),
+                                            duration => maps:get(duration, Measurements, 0),
+                                            amount => maps:get(bytes, Measurements, 0)}).
 
 %% Dialyzer and xref see no call of a module that they do not know: it is another application's, which may be absent.
 -spec library() -> module().

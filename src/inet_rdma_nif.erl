@@ -12,6 +12,7 @@
 -export([statistics/1, all_statistics/0, link/4, link_end/1]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
+-export([flight_start/3, flight_record/6, flight_recent/2]).
 -export([taken/1, reason_shapes/0]).
 -export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
 -export_type([token/0]).
@@ -23,6 +24,7 @@
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
+-nifs([flight_start/3, flight_record/6, flight_recent/2]).
 -nifs([statistics/1, all_statistics/0, link/4, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
 
 -type conn() :: reference().
@@ -328,6 +330,20 @@ link_end(Link) -> late(?FUNCTION_NAME, [Link]).
 
 -spec features() -> [verbs].
 features() -> late(?FUNCTION_NAME, []).
+
+%% The flight recorder of this VM (inet_rdma_recorder).
+-spec flight_start(Directory :: binary(), Node :: binary(), Bytes :: pos_integer()) ->
+          {ok, File :: binary()} | {error, Why :: binary()}.
+flight_start(Directory, Node, Bytes) -> late(?FUNCTION_NAME, [Directory, Node, Bytes]).
+
+-spec flight_record(Node :: binary(), Kind :: binary(), Path :: binary(), Cause :: binary(), Words :: binary(),
+                    {IsTick :: boolean(), Link :: non_neg_integer(), DurationNs :: non_neg_integer(),
+                     Amount :: non_neg_integer()}) -> ok.
+flight_record(Node, Kind, Path, Cause, Words, Measured) ->
+    late(?FUNCTION_NAME, [Node, Kind, Path, Cause, Words, Measured]).
+
+-spec flight_recent(Node :: binary(), Most :: non_neg_integer()) -> [Slot :: binary()].
+flight_recent(Node, Most) -> late(?FUNCTION_NAME, [Node, Most]).
 
 -spec taken(map()) -> map().
 taken(Config) -> late(?FUNCTION_NAME, [Config]).

@@ -33,6 +33,7 @@
 before_nodeup(#{connection := Connection} = Link) ->
     case new(session_offers(Link), Link) of
         {ok, Session} ->
+            ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
             attach(begin_session(settles_first(Link), Session, Link), Link);
         none ->
             case settle(none, none, Link) of
@@ -176,7 +177,9 @@ settled(Level, Kind, Node, Connection, Fabric, Why) ->
     ok.
 
 not_up(Kind, Node, Why) ->
-    inet_rdma_link_event:metadata(inet_rdma_link_event:new(Kind, Node, undefined, Why)).
+    Event = inet_rdma_link_event:new(Kind, Node, undefined, Why),
+    ok = inet_rdma_link_event:record(Event, #{}),
+    inet_rdma_link_event:metadata(Event).
 
 %% The VM knows the link. The connection from here on is in the answer.
 -spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_bootstrap:t()} | {error, term()}.
@@ -193,6 +196,7 @@ start(none, _Why, #{connection := Connection}) ->
     started(inet_rdma_bootstrap:after_nodeup(Connection), fallback,
             atom_to_binary(inet_rdma_bootstrap:protocol(Connection)), Connection);
 start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
+    ok = inet_rdma_recorder:of_port(inet_rdma_link:port(Moved)),
     started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_link:fabric(Moved), Connection);
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
     Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,

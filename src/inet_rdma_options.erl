@@ -13,8 +13,8 @@
 -type config() :: #{atom() => term()}.
 %% not_loaded: the options of a configuration file cannot be read.
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
-%% zero_or: 0 stands for something else than a small number.
--type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}.
+%% zero_or: 0 stands for something else than a small number. directory: an absolute path as a string or a binary, or default.
+-type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]} | directory.
 
 %% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
 %% there is no link.
@@ -54,7 +54,10 @@ list() ->
      {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
      {backlog,            {integer, 1, 4096, "connections"},                    128},
      {ack_timeout_ms,     {integer, 0, 60000, "milliseconds"},                  0},
-     {type_of_service,    {integer, 0, 255, "bits of ip(7)"},                   0}].
+     {type_of_service,    {integer, 0, 255, "bits of ip(7)"},                   0},
+     {flight_recorder,    {one_of, [true, false]},                              true},
+     {flight_bytes,       {integer, 65536, 1 bsl 26, "bytes"},                  1 bsl 20},
+     {flight_directory,   directory,                                            default}].
 
 %% The options of this node: defaults, application environment, command line.
 -spec node() -> {ok, config()} | {error, error()}.
@@ -126,8 +129,8 @@ values(Config, Keys) ->
 
 merge_flags([{Key, Text} | Rest], Config) ->
     case lists:search(fun({Known, _, _}) -> atom_to_list(Known) =:= Key end, list()) of
-        {value, {Known, _, _}} ->
-            case merge([{Known, parse(Text)}], Config) of
+        {value, {Known, Type, _}} ->
+            case merge([{Known, parse(Type, Text)}], Config) of
                 {ok, More} -> merge_flags(Rest, More);
                 Error -> Error
             end;
@@ -148,8 +151,12 @@ pairs([Key, Value | Rest]) -> [{Key, Value} | pairs(Rest)];
 pairs([Key]) -> [{Key, "(missing)"}];
 pairs([]) -> [].
 
-%% Values are integers and atoms: no parser is needed that early.
-parse(Text) ->
+%% Values are integers, atoms and paths: no parser is needed that early.
+parse(directory, "default") ->
+    default;
+parse(directory, Text) ->
+    Text;
+parse(_Type, Text) ->
     try list_to_integer(Text)
     catch
         error:badarg ->
@@ -172,12 +179,27 @@ check(Key, Value) ->
 is_valid({integer, Min, Max, _Unit}, Value) -> is_integer(Value) andalso Value >= Min andalso Value =< Max;
 is_valid({zero_or, _Min, _Max, _Unit}, 0) -> true;
 is_valid({zero_or, Min, Max, Unit}, Value) -> is_valid({integer, Min, Max, Unit}, Value);
-is_valid({one_of, Atoms}, Value) -> lists:member(Value, Atoms).
+is_valid({one_of, Atoms}, Value) -> lists:member(Value, Atoms);
+is_valid(directory, default) -> true;
+is_valid(directory, <<$/, _/binary>> = Path) -> is_text(Path);
+is_valid(directory, [$/ | _] = Path) -> is_text(Path);
+is_valid(directory, _) -> false.
+
+%% Names of files have no zeroes.
+is_text(Path) ->
+    try unicode:characters_to_binary(Path) of
+        Text when is_binary(Text) -> binary:match(Text, <<0>>) =:= nomatch;
+        _ -> false
+    catch
+        error:badarg -> false
+    end.
 
 expected({integer, Min, Max, Unit}) ->
     lists:flatten(io_lib:format("an integer from ~b to ~b (~s)", [Min, Max, Unit]));
 expected({zero_or, Min, Max, Unit}) ->
     "0, or " ++ expected({integer, Min, Max, Unit});
+expected(directory) ->
+    "an absolute path, or default";
 expected({one_of, Atoms}) ->
     "one of " ++ lists:flatten(lists:join(", ", [atom_to_list(Atom) || Atom <- Atoms])).
 

@@ -165,6 +165,7 @@ of_keys(Bytes, #guarded{keys = Keys, port = Port} = Guarded) ->
         {ok, Next} ->
             Guarded#guarded{keys = Next};
         {changed, Next} ->
+            ok = inet_rdma_recorder:record(key, Guarded#guarded.node, #{path => fabric(Guarded)}),
             %% A tick shows the peer that this side seals with another key.
             _ = inet_rdma_link:command(Port, tick),
             Guarded#guarded{keys = Next};
@@ -282,13 +283,15 @@ dial(Guarded) ->
     Guarded.
 
 %% How an attempt has ended.
-dialed({dead, Why}, #guarded{port = Port} = Guarded) ->
+dialed({dead, Why}, #guarded{port = Port, node = Node} = Guarded) ->
+    ok = inet_rdma_recorder:record(redial, Node, #{cause => dead, why => Why}),
     case inet_rdma_link:statistics(Port) of
         {ok, #{carried_by_queue := false, has_tcp := false}} -> give_up(Why, Guarded);
         %% The peer has come by itself, or the queue pair carries on.
         _ -> retry(Guarded)
     end;
-dialed({failed, Reason}, #guarded{lost = Lost} = Guarded) ->
+dialed({failed, Reason}, #guarded{lost = Lost, node = Node} = Guarded) ->
+    ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason}),
     retry(Guarded#guarded{lost = Lost#{failure := Reason}});
 %% Resumed: the port has told that before, and there is nothing to dial for any more, unless it has lost a path again.
 dialed(_ResumedSupersededOrCrashed, Guarded) ->

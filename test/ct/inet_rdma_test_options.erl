@@ -10,7 +10,7 @@ keys() ->
         fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, dead_after_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         pinned_max_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
-        ack_timeout_ms, type_of_service
+        ack_timeout_ms, type_of_service, flight_recorder, flight_bytes, flight_directory
     ].
 
 %% The smallest value that is accepted.
@@ -36,7 +36,8 @@ smallest(receives_max) -> 1;
 smallest(connect_timeout_ms) -> 1;
 smallest(backlog) -> 1;
 smallest(ack_timeout_ms) -> 0;
-smallest(type_of_service) -> 0.
+smallest(type_of_service) -> 0;
+smallest(flight_bytes) -> 65536.
 
 %% Values that a pair of nodes works with: one node has the first, the other the last.
 -spec good(atom()) -> [term(), ...].
@@ -73,7 +74,10 @@ good(receives_max) -> [1, 4096];
 good(connect_timeout_ms) -> [1000, 60000];
 good(backlog) -> [1, 4096];
 good(ack_timeout_ms) -> [0, 60000];
-good(type_of_service) -> [0, 255].
+good(type_of_service) -> [0, 255];
+good(flight_recorder) -> [true, false];
+good(flight_bytes) -> [65536, 1 bsl 22];
+good(flight_directory) -> [default].
 
 %% Values that are refused, as text of the command line.
 -spec bad(atom()) -> [string(), ...].
@@ -87,5 +91,7 @@ bad(mode) -> ["sometimes"];
 bad(zero_copy) -> ["sometimes"];
 bad(polling) -> ["never"];
 bad(dead_after_ms) -> ["1", "499", "3600001", "many"];
+bad(flight_recorder) -> ["sometimes"];
+bad(flight_directory) -> ["relative/path", "7"];
 %% erl would take a negative number for a flag of its own.
 bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].

@@ -29,6 +29,8 @@ defmodule InetRdma.OptionsDocTest do
     {to_string(key), "0, #{min} to #{max}", to_string(unit), to_string(default)}
   end
 
+  defp row({key, :directory, default}), do: {to_string(key), "absolute path", "", to_string(default)}
+
   defp row({key, {:one_of, values}, default}) do
     {to_string(key), Enum.join(values, ", "), "", to_string(default)}
   end

@@ -1,0 +1,121 @@
+%% The flight recorder of this node: what happens to its links goes to a file that outlives the node.
+%%
+%% The native library has the file, and appends to it without waiting for anything. inet_rdma_flight reads such files.
+%% docs/FLIGHT.md lists the events. Nothing is recorded of a node that does not listen: nodes with names of the moment
+%% (remote shells, erl_call) would leave a file each.
+-module(inet_rdma_recorder).
+
+-export([open/2, record/3, tick/4, of_port/1, history/2, before/1]).
+-export_type([fields/0]).
+
+%% path: what carries the link. cause: a reason as a term, and why: in words. duration: in native units of time.
+%% amount: of bytes or packets. All have a default.
+-type fields() :: #{path => atom() | binary(), cause => term(), why => unicode:chardata(), duration => integer(), amount => non_neg_integer()}.
+
+%% The number of the port of the link that the process looks after.
+-define(LINK, {?MODULE, link}).
+
+%% What a line of the log says of the time before an end.
+-define(BEFORE_EVENTS, 5).
+-define(BEFORE_NS, 60000000000).
+
+%% Opens the file, as the options say. Waits for the disk. disabled: the option flight_recorder is false.
+-spec open(Node :: binary(), inet_rdma_options:config()) -> {ok, File :: binary()} | {error, Why :: binary()} | disabled.
+open(Node, #{flight_recorder := true, flight_bytes := Bytes, flight_directory := Directory}) ->
+    case inet_rdma_nif:load() of
+        ok -> inet_rdma_nif:flight_start(directory(Directory), Node, Bytes);
+        %% The start of the distribution says that all links stay on TCP, and why.
+        {error, _} -> disabled
+    end;
+open(_Node, #{flight_recorder := false}) ->
+    disabled.
+
+%% default: that of this user's running programs, else that of temporary files.
+directory(default) ->
+    case [Directory || Variable <- ["XDG_RUNTIME_DIR", "TMPDIR"], "/" ++ _ = Directory <- [os:getenv(Variable)],
+                       is_directory(Directory)] of
+        [First | _] -> unicode:characters_to_binary(First);
+        [] -> <<"/tmp">>
+    end;
+directory(Directory) ->
+    unicode:characters_to_binary(Directory).
+
+is_directory(Directory) ->
+    case prim_file:read_file_info(Directory) of
+        {ok, Info} -> element(3, Info) =:= directory;
+        {error, _} -> false
+    end.
+
+%% The calling process looks after the link of this port: its events have the port's number.
+-spec of_port(port()) -> ok.
+of_port(Port) ->
+    %% #Port<0.7>
+    [_, Number] = string:lexemes(string:trim(erlang:port_to_list(Port), trailing, ">"), "."),
+    _ = put(?LINK, list_to_integer(Number)),
+    ok.
+
+%% Node: the peer; of an event of this node itself, this node.
+-spec record(Event :: atom(), Node :: node() | binary(), fields()) -> ok.
+record(Event, Node, Fields) ->
+    append(false, Event, Node, Fields).
+
+%% What a look at a link brought, of which there are many: packets received since the last look.
+-spec tick(heard | missed, Node :: binary(), SilentMs :: non_neg_integer(), Packets :: non_neg_integer()) -> ok.
+tick(Event, Node, SilentMs, Packets) ->
+    append(true, Event, Node,
+           #{duration => erlang:convert_time_unit(SilentMs, millisecond, native), amount => Packets}).
+
+append(IsTick, Event, Node, Fields) ->
+    Cause = maps:get(cause, Fields, undefined),
+    Why = unicode:characters_to_binary(maps:get(why, Fields, words(Cause))),
+    Duration = erlang:convert_time_unit(max(0, maps:get(duration, Fields, 0)), native, nanosecond),
+    Measured = {IsTick, link(), Duration, maps:get(amount, Fields, 0)},
+    %% A node goes on without the library.
+    case inet_rdma_nif:is_loaded() of
+        true ->
+            inet_rdma_nif:flight_record(name(Node), name(Event), name(maps:get(path, Fields, <<>>)), name(cause(Cause)),
+                                        Why, Measured);
+        false ->
+            ok
+    end.
+
+link() ->
+    case get(?LINK) of
+        undefined -> 0;
+        Number -> Number
+    end.
+
+name(undefined) -> <<>>;
+name(Name) when is_atom(Name) -> atom_to_binary(Name);
+name(Name) when is_binary(Name) -> Name.
+
+%% One word of a reason: of a tuple the first.
+cause(Cause) when is_atom(Cause) -> Cause;
+cause(Cause) when is_tuple(Cause), tuple_size(Cause) > 0 -> cause(element(1, Cause));
+cause(_) -> undefined.
+
+words(Cause) when is_atom(Cause) -> <<>>;
+words(Cause) -> io_lib:format("~0tp", [Cause]).
+
+%% The newest events of a node's links, oldest first; at most so many.
+-spec history(node(), Most :: pos_integer()) -> [inet_rdma_flight:event()].
+history(Node, Most) ->
+    case inet_rdma_nif:is_loaded() of
+        true -> lists:reverse(lists:append([inet_rdma_flight:event(Slot)
+                                            || Slot <- inet_rdma_nif:flight_recent(atom_to_binary(Node), Most)]));
+        false -> []
+    end.
+
+%% What preceded this moment on a node's links, for a line of the log.
+-spec before(Node :: binary()) -> unicode:chardata().
+before(Node) ->
+    Now = erlang:system_time(nanosecond),
+    case [said(Event, Now - Time) || #{time := Time} = Event <- history(binary_to_atom(Node), ?BEFORE_EVENTS),
+                                     Now - Time < ?BEFORE_NS] of
+        [] -> "";
+        Said -> ["; before: ", lists:join(", ", Said)]
+    end.
+
+said(#{event := Event, cause := <<>>}, AgeNs) -> io_lib:format("~ts ~.1f s ago", [Event, AgeNs / 1000000000]);
+said(#{event := Event, cause := Cause}, AgeNs) ->
+    io_lib:format("~ts (~ts) ~.1f s ago", [Event, Cause, AgeNs / 1000000000]).

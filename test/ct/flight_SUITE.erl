@@ -1,0 +1,327 @@
+%% The flight recorder on real nodes: whatever ends a link, its cause and what preceded it are in the file.
+-module(flight_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([kill_of_the_peer/1, kill_of_the_own_node/1, silent_peer/1, cut_that_lasts/1, thousand_losses/1]).
+-export([orderly_ends/1, links_of_other_carriers/1, two_files_on_one_time_line/1, run_before_is_kept/1]).
+-export([full_disk/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1, node_that_does_not_listen/1]).
+-export([hostile_files/1, selections/1, history_is_bounded/1]).
+
+-define(LOSSES, 1000).
+
+suite() ->
+    [{timetrap, {minutes, 5}}].
+
+all() ->
+    [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
+     links_of_other_carriers, two_files_on_one_time_line, run_before_is_kept, full_disk, file_limit,
+     places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, hostile_files, selections,
+     history_is_bounded].
+
+init_per_suite(Config) ->
+    inet_rdma_test_node:only_rdma(Config).
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_testcase(Case, Config) when Case =:= cut_that_lasts; Case =:= thousand_losses ->
+    case inet_rdma_test_cutter:why_not() of
+        none -> with_directory(Case, Config);
+        Why -> inet_rdma_test_link:skip(Why)
+    end;
+init_per_testcase(Case, Config) ->
+    with_directory(Case, Config).
+
+with_directory(Case, Config) ->
+    Directory = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
+    ok = filelib:ensure_dir(filename:join(Directory, "file")),
+    [{directory, Directory} | Config].
+
+end_per_testcase(Case, Config) ->
+    inet_rdma_test_node:stop_all(),
+    _ = [os:cmd("umount " ++ proplists:get_value(directory, Config)) || Case =:= full_disk],
+    ok.
+
+%% The peer's VM ends without a word.
+kill_of_the_peer(Config) ->
+    {A, B} = pair(Config, []),
+    ok = inet_rdma_test_node:kill(B),
+    ok = inet_rdma_test_node:await_nodes(A, []),
+    Events = await_event(A, B, <<"nodedown">>),
+    ?assertMatch(#{cause := <<"connection_closed">>}, last(<<"nodedown">>, Events)),
+    %% Over shared memory the kernel tells of the end of the process.
+    ?assertMatch(#{event := <<"down">>, cause := <<"peer_gone">>}, last(<<"down">>, await_event(A, B, <<"down">>))),
+    ?assertMatch([#{event := <<"nodeup">>} | _], Events).
+
+%% The file of the node that was killed has all up to its end, and no word of a stop.
+kill_of_the_own_node(Config) ->
+    {A, B} = pair(Config, []),
+    ok = inet_rdma_test_node:kill(A),
+    #{events := Events, torn := 0} = recording(A),
+    ?assertMatch([#{event := <<"start">>} | _], Events),
+    ?assertMatch(#{}, last(<<"up">>, of_peer(B, Events))),
+    ?assertEqual([], named(<<"stop">>, Events)).
+
+%% SIGSTOP, until net_ticktime is over. The log says so before.
+silent_peer(Config) ->
+    {A, B} = pair(Config, ["-kernel", "net_ticktime", "8"]),
+    ok = call(A, inet_rdma_test_log, install, []),
+    ok = inet_rdma_test_node:suspend(B),
+    Events = await_event(A, B, <<"down">>),
+    ok = inet_rdma_test_node:resume(B),
+    ?assertMatch(#{cause := <<"net_tick_timeout">>, duration_ns := Age} when Age > 0, last(<<"down">>, Events)),
+    ?assertMatch(#{cause := <<"net_tick_timeout">>}, last(<<"nodedown">>, Events)),
+    ?assertMatch(#{duration_ns := Ns} when Ns >= 4000000000, last(<<"silent">>, Events)),
+    ?assertMatch([_, _ | _], named(<<"missed">>, of_peer(B, events(A)))),
+    Log = lists:flatten(io_lib:format("~tp", [call(A, inet_rdma_test_log, lines, [])])),
+    ?assertMatch({match, _}, re:run(Log, "nothing has come from .* for [0-9]+ s")),
+    ?assertMatch({match, _}, re:run(Log, "ended: nothing has come from the peer for the time of net_ticktime; before: .*silent")).
+
+%% A peer that cannot be reached any more: its listener is gone, and the connection is cut again and again.
+cut_that_lasts(Config) ->
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all(
+        2, inet_rdma_test_node:alone(options(Config, [{fabric, tcp}, {survive_ms, 1500}], []))
+    ),
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = inet_rdma_test_node:suspend(B),
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    Events = await_event(A, B, <<"down">>),
+    ok = inet_rdma_test_node:resume(B),
+    ?assertMatch(#{cause := <<"not_resumed">>}, last(<<"down">>, Events)),
+    ?assertMatch(#{path := <<"tcp">>}, last(<<"lost">>, Events)),
+    ?assertNotEqual(<<>>, maps:get(cause, last(<<"lost">>, Events))).
+
+%% Each is in the file, and so is the end behind them.
+thousand_losses(Config) ->
+    Options = options(Config, [{fabric, tcp}, {flight_bytes, 1 bsl 22}], []),
+    [A, #{node := NameB} = B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
+    ok = inet_rdma_test_node:connect(A, B),
+    _ = [lose(A, B, Number) || Number <- lists:seq(1, ?LOSSES)],
+    #{losses := Losses} = call(A, inet_rdma, info, [NameB]),
+    ok = inet_rdma_test_node:kill(B),
+    Events = await_event(A, B, <<"down">>),
+    Lost = named(<<"lost">>, Events),
+    ct:pal("~b losses, ~b events; causes: ~0tp", [Losses, length(Events), lists:usort([Cause || #{cause := Cause} <- Lost])]),
+    ?assert(length(Lost) >= ?LOSSES),
+    [?assertNotEqual(<<>>, Cause) || #{cause := Cause} <- Lost],
+    Last = lists:nthtail(length(Events) - 100, Events),
+    ?assertMatch([_, _ | _], named(<<"restored">>, Last)),
+    ?assertMatch([_ | _], named(<<"down">>, Last)),
+    ?assertMatch(#{cause := <<"connection_closed">>}, last(<<"nodedown">>, await_event(A, B, <<"nodedown">>))).
+
+%% Until both nodes have another connection.
+lose(#{os_pid := PidA, node := NameA} = A, #{os_pid := PidB, node := NameB} = B, Number) ->
+    ok = inet_rdma_test_cutter:await(PidA, PidB),
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    inet_rdma_test_wait:until({resumed, Number}, 20000, fun() ->
+        [true || {Node, Peer} <- [{A, NameB}, {B, NameA}], has_resumed(call(Node, inet_rdma, info, [Peer]), Number)] =:= [true, true]
+    end).
+
+has_resumed(#{resumes := Resumes}, Number) -> Resumes >= Number;
+has_resumed(_, _Number) -> false.
+
+%% disconnect_node and the end of the peer in order are no warnings, and in the file all the same.
+orderly_ends(Config) ->
+    {#{node := NameA} = A, #{node := NameB} = B} = pair(Config, []),
+    true = call(A, erlang, disconnect_node, [NameB]),
+    _ = await_event(A, B, <<"down">>),
+    ?assertMatch(#{cause := <<"disconnect">>}, last(<<"nodedown">>, await_event(A, B, <<"nodedown">>))),
+    _ = await_event(B, A, <<"down">>),
+    ?assertNotEqual(NameA, NameB),
+    ok = call(B, init, stop, []),
+    inet_rdma_test_wait:until(stop, 10000, fun() -> named(<<"stop">>, events(B)) =/= [] end).
+
+%% A peer without inet_rdma: what the VM says of it.
+links_of_other_carriers(Config) ->
+    [A, B] = inet_rdma_test_node:start_all([
+        {"a", inet_rdma_test_node:alone(options(Config, [], []))},
+        {"b", inet_rdma_test_node:alone(#{carrier => "inet_tcp", args => []})}
+    ]),
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = inet_rdma_test_node:kill(B),
+    Events = await_event(A, B, <<"nodedown">>),
+    ?assertMatch(#{path := <<"tcp">>}, last(<<"fallback">>, Events)),
+    ?assertMatch(#{cause := <<"connection_closed">>}, last(<<"nodedown">>, Events)).
+
+%% What one node did, and what the other one saw of it.
+two_files_on_one_time_line(Config) ->
+    {#{node := NameA} = A, #{node := NameB} = B} = pair(Config, []),
+    true = call(A, erlang, disconnect_node, [NameB]),
+    _ = await_event(A, B, <<"down">>),
+    _ = await_event(B, A, <<"down">>),
+    {ok, Text} = inet_rdma_flight:run([file_of(A), file_of(B)]),
+    Lines = string:lexemes(unicode:characters_to_list(iolist_to_binary(Text)), "\n"),
+    Downs = [Line || Line <- Lines, string:find(Line, " down ") =/= nomatch],
+    ?assertMatch([_, _], Downs),
+    [?assertNotEqual(nomatch, string:find(lists:append(Downs), atom_to_list(Name))) || Name <- [NameA, NameB]],
+    Times = [hd(string:lexemes(Line, " ")) || "2" ++ _ = Line <- Lines],
+    ?assertEqual(lists:sort(Times), Times),
+    {ok, Json} = inet_rdma_flight:run(["--json", file_of(A), file_of(B)]),
+    ?assertMatch({match, _}, re:run(Json, ["\"seen_by\":\"", atom_to_list(NameB), "\""])).
+
+run_before_is_kept(Config) ->
+    {#{name := Name} = A, _B} = pair(Config, []),
+    ok = inet_rdma_test_node:kill(A),
+    Again = inet_rdma_test_node:start("a", (options(Config, [], []))#{name => Name}),
+    ?assertMatch([_], events(Again)),
+    {ok, #{events := Before}} = inet_rdma_flight:read(file_of(A) ++ ".1"),
+    ?assertMatch([_, _ | _], Before).
+
+%% A small tmpfs.
+full_disk(Config) ->
+    Directory = proplists:get_value(directory, Config),
+    case os:cmd("mount -t tmpfs -o size=128k tmpfs " ++ Directory ++ " && echo mounted") of
+        "mounted" ++ _ -> goes_on_without(Config, [], "No space left on device");
+        Said -> inet_rdma_test_link:skip("this user mounts no tmpfs: " ++ Said)
+    end.
+
+%% The kernel would end a process that writes beyond the limit by a signal.
+file_limit(Config) ->
+    Script = filename:join(proplists:get_value(priv_dir, Config), "limited"),
+    ok = file:write_file(Script, "#!/bin/sh\nulimit -f 60000\nexec \"$@\"\n"),
+    ok = file:change_mode(Script, 8#755),
+    goes_on_without(Config, [{flight_bytes, 1 bsl 26}], #{under => [Script]}, "ulimit -f").
+
+places_that_do_not_fit(Config) ->
+    Directory = proplists:get_value(directory, Config),
+    goes_on_without(Config, [{flight_directory, list_to_atom(Directory ++ "/missing")}], "No such file or directory"),
+    Name = inet_rdma_test_node:unique("squatted"),
+    {ok, Host} = inet:gethostname(),
+    ok = file:make_symlink("/etc/passwd", filename:join(Directory, "inet_rdma-" ++ Name ++ "@" ++ Host ++ ".flight")),
+    goes_on_without(Config, [], #{name => Name}, "is not a file of this user"),
+    {ok, Untouched} = file:read_file("/etc/passwd"),
+    ?assertNotMatch(<<"inetrdma", _/binary>>, Untouched),
+    ok = file:change_mode(Directory, 8#777),
+    goes_on_without(Config, [], "sticky bit").
+
+goes_on_without(Config, Rdma, Word) -> goes_on_without(Config, Rdma, #{}, Word).
+
+%% One line, and a node that works.
+goes_on_without(Config, Rdma, More, Word) ->
+    Options = maps:merge(options(Config, Rdma, []), More),
+    Check = "pong = net_adm:ping(node()), [] = inet_rdma:history(node())",
+    {Status, Output} = inet_rdma_test_node:run("n", Options, Check),
+    ct:pal("~ts", [Output]),
+    ?assertEqual(0, Status),
+    %% The logger may print what it was told before it had its handlers twice.
+    {match, Said} = re:run(Output, "no flight recorder[^\r\n]*", [global, {capture, first, list}]),
+    ?assertMatch([_], lists:usort([string:trim(Line) || [Line] <- Said])),
+    ?assertNotEqual(nomatch, string:find(Output, Word)).
+
+recorder_that_is_off(Config) ->
+    {A, #{node := NameB}} = pair(Config, [], [{flight_recorder, false}]),
+    ?assertEqual([], call(A, inet_rdma, history, [NameB])),
+    ?assertEqual({ok, []}, file:list_dir(proplists:get_value(directory, Config))).
+
+%% Names of the moment leave no files.
+node_that_does_not_listen(Config) ->
+    {Status, _} = inet_rdma_test_node:run("n", options(Config, [], ["-dist_listen", "false"]), "true"),
+    ?assertEqual(0, Status),
+    ?assertEqual({ok, []}, file:list_dir(proplists:get_value(directory, Config))).
+
+%% The reader takes any bytes.
+hostile_files(Config) ->
+    {A, B} = pair(Config, []),
+    ok = inet_rdma_test_node:kill(B),
+    _ = await_event(A, B, <<"nodedown">>),
+    {ok, Good} = file:read_file(file_of(A)),
+    File = filename:join(proplists:get_value(directory, Config), "hostile"),
+    Hostile = fun(Bytes) ->
+        ok = file:write_file(File, Bytes),
+        case inet_rdma_flight:run([File]) of
+            {ok, Text} -> iolist_size(Text) > 0;
+            {error, Why} -> iolist_size(Why) > 0
+        end
+    end,
+    [?assert(Hostile(binary:part(Good, 0, Length))) || Length <- [0, 1, 8, 60, 4095, 4096, 4097, 4352, 5000]],
+    [?assert(Hostile(damaged(Good))) || _ <- lists:seq(1, 200)],
+    [?assert(Hostile(rand:bytes(rand:uniform(10000)))) || _ <- lists:seq(1, 100)],
+    [?assert(Hostile(resealed(Good))) || _ <- lists:seq(1, 200)],
+    ?assertMatch({error, _}, inet_rdma_flight:run([filename:join(filename:dirname(File), "none")])),
+    ?assertMatch({error, _}, inet_rdma_flight:run([filename:dirname(File)])).
+
+%% Some bytes among the first events.
+damaged(Good) ->
+    lists:foldl(fun(_, Bytes) ->
+        At = rand:uniform(6000) - 1,
+        <<Before:At/binary, _, After/binary>> = Bytes,
+        <<Before/binary, (rand:uniform(256) - 1), After/binary>>
+    end, Good, lists:seq(1, rand:uniform(20))).
+
+%% A slot of any bytes, whose checksum is right.
+resealed(Good) ->
+    <<Header:4096/binary, _:256/binary, Rest/binary>> = Good,
+    <<Stamp:8/binary, _:4/binary, Body/binary>> = rand:bytes(256),
+    <<Header/binary, Stamp/binary, (erlang:crc32([Stamp, Body])):32/little, Body/binary, Rest/binary>>.
+
+selections(Config) ->
+    {A, #{node := NameB} = B} = pair(Config, []),
+    ok = inet_rdma_test_node:kill(B),
+    _ = await_event(A, B, <<"nodedown">>),
+    _ = await_event(A, B, <<"down">>),
+    Count = fun(Arguments) ->
+        {ok, Text} = inet_rdma_flight:run([file_of(A) | Arguments]),
+        {match, [Number]} = re:run(Text, "(\\d+) events", [{capture, [1], list}]),
+        list_to_integer(Number)
+    end,
+    All = Count([]),
+    OfB = Count(["--link", atom_to_list(NameB)]),
+    ?assert(0 < OfB andalso OfB < All),
+    ?assertEqual(0, Count(["--link", "nobody@nowhere"])),
+    ?assertEqual(0, Count(["--since", "2100-01-01T00:00:00Z"])),
+    ?assertEqual(0, Count(["--until", "2000-01-01T00:00:00+02:00"])),
+    ?assertEqual(All, Count(["--since", "2000-01-01T00:00:00", "--until", "2100-01-01T00:00:00"])),
+    [?assertMatch({error, _}, inet_rdma_flight:run(Bad))
+     || Bad <- [[], ["--json"], ["--since"], ["--since", "yesterday", "f"], ["--what", "f"]]].
+
+history_is_bounded(Config) ->
+    {#{node := NameA} = A, #{node := NameB} = B} = pair(Config, []),
+    [ok = call(A, inet_rdma_recorder, record, [test, NameB, #{amount => Number}]) || Number <- lists:seq(1, 100)],
+    ok = call(A, inet_rdma_recorder, record, [test, NameA, #{}]),
+    ok = inet_rdma_test_node:kill(B),
+    _ = await_event(A, B, <<"nodedown">>),
+    History = call(A, inet_rdma, history, [NameB]),
+    ?assertEqual(50, length(History)),
+    ?assertMatch(#{event := <<"test">>, amount := Amount} when Amount > 50, hd(History)),
+    Sequences = [Sequence || #{sequence := Sequence} <- History],
+    ?assertEqual(lists:sort(Sequences), Sequences).
+
+options(Config, Rdma, Args) ->
+    _ = put(directory, proplists:get_value(directory, Config)),
+    Directory = {flight_directory, list_to_atom(proplists:get_value(directory, Config))},
+    #{rdma => [Directory || not lists:keymember(flight_directory, 1, Rdma)] ++ Rdma, args => Args}.
+
+pair(Config, Args) -> pair(Config, Args, []).
+
+pair(Config, Args, Rdma) ->
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(options(Config, Rdma, Args))),
+    ok = inet_rdma_test_node:connect(A, B),
+    _ = [await_event(X, Y, <<"nodeup">>) || {X, Y} <- [{A, B}, {B, A}], Rdma =:= []],
+    {A, B}.
+
+file_of(#{node := Node}) -> filename:join(directory(), "inet_rdma-" ++ atom_to_list(Node) ++ ".flight").
+
+directory() -> get(directory).
+
+recording(Node) ->
+    {ok, Recording} = inet_rdma_flight:read(file_of(Node)),
+    Recording.
+
+events(Node) ->
+    #{events := Events} = recording(Node),
+    Events.
+
+of_peer(#{node := Peer}, Events) -> [Event || #{node := Node} = Event <- Events, Node =:= atom_to_binary(Peer)].
+
+named(Name, Events) -> [Event || #{event := Is} = Event <- Events, Is =:= Name].
+
+last(Name, Events) -> lists:last(named(Name, Events)).
+
+%% All events of the link, once this one is among them.
+await_event(Node, Peer, Name) ->
+    inet_rdma_test_wait:until({event, Name}, 60000, fun() -> named(Name, of_peer(Peer, events(Node))) =/= [] end),
+    of_peer(Peer, events(Node)).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
