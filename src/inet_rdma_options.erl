@@ -13,8 +13,10 @@
 -type config() :: #{atom() => term()}.
 %% not_loaded: the options of a configuration file cannot be read.
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
-%% zero_or: 0 stands for something else than a small number. directory: an absolute path as a string or a binary, or default.
--type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]} | directory.
+%% zero_or: 0 stands for something else than a small number. directory: an absolute path as a string or a binary, or
+%% default.
+-type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}
+              | directory.
 
 %% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
 %% there is no link.

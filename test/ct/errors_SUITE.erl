@@ -9,7 +9,8 @@
 -export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
 
 %% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, dead_after_ms, move_back_ms, fallback_retry_ms,
+-define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, dead_after_ms,
+                      move_back_ms, fallback_retry_ms,
                       flight_recorder, flight_bytes, flight_directory]).
 
 suite() ->
