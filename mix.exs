@@ -54,7 +54,8 @@ defmodule InetRdma.MixProject do
         Erlang: [:inet_rdma, :inet_rdma_doctor, :inet_rdma_error, :inet_rdma_flight, :inet_rdma_prometheus_collector]
       ],
       # The other Erlang modules are internal.
-      filter_modules: "^(Elixir\\..*|inet_rdma|inet_rdma_doctor|inet_rdma_error|inet_rdma_flight|inet_rdma_prometheus_collector)$"
+      filter_modules:
+        "^(Elixir\\..*|inet_rdma|inet_rdma_doctor|inet_rdma_error|inet_rdma_flight|inet_rdma_prometheus_collector)$"
     ]
   end
 
