@@ -30,7 +30,7 @@ pub struct Acceptor {
 struct Shared {
     /// None: closed. The thread holds the lock while it accepts, so nothing that must not wait may wait for it.
     listener: Mutex<Option<Box<dyn Listener>>>,
-    /// Accepted by the thread, and not yet by the user.
+    /// Queue pairs that the thread has accepted and the user has not taken yet.
     accepted: Mutex<VecDeque<Box<dyn QueuePair>>>,
     backlog: usize,
     waker: Box<dyn AcceptWaker>,
@@ -69,7 +69,8 @@ impl Acceptor {
         Ok(Acceptor { shared, port })
     }
 
-    /// The next connection that waits; None: none yet, the waker tells. Err: the listener has failed, its port is closed.
+    /// Takes the next connection. None: there is none yet, and the waker tells when there is. Err: the listener has
+    /// failed, and its port is closed.
     pub fn accept(&self) -> Result<Option<Box<dyn QueuePair>>, FabricError> {
         let next = self.shared.accepted.lock().pop_front();
         if next.is_none() && self.shared.has_failed.load(Ordering::Acquire) {
@@ -85,7 +86,7 @@ impl Acceptor {
 }
 
 impl Drop for Acceptor {
-    /// Never waits: where the thread is accepting a connection at the moment, it closes the port when it is done.
+    /// Never waits: if the thread is accepting a connection at this moment, the thread closes the port afterwards.
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
         self.shared.stop.set();
@@ -96,7 +97,7 @@ impl Drop for Acceptor {
 }
 
 impl Shared {
-    /// The thread.
+    /// The thread's work.
     fn run(&self) {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
         if matches!(served, Ok(Ok(()))) {
@@ -126,7 +127,8 @@ impl Shared {
         }
     }
 
-    /// Takes the next connection, or refusal, from the listener. Some: there is nothing before an event, or this deadline.
+    /// Takes the next connection, or refusal, from the listener. Returns Some if there is nothing until an event, or
+    /// until the given deadline.
     fn take_one(&self, listener: &mut dyn Listener) -> Option<Option<Instant>> {
         match listener.poll_accept() {
             Some(Ok(queue_pair)) => self.keep(queue_pair),

@@ -1,4 +1,4 @@
-//! Connections in the hands of polling threads.
+//! Connections that polling threads serve.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ impl Engine {
     pub fn attach(self: &Arc<Self>, connection: Arc<Connection>) -> Result<Attachment, FabricError> {
         let attachment = self.add(Arc::new(Attached(Arc::clone(&connection))))?;
         connection.set_kicker(self.pollers[attachment.index].kicker(attachment.id));
-        // The look that `add` asks for may have come before: one that cannot arm, and has no kicker, is the last.
+        // The look that `add` asks for may have come before the kicker was set, and a look that can neither arm nor
+        // kick would be the last.
         self.pollers[attachment.index].kick(attachment.id);
         Ok(attachment)
     }
@@ -60,7 +61,7 @@ impl Drop for Attachment {
     }
 }
 
-/// A connection in a polling thread's hands.
+/// A connection, as a polling thread serves it.
 struct Attached(Arc<Connection>);
 
 const EVENT: usize = 0;

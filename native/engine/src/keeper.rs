@@ -1,7 +1,9 @@
-//! The thread that gets memory for connections and gives it back: one for the process, there while a connection needs it.
+//! The thread that gets memory for connections and gives it back: one for the process, which runs while a connection
+//! needs it.
 //!
-//! Registering memory with a device, and taking it back, asks the kernel, which may take milliseconds: neither a scheduler
-//! nor a polling thread may do it. The thread also looks, every [`SWEEP`], whether what a connection has is in use.
+//! Registering memory with a device, and taking it back, asks the kernel, which may take milliseconds: neither a
+//! scheduler nor a polling thread may do it. Every [`SWEEP`] the thread also looks whether a connection still uses its
+//! memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -10,16 +12,16 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::FabricError;
 use parking_lot::{Condvar, Mutex};
 
-/// Between two sweeps. Much longer than a burst of traffic, so that a sweep costs nothing that counts; a few of them are what
-/// memory stays for without use.
+/// Time between two sweeps. Much longer than a burst of traffic, so that sweeps cost next to nothing; unused memory
+/// stays for a few of them.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// A connection, to this thread.
+/// A connection, as this thread sees it.
 pub(crate) trait Tenant: Send + Sync {
     /// Gets the memory that the connection has claimed. May take long.
     fn fetch(&self);
-    /// Gives back what has not been used for a while. May take long. False: there is nothing to look after until the next
-    /// claim.
+    /// Gives back what has not been used for a while. May take long. Returns false if nothing is left to do until the
+    /// next claim.
     fn sweep(&self) -> bool;
 }
 
@@ -65,7 +67,7 @@ fn run() {
     }
 }
 
-/// Waits for claims, until the next sweep at the latest. None: no connection needs the thread any more.
+/// Waits for claims, until the next sweep at the latest. Returns None if no connection needs the thread any more.
 fn next_claims(until: Instant) -> Option<Vec<Weak<dyn Tenant>>> {
     let mut locked = KEEPER.lock();
     loop {
@@ -100,7 +102,7 @@ fn sweep() {
     tenants.retain(|tenant| !gone.iter().any(|gone| gone.ptr_eq(tenant)));
 }
 
-/// A connection that is gone, or panics, is looked after no more.
+/// Serves a connection; drops it from the thread's list if it is gone or panics.
 fn call(tenant: &Weak<dyn Tenant>, act: impl FnOnce(&Arc<dyn Tenant>) -> bool) -> bool {
     let Some(tenant) = tenant.upgrade() else { return false };
     catch_unwind(AssertUnwindSafe(|| act(&tenant))).unwrap_or(false)

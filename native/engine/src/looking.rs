@@ -1,13 +1,13 @@
 //! When a port looks for packets without having been woken.
 //!
-//! A wake-up costs the peer a system call and this node a turn of a poll thread: 5 microseconds where processors are awake, 50
-//! where a virtual machine has to bring one back. A port can spare it: it asks for its next turn at once and looks again, and
-//! the VM runs the receivers in between. A lone request and its answer get through 2 to 12 times as fast then. Where many
-//! processes talk at the same time it is the other way round: the scheduler spends its turns on looks that find one packet
-//! each, and an armed port finds twenty per wake-up.
+//! A wake-up costs the peer a system call and this node a turn of a poll thread: 5 microseconds where processors are
+//! awake, 50 where a virtual machine has to bring one back. A port can spare it: it asks for its next turn at once and
+//! looks again, and the VM runs the receivers in between. That makes a lone request and its answer 2 to 12 times as
+//! fast. Where many processes talk at the same time looking is slower: the scheduler spends its turns on looks that
+//! find one packet each, and an armed port finds twenty per wake-up.
 //!
-//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request no rule on arrivals tells the
-//! better way: the port tries both in turn, and continues in the way that brought more packets. As long as the results
+//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request arrivals do not tell which way
+//! is better: the port tries both in turn, and continues in the way that brought more packets. As long as the results
 //! agree it tries less and less often. A port with little traffic always sleeps.
 
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 pub enum Next {
     /// Look again in the next turn.
     Look,
-    /// The same, and let other threads have the processor first.
+    /// Look again in the next turn, after offering the processor to other threads.
     YieldAndLook,
-    /// Arm the connection: an event tells.
+    /// Arm the connection, and wait for an event.
     Arm,
 }
 
@@ -32,7 +32,8 @@ enum Way {
     Sleeps,
 }
 
-/// How long to look without an arrival: a little longer than an answer takes that is woken for on a busy machine.
+/// How long to look without an arrival: a little longer than a peer that has to be woken takes to answer on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// Two looks this far apart say that this thread or its scheduler has other work: the looks would only take turns from it.
 const PROMPT: Duration = Duration::from_micros(50);
@@ -48,13 +49,13 @@ const TURNS: u32 = 4;
 const RUN_MIN: Duration = Duration::from_millis(10);
 /// The longest time between two trials.
 const RUN_MAX: Duration = Duration::from_millis(640);
-/// Less than this is little traffic. A lone request and its answer, with a wake-up each, take up to 200 microseconds on
-/// virtual machines: their idle processors wake slowly.
+/// Traffic below this many packets per millisecond is little. A lone request and its answer, with a wake-up each, take
+/// up to 200 microseconds on virtual machines: their idle processors wake slowly.
 const PACKETS_PER_MS: u64 = 2;
 /// Looking costs this node processor time, so it must bring this many times the packets, in percent.
 const GAIN_PERCENT: u64 = 150;
-/// Packets per wake-up from which on a port sleeps without a trial: a wake-up that many share costs next to nothing,
-/// and looks take turns from the receivers.
+/// Minimum number of packets per wake-up at which a port sleeps without a trial: a wake-up that many share costs next
+/// to nothing, and looks take turns from the receivers.
 const MANY_PER_WAKE: u64 = 8;
 
 /// The arrivals while one way was used.
@@ -76,7 +77,7 @@ impl Tally {
         self.rate() < PACKETS_PER_MS * 1000
     }
 
-    /// If the port slept: wake-ups are shared by many packets.
+    /// True if many packets shared each wake-up while the port slept.
     fn is_batched(self) -> bool {
         self.packets >= self.finds * MANY_PER_WAKE
     }
@@ -108,7 +109,7 @@ impl Trial {
         }
     }
 
-    /// Ends a turn, in which this came, and changes to the other way. The better way, after the last turn.
+    /// Ends a turn with its tally, and changes to the other way. Returns the better way after the last turn.
     fn end_turn(&mut self, tally: Tally) -> Option<Way> {
         match self.way {
             Way::Looks => {
@@ -133,13 +134,13 @@ impl Trial {
     }
 }
 
-/// What the port is doing to find out.
+/// The stage of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Sleeps, whatever comes.
     NeverLooks,
     Tries(Trial),
-    /// Uses the better way until then.
+    /// Uses the better way until the given time.
     Runs {
         way: Way,
         until: Instant,
@@ -151,7 +152,7 @@ pub struct Looking {
     stage: Stage,
     /// Start of the stage.
     since: Instant,
-    /// What has come in the stage; its time is set when the stage is measured.
+    /// Arrivals in the stage; their time is set when the stage is measured.
     tally: Tally,
     /// The way of the last run, and how long it lasted.
     better: (Way, Duration),
@@ -184,7 +185,7 @@ impl Looking {
         }
     }
 
-    /// A look has found this many packets, and no more are there.
+    /// Notes a look that has found this many packets and left none; returns the next step.
     pub fn next(&mut self, now: Instant, packets: usize) -> Next {
         if packets > 0 {
             self.tally.packets += packets as u64;

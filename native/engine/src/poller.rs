@@ -1,5 +1,5 @@
 //! Polling threads: a small fixed number for all connections of streams. Each waits for events of its connections,
-//! polls those that were busy lately for a bounded time, and tells the users of connections that they can go on.
+//! polls those with recent arrivals for a bounded time, and tells the users of connections that they can go on.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ pub enum Polling {
     Busy,
 }
 
-/// What a polling thread serves: a connection.
+/// A connection, as a polling thread serves it.
 pub trait Polled: Send + Sync {
     /// Its event fds; the thread waits until one is readable.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
@@ -40,7 +40,7 @@ pub trait Polled: Send + Sync {
     fn poll(&self) -> Next;
     /// The thread stops to poll.
     fn sleep(&self);
-    /// Handling it panicked: it must come to its end.
+    /// Called after a panic in one of the other methods: the connection must end.
     fn fail(&self);
 }
 
@@ -53,7 +53,7 @@ pub enum Next {
     Quiet,
     /// Wait for an event.
     Wait,
-    /// It is over: no event any more. Kicks are served until it is removed.
+    /// The connection has ended: watch its events no more. Kicks are served until it is removed.
     Over,
 }
 
@@ -145,7 +145,7 @@ impl Poller {
         Ok(PolledId(id))
     }
 
-    /// Makes the thread poll it once, soon.
+    /// Makes the thread poll the connection once, soon.
     pub fn kick(&self, id: PolledId) {
         self.shared.kick(id);
     }
@@ -158,7 +158,7 @@ impl Poller {
         }
     }
 
-    /// Takes it from the thread.
+    /// Removes the connection from the thread.
     pub fn remove(&self, id: PolledId) {
         if self.shared.forget(id.0) {
             // The thread may be polling it.
@@ -190,7 +190,7 @@ impl Shared {
         self.wakeup.set();
     }
 
-    /// False: it was removed before.
+    /// Returns false if it was removed before.
     fn forget(&self, id: u64) -> bool {
         let Some(polled) = self.polled.lock().remove(&id) else {
             return false;
@@ -277,10 +277,10 @@ impl Loop {
         self.attend(data >> FD_BITS, |polled| polled.handle_event(index, spin));
     }
 
-    /// Lets it handle something; a panic ends it, and nothing else.
+    /// Calls `handle` for a connection. A panic ends that connection only.
     fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> Next) {
         let Some(polled) = self.shared.find(id) else {
-            // It was removed after it was kicked.
+            // The connection was removed after the kick.
             self.hot.retain(|hot| hot.id != id);
             return;
         };

@@ -26,7 +26,7 @@ pub(super) struct Connect {
 }
 
 impl Connect {
-    /// Blocks until it is done; in no time if it is too late.
+    /// Blocks until the connect is done; returns at once if its deadline has passed.
     fn run(self) {
         let Connect {
             deadline,
@@ -60,13 +60,13 @@ struct Queue {
     /// Oldest first. Longer than for a moment only while all threads are at work.
     waiting: VecDeque<Connect>,
     threads: usize,
-    /// A thread ends what waits for too long: those at work cannot.
+    /// True while a thread exists that ends connects whose deadline passes in the queue.
     has_timekeeper: bool,
 }
 
 impl Connects {
-    /// Starts it, or puts it into the queue. Err: no thread can be started, and none is there that will come round to
-    /// it.
+    /// Starts the connect, or queues it. Err: no thread can be started, and none is at work that would take it from the
+    /// queue.
     pub(super) fn add(&'static self, connect: Connect) -> Result<(), FabricError> {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(connect);
@@ -108,7 +108,7 @@ impl Connects {
         }
     }
 
-    /// Sees to it that what waits ends at its deadline. Without the thread it ends when a place is free.
+    /// Starts the thread that ends waiting connects at their deadlines. Without it they end when a place is free.
     fn keep_time(&'static self, queue: &mut Queue) {
         if queue.has_timekeeper {
             self.changed.notify_one();
@@ -117,7 +117,7 @@ impl Connects {
         }
     }
 
-    /// Ends what waits for too long, until nothing waits.
+    /// Ends connects whose deadline has passed, until none waits.
     fn expire(&self) {
         let mut queue = self.queue.lock();
         loop {

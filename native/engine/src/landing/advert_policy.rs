@@ -18,7 +18,7 @@ const WINDOW_MIN: usize = 2;
 /// advertisement, and four transfers for each wake-up keep its system calls below the cost of its copies.
 const TOGETHER: usize = 4;
 
-/// What never changes for a connection.
+/// Settings that are fixed for a connection's life.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// Which kinds of transfers are used.
@@ -81,7 +81,7 @@ impl AdvertPolicy {
         }
     }
 
-    /// Packets have arrived, the largest of this size.
+    /// Notes that packets have arrived, the largest of this size.
     #[inline]
     pub(crate) fn note_packets(&mut self, largest: usize) {
         if largest >= self.bounds.bulk_bytes {
@@ -123,7 +123,7 @@ impl AdvertPolicy {
 
     /// How many more whole buffers the peer should have.
     fn room(&self, now: Situation) -> usize {
-        // What the last transfer filled, the next ones will.
+        // Assume that the next transfers fill as much as the last one.
         let window = (self.bounds.window_bytes / now.last_bytes.max(1)).max(WINDOW_MIN);
         let window = window.min(self.bounds.adverts_max);
         let room = window.saturating_sub(now.advertised + now.landed);

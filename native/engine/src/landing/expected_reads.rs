@@ -1,13 +1,13 @@
-//! The reads that are known before their bytes come, in order: each of a known size is advertised as a buffer of just that
-//! size.
+//! Reads that are known before their bytes come, in order. Each one of a known size is advertised as a buffer of just
+//! that size.
 
 use std::collections::VecDeque;
 
-/// All of one connection. A reader that has expected reads changes them and reads for them one call at a time: a read for
-/// the first of them finds it there when it ends.
+/// The expected reads of one connection. Their reader makes one call at a time, so the first of them does not change
+/// while a read for it is under way.
 #[derive(Default)]
 pub(crate) struct ExpectedReads {
-    /// Bytes that each takes; 0: whatever comes.
+    /// The size of each in bytes; 0: whatever comes.
     sizes: VecDeque<usize>,
     /// Bytes that the reader has taken in already and not handed over.
     pub(crate) kept: usize,
@@ -21,23 +21,23 @@ impl ExpectedReads {
         self.in_use = true;
     }
 
-    /// The first is satisfied.
+    /// Removes the first, which is satisfied.
     pub(crate) fn pop(&mut self) {
         self.sizes.pop_front();
     }
 
-    /// The read with this index does not come. Bytes that were taken in for it, or that land in buffers advertised for it,
+    /// Takes back the read with this index. Bytes that were taken in for it, or that land in buffers advertised for it,
     /// go to the next read.
     pub(crate) fn remove(&mut self, index: usize) {
         self.sizes.remove(index);
     }
 
-    /// None of them comes.
+    /// Takes back all of them.
     pub(crate) fn clear(&mut self) {
         self.sizes.clear();
     }
 
-    /// The first wants more than what was taken in for it and `arrived` bytes.
+    /// True if the first wants more than the bytes taken in for it and `arrived` bytes together.
     pub(crate) fn wants_more_than(&self, arrived: usize) -> bool {
         self.in_use && self.sizes.front().is_some_and(|bytes| *bytes > self.kept + arrived)
     }

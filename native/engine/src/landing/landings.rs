@@ -13,7 +13,7 @@ struct Advertised {
     bytes: usize,
     /// How much of it has arrived.
     filled: usize,
-    /// It takes exactly `bytes`, in as many transfers as the peer likes; else it takes one transfer.
+    /// True: it takes exactly `bytes`, in any number of transfers. False: it takes one transfer.
     fill: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Next {
 /// buffers that must be filled still take.
 pub(crate) struct Landings {
     advertised: Vec<Option<Advertised>>,
-    /// Always before what is in the ring.
+    /// These bytes come before those in the ring.
     landed: VecDeque<Landed>,
     /// Bytes of the stream, from the next to be read on, for which there is a landing buffer.
     covered: usize,
@@ -67,13 +67,13 @@ impl Landings {
         }
     }
 
-    /// How far the stream is covered; None: that depends on what the peer sends.
+    /// How far the stream is covered by buffers; None: it depends on the sizes that the peer sends.
     #[inline]
     pub(crate) fn covered(&self) -> Option<usize> {
         (self.open_ended == 0).then_some(self.covered)
     }
 
-    /// This buffer is advertised for `bytes`.
+    /// Notes that this buffer is advertised for `bytes`.
     #[inline]
     pub(crate) fn advertise(&mut self, buffer: LandingBuffer, bytes: usize, fill: bool) {
         if fill {
@@ -90,7 +90,7 @@ impl Landings {
         });
     }
 
-    /// The peer wrote `bytes` at `offset`; `done`: and writes there no more.
+    /// Notes that the peer wrote `bytes` at `offset`; `done`: it writes there no more.
     #[inline]
     pub(crate) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
         let slot = &mut self.advertised[index];
@@ -117,7 +117,7 @@ impl Landings {
         }
     }
 
-    /// The peer can write this buffer no more: it stays with what has arrived in it, or is free.
+    /// Withdraws a buffer that the peer can no longer write: it keeps the bytes that have arrived in it, or is free.
     pub(crate) fn withdraw(&mut self, index: usize) {
         if let Some(advertised) = &self.advertised[index] {
             if advertised.fill {
@@ -133,7 +133,7 @@ impl Landings {
         let Some(advertised) = self.advertised[index].take() else {
             return;
         };
-        // What of it was read already is not in the list.
+        // The list does not have the part that was read already.
         if let Some(Landed::Part(of, range)) = self.landed.back() {
             if *of == index {
                 let range = range.clone();
@@ -173,7 +173,7 @@ impl Landings {
         })
     }
 
-    /// Takes it; [`Self::took`] says how much of it was used.
+    /// Takes the next bytes; call [`Self::took`] with the number of bytes used.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Landed> {
         self.landed.pop_front()

@@ -1,13 +1,13 @@
-//! The memory of a connection's landing buffers: got when bulk comes, more of it when that is used up, given back when
-//! nothing has landed for a while.
+//! The memory of a connection's landing buffers: claimed when bulk comes, doubled when all of it is in use, given back
+//! when nothing has landed for a while.
 
 use std::sync::Arc;
 
 use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Exposed;
 
-/// The first area, where exposing memory pins it. Each further one makes the whole twice as large: little is pinned for
-/// little bulk, and the bound of 17 MiB is reached with five registrations.
+/// Size of the first area of a fabric that pins exposed memory. Each further area doubles the whole: little is pinned
+/// for little bulk, and the bound of 17 MiB is reached with five registrations.
 const FIRST_AREA_BYTES: usize = 1 << 20;
 
 /// The first area has at least so many buffers: one is written while another one is read.
@@ -22,20 +22,20 @@ const IDLE_SWEEPS: u32 = 2;
 pub(crate) enum Source {
     /// The fabric pins it: it comes in areas, from the thread that waits for that.
     Pinned,
-    /// It is there already, and takes no memory until it is touched: all of it comes at once.
+    /// All of it is mapped already and takes no memory until it is touched, so it comes at once.
     Mapped,
 }
 
 /// Whether more memory is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandingState {
-    /// None has been needed so far, or none is needed any more.
+    /// No memory has been needed so far, or is needed any more.
     Unused,
     /// Memory has been asked for.
     Claimed,
     /// There are landing buffers.
     Ready,
-    /// The system refuses more memory for now: what finds no landing buffer goes through the ring.
+    /// The system refuses more memory for now: bytes without a landing buffer go through the ring.
     Refused,
 }
 
@@ -52,18 +52,18 @@ pub(crate) struct LandingMemory {
     count_max: u16,
     areas: Vec<Area>,
     state: LandingState,
-    /// Landings when memory was claimed last, and when it was looked at last.
+    /// Number of landings at the last claim, and at the last sweep.
     landings_at_claim: u64,
     landings_at_sweep: u64,
     idle_sweeps: u32,
     /// Sweeps until memory that was refused is asked for again.
     refused_sweeps: u32,
     refusals: u64,
-    /// The thread that sweeps knows of the connection.
+    /// True if the sweeping thread knows the connection.
     is_swept: bool,
 }
 
-/// What a sweep finds to be done.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing, but look again.
@@ -138,7 +138,8 @@ impl LandingMemory {
         self.areas.iter().map(|area| area.exposed.memory().bytes()).sum()
     }
 
-    /// No buffer is free, and one could be used. True: memory is asked for by this, and must be got.
+    /// Called when a buffer is needed and none is free. Returns true if this call claims memory, which must then be
+    /// fetched.
     pub(crate) fn claim(&mut self, landings: u64) -> bool {
         let is_used = self.areas.is_empty() || landings > self.landings_at_claim;
         let may = matches!(self.state, LandingState::Unused | LandingState::Ready);
@@ -151,7 +152,7 @@ impl LandingMemory {
         true
     }
 
-    /// Buffers are in use that the thread that sweeps does not know of. True once.
+    /// Returns true once, when buffers come into use that the sweeping thread does not know of.
     #[inline]
     pub(crate) fn wants_sweep(&mut self) -> bool {
         let wants = !self.is_swept;
@@ -159,7 +160,7 @@ impl LandingMemory {
         wants
     }
 
-    /// Bytes that were claimed. None: nothing was, or it came.
+    /// Bytes that are claimed and have not come; None: none are.
     pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         if self.state != LandingState::Claimed {
             return None;
@@ -176,7 +177,7 @@ impl LandingMemory {
         Some(more * self.buffer_bytes)
     }
 
-    /// What was claimed has come.
+    /// Adds memory that was claimed.
     pub(crate) fn add(&mut self, exposed: Box<dyn Exposed>) {
         let pool = LandingPool::new(
             Arc::clone(exposed.memory()),
@@ -188,7 +189,7 @@ impl LandingMemory {
         self.state = LandingState::Ready;
     }
 
-    /// What was claimed cannot be had for now.
+    /// Notes that the claimed memory is refused for now.
     pub(crate) fn refuse(&mut self) {
         self.state = LandingState::Refused;
         self.refused_sweeps = IDLE_SWEEPS;
@@ -234,7 +235,7 @@ impl LandingMemory {
         self.areas.iter().fold(true, |all, area| all & area.exposed.is_unused())
     }
 
-    /// No buffer is advertised: gives back what it can. What is to be revoked where a wait does no harm.
+    /// Gives back what it can; call when no buffer is advertised. The result must be revoked on a thread that may wait.
     pub(crate) fn give_back(&mut self) -> GivenBack {
         self.forget();
         match self.source {
@@ -259,8 +260,8 @@ pub(crate) struct GivenBack {
 }
 
 impl GivenBack {
-    /// Takes it away from the peer, and gives the pages of free buffers back to the system. Buffers that the user holds keep
-    /// their pages. May take long.
+    /// Revokes the peer's access, and gives the pages of free buffers back to the system. Buffers that the user holds
+    /// keep their pages. May take long.
     pub(crate) fn release(self) {
         self.revoked.into_iter().for_each(|exposed| exposed.revoke());
         self.pools.iter().for_each(|pool| pool.discard_free());

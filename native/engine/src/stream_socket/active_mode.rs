@@ -1,6 +1,6 @@
 //! Active mode: how many messages are left.
 
-/// What active mode is switched to.
+/// A change of active mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveOption {
     /// Nothing is handed over unasked.
@@ -25,7 +25,7 @@ pub enum Left {
     Count(i16),
 }
 
-/// What follows a message.
+/// The state behind a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     /// The next one.
@@ -54,7 +54,7 @@ impl ActiveOption {
         })
     }
 
-    /// Whether it asks for messages.
+    /// Tells whether this option asks for messages.
     pub(super) fn turns_on(self) -> bool {
         match self {
             ActiveOption::Passive => false,

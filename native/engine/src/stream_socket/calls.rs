@@ -33,7 +33,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Some((end, taken.copied(&out[had..])))
     }
 
-    /// The reader looks no more until [`StreamNotifier::readable`]. False: there may be something already, read again.
+    /// The reader stops looking until [`StreamNotifier::readable`]. Returns false if there may be something to read
+    /// already.
     pub fn arm(&self) -> bool {
         self.connection.arm()
     }
@@ -66,7 +67,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         written
     }
 
-    /// The writer looks no more until [`StreamNotifier::writable`]. False: there is room already, write again.
+    /// The writer stops looking until [`StreamNotifier::writable`]. Returns false if there is room already.
     pub fn arm_writer(&self) -> bool {
         self.connection.arm_writer()
     }

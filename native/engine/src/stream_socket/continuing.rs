@@ -1,4 +1,4 @@
-//! When reader or writer can go on: posted operations and active mode continue, and the user is told.
+//! Continues posted operations and active mode when reader or writer can go on, and tells the user.
 //!
 //! Calls of the connection say in [`Woken`] whether reader and writer can go on. Their callers come here without a lock.
 

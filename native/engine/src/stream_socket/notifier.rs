@@ -11,7 +11,7 @@ use crate::connection::Closed;
 /// held. The others are called with the lock of their direction held, and that is what keeps their order: completions in
 /// the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
 pub trait StreamNotifier: Send + Sync + 'static {
-    /// What packets are copied into.
+    /// The buffers into which packets are copied.
     type Buffer: Buffer + Send;
     /// Names a posted operation, or active mode, to the user.
     type Token: Parcel;

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-/// All of one stream socket. It changes only with the lock of the reading direction held, together with the expected reads of
-/// the connection.
+/// The posted receives of one stream socket. They change only with the lock of the reading direction held, together
+/// with the expected reads of the connection.
 pub(super) struct PostedReceives<T>(VecDeque<Posted<T>>);
 
 struct Posted<T> {
-    /// Bytes that it takes; 0: whatever comes.
+    /// The size in bytes; 0: whatever comes.
     bytes: usize,
     token: T,
 }
@@ -31,12 +31,12 @@ impl<T> PostedReceives<T> {
         self.0.push_back(Posted { bytes, token });
     }
 
-    /// What the first of them takes.
+    /// The size that the first one takes.
     pub(super) fn first(&self) -> Option<usize> {
         self.0.front().map(|posted| posted.bytes)
     }
 
-    /// The first is satisfied, or over.
+    /// Removes the first, which is satisfied or has failed.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.0.pop_front().map(|posted| posted.token)
     }

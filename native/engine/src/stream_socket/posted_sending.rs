@@ -1,12 +1,12 @@
-//! Posted sends go, as far as the peer has room.
+//! Writes posted sends, as far as the peer has room.
 
 use super::notifier::{Parcel, StreamNotifier};
 use super::sending::Sending;
 use super::shared::StreamSocket;
 use crate::connection::Woken;
 
-/// Writes of posted sends in one call at most. One takes all that the peer has room for; a peer that makes room a byte at a
-/// time is left to the polling thread's next turn.
+/// Maximum number of writes of posted sends in one call. One write takes all that the peer has room for; a peer that
+/// makes room a byte at a time is left to the polling thread's next turn.
 const WRITES_MAX: usize = 16;
 
 impl<N: StreamNotifier> StreamSocket<N> {

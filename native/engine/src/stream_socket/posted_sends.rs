@@ -6,7 +6,7 @@ use inet_rdma_assembly::{Gather, Header};
 
 use super::notifier::Parcel;
 
-/// Sends that share a write at most: their slices are gathered anew for each.
+/// Maximum number of sends that share a write, as their slices are gathered anew for each write.
 const GATHERED_MAX: usize = 64;
 /// Bytes for which slices are gathered beyond the size of a write, so that the peer's largest landing buffer is filled:
 /// the largest value of the option `landing_bytes`.
