@@ -6,7 +6,8 @@
 -export([look/1, findings/1]).
 -export_type([facts/0]).
 
-%% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in words.
+%% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in
+%% words.
 -type facts() :: none | {error, Why :: binary()}
                | {ok, #{verifies := boolean(), troubles := [binary()], certificates := [{File :: binary(), Until :: binary()}]}}.
 

@@ -13,10 +13,10 @@
 -type recording() :: #{node := binary(), os_pid := non_neg_integer(), boot_id := binary(), started := integer(),
                        torn := non_neg_integer(), events := [event()]}.
 
-%% time: erlang:system_time(nanosecond) of that moment. monotonic: nanoseconds since that machine's boot. link: the number
-%% of the link's port, 0: it had none. path: tcp, tls, shm, verbs or nothing. cause: the reason as one word, why: in words.
-%% duration_ns and amount (of bytes or packets): see docs/FLIGHT.md; 0 where they say nothing. An event or a cause may be
-%% one that only a later version knows, so they are texts.
+%% time: erlang:system_time(nanosecond) of that moment. monotonic: nanoseconds since that machine's boot. link: the
+%% number of the link's port, 0: it had none. path: tcp, tls, shm, verbs or nothing. cause: the reason as one word, why:
+%% in words. duration_ns and amount (of bytes or packets): see docs/FLIGHT.md; 0 where they say nothing. An event or a
+%% cause may be one that only a later version knows, so they are texts.
 -type event() :: #{event := binary(), node := binary(), time := integer(), monotonic := non_neg_integer(),
                    sequence := pos_integer(), link := non_neg_integer(), path := binary(), cause := binary(), why := binary(),
                    duration_ns := non_neg_integer(), amount := non_neg_integer()}.

@@ -57,9 +57,9 @@ metadata(#{reason := Reason} = Event) ->
 metadata(Event) ->
     #{inet_rdma => Event}.
 
-%% Records the event, and executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be attached. In a
-%% process of its own, as handlers run in the process that executes: one that waits for the peer would wait for the link
-%% that waits for it.
+%% Records the event, and executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be
+%% attached. In a process of its own, as handlers run in the process that executes: one that waits for the peer would
+%% wait for the link that waits for it.
 -spec tell(t(), Measurements :: #{atom() => integer()}) -> ok.
 tell(#{event := Kind} = Event, Measurements) ->
     ok = record(Event, Measurements),

@@ -17,9 +17,9 @@
 %% of erlang:monotonic_time/1.
 -define(LINKS, [{{{link, '_'}, '_', '_', '_', '_', '_'}, [], ['$_']}]).
 
-%% What is counted for as long as the distribution lives, whatever becomes of the links: a link that stayed on TCP, with the
-%% fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer left; an attempt to
-%% resume a session that is not known, or without its secret.
+%% What is counted for as long as the distribution lives, whatever becomes of the links: a link that stayed on TCP, with
+%% the fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer
+%% left; an attempt to resume a session that is not known, or without its secret.
 -type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed
                  | resume_refused.
 

@@ -1,5 +1,5 @@
-%% A process of the node beside net_kernel, which opens the flight recorder, tells it of nodes that come and go, and says
-%% in the log when a link is silent for long.
+%% A process of the node beside net_kernel, which opens the flight recorder, tells it of nodes that come and go, and
+%% says in the log when a link is silent for long.
 %%
 %% It lives as long as the distribution. It may wait for the disk and for net_kernel: nothing waits for it longer than
 %% for a moment of the node's start.

@@ -1,7 +1,7 @@
 %% The offer: bytes that a node with this carrier appends to its name in the handshake.
 %%
-%% The handshake's two `N` messages (name from the initiator, challenge from the acceptor) end with the sender's name, and
-%% OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to
+%% The handshake's two `N` messages (name from the initiator, challenge from the acceptor) end with the sender's name,
+%% and OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to
 %% every peer that connects, before the cookie is proved: it tells nothing but that this node can settle, and by which
 %% version.
 %%

@@ -1,7 +1,7 @@
 %% How a session gets another TCP connection.
 %%
-%% Either side dials the peer's distribution listener, and goes through TLS where the session began inside it. The messages, each
-%% behind its length in 16 bits, in a packet of TLS there:
+%% Either side dials the peer's distribution listener, and goes through TLS where the session began inside it. The
+%% messages, each behind its length in 16 bits, in a packet of TLS there:
 %%
 %%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
 %%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             it knows the session, and the attempt is the newest
@@ -10,13 +10,15 @@
 %%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        it has given the old connection up
 %%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames of the session follow, outside TLS
 %%
-%% Proofs are HMAC-SHA256 of all that was said before and of the message, under the session's secret, with a label for each
-%% message: native/session has the secret. Received and Path: what the side has received, and the queue pair that it still has
-%% (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the connection.
+%% Proofs are HMAC-SHA256 of all that was said before and of the message, under the session's secret, with a label for
+%% each message: native/session has the secret. Received and Path: what the side has received, and the queue pair that
+%% it still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the
+%% connection.
 %%
-%% The secret never leaves the port. A stranger gets no further than the second message, which costs the acceptor one proof; the
-%% old connection is given up only for a peer that has proved the secret. Of a session that began inside TLS the keys of the next
-%% connection come from the secret and the two nonces, which only the two sides of that TLS connection know.
+%% The secret never leaves the port. A stranger gets no further than the second message, which costs the acceptor one
+%% proof; the old connection is given up only for a peer that has proved the secret. Of a session that began inside TLS
+%% the keys of the next connection come from the secret and the two nonces, which only the two sides of that TLS
+%% connection know.
 -module(inet_rdma_resume).
 
 -export([dial/4, is_resume/1, accept/2]).
@@ -25,8 +27,8 @@
 -define(VERSION, 1).
 %% Time limit of the connect, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
-%% An acceptor that is refused on another host leaves the initiator that long to come: what refuses may be a firewall or an address
-%% translation on the way, which lets the initiator through.
+%% An acceptor that is refused on another host leaves the initiator that long to come: what refuses may be a firewall or
+%% an address translation on the way, which lets the initiator through.
 -define(REFUSED_HOLD_MS, 1000).
 
 %% Makes an attempt, in a process of its own. Its exit reason is: resumed; {dead, Why}: the peer has ended; superseded:

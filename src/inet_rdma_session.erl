@@ -220,9 +220,9 @@ first_options(Role) ->
     merge([inet_rdma_bootstrap:nodelay()],
           [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
 
-%% The TCP connection stands by, as a queue pair carries. Packets of the distribution no longer show whether it lives, so the
-%% kernel looks: a firewall does not forget it, and a dead one is lost within about net_ticktime. (tcp(7): keepalive,
-%% TCP_USER_TIMEOUT.) A node that is suspended is not a loss: its kernel answers.
+%% The TCP connection stands by, as a queue pair carries. Packets of the distribution no longer show whether it lives,
+%% so the kernel looks: a firewall does not forget it, and a dead one is lost within about net_ticktime. (tcp(7):
+%% keepalive, TCP_USER_TIMEOUT.) A node that is suspended is not a loss: its kernel answers.
 -spec stand_by(t()) -> ok.
 stand_by(Session) ->
     Seconds = application:get_env(kernel, net_ticktime, 60),

@@ -42,7 +42,8 @@
     settles = none :: none | due | reference(),
     settled_in_vain = 0 :: non_neg_integer(),
     lost = none :: none | lost(),
-    %% While a queue pair carries: the timer until the next look whether the link is idle, and its bytes at the last one.
+    %% While a queue pair carries: the timer until the next look whether the link is idle, and its bytes at the last
+    %% one.
     idle = none :: none | {reference(), Bytes :: non_neg_integer()},
     %% The link goes back to TCP.
     returns = false :: boolean(),
@@ -176,8 +177,8 @@ of_keys(Bytes, #guarded{keys = Keys, port = Port} = Guarded) ->
 
 connection(#guarded{session = Session, port = Port}) -> inet_rdma_bootstrap:session(Session, Port).
 
-%% Has the port look whether the peer's host answers. Looks are never closer than their interval, however late one of them
-%% comes: the port counts them (native/port/src/answers.rs).
+%% Has the port look whether the peer's host answers. Looks are never closer than their interval, however late one of
+%% them comes: the port counts them (native/port/src/answers.rs).
 ask(#guarded{port = Port} = Guarded) ->
     _ = inet_rdma_link:command(Port, ask, <<(ask_interval_ms(Guarded)):32/native>>),
     ok = ask_later(Guarded),

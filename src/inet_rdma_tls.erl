@@ -1,8 +1,9 @@
 %% OTP's distribution over TLS under this carrier: the option `security tls`.
 %%
-%% inet_tls_dist listens, accepts, checks addresses and does the server's part of TLS: its options, certificates, revocation
-%% and verify functions are in force as with `-proto_dist inet_tls`. Its set-up has no place for a settlement, so the client's
-%% part of TLS and the #hs_data{} of both sides are this carrier's. For that it uses, undocumented in every release:
+%% inet_tls_dist listens, accepts, checks addresses and does the server's part of TLS: its options, certificates,
+%% revocation and verify functions are in force as with `-proto_dist inet_tls`. Its set-up has no place for a
+%% settlement, so the client's part of TLS and the #hs_data{} of both sides are this carrier's. For that it uses,
+%% undocumented in every release:
 %%
 %%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
 %%     tls_sender                       dist_handshake_complete/3; the message `tick`
@@ -98,8 +99,8 @@ sender(Socket) ->
 is_sender({tls_sender, _Function, _Arguments}) -> true;
 is_sender(_) -> false.
 
-%% Of the hosts of the nodes that net_kernel:allow/1 lets in, those that the peer's certificate names, as inet_tls_dist has it.
-%% No node: it does not return. Without a certificate of the peer the nodes are as allowed.
+%% Of the hosts of the nodes that net_kernel:allow/1 lets in, those that the peer's certificate names, as inet_tls_dist
+%% has it. No node: it does not return. Without a certificate of the peer the nodes are as allowed.
 -spec allowed(inet_rdma_bootstrap:t(), [atom() | string()]) -> [atom() | string()].
 allowed(_Connection, []) ->
     [];
@@ -134,9 +135,9 @@ allowed(Connection, Allowed) ->
 %% The TCP socket of a connection that ends TLS on both sides at the same time. The caller owns the connection, and the
 %% socket then.
 %%
-%% TLS of the peer may read on behind this side's last record, and lose what it has read. So each side sends one byte, OUTSIDE,
-%% and again if there is no answer: four at most, which are no header of TLS. Once it has heard the peer's it sends BEGIN, and
-%% what is behind that belongs to the session.
+%% TLS of the peer may read on behind this side's last record, and lose what it has read. So each side sends one byte,
+%% OUTSIDE, and again if there is no answer: four at most, which are no header of TLS. Once it has heard the peer's it
+%% sends BEGIN, and what is behind that belongs to the session.
 -spec give_back(ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}.
 give_back(Socket) ->
     try ssl:close(Socket, {self(), ?GIVE_BACK_MS}) of

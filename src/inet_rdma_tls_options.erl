@@ -1,5 +1,5 @@
-%% The options of TLS for the distribution: the flags -ssl_dist_optfile and -ssl_dist_opt, as OTP's guide "Using TLS for Erlang
-%% Distribution" describes them.
+%% The options of TLS for the distribution: the flags -ssl_dist_optfile and -ssl_dist_opt, as OTP's guide "Using TLS for
+%% Erlang Distribution" describes them.
 %%
 %% OTP 28 and later answer by a function. Earlier releases keep theirs to themselves: there the flags are read here.
 -module(inet_rdma_tls_options).

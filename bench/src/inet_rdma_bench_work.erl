@@ -241,8 +241,8 @@ spread(Procs, Nodes) ->
 
 payload(Size) -> binary:copy(<<"x">>, Size).
 
-%% What a sender sends in turn. With the flag `-bench_payload json' or `random', for links that compress: different ones, more
-%% bytes than the compressor remembers.
+%% What a sender sends in turn. With the flag `-bench_payload json' or `random', for links that compress: different
+%% ones, more bytes than the compressor remembers.
 payloads(Size, {ok, [[Kind]]}) -> list_to_tuple([of_kind(Kind, Size) || _ <- lists:seq(1, max(4, ?PAYLOAD_BYTES div max(1, Size)))]);
 payloads(Size, error) -> {payload(Size)}.
 

@@ -1,9 +1,10 @@
-// A wire between two network namespaces, with delay, rate and loss: a TUN device in each, and this process between them.
+// A wire between two network namespaces, with delay, rate and loss: a TUN device in each, and this process between
+// them.
 //
 //     wire NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B DELAY_US RATE_KBIT LOSS_PPM BUFFER_BYTES
 //
-// It writes "ready" when both devices are there, and ends with its standard input. Kernels without sch_netem have nothing
-// of their own that delays packets.
+// It writes "ready" when both devices are there, and ends with its standard input. Kernels without sch_netem have
+// nothing of their own that delays packets.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

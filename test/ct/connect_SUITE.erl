@@ -265,8 +265,8 @@ listens_on_the_given_interface_in_any_form(_Config) ->
      || Interface <- ["{127,0,0,1}", "loopback"]
     ].
 
-%% The peer is in a network namespace, at an address that is in no network of this host's interfaces. A node that does not
-%% check lets it in.
+%% The peer is in a network namespace, at an address that is in no network of this host's interfaces. A node that does
+%% not check lets it in.
 check_ip_refuses_strangers(_Config) ->
     case namespace() of
         {ok, Namespace, Here} ->

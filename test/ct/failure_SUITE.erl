@@ -72,7 +72,8 @@ halt_with_a_full_send_queue(_Config) ->
 stop_with_a_full_send_queue(_Config) ->
     ends_with_a_full_send_queue(fun(A) -> ok = cast(A, init, stop, []) end).
 
-%% The stopped peer is not waited for any longer than a link's flush may take, and when it goes on it finds the node gone.
+%% The stopped peer is not waited for any longer than a link's flush may take, and when it goes on it finds the node
+%% gone.
 ends_with_a_full_send_queue(End) ->
     [A, B] = pair(),
     AtB = inet_rdma_test_node:watch(B, A),
@@ -84,9 +85,9 @@ ends_with_a_full_send_queue(End) ->
     inet_rdma_test_node:resume(B),
     await_nodedown(B, AtB, StartMs, 20000).
 
-%% What a node has sent before it disconnects or stops arrives: the peer reads to the end of the link. No more is sent than the
-%% link itself can hold, as the VM drops what it has not given to the link yet, over TCP, too. So a halt, which leaves the VM
-%% no time to give anything, is no case of this.
+%% What a node has sent before it disconnects or stops arrives: the peer reads to the end of the link. No more is sent
+%% than the link itself can hold, as the VM drops what it has not given to the link yet, over TCP, too. So a halt, which
+%% leaves the VM no time to give anything, is no case of this.
 sent_before_the_end_arrives(_Config) ->
     A = inet_rdma_test_node:start("a"),
     [
@@ -103,8 +104,8 @@ sent_before_the_end_arrives(_Config) ->
         Then <- [{erlang, disconnect_node, [name(A)]}, {init, stop, []}]
     ].
 
-%% The sockets hold all of it, and the peer has read nothing of it yet, when the link is closed in order over TCP. The peer's
-%% acknowledgements come to a connection that has ended.
+%% The sockets hold all of it, and the peer has read nothing of it yet, when the link is closed in order over TCP. The
+%% peer's acknowledgements come to a connection that has ended.
 taken_before_the_end_arrives(_Config) ->
     Options = #{rdma => [{fabric, tcp}], args => []},
     [A, B] = inet_rdma_test_node:start_all([{Prefix, inet_rdma_test_node:alone(Options)} || Prefix <- ["a", "b"]]),
@@ -258,7 +259,8 @@ death_of_the_controller(_Config) ->
     ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
 
-%% The others that have part in a link over RDMA: whichever ends, the link ends on both nodes, and a new one can be made.
+%% The others that have part in a link over RDMA: whichever ends, the link ends on both nodes, and a new one can be
+%% made.
 death_of_the_guard(_Config) -> survived_death(guard).
 
 death_of_the_supervisor(_Config) -> survived_death(supervisor).

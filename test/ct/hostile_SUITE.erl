@@ -1,6 +1,7 @@
-%% Peers of this host that break the rules of the shm fabric: whatever they do ends their own connection, with a reason, and
-%% nothing else. What they attack is a listener of inet_rdma in a node that has a link; links have no listener that stands
-%% open. The peer is a program of its own, hostile_SUITE_data/hostile.py. At the TCP port of a node it says what is no handshake.
+%% Peers of this host that break the rules of the shm fabric: whatever they do ends their own connection, with a reason,
+%% and nothing else. What they attack is a listener of inet_rdma in a node that has a link; links have no listener that
+%% stands open. The peer is a program of its own, hostile_SUITE_data/hostile.py. At the TCP port of a node it says what
+%% is no handshake.
 -module(hostile_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

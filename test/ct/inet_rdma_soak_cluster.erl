@@ -158,7 +158,8 @@ pass_until(Deadline, State) ->
             Polled
     end.
 
-%% Waits until every node is connected to every other and all workers have moved, twice in turn, and the condition holds.
+%% Waits until every node is connected to every other and all workers have moved, twice in turn, and the condition
+%% holds.
 -spec settle(pos_integer(), fun((t()) -> true | term()), t()) -> {Ms :: non_neg_integer(), t()}.
 settle(TimeoutMs, Condition, State) ->
     Polled = poll(State),

@@ -7,8 +7,8 @@
 -define(EXPECTED_ERRORS, ["not responding", "global:"]).
 %% A warning of the carrier for a settlement with a peer that was killed or stopped meanwhile.
 -define(EXPECTED_WARNING, "inet_rdma: no link to").
-%% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a caller of a stream's listener
-%% that ends, or stops, before it has said its hello.
+%% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a caller of a stream's
+%% listener that ends, or stops, before it has said its hello.
 -define(EXPECTED_REASONS, [peer_gone, etimedout]).
 
 -spec install(file:filename_all()) -> ok.

@@ -1,5 +1,5 @@
-%% Streams of inet_rdma's own interface, one after the other to each node: numbered packets with hashes there, numbers and
-%% hashes back. Only a close, or the end of a node, may break one. Runs in the nodes under test.
+%% Streams of inet_rdma's own interface, one after the other to each node: numbered packets with hashes there, numbers
+%% and hashes back. Only a close, or the end of a node, may break one. Runs in the nodes under test.
 -module(inet_rdma_soak_streams).
 
 -export([listen/1, port/0, work/2, close_one/0]).

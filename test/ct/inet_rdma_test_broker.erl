@@ -79,7 +79,8 @@ stop(#{os_pid := OsPid, port := Port}) ->
 %% What rabbitmqctl answers; it must end well.
 -spec ctl(t(), [string()]) -> string().
 ctl(#{env := Env}, Arguments) ->
-    %% It has its own flags for erl, and connects as any node of inet_tcp does, or, where these flags say so, of inet_tls.
+    %% It has its own flags for erl, and connects as any node of inet_tcp does, or, where these flags say so, of
+    %% inet_tls.
     Flags = {"RABBITMQ_CTL_ERL_ARGS", os:getenv("INET_RDMA_RABBITMQ_CTL_FLAGS", "")},
     Own = [Flags | lists:keydelete("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", 1, Env)],
     Port = open_port({spawn_executable, program("rabbitmqctl")},

@@ -1,5 +1,5 @@
-%% Certificates for the nodes of a case, by openssl: an authority, its revocation list, and node certificates that are good or
-%% bad in one respect. Runs in the node that runs the tests.
+%% Certificates for the nodes of a case, by openssl: an authority, its revocation list, and node certificates that are
+%% good or bad in one respect. Runs in the node that runs the tests.
 -module(inet_rdma_test_certificates).
 
 -export([suite/2, make/2, option_file/3, kinds/0, revoke/2]).

@@ -1,5 +1,5 @@
-%% Which processes have made keys of a settlement, and whether they have collected their heaps since. Runs in the node under
-%% test.
+%% Which processes have made keys of a settlement, and whether they have collected their heaps since. Runs in the node
+%% under test.
 -module(inet_rdma_test_keys).
 
 -export([trace/0, holders/1]).

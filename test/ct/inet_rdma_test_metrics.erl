@@ -1,5 +1,5 @@
-%% What a collector of prometheus.erl gives, as terms: from the library, or from a stand-in for the one function of it that
-%% inet_rdma_prometheus_collector calls. Runs in the node under test.
+%% What a collector of prometheus.erl gives, as terms: from the library, or from a stand-in for the one function of it
+%% that inet_rdma_prometheus_collector calls. Runs in the node under test.
 -module(inet_rdma_test_metrics).
 
 -export([use_library/1, use_stand_in/0, collect/1, text/1, printed/3]).

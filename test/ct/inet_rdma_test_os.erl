@@ -8,8 +8,8 @@
 
 -type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
 
-%% The thread that gets memory for connections ends when none needs it, at a time of its own: not counted. The kernel keeps 15
-%% characters of a name.
+%% The thread that gets memory for connections ends when none needs it, at a time of its own: not counted. The kernel
+%% keeps 15 characters of a name.
 -define(KEEPER, <<"inet_rdma/memor">>).
 
 %% False also for a zombie: it holds nothing any more.

@@ -3,8 +3,8 @@
 
 -export([compiled/2, output/3]).
 
-%% The modules of the carrier and of the tests, compiled by the other OTP below Root: it may not load what this one's compiler
-%% makes. The native library is the same. Command: a program and its first arguments.
+%% The modules of the carrier and of the tests, compiled by the other OTP below Root: it may not load what this one's
+%% compiler makes. The native library is the same. Command: a program and its first arguments.
 -spec compiled(Command :: [string()], Root :: file:filename()) -> file:filename().
 compiled(Command, Root) ->
     Ebin = filename:join(Root, "ebin"),

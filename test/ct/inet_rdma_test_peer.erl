@@ -1,5 +1,5 @@
-%% A peer that is no node: it does the handshake of the distribution by hand over gen_tcp, with the right cookie and an offer,
-%% and then says in the settlement whatever a case wants. Runs in the node that runs the tests.
+%% A peer that is no node: it does the handshake of the distribution by hand over gen_tcp, with the right cookie and an
+%% offer, and then says in the settlement whatever a case wants. Runs in the node that runs the tests.
 %%
 %% Functions fail (error/1) when the node under test does not do what the protocol says.
 -module(inet_rdma_test_peer).

@@ -1,6 +1,6 @@
-%% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does to them what a case wants.
-%% Once both sides are outside TLS what comes at a time takes the place of a record.
-%% Runs in the node that runs the tests.
+%% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does to them what a case
+%% wants. Once both sides are outside TLS what comes at a time takes the place of a record. Runs in the node that runs
+%% the tests.
 -module(inet_rdma_test_proxy).
 
 -export([start/1, port/1, tamper/2, inject/3, seen/1, is_of_tls/1, stop/1]).

@@ -367,8 +367,8 @@ link_without_facts_leaves_the_others(_Config) ->
         inet_rdma_test_peer:close(Silent)
     end.
 
-%% A link with a plain node, one whose try over shared memory fails, a settlement whose peer leaves; then, of a node that
-%% requires a fabric, a link to the plain node.
+%% A link with a plain node, one whose try over shared memory fails, a settlement whose peer leaves; then, of a node
+%% that requires a fabric, a link to the plain node.
 counts_outlive_links(_Config) ->
     {A, _Moved, Tcp} = three_nodes(),
     Gone = inet_rdma_test_peer:connect(name(A), fake("gone"), offered()),

@@ -140,8 +140,8 @@ required_in_spite_of_a_failure(_Config) ->
      || Move <- [eager, busy]
     ].
 
-%% A link that is idle for move_back_ms goes back to TCP and gives its queue pair back; traffic moves it again. Nothing is
-%% lost, and packets that come while it goes back do not disturb it.
+%% A link that is idle for move_back_ms goes back to TCP and gives its queue pair back; traffic moves it again. Nothing
+%% is lost, and packets that come while it goes back do not disturb it.
 idle_links_go_back(_Config) ->
     Idle = #{rdma => [{move, busy}, {move_back_ms, 500}], args => ["-kernel", "net_ticktime", "4"]},
     [A, B] = inet_rdma_test_node:start_all([{Prefix, inet_rdma_test_node:alone(Idle)} || Prefix <- ["a", "b"]]),

@@ -124,8 +124,8 @@ whatever_comes(Config) ->
     [{_, Last}] = posts(X, send, [[10]]),
     ?assertEqual([{received, Second, {ok, 10, Last}}], posts(Y, done, [1])).
 
-%% The peer writes each into the buffer that was made for it, and the data is that buffer. Where the peer is not trusted,
-%% smaller data than direct_bytes is copied out of it.
+%% The peer writes each into the buffer that was made for it, and the data is that buffer. Where the peer is not
+%% trusted, smaller data than direct_bytes is copied out of it.
 posted_receives_land_whatever_their_size(Config) ->
     {X, Y} = ends(Config),
     Sizes = [10, 100, 4000, 16000, 65536, 69632],

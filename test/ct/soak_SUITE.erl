@@ -1,5 +1,5 @@
-%% A cluster under continuous traffic, of which every byte is checked, while its nodes are killed, stopped, disconnected.
-%% For how long, with which seed and tick time: see the README beside.
+%% A cluster under continuous traffic, of which every byte is checked, while its nodes are killed, stopped,
+%% disconnected. For how long, with which seed and tick time: see the README beside.
 -module(soak_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

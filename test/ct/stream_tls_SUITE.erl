@@ -214,7 +214,8 @@ listener_tells_no_secret(Config) ->
     ?assertEqual([], [Line || Line <- call(B, inet_rdma_test_log, lines, []), Tells(Line)]).
 
 
-%% The guards of streams that no process has accepted hibernate: that collects the heap, on which the settlement had keys.
+%% The guards of streams that no process has accepted hibernate: that collects the heap, on which the settlement had
+%% keys.
 keys_of_a_stream_that_waits_are_collected(Config) ->
     {Port, _Listening} = listener(Config, encrypted(Config)),
     {ok, _} = connect(Config, Port, encrypted(Config)),

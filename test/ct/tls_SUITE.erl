@@ -1,5 +1,5 @@
-%% Links that begin inside TLS (`security tls`): beside plain inet_tls, with every kind of certificate, with somebody in the
-%% middle.
+%% Links that begin inside TLS (`security tls`): beside plain inet_tls, with every kind of certificate, with somebody in
+%% the middle.
 -module(tls_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -117,8 +117,8 @@ stayed(A, B, Why) ->
     ok = inet_rdma_test_link:await(A, B, tls),
     ?assertMatch({match, _}, re:run(inet_rdma_test_link:why(A, B), Why)).
 
-%% With each kind of certificate on either side the link is up or not as between two nodes of inet_tls, and both nodes log the
-%% same of TLS.
+%% With each kind of certificate on either side the link is up or not as between two nodes of inet_tls, and both nodes
+%% log the same of TLS.
 certificates_as_inet_tls_has_them(Config) ->
     Good = [{Carrier, start("good", alone(Config, Carrier, good))} || Carrier <- [?PLAIN, ?RDMA]],
     [with_certificate(Config, Kind, Good) || Kind <- inet_rdma_test_certificates:kinds()].
@@ -134,7 +134,8 @@ with_certificate(Config, Kind, Good) ->
             ],
             {value, {_, {Connected, _} = Plain}, Others} = lists:keytake({?PLAIN, ?PLAIN}, 1, Seen),
             ct:log("~p: ~p", [Kind, Plain]),
-            %% The server does not ask which host the client's certificate names, unless it has a verify function for that.
+            %% The server does not ask which host the client's certificate names, unless it has a verify function for
+            %% that.
             ?assertEqual(Kind =:= good orelse (Kind =:= wrong_host andalso From =:= Tested), Connected),
             [?assertEqual({Kind, Plain}, {Kind, Same}) || {_, Same} <- Others]
         end
@@ -146,8 +147,8 @@ with_certificate(Config, Kind, Good) ->
 alone(Config, Carrier, Kind) ->
     inet_rdma_test_node:alone(node_of(Config, Carrier, Kind)).
 
-%% Whether it connects, and what both nodes then have in their logs of TLS. A node that refuses has said why. A server that
-%% cannot even begin, as it has no certificate, tells its log alone from OTP 27 on.
+%% Whether it connects, and what both nodes then have in their logs of TLS. A node that refuses has said why. A server
+%% that cannot even begin, as it has no certificate, tells its log alone from OTP 27 on.
 attempt(X, Y) ->
     [ok = call(Node, inet_rdma_test_log, forget, []) || Node <- [X, Y]],
     case call(X, net_kernel, connect_node, [name(Y)]) of
@@ -387,8 +388,9 @@ simultaneous_connects(Config) ->
      || {Carrier, Fabric} <- [{?RDMA, shm}, {?PLAIN, tls}]
     ].
 
-%% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP and inside TLS: each is
-%% taken, or refused in words, and none makes an atom. A message with a key is none over TCP, one without it none inside TLS.
+%% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP and inside TLS: each
+%% is taken, or refused in words, and none makes an atom. A message with a key is none over TCP, one without it none
+%% inside TLS.
 any_bytes_in_the_settlement(_Config) ->
     Seed = rand:seed_s(exsss),
     ct:log("~p", [rand:export_seed_s(Seed)]),
@@ -532,7 +534,8 @@ new_keys_under_load(Config) ->
     %% The same link all the time.
     ?assertMatch(#{id := 1}, call(A, inet_rdma, info, [name(B)])).
 
-%% By bytes and by age, of TCP connections that are cut and of a queue pair whose messages about keys are lost with them.
+%% By bytes and by age, of TCP connections that are cut and of a queue pair whose messages about keys are lost with
+%% them.
 new_keys_under_cuts(Config) ->
     [
         begin
@@ -637,8 +640,8 @@ whole_connection(A, B, Proxy) ->
 
 of_tls(Records) -> [Record || {_, Record} <- Records, inet_rdma_test_proxy:is_of_tls(Record)].
 
-%% What this carrier has sealed, changed or repeated: the link ends at the receiver's word, and nothing of it is delivered. Cut
-%% off: the link outlives that.
+%% What this carrier has sealed, changed or repeated: the link ends at the receiver's word, and nothing of it is
+%% delivered. Cut off: the link outlives that.
 somebody_in_the_middle_of_records(Config) ->
     {A, B, Proxy} = with_proxy(Config, [{fabric, tcp}]),
     Forward = fun(_, _, Record) -> [Record] end,
@@ -688,7 +691,8 @@ somebody_in_the_middle_of_records(Config) ->
     ],
     ?assertEqual(Supervisors, [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
 
-%% Each new connection of a session is a whole handshake of TLS: with a certificate that was revoked meanwhile there is none.
+%% Each new connection of a session is a whole handshake of TLS: with a certificate that was revoked meanwhile there is
+%% none.
 revoked_meanwhile(Config) ->
     From = proplists:get_value(certificates, Config),
     Directory = filename:join(proplists:get_value(priv_dir, Config), "revoked_meanwhile"),

@@ -170,8 +170,8 @@ bytes_per_call(_Config) ->
 buffers() ->
     [ring_bytes, landing_buffers, landing_bytes, receive_slots].
 
-%% Connects two nodes with these options by a link and by a stream, and sends sizes and streams both ways over each; what the
-%% stream's connecting end counts of its transfers.
+%% Connects two nodes with these options by a link and by a stream, and sends sizes and streams both ways over each;
+%% what the stream's connecting end counts of its transfers.
 exercise(OptionsA, OptionsB) ->
     [A, B] = inet_rdma_test_node:start_all([{"a", #{rdma => OptionsA}}, {"b", #{rdma => OptionsB}}]),
     ok = inet_rdma_test_node:connect(A, B),

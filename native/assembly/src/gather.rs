@@ -115,8 +115,8 @@ impl<'a> Gather<'a> {
     }
 
     /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
-    /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next bulk
-    /// packet. Only a packet larger than the buffer is cut.
+    /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next
+    /// bulk packet. Only a packet larger than the buffer is cut.
     #[inline]
     pub fn direct_prefix(&self, at: usize, room: usize, bulk: usize) -> usize {
         let room = room.min(self.total - at);

@@ -1,5 +1,5 @@
-//! Landing buffers: equal slices of an area of memory that the peer may write into, advertised to the peer, filled by it, handed to the
-//! user without a copy, and back in the pool when the user has dropped them.
+//! Landing buffers: equal slices of an area of memory that the peer may write into, advertised to the peer, filled by
+//! it, handed to the user without a copy, and back in the pool when the user has dropped them.
 
 use std::io;
 use std::ops::Range;
@@ -23,8 +23,8 @@ pub struct LandingPool {
 }
 
 impl LandingPool {
-    /// Cuts `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused), with numbers from `first`
-    /// on. The peer may write each through its window of `windows`, or, where there are none, all of them.
+    /// Cuts `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused), with numbers from
+    /// `first` on. The peer may write each through its window of `windows`, or, where there are none, all of them.
     pub fn new(memory: Arc<dyn Memory>, windows: Vec<Arc<dyn Window>>, buffer_bytes: usize, first: u16) -> Arc<Self> {
         let count = match buffer_bytes {
             0 => 0,
@@ -145,8 +145,8 @@ impl LandingBuffer {
     /// Where they would not end inside the buffer.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) {
         let source = self.range(at..at.saturating_add(to.len()));
-        // SAFETY: `range` gives a part of this buffer, mapped as long as `self` lives; `to` is memory of this process's own.
-        // The peer may write the source meanwhile if it breaks the protocol: nothing but this copy looks at it.
+        // SAFETY: `range` gives a part of this buffer, mapped as long as `self` lives; `to` is memory of this process's
+        // own. The peer may write the source meanwhile if it breaks the protocol: nothing but this copy looks at it.
         unsafe { std::ptr::copy_nonoverlapping(source, to.as_mut_ptr(), to.len()) };
     }
 

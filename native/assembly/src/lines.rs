@@ -8,8 +8,8 @@ use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy}
 const NEWLINE: u8 = b'\n';
 
 impl<B: Buffer> Assembly<B> {
-    /// `bytes_max`: a longer line comes in pieces of this size. A function of its own, so that it costs the other framings
-    /// nothing.
+    /// `bytes_max`: a longer line comes in pieces of this size. A function of its own, so that it costs the other
+    /// framings nothing.
     #[inline(never)]
     pub(crate) fn push_lines(
         &mut self,
@@ -64,8 +64,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(end)
     }
 
-    /// Where the line ends, or its piece, of which `kept` bytes came before those from `from` on; None: further on. Looks
-    /// at each byte once, however few arrive at a time.
+    /// Where the line ends, or its piece, of which `kept` bytes came before those from `from` on; None: further on.
+    /// Looks at each byte once, however few arrive at a time.
     pub(crate) fn line_end(
         &self,
         bytes_max: usize,

@@ -7,8 +7,8 @@ use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Receiv
 pub type Rest<B> = Option<(B, usize)>;
 
 impl<B: Buffer> Assembly<B> {
-    /// Takes in a record of `bytes` user bytes, which `open` decrypts into the memory that it is given: that of the packet
-    /// under way, if it takes all of them; else a buffer that the packets of the record share.
+    /// Takes in a record of `bytes` user bytes, which `open` decrypts into the memory that it is given: that of the
+    /// packet under way, if it takes all of them; else a buffer that the packets of the record share.
     pub fn push_record<E: From<AssemblyError>>(
         &mut self,
         bytes: usize,
@@ -109,7 +109,7 @@ impl<B: Buffer> Assembly<B> {
 /// The bytes of a buffer from `at` on.
 fn arrived<B: Buffer>(buffer: &mut B, at: usize) -> Arrived {
     let bytes = &buffer.as_mut_slice()[at..];
-    // SAFETY: the bytes are the buffer's, which its owner, one of the functions above, neither drops nor writes while it
-    // uses the value.
+    // SAFETY: the bytes are the buffer's, which its owner, one of the functions above, neither drops nor writes while
+    // it uses the value.
     unsafe { Arrived::new([(bytes.as_ptr(), bytes.len()), (std::ptr::null(), 0)]) }
 }

@@ -142,7 +142,8 @@ impl Connecting {
 /// Options of all.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
-    /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads, tcp to any host
+    /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads, tcp
+    /// to any host
     #[arg(long, value_parser = fabric_parser(), default_value_t = FabricName::Auto)]
     pub fabric: FabricName,
     /// KiB per buffer (4 to 65536)

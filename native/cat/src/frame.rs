@@ -1,7 +1,7 @@
 //! What the two sides say to each other: packets of the stream, each with a head of fixed size.
 //!
-//! Sender: `Hello`, any number of `Data`, `End`. Receiver: `Hello`, and `Done` when all has been written. Either may say
-//! `Failed` in between, and nothing after it. Numbers are little-endian; bytes without a meaning are zero.
+//! Sender: `Hello`, any number of `Data`, `End`. Receiver: `Hello`, and `Done` when all has been written. Either may
+//! say `Failed` in between, and nothing after it. Numbers are little-endian; bytes without a meaning are zero.
 
 use std::ops::Range;
 

@@ -108,7 +108,8 @@ impl Door {
         })
     }
 
-    /// Takes senders one after the other, `count` of them (0: without end), up to the first failure, which that sender is told.
+    /// Takes senders one after the other, `count` of them (0: without end), up to the first failure, which that sender
+    /// is told.
     pub fn serve(
         &self,
         count: u64,

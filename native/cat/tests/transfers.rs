@@ -94,8 +94,8 @@ fn over_tcp_all_arrives_as_well() {
     assert!(why.starts_with("the option fabric is tcp: TCP, "), "{why}");
 }
 
-/// The receiver listens over all fabrics, and the sender asks for one. The virtual machines have an iWARP device, whose ports are
-/// TCP's: there the receiver listens over shm and verbs, and nothing or the device answers the sender.
+/// The receiver listens over all fabrics, and the sender asks for one. The virtual machines have an iWARP device, whose
+/// ports are TCP's: there the receiver listens over shm and verbs, and nothing or the device answers the sender.
 #[test]
 fn a_receiver_of_any_fabric_is_reached_over_tcp() {
     let (receiver, port) = recv(&["--fabric", "auto"]);

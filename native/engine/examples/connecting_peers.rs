@@ -1,11 +1,11 @@
 //! Round trips on a connection over verbs beside peers that connect, and end, all at once:
 //! `cargo run --release --example connecting_peers ADDRESS [peers [rounds [COMMAND...]]]`.
 //!
-//! `ADDRESS` is one of an RDMA device of this host. This process is the node: a listener with its thread, an engine with
-//! one polling thread, and a connection to a second process, which answers packets of 64 bytes. A third process connects
-//! `peers` times (default 100) at once, keeps the connections for a while, and ends all of them at once; `COMMAND`
-//! starts it elsewhere, such as `ssh guest2`. Prints the round trips' times in each of some rounds (default 5): quiet,
-//! while the peers connect, while they end; then the medians of the rounds' ratios. In microseconds.
+//! `ADDRESS` is one of an RDMA device of this host. This process is the node: a listener with its thread, an engine
+//! with one polling thread, and a connection to a second process, which answers packets of 64 bytes. A third process
+//! connects `peers` times (default 100) at once, keeps the connections for a while, and ends all of them at once;
+//! `COMMAND` starts it elsewhere, such as `ssh guest2`. Prints the round trips' times in each of some rounds (default
+//! 5): quiet, while the peers connect, while they end; then the medians of the rounds' ratios. In microseconds.
 
 #[path = "../tests/support_connection/attached.rs"]
 mod attached;

@@ -1,5 +1,5 @@
-//! Listeners of streams, each with a thread of its own. Accepting a connection over verbs registers memory and makes a queue
-//! pair, which takes the kernel's time; a polling thread would wake no other connection meanwhile.
+//! Listeners of streams, each with a thread of its own. Accepting a connection over verbs registers memory and makes a
+//! queue pair, which takes the kernel's time; a polling thread would wake no other connection meanwhile.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

@@ -21,18 +21,18 @@
 //!
 //! # Locks
 //!
-//! Each direction belongs to one caller at a time, who has its half: that keeps packets, and what is written, in order. What
-//! the halves share is behind `core`, the bookkeeping of the stream. It is held for less than a call and always taken last.
-//! More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; but what lies in a
-//! landing buffer that the peer has filled in part is copied with `core` held. A sealed connection has a lock for each
-//! direction's key, taken before `core` and held for one read or write.
+//! Each direction belongs to one caller at a time, who has its half: that keeps packets, and what is written, in order.
+//! What the halves share is behind `core`, the bookkeeping of the stream. It is held for less than a call and always
+//! taken last. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; but
+//! what lies in a landing buffer that the peer has filled in part is copied with `core` held. A sealed connection has a
+//! lock for each direction's key, taken before `core` and held for one read or write.
 //!
 //! # Files
 //!
 //! Each uses those above it: `closed`, `settings`, `notifier`, `records`, `ring_memory`; `core`, `tally`; `shared` (the
 //! connection); `claims`, `completions`, `controls`, `adverts`, `progress`, `upkeep`; `arming`; `ring_reading`,
-//! `record_reading`, `reading`; `transfer`, `record_writing`, `calls`, `writing`; `polling`, `record_keys`, `statistics`,
-//! `opening`.
+//! `record_reading`, `reading`; `transfer`, `record_writing`, `calls`, `writing`; `polling`, `record_keys`,
+//! `statistics`, `opening`.
 
 mod adverts;
 mod arming;

@@ -1,5 +1,5 @@
-//! Landing buffers: their memory, those that the peer may write, and when to advertise them. Bookkeeping without a lock of
-//! its own: a connection has it behind the lock `core`.
+//! Landing buffers: their memory, those that the peer may write, and when to advertise them. Bookkeeping without a lock
+//! of its own: a connection has it behind the lock `core`.
 
 mod advert_policy;
 mod expected_reads;

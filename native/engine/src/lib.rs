@@ -1,4 +1,5 @@
-//! Connections of inet_rdma over whatever fabric leads to the peer: their making, their bytes, and when to look for them.
+//! Connections of inet_rdma over whatever fabric leads to the peer: their making, their bytes, and when to look for
+//! them.
 
 pub mod acceptor;
 pub mod attempt;

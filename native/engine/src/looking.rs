@@ -35,15 +35,16 @@ enum Way {
 /// How long to look without an arrival: a little longer than a peer that has to be woken takes to answer on a busy
 /// machine.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// Two looks this far apart say that this thread or its scheduler has other work: the looks would only take turns from it.
+/// Two looks this far apart say that this thread or its scheduler has other work: the looks would only take turns from
+/// it.
 const PROMPT: Duration = Duration::from_micros(50);
 /// Looks between two offers of the processor to other threads: on few cores the peer may need just this one.
 const LOOKS_PER_YIELD: u32 = 32;
 
 /// How long a trial stays with one way before it changes to the other.
 const TURN: Duration = Duration::from_millis(1);
-/// How often a trial uses each way. One turn would not do: the rate of a busy link changes by a third from one millisecond to
-/// the next.
+/// How often a trial uses each way. One turn would not do: the rate of a busy link changes by a third from one
+/// millisecond to the next.
 const TURNS: u32 = 4;
 /// How long the better way is used after the first trial; twice as long each time that the next one confirms it.
 const RUN_MIN: Duration = Duration::from_millis(10);

@@ -17,15 +17,16 @@
 //!
 //! # Locks
 //!
-//! `receiving` and `sending`, one for each direction, hold the halves of the connection, for one call. `receiving` keeps
-//! packets and their completions in the order of the stream, `sending` keeps writers and posted sends in the order of their
-//! calls. `demand`, the posted receives and the count of active mode, is held for a step. The connection's locks come after
-//! those of the direction, and none is taken with `demand` held. No thread holds both directions.
+//! `receiving` and `sending`, one for each direction, hold the halves of the connection, for one call. `receiving`
+//! keeps packets and their completions in the order of the stream, `sending` keeps writers and posted sends in the
+//! order of their calls. `demand`, the posted receives and the count of active mode, is held for a step. The
+//! connection's locks come after those of the direction, and none is taken with `demand` held. No thread holds both
+//! directions.
 //!
 //! # Files
 //!
-//! Each uses those above it: `active_mode`, `notifier`, `posted_sends`, `posted_receives`; `sending`; `shared` (the socket);
-//! `posted_sending`, `receiving`; `continuing`; `send_lock`; `calls`, `posting`, `opening`.
+//! Each uses those above it: `active_mode`, `notifier`, `posted_sends`, `posted_receives`; `sending`; `shared` (the
+//! socket); `posted_sending`, `receiving`; `continuing`; `send_lock`; `calls`, `posting`, `opening`.
 
 mod active_mode;
 mod calls;

@@ -208,7 +208,8 @@ fn bulk_that_never_pauses_leaves_the_ring_over_a_distance() {
     while packets < messages.bodies().len() {
         assert!(Instant::now() < end, "{at} of {total}");
         at = write(&left, &messages, at);
-        // One at a time, so that room is told bit by bit: enough for the writer to go on, and too early for it to pause.
+        // One at a time, so that room is told bit by bit: enough for the writer to go on, and too early for it to
+        // pause.
         packets += read_one(&right);
         if at > total / 2 {
             half.get_or_insert_with(|| left.connection().statistics().stream);

@@ -1,5 +1,5 @@
-//! A peer that breaks the rules ends its connection, with a reason, and is told no more. It has a queue pair and no stream:
-//! it says what it likes.
+//! A peer that breaks the rules ends its connection, with a reason, and is told no more. It has a queue pair and no
+//! stream: it says what it likes.
 
 #[path = "support_connection/message.rs"]
 mod message;

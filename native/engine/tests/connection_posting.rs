@@ -1,5 +1,5 @@
-//! Posted receives: each is told to the peer as a buffer of its own size, and whatever the peer makes of it, every byte is
-//! handed over once, in order.
+//! Posted receives: each is told to the peer as a buffer of its own size, and whatever the peer makes of it, every byte
+//! is handed over once, in order.
 
 #[path = "support_connection/pair.rs"]
 mod pair;

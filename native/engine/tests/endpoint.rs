@@ -414,8 +414,8 @@ fn keepalives_pass_while_the_peer_does_not_read() {
     }
 }
 
-/// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not wait for
-/// ever, whatever was advertised too late.
+/// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not
+/// wait for ever, whatever was advertised too late.
 #[test]
 fn both_sides_may_write_before_they_read() {
     let plan = FaultPlan {

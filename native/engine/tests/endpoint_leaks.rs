@@ -25,7 +25,8 @@ use process::{allow_descriptors, proportional_bytes};
 /// Both tests count what the whole process has.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Descriptors, polling threads and shared mappings of this process. Not the test runner's own threads: those come and go.
+/// Descriptors, polling threads and shared mappings of this process. Not the test runner's own threads: those come and
+/// go.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
@@ -83,8 +84,8 @@ fn a_thousand_connections_leave_nothing_behind() {
     exchange(&left, &right, 100);
     drop((left, right));
     let settled = |wanted: Option<&Holdings>| {
-        // The polling thread lets go soon, not at once, and has its name soon, not at once; the threads that connected have
-        // been joined.
+        // The polling thread lets go soon, not at once, and has its name soon, not at once; the threads that connected
+        // have been joined.
         let end = Instant::now() + BOUND;
         loop {
             let now = Holdings::now();

@@ -1,5 +1,5 @@
-//! A peer that sends faster than this side takes in, or takes in crumbs, costs other work of the same thread no more than
-//! turns.
+//! A peer that sends faster than this side takes in, or takes in crumbs, costs other work of the same thread no more
+//! than turns.
 
 #[path = "support_connection/attached.rs"]
 mod attached;

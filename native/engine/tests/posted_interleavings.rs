@@ -1,5 +1,5 @@
-//! Two sides that post sends and receives and write by turns, over a fabric that delays what it carries: whatever the order
-//! of their steps, all completes, in order, with the right bytes.
+//! Two sides that post sends and receives and write by turns, over a fabric that delays what it carries: whatever the
+//! order of their steps, all completes, in order, with the right bytes.
 
 #[path = "support_connection/pair.rs"]
 mod pair;

@@ -1,4 +1,5 @@
-//! Memory of a connection while the thread that gets it cannot be started. Alone in its process: it limits the address space.
+//! Memory of a connection while the thread that gets it cannot be started. Alone in its process: it limits the address
+//! space.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;

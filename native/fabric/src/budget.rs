@@ -1,13 +1,13 @@
 //! How much memory this process pins for devices, over all connections, and how much it may.
 //!
-//! One count for the process: each registration takes from it before it asks the kernel. Its bound comes with the options of
-//! the connection that asks, as all of a node's connections have it.
+//! One count for the process: each registration takes from it before it asks the kernel. Its bound comes with the
+//! options of the connection that asks, as all of a node's connections have it.
 //!
 //! # Fairness
-//! A new connection may use all of the bound. What a connection asks for later, a larger ring or landing buffers, must leave
-//! a quarter of the bound to new connections, and gets no more than half of what is left of the rest. So a few busy
-//! connections do not keep others from growing, and none keeps a new one off the device. All that is asked for later is
-//! given back when it is idle, and a connection that is refused goes on with the ring that it has.
+//! A new connection may use all of the bound. What a connection asks for later, a larger ring or landing buffers, must
+//! leave a quarter of the bound to new connections, and gets no more than half of what is left of the rest. So a few
+//! busy connections do not keep others from growing, and none keeps a new one off the device. All that is asked for
+//! later is given back when it is idle, and a connection that is refused goes on with the ring that it has.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -40,7 +40,8 @@ pub fn pinned_bytes() -> u64 {
     PROCESS.pinned.load(Ordering::Relaxed)
 }
 
-/// The bound where the option `pinned_max_bytes` is 0: what the process may lock, at most a quarter of the machine's memory.
+/// The bound where the option `pinned_max_bytes` is 0: what the process may lock, at most a quarter of the machine's
+/// memory.
 pub fn default_bytes() -> u64 {
     static DEFAULT: OnceLock<u64> = OnceLock::new();
     *DEFAULT.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! Peers that have connected to a listening socket and have not said hello yet. No call blocks: they wait in an epoll set.
+//! Peers that have connected to a listening socket and have not said hello yet. No call blocks: they wait in an epoll
+//! set.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -184,8 +185,8 @@ impl<Progress> AsFd for Callers<Progress> {
     }
 }
 
-/// What `bind` makes of the first free port of the range, and that port; 0..=0: of any port. `bind` says None for a port that
-/// is taken.
+/// What `bind` makes of the first free port of the range, and that port; 0..=0: of any port. `bind` says None for a
+/// port that is taken.
 pub fn bind_first_free<Bound>(
     ports: &RangeInclusive<u16>,
     mut bind: impl FnMut(u16) -> Result<Option<Bound>, FabricError>,

@@ -1,8 +1,8 @@
 //! Lingering close of TCP connections, on one thread of the process.
 //!
-//! The caller waits for nothing. What its socket has not taken yet is sent here, then the end of the stream is told, then the
-//! peer's end is awaited. Without that wait bytes of the peer could reach a closed socket: the kernel answers these with a
-//! reset, and with it drops what it has still to send.
+//! The caller waits for nothing. What its socket has not taken yet is sent here, then the end of the stream is told,
+//! then the peer's end is awaited. Without that wait bytes of the peer could reach a closed socket: the kernel answers
+//! these with a reset, and with it drops what it has still to send.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -18,8 +18,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use crate::event::Event;
 use crate::{FabricError, threads};
 
-/// How long a connection may take to end. A peer that takes what is sent ends within a round trip of the last byte. The bound
-/// is for peers that have stopped, and for slow networks: 256 KiB take 20 s at 100 kbit/s.
+/// How long a connection may take to end. A peer that takes what is sent ends within a round trip of the last byte. The
+/// bound is for peers that have stopped, and for slow networks: 256 KiB take 20 s at 100 kbit/s.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// An empty backlog keeps no more memory than this, in bytes.

@@ -11,8 +11,8 @@ pub enum FabricName {
     Shm,
     /// RDMA devices.
     Verbs,
-    /// TCP connections, for streams where nothing better leads to the peer. No link is ever over it: one that stays on TCP
-    /// has no queue pair.
+    /// TCP connections, for streams where nothing better leads to the peer. No link is ever over it: one that stays on
+    /// TCP has no queue pair.
     Tcp,
 }
 

@@ -2,8 +2,8 @@
 
 use crate::FabricError;
 
-/// Stack of such a thread, in bytes. The deepest call is librdmacm's, which loads a device's library and keeps path names
-/// of 4 KiB on the stack. The libraries of rxe and siw do with it: test/vm has the cases.
+/// Stack of such a thread, in bytes. The deepest call is librdmacm's, which loads a device's library and keeps path
+/// names of 4 KiB on the stack. The libraries of rxe and siw do with it: test/vm has the cases.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Starts a detached thread with all signals blocked: they are the business of the process's own threads.

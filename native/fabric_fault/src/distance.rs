@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use inet_rdma_stream::CONTROL_BYTES;
 
-/// Completions that are under way, oldest first, each with the time at which it arrives. A completion sets out when it is
-/// first seen here, so a side that does not look makes the way longer.
+/// Completions that are under way, oldest first, each with the time at which it arrives. A completion sets out when it
+/// is first seen here, so a side that does not look makes the way longer.
 ///
-/// There are no more of them than the receive queue has slots, as the sender gets no credit for one before it has arrived.
+/// There are no more of them than the receive queue has slots, as the sender gets no credit for one before it has
+/// arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Distance(VecDeque<(Completion, Instant)>);
 

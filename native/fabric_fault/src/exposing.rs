@@ -20,8 +20,8 @@ pub enum Exposing {
 }
 
 impl Exposing {
-    /// What the wrapped fabric begins with: rings as small as those that are pinned, and room in its landing area for larger
-    /// ones.
+    /// What the wrapped fabric begins with: rings as small as those that are pinned, and room in its landing area for
+    /// larger ones.
     pub(crate) fn first(&self, parameters: &Parameters) -> Parameters {
         let mut first = *parameters;
         if let Exposing::Pinning(_) = self {
@@ -62,8 +62,8 @@ impl Grants {
         self.pinned.load(Ordering::SeqCst)
     }
 
-    /// Bytes of memory to send from, beside that which queue pairs begin with: what is in use, and what was replaced and is
-    /// not released.
+    /// Bytes of memory to send from, beside that which queue pairs begin with: what is in use, and what was replaced
+    /// and is not released.
     pub fn staging(&self) -> u64 {
         self.staging.load(Ordering::SeqCst)
     }

@@ -8,8 +8,8 @@ use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use crate::distance::Distance;
 use crate::exposing::Exposing;
 
-/// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and `distance`,
-/// which look at the clock).
+/// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and
+/// `distance`, which look at the clock).
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
     /// Where the pseudo-random choices start.

@@ -7,8 +7,8 @@ use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory};
 use crate::memory::{ExposedMemory, LandingArea};
 use crate::primitive::{Mutex, lock};
 
-/// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be given out
-/// again once no part is in use, by the engine or by the user.
+/// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be
+/// given out again once no part is in use, by the engine or by the user.
 pub(crate) struct ShmExposer {
     memory: Weak<ExposedMemory>,
     /// The parts in use, in their order.

@@ -14,8 +14,8 @@ pub(crate) const LANDING_KEY: u64 = 2;
 /// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 
-/// Byte offsets in the memory of one side. It starts with the queue header, the queue's entries follow, then on pages of
-/// their own the ring and the landing area.
+/// Byte offsets in the memory of one side. It starts with the queue header, the queue's entries follow, then on pages
+/// of their own the ring and the landing area.
 ///
 /// # Invariants
 ///
@@ -70,7 +70,8 @@ impl Layout {
         (end <= self.ring_bytes).then(|| self.ring_offset + first)
     }
 
-    /// Where `bytes` bytes at `target` are in the memory; None unless they lie in the ring or in the landing area as a whole.
+    /// Where `bytes` bytes at `target` are in the memory; None unless they lie in the ring or in the landing area as a
+    /// whole.
     pub(crate) fn locate(&self, target: RemoteAddress, bytes: usize) -> Option<usize> {
         match target.key {
             RING_KEY => self.locate_in_ring(target.address, bytes),

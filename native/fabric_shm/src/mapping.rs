@@ -11,8 +11,8 @@ use rustix::io::Errno;
 #[cfg(test)]
 mod tests;
 
-/// What `fstatfs` says of a memory file on ordinary pages. One on huge pages says something else and is refused: touching
-/// it raises SIGBUS when the machine's pool of huge pages is empty.
+/// What `fstatfs` says of a memory file on ordinary pages. One on huge pages says something else and is refused:
+/// touching it raises SIGBUS when the machine's pool of huge pages is empty.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A memory file that can neither shrink nor grow.
@@ -22,9 +22,9 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// * The file is a memfd on ordinary pages, of `bytes` bytes.
 /// * It carries the seals SHRINK, GROW and SEAL, so its size stays `bytes` and the seals stay.
 ///
-/// Together: an access to a mapping of it fails only where the kernel has no page for it. That is the OOM killer's case,
-/// unless the kernel limits what it commits ([`is_commit_limited`]): then it is SIGBUS, so [`SealedFile::create`] reserves
-/// all pages there.
+/// Together: an access to a mapping of it fails only where the kernel has no page for it. That is the OOM killer's
+/// case, unless the kernel limits what it commits ([`is_commit_limited`]): then it is SIGBUS, so [`SealedFile::create`]
+/// reserves all pages there.
 #[derive(Debug)]
 pub(crate) struct SealedFile {
     fd: OwnedFd,
@@ -106,8 +106,9 @@ fn memory_file() -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whether the kernel refuses a page that it has not committed (`vm.overcommit_memory=2`). It commits the pages of a memory
-/// file one by one, at the first touch, and answers a refusal with SIGBUS. In the other modes no single page is refused.
+/// Whether the kernel refuses a page that it has not committed (`vm.overcommit_memory=2`). It commits the pages of a
+/// memory file one by one, at the first touch, and answers a refusal with SIGBUS. In the other modes no single page is
+/// refused.
 fn is_commit_limited() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
@@ -128,8 +129,8 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
 ///
 /// # Invariants
 ///
-/// The file behind it was a [`SealedFile`] of [`Self::bytes`] bytes, at most `isize::MAX`, so every byte can be accessed at
-/// any time.
+/// The file behind it was a [`SealedFile`] of [`Self::bytes`] bytes, at most `isize::MAX`, so every byte can be
+/// accessed at any time.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pages: MmapRaw,
@@ -166,8 +167,8 @@ impl Mapping {
         self.pages.len()
     }
 
-    /// Gives the pages that lie in `range` as a whole back to the system, for all processes that map the file: they are zeros
-    /// from then on. Does nothing for a file whose pages were reserved, and nothing outside of the mapping.
+    /// Gives the pages that lie in `range` as a whole back to the system, for all processes that map the file: they are
+    /// zeros from then on. Does nothing for a file whose pages were reserved, and nothing outside of the mapping.
     pub(crate) fn discard(&self, range: Range<usize>) {
         let page = rustix::param::page_size();
         let (start, end) = (
@@ -177,9 +178,9 @@ impl Mapping {
         if self.keeps_pages || start >= end {
             return;
         }
-        // SAFETY: the range lies inside the mapping. Its bytes become zeros, as a write of the peer could make them: this
-        // process reads them through raw pointers and atomics only. The file keeps its size, so every byte can still be
-        // accessed. It fails only on a kernel that cannot give pages of such a file back; they stay then.
+        // SAFETY: the range lies inside the mapping. Its bytes become zeros, as a write of the peer could make them:
+        // this process reads them through raw pointers and atomics only. The file keeps its size, so every byte can
+        // still be accessed. It fails only on a kernel that cannot give pages of such a file back; they stay then.
         let _stays = unsafe {
             self.pages
                 .unchecked_advise_range(UncheckedAdvice::Remove, start, end - start)

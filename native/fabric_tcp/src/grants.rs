@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 
 use crate::memory::Pages;
 
-/// Names the ring of the hello. Further keys count on from it, and none is given twice, so one that was taken back leads
-/// nowhere for ever.
+/// Names the ring of the hello. Further keys count on from it, and none is given twice, so one that was taken back
+/// leads nowhere for ever.
 pub(crate) const RING_KEY: u64 = 1;
 
 /// What the keys of one connection lead to. It lives as long as the queue pair.
 ///
-/// Bytes of the peer are written with the table locked, after a look at the key. So once [`Self::withdraw`] has returned
-/// nothing is written there by that key any more, be it in the middle of a transfer.
+/// Bytes of the peer are written with the table locked, after a look at the key. So once [`Self::withdraw`] has
+/// returned nothing is written there by that key any more, be it in the middle of a transfer.
 pub(crate) struct Grants(Mutex<Table>);
 
 struct Table {
@@ -57,8 +57,8 @@ impl Grants {
         self.0.lock().grants.remove(&key);
     }
 
-    /// Calls `write` with the memory and the offset that `bytes` bytes at `target` have there. Err: they do not lie inside of
-    /// what the peer may write.
+    /// Calls `write` with the memory and the offset that `bytes` bytes at `target` have there. Err: they do not lie
+    /// inside of what the peer may write.
     pub(crate) fn write<R>(
         &self,
         target: RemoteAddress,

@@ -1,7 +1,7 @@
 //! How two processes meet: a TCP connection, one hello each way, the connecting side's first.
 //!
-//! A listener that refuses a peer answers with one byte that says why, or, to another version, with its own hello, so that
-//! both sides can name both versions. Either ends the connection.
+//! A listener that refuses a peer answers with one byte that says why, or, to another version, with its own hello, so
+//! that both sides can name both versions. Either ends the connection.
 
 use std::os::fd::BorrowedFd;
 

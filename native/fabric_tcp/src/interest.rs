@@ -1,4 +1,5 @@
-//! When the event fd of a connection becomes readable: an epoll set with the socket in it, armed for one event at a time.
+//! When the event fd of a connection becomes readable: an epoll set with the socket in it, armed for one event at a
+//! time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +13,8 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The epoll set. `EPOLLONESHOT` takes the socket out of it with each event, until it is armed again.
 ///
-/// No wake-up is lost: to arm asks the kernel for the socket's present state, so what has come before makes an event, too.
+/// No wake-up is lost: to arm asks the kernel for the socket's present state, so what has come before makes an event,
+/// too.
 pub(crate) struct Interest {
     epoll: OwnedFd,
     /// An event was asked for, and was not taken since.
@@ -34,8 +36,8 @@ impl Interest {
         *self.is_armed.lock()
     }
 
-    /// An event when something comes, or, with a backlog, when there is room to send. `has_backlog` is asked with the state
-    /// locked, so a backlog that begins meanwhile is seen here or by [`Self::note_backlog`].
+    /// An event when something comes, or, with a backlog, when there is room to send. `has_backlog` is asked with the
+    /// state locked, so a backlog that begins meanwhile is seen here or by [`Self::note_backlog`].
     pub(crate) fn arm(&self, socket: BorrowedFd<'_>, has_backlog: impl FnOnce() -> bool) -> Result<(), FabricError> {
         let mut is_armed = self.is_armed.lock();
         self.ask(socket, has_backlog())?;
@@ -43,7 +45,8 @@ impl Interest {
         Ok(())
     }
 
-    /// A backlog has begun: where an event was asked for, room to send makes one, too. Else a party polls, and sends it.
+    /// A backlog has begun: where an event was asked for, room to send makes one, too. Else a party polls, and sends
+    /// it.
     pub(crate) fn note_backlog(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
         match *self.is_armed.lock() {
             true => self.ask(socket, true),

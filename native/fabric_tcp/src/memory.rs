@@ -11,8 +11,8 @@ use rustix::io::Errno;
 ///
 /// # Invariants
 ///
-/// No Rust reference to the bytes is ever made: the user copies them out through raw pointers on other threads, and a peer
-/// that breaks the protocol can have this process receive bytes where they are read.
+/// No Rust reference to the bytes is ever made: the user copies them out through raw pointers on other threads, and a
+/// peer that breaks the protocol can have this process receive bytes where they are read.
 pub(crate) struct Pages(MmapRaw);
 
 impl Pages {
@@ -48,8 +48,8 @@ impl Pages {
     /// Where they would not end inside of the memory.
     pub(crate) fn place(&self, offset: usize, bytes: &[u8]) {
         self.check(&(offset..offset.saturating_add(bytes.len())));
-        // SAFETY: the check says that the destination lies inside the mapping, which lives as long as `self`. The source is
-        // memory of its own. By the type's invariant no reference to the destination exists.
+        // SAFETY: the check says that the destination lies inside the mapping, which lives as long as `self`. The
+        // source is memory of its own. By the type's invariant no reference to the destination exists.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(offset), bytes.len()) };
     }
 
@@ -76,9 +76,9 @@ impl Pages {
                 iov_len: ahead.len(),
             },
         ];
-        // SAFETY: the kernel writes into the two parts alone: the first lies inside the mapping by the check, which lives as
-        // long as `self`; the second is exclusively borrowed. Not rustix's `readv`, which takes a reference to each part: by
-        // the type's invariant there is none to the first.
+        // SAFETY: the kernel writes into the two parts alone: the first lies inside the mapping by the check, which
+        // lives as long as `self`; the second is exclusively borrowed. Not rustix's `readv`, which takes a reference to
+        // each part: by the type's invariant there is none to the first.
         let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), 2) };
         usize::try_from(received).map_err(|_| {
             let error = std::io::Error::last_os_error();
@@ -94,8 +94,8 @@ impl Pages {
         if start >= end {
             return;
         }
-        // SAFETY: the range lies inside the mapping, and its bytes become zeros, as a peer can make them: they are read through
-        // raw pointers only. The mapping is private and anonymous, so each page can be had again.
+        // SAFETY: the range lies inside the mapping, and its bytes become zeros, as a peer can make them: they are read
+        // through raw pointers only. The mapping is private and anonymous, so each page can be had again.
         let _stays = unsafe {
             self.0
                 .unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start)

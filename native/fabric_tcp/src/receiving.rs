@@ -1,5 +1,5 @@
-//! The receiving half: frames out of the socket. The bytes of a transfer go where it says, control messages and what follows
-//! them into a buffer of this side's own.
+//! The receiving half: frames out of the socket. The bytes of a transfer go where it says, control messages and what
+//! follows them into a buffer of this side's own.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -16,8 +16,8 @@ use crate::socket::lost;
 /// Bytes that are read ahead: the frames of small messages, many in one call of the kernel.
 const AHEAD_BYTES: usize = 8 * 1024;
 
-/// Behind a transfer of this many bytes another one follows as a rule. So little is read ahead: the bytes of a transfer that are
-/// read ahead are copied once more.
+/// Behind a transfer of this many bytes another one follows as a rule. So little is read ahead: the bytes of a transfer
+/// that are read ahead are copied once more.
 const BULK_BYTES: usize = 4 * 1024;
 const BEHIND_BULK_BYTES: usize = 256;
 

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use crate::frame::CONTROL_FRAME_BYTES;
 use crate::socket::lost;
 
-/// Bytes of transfers that wait here at most. What waits is copied once more, so this is no more than one transfer of the
-/// default options: a writer whose socket is full waits for the network soon.
+/// Bytes of transfers that wait here at most. What waits is copied once more, so this is no more than one transfer of
+/// the default options: a writer whose socket is full waits for the network soon.
 const BACKLOG_BYTES: usize = 256 * 1024;
 
 /// The part of it (1/4) that must be free before more is offered: bulk would be cut into crumbs else.

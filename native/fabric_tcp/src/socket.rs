@@ -8,8 +8,8 @@ use inet_rdma_fabric::{FabricError, Network};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// An idle connection is looked after that long after the last byte, and then at intervals. So the end of a peer's host shows
-/// after two minutes; while bytes are under way the kernel's retransmissions show it (`net.ipv4.tcp_retries2`).
+/// An idle connection is looked after that long after the last byte, and then at intervals. So the end of a peer's host
+/// shows after two minutes; while bytes are under way the kernel's retransmissions show it (`net.ipv4.tcp_retries2`).
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 6;

@@ -23,13 +23,13 @@ pub(crate) enum Request {
     },
 }
 
-/// First in, first out. The bound of controls is the peer's number of receive slots: each uses one of the peer's credits until
-/// it has arrived, so a side that keeps to its credits never has more controls under way.
+/// First in, first out. The bound of controls is the peer's number of receive slots: each uses one of the peer's
+/// credits until it has arrived, so a side that keeps to its credits never has more controls under way.
 ///
-/// Requests of windows are bounded by arrivals. A buffer that is offered to the stream brings two at most, the end of its window
-/// and the bind, whether an advertisement follows or not; a transfer that arrives in it brings one. A buffer is offered again
-/// only after an arrival, and while nothing goes out of the list no credit goes back: there are no more arrivals than this side
-/// has receive slots. So at most 2 * buffers * (slots + 1) + slots of them wait.
+/// Requests of windows are bounded by arrivals. A buffer that is offered to the stream brings two at most, the end of
+/// its window and the bind, whether an advertisement follows or not; a transfer that arrives in it brings one. A buffer
+/// is offered again only after an arrival, and while nothing goes out of the list no credit goes back: there are no
+/// more arrivals than this side has receive slots. So at most 2 * buffers * (slots + 1) + slots of them wait.
 #[derive(Default)]
 pub(crate) struct Backlog {
     waiting: VecDeque<Request>,

@@ -27,7 +27,8 @@ use crate::windows::WindowAreas;
 /// Bytes that should go along with a work request; fewer where the device cannot.
 const INLINE_BYTES: u32 = 220;
 
-/// How often a message is sent again before the connection fails: the most there is. 0 would end it at the first hiccup.
+/// How often a message is sent again before the connection fails: the most there is. 0 would end it at the first
+/// hiccup.
 const RETRIES: u8 = 7;
 
 /// The same where the peer had no receive posted; 7: for ever. Credits see to it that it always has.
@@ -227,7 +228,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at once.
+    /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at
+    /// once.
     pub(crate) fn greet(&self) -> Result<(), FabricError> {
         if self.transport == Transport::Iwarp {
             self.with_sending(|sending, outlet| sending.greet(outlet))
@@ -236,9 +238,9 @@ impl Parts {
         }
     }
 
-    /// Whether the accepting side has to wait for a greeting before it sends. iWARP is a connection of TCP that leaves the
-    /// stream mode of MPA with the first message of the side that connects (RFC 5044, section 7): the kernel's siw ends
-    /// connections on which the other side was first.
+    /// Whether the accepting side has to wait for a greeting before it sends. iWARP is a connection of TCP that leaves
+    /// the stream mode of MPA with the first message of the side that connects (RFC 5044, section 7): the kernel's siw
+    /// ends connections on which the other side was first.
     pub(crate) fn awaits_greeting(&self) -> bool {
         self.transport == Transport::Iwarp
     }

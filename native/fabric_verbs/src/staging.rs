@@ -1,8 +1,8 @@
 //! The ledger of work requests without a completion yet, and of the staging memory that they read from.
 //!
-//! Only one work request in some is signalled; its completion says that all before it are done, too (section "Completion
-//! ordering" of the InfiniBand specification: work requests of one send queue complete in order). Over iWARP each write is
-//! signalled ([`crate::sending`] says why).
+//! Only one work request in some is signalled; its completion says that all before it are done, too (section
+//! "Completion ordering" of the InfiniBand specification: work requests of one send queue complete in order). Over
+//! iWARP each write is signalled ([`crate::sending`] says why).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,8 @@ pub(crate) struct Ledger {
     signals: VecDeque<(u64, u64)>,
 }
 
-/// A request is signalled when this fraction (1/4) of the queue, or of the staging memory, was used since the last signal.
+/// A request is signalled when this fraction (1/4) of the queue, or of the staging memory, was used since the last
+/// signal.
 const SIGNAL_PARTS: u64 = 4;
 
 /// Room is offered from this fraction (1/4) of the staging memory on.
@@ -66,8 +67,8 @@ impl Ledger {
         if has_entries && is_enough { free } else { 0 }
     }
 
-    /// Whether the queue and the staging memory take a transfer of `bytes`. True for what [`Self::room`] has offered since
-    /// the last transfer: controls leave the entries of one transfer free, and nothing else takes staging memory.
+    /// Whether the queue and the staging memory take a transfer of `bytes`. True for what [`Self::room`] has offered
+    /// since the last transfer: controls leave the entries of one transfer free, and nothing else takes staging memory.
     pub(crate) fn takes_transfer(&self, bytes: usize) -> bool {
         self.entries_free() >= ENTRIES_PER_TRANSFER && bytes <= self.staging_free()
     }
@@ -129,8 +130,8 @@ impl Ledger {
         [start..start + first, 0..bytes - first]
     }
 
-    /// Counts a work request that is about to be posted, with all that was staged if it is `with_staged`: its number, and
-    /// whether it is to be signalled.
+    /// Counts a work request that is about to be posted, with all that was staged if it is `with_staged`: its number,
+    /// and whether it is to be signalled.
     pub(crate) fn post(&mut self, with_staged: bool, may_signal: bool) -> (u64, bool) {
         self.count(with_staged);
         let (last, last_staged) = self.signals.back().copied().unwrap_or((self.done, self.staged_done));
@@ -237,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// A transfer that was offered room finds it, however many controls are posted between the offer and the staging,
-        /// and between the staging and the post.
+        /// A transfer that was offered room finds it, however many controls are posted between the offer and the
+        /// staging, and between the staging and the post.
         #[test]
         fn controls_leave_a_transfer_what_it_was_offered(
             entries in 4u32..64,
@@ -271,8 +272,8 @@ mod tests {
             }
         }
 
-        /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a stop
-        /// with nothing signalled under way.
+        /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a
+        /// stop with nothing signalled under way.
         #[test]
         fn all_comes_back(entries in 4u32..64, staging in 16usize..4_096, steps in prop::collection::vec(any::<u16>(), 1..400)) {
             let mut ledger = Ledger::new(entries, staging);

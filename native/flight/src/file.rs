@@ -15,8 +15,8 @@
 //! | 84..86 | bytes of the node's name |
 //! | 86.. | the node's name, in UTF-8 |
 //!
-//! All of the file is written before it is mapped: a disk without room for it is an error here, and not a signal later. So are
-//! file systems that may need room when they overwrite, and those of other hosts.
+//! All of the file is written before it is mapped: a disk without room for it is an error here, and not a signal later.
+//! So are file systems that may need room when they overwrite, and those of other hosts.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -43,12 +43,12 @@ const SUFFIX: &str = ".flight";
 const SUFFIX_BEFORE: &str = ".flight.1";
 /// The beginning of their names.
 const PREFIX: &str = "inet_rdma-";
-/// Files that nodes of this user leave in a directory: names that never come back would fill it. The oldest of nodes that do not
-/// run go.
+/// Files that nodes of this user leave in a directory: names that never come back would fill it. The oldest of nodes
+/// that do not run go.
 const FILES_MAX: usize = 64;
 
-/// File systems that refuse to promise room for what is overwritten, or that lie on another host: a write there could raise
-/// SIGBUS. The numbers are those of statfs(2).
+/// File systems that refuse to promise room for what is overwritten, or that lie on another host: a write there could
+/// raise SIGBUS. The numbers are those of statfs(2).
 const UNSAFE_FILE_SYSTEMS: [(i64, &str); 10] = [
     (0x9123_683e, "btrfs"),
     (0x2fc1_2fc1, "zfs"),
@@ -138,8 +138,8 @@ impl Slots {
 }
 
 impl Recorder {
-    /// Makes the file of this node in a directory, of `bytes` bytes at most, and keeps that of the run before under the same name
-    /// with `.1` behind it. What waits for the disk: not for a thread of a scheduler.
+    /// Makes the file of this node in a directory, of `bytes` bytes at most, and keeps that of the run before under the
+    /// same name with `.1` behind it. What waits for the disk: not for a thread of a scheduler.
     pub fn open(directory: &Path, node: &str, bytes: u64) -> Result<Recorder, OpenError> {
         check_directory(directory)?;
         let slots = Slots::of(bytes);
@@ -197,10 +197,11 @@ impl Recorder {
         let count = (self.slots.events + self.slots.ticks) * SLOT_WORDS;
         debug_assert_eq!(self.map.len(), HEADER_BYTES + count * size_of::<u64>());
         let first = self.map.as_mut_ptr().wrapping_add(HEADER_BYTES).cast::<AtomicU64>();
-        // SAFETY: the mapping is of that many words behind the header, begins at a page, so that each word is aligned, and lives
-        // as long as `self`. It is shared memory, which this process and readers of the file touch by atomics or system calls
-        // alone. The file was written to its end before it was mapped, and is a file of this user in a directory in which nobody
-        // else can replace it, so that its pages are there; docs/FLIGHT.md says that it must not be truncated.
+        // SAFETY: the mapping is of that many words behind the header, begins at a page, so that each word is aligned,
+        // and lives as long as `self`. It is shared memory, which this process and readers of the file touch by atomics
+        // or system calls alone. The file was written to its end before it was mapped, and is a file of this user in a
+        // directory in which nobody else can replace it, so that its pages are there; docs/FLIGHT.md says that it must
+        // not be truncated.
         unsafe { std::slice::from_raw_parts(first, count) }
     }
 }
@@ -311,7 +312,8 @@ fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Leaves the newest [`FILES_MAX`] files of this user in the directory, and all of nodes that run. What cannot be removed stays.
+/// Leaves the newest [`FILES_MAX`] files of this user in the directory, and all of nodes that run. What cannot be
+/// removed stays.
 fn remove_old(directory: &Path, own: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

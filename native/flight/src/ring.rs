@@ -1,9 +1,9 @@
 //! A ring of slots of `WORDS` words in shared memory: many writers, and readers that may be other processes.
 //!
-//! The first word of a slot is its stamp: 0 while the slot is empty or being written, else the sequence number of its event,
-//! from 1 on. The low half of the second word is a checksum of all the rest: a writer that falls asleep in a slot until others
-//! have gone round the ring mixes its words with theirs, and a process that is killed leaves a slot half written. Such a slot
-//! is torn, and readers leave it out.
+//! The first word of a slot is its stamp: 0 while the slot is empty or being written, else the sequence number of its
+//! event, from 1 on. The low half of the second word is a checksum of all the rest: a writer that falls asleep in a
+//! slot until others have gone round the ring mixes its words with theirs, and a process that is killed leaves a slot
+//! half written. Such a slot is torn, and readers leave it out.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
@@ -29,8 +29,8 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         self.words.get(place..place + WORDS)
     }
 
-    /// Writes the words behind the stamp; the low half of the first of them is overwritten by the checksum. The oldest event
-    /// goes. A ring without slots takes nothing.
+    /// Writes the words behind the stamp; the low half of the first of them is overwritten by the checksum. The oldest
+    /// event goes. A ring without slots takes nothing.
     pub fn append(&self, event: &[u64; WORDS]) {
         // Relaxed: the number orders nothing but itself.
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What Erlang says about how to connect and listen. It has been validated there; ranges are checked again where a wrong
-//! value could do harm.
+//! What Erlang says about how to connect and listen. It has been validated there; ranges are checked again where a
+//! wrong value could do harm.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -169,7 +169,8 @@ impl Config {
     }
 }
 
-/// `taken(Config) -> Config`: what this library takes of the options. A test makes sure that it is each that it is given.
+/// `taken(Config) -> Config`: what this library takes of the options. A test makes sure that it is each that it is
+/// given.
 #[rustler::nif]
 fn taken(config: Config) -> Config {
     config

@@ -24,7 +24,8 @@ fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
     binary.into()
 }
 
-/// `flight_start(Directory, Node, Bytes) -> {ok, File} | {error, Why}`: opens the recorder of this VM, unless it is open.
+/// `flight_start(Directory, Node, Bytes) -> {ok, File} | {error, Why}`: opens the recorder of this VM, unless it is
+/// open.
 #[rustler::nif(schedule = "DirtyIo")]
 fn flight_start<'a>(env: Env<'a>, directory: Binary<'a>, node: &str, bytes: u64) -> Term<'a> {
     let directory = Path::new(OsStr::from_bytes(directory.as_slice()));
@@ -34,8 +35,8 @@ fn flight_start<'a>(env: Env<'a>, directory: Binary<'a>, node: &str, bytes: u64)
     }
 }
 
-/// `flight_record(Node, Kind, Path, Cause, Words, {IsTick, Link, DurationNs, Amount}) -> ok`: appends an event, if there is a
-/// recorder. Neither a lock nor a system call.
+/// `flight_record(Node, Kind, Path, Cause, Words, {IsTick, Link, DurationNs, Amount}) -> ok`: appends an event, if
+/// there is a recorder. Neither a lock nor a system call.
 #[rustler::nif]
 fn flight_record(node: &str, kind: &str, path: &str, cause: &str, words: &str, measured: Measured) -> Atom {
     inet_rdma_flight::record(&Event {
@@ -52,8 +53,8 @@ fn flight_record(node: &str, kind: &str, path: &str, cause: &str, words: &str, m
     atoms::ok()
 }
 
-/// `flight_recent(Node, Most) -> [Slot]`: the newest events of a node, newest first, as the file has them. It looks at each slot
-/// of the file, of which there may be many.
+/// `flight_recent(Node, Most) -> [Slot]`: the newest events of a node, newest first, as the file has them. It looks at
+/// each slot of the file, of which there may be many.
 #[rustler::nif(schedule = "DirtyCpu")]
 fn flight_recent<'a>(env: Env<'a>, node: &str, most: usize) -> Vec<Term<'a>> {
     let slots = inet_rdma_flight::recorder().map_or(Vec::new(), |recorder| recorder.recent(node, most));

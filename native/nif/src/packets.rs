@@ -60,10 +60,10 @@ pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifRe
 fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>) -> Term<'a> {
     let resource = ResourceArc::new(Landed(buffer));
     // SAFETY: the range lies inside the buffer (the engine made it so), and the buffer lives as long as the resource,
-    // which the binary keeps alive. The bytes stay as they are: the engine hands a landed buffer over only behind a closed
-    // window, through which the device lets the peer write no more; or from a peer of the same user over shm, or with the
-    // option `zero_copy always`. Those two write here again only if they break the protocol: the first could change this
-    // process's memory in other ways as well, for the second the user answers.
+    // which the binary keeps alive. The bytes stay as they are: the engine hands a landed buffer over only behind a
+    // closed window, through which the device lets the peer write no more; or from a peer of the same user over shm, or
+    // with the option `zero_copy always`. Those two write here again only if they break the protocol: the first could
+    // change this process's memory in other ways as well, for the second the user answers.
     let binary = unsafe {
         resource.make_binary_unsafe(env, |landed| {
             std::slice::from_raw_parts(landed.0.as_ptr().add(range.start), range.len())

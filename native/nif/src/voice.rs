@@ -29,8 +29,8 @@ pub fn tell(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
     let _dead_or_told = match CALLER.get() {
         Some(env) => {
             let call = ();
-            // SAFETY: `speaking` has set it on this thread and takes it away before its own call, whose environment it is,
-            // ends; the lifetime of `call` keeps terms from leaving this function.
+            // SAFETY: `speaking` has set it on this thread and takes it away before its own call, whose environment it
+            // is, ends; the lifetime of `call` keeps terms from leaving this function.
             let env = unsafe { Env::new(&call, env) };
             env.send(pid, build(env))
         }

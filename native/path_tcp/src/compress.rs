@@ -1,8 +1,8 @@
 //! Compressed blocks: what a path carries of a side that compresses.
 //!
-//! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes. In a plain block (kind 0) they are the bytes themselves; in a
-//! compressed block (kind 1) they are the next part of one zstd frame (RFC 8878), flushed, that gives `Plain` bytes. The frame is
-//! as long as the path: earlier bytes help to compress later ones.
+//! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes. In a plain block (kind 0) they are the bytes
+//! themselves; in a compressed block (kind 1) they are the next part of one zstd frame (RFC 8878), flushed, that gives
+//! `Plain` bytes. The frame is as long as the path: earlier bytes help to compress later ones.
 
 use std::time::Instant;
 
@@ -228,8 +228,8 @@ impl Decompressor {
         self.done.wire_bytes += bytes as u64;
     }
 
-    /// Gives what is in these bytes to `take`. A block gives no more than it says, which is bounded before anything is made for
-    /// it.
+    /// Gives what is in these bytes to `take`. A block gives no more than it says, which is bounded before anything is
+    /// made for it.
     pub fn handle_input<E: From<BlockViolation>>(
         &mut self,
         mut bytes: &[u8],

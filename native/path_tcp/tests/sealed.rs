@@ -252,8 +252,8 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
     (0..bytes).map(|_| random.u8(..)).collect()
 }
 
-/// 1,000 connections are lost, most of them in the middle of a record. All packets arrive once and in order, and what was sealed
-/// under one key and nonce is one record.
+/// 1,000 connections are lost, most of them in the middle of a record. All packets arrive once and in order, and what
+/// was sealed under one key and nonce is one record.
 #[test]
 fn no_nonce_is_used_twice_for_different_bytes() {
     let mut random = fastrand::Rng::with_seed(21);

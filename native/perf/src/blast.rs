@@ -1,8 +1,8 @@
 //! The client sends as fast as it can, the server consumes.
 //!
-//! A sender keeps `sends` messages on offer, in memory of their own; one is done when the engine has taken all its bytes,
-//! and its memory is used for the next one. Empty messages mark where the measured time begins and where it ends; both
-//! sides know the number of messages at either.
+//! A sender keeps `sends` messages on offer, in memory of their own; one is done when the engine has taken all its
+//! bytes, and its memory is used for the next one. Empty messages mark where the measured time begins and where it
+//! ends; both sides know the number of messages at either.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Whether a path answers: the count of looks that found no answer.
 //!
-//! The carrier looks at equal intervals, and each look asks the peer's host once more. What answers is the peer's kernel or its
-//! device, so a peer whose VM is busy or stopped answers. What counts is looks, not time: a node that was starved or stopped
-//! looks late, finds what has arrived meanwhile, and counts one look for all of that time.
+//! The carrier looks at equal intervals, and each look asks the peer's host once more. What answers is the peer's
+//! kernel or its device, so a peer whose VM is busy or stopped answers. What counts is looks, not time: a node that was
+//! starved or stopped looks late, finds what has arrived meanwhile, and counts one look for all of that time.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// `dead_after_ms`.
 const LOOKS: u32 = 4;
 
-/// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is not given up before it could
-/// do so this many times.
+/// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is not given up before
+/// it could do so this many times.
 const RETRIES: u32 = 2;
 
 /// Of one path.

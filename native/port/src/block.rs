@@ -74,15 +74,16 @@ impl Drop for Block {
 /// A part of one of the VM's binaries, on its way out.
 ///
 /// # Invariants
-/// This value holds a reference to `binary`, and `bytes` bytes from `first` on lie in it. The VM does not change a binary that
-/// it has given to a driver.
+/// This value holds a reference to `binary`, and `bytes` bytes from `first` on lie in it. The VM does not change a
+/// binary that it has given to a driver.
 pub struct Held {
     binary: NonNull<sys::ErlDrvBinary>,
     first: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the reference count is atomic, `driver_free_binary` may be called from any thread, and the bytes are only read.
+// SAFETY: the reference count is atomic, `driver_free_binary` may be called from any thread, and the bytes are only
+// read.
 unsafe impl Send for Held {}
 // SAFETY: `&Held` gives out nothing but the bytes, which do not change.
 unsafe impl Sync for Held {}

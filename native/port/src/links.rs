@@ -1,5 +1,5 @@
-//! Connections on their way from the native function that made them to the port that carries them, and descriptors on their
-//! way out of the VM's poll set.
+//! Connections on their way from the native function that made them to the port that carries them, and descriptors on
+//! their way out of the VM's poll set.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ pub(crate) fn note_driver() {
     HAS_DRIVER.store(true, Ordering::Relaxed);
 }
 
-/// Whether the VM's driver is of this copy of the library. False where the VM has refused the driver, or has that of a copy
-/// which was loaded earlier from another path: ports of that copy never find a connection that is left here.
+/// Whether the VM's driver is of this copy of the library. False where the VM has refused the driver, or has that of a
+/// copy which was loaded earlier from another path: ports of that copy never find a connection that is left here.
 pub fn has_driver() -> bool {
     HAS_DRIVER.load(Ordering::Relaxed)
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_engine::connection::{Caller, Notifier, Woken};
 
-/// Taken in callbacks of one port, which the VM runs one at a time. Set in them, too, and by the thread that gets memory for
-/// connections, which calls the connection beside them.
+/// Taken in callbacks of one port, which the VM runs one at a time. Set in them, too, and by the thread that gets
+/// memory for connections, which calls the connection beside them.
 #[derive(Debug, Default)]
 pub struct Noted {
     readable: AtomicBool,
@@ -45,9 +45,9 @@ impl Noted {
     }
 }
 
-/// Without a locked instruction. What another thread sets between the two steps is overwritten, and not missed: a connection
-/// tells of what it has changed under its lock before, and the port's next call of it takes that lock. A port that waits for
-/// an event is armed, and what ends its connection makes one.
+/// Without a locked instruction. What another thread sets between the two steps is overwritten, and not missed: a
+/// connection tells of what it has changed under its lock before, and the port's next call of it takes that lock. A
+/// port that waits for an event is armed, and what ends its connection makes one.
 fn take(noted: &AtomicBool) -> bool {
     let is_set = noted.load(Ordering::Relaxed);
     if is_set {

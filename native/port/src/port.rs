@@ -14,12 +14,13 @@ use crate::sys;
 /// The port that a callback runs for.
 ///
 /// # Invariants
-/// The value exists only during a callback of a living port (made by [`Port::during_callback`]), whose lock the VM holds for
-/// the calling thread. So every function below may be called.
+/// The value exists only during a callback of a living port (made by [`Port::during_callback`]), whose lock the VM
+/// holds for the calling thread. So every function below may be called.
 #[derive(Clone, Copy)]
 pub struct Port(sys::ErlDrvPort);
 
-/// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has none.
+/// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has
+/// none.
 pub fn errno_name(errno: i32) -> &'static str {
     errno_atom(errno).to_str().unwrap_or("unknown")
 }
@@ -37,8 +38,8 @@ fn event(fd: RawFd) -> sys::ErlDrvEvent {
     std::ptr::without_provenance_mut(fd as usize)
 }
 
-/// Minimum size of a piece of a packet that a log keeps as it lies. A reference costs two atomic operations, and a copy of this
-/// size about as much.
+/// Minimum size of a piece of a packet that a log keeps as it lies. A reference costs two atomic operations, and a copy
+/// of this size about as much.
 const HELD_BYTES_MIN: usize = 4096;
 
 impl Port {
@@ -51,8 +52,8 @@ impl Port {
     /// Gives the VM one packet, which lies in `block`. False: the VM has given up the connection.
     pub fn deliver(self, block: &Block, range: Range<usize>) -> bool {
         debug_assert!(range.start <= range.end && range.end <= block.len());
-        // SAFETY: the type's invariant; the range lies in the binary; no header is given. The VM takes a reference of its own
-        // for what it keeps.
+        // SAFETY: the type's invariant; the range lies in the binary; no header is given. The VM takes a reference of
+        // its own for what it keeps.
         unsafe {
             sys::driver_output_binary(
                 self.0,
@@ -97,8 +98,8 @@ impl Port {
         unsafe { sys::driver_deq(self.0, bytes) };
     }
 
-    /// Asks for the callback `timeout` in this many milliseconds; 0: after what is under way, before other processes run.
-    /// Replaces what was asked for before.
+    /// Asks for the callback `timeout` in this many milliseconds; 0: after what is under way, before other processes
+    /// run. Replaces what was asked for before.
     pub fn set_timer(self, milliseconds: u32) {
         // SAFETY: the type's invariant.
         unsafe { sys::driver_set_timer(self.0, milliseconds.into()) };
@@ -158,7 +159,8 @@ impl Port {
     ///
     /// # Safety
     ///
-    /// `what` is one term in the form that erl_drv_send_term(3) says, and what it points to lives until the call returns.
+    /// `what` is one term in the form that erl_drv_send_term(3) says, and what it points to lives until the call
+    /// returns.
     unsafe fn send(self, process: Process, what: &[sys::ErlDrvTermData]) {
         // SAFETY: the type's invariant.
         let port = unsafe { sys::driver_mk_port(self.0) };

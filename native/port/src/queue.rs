@@ -24,8 +24,8 @@ const TURN: ReadLimit = ReadLimit {
     exact: 0,
 };
 
-/// Writes out of the log in one callback at most. One takes all that the peer has room for; a peer that makes room a byte at a
-/// time waits for the next turn.
+/// Writes out of the log in one callback at most. One takes all that the peer has room for; a peer that makes room a
+/// byte at a time waits for the next turn.
 const WRITES_MAX: usize = 16;
 
 /// Slices of the log that one transfer gathers.
@@ -237,7 +237,8 @@ impl Queue {
         self.output != Output::Free
     }
 
-    /// After a read that found nothing more: when to look again. `must_look`: there is something to find out by the next turn.
+    /// After a read that found nothing more: when to look again. `must_look`: there is something to find out by the
+    /// next turn.
     pub fn wait(&mut self, packets: usize, must_look: bool) {
         if self.input == Input::Held {
             return;
@@ -340,8 +341,8 @@ impl Queue {
         }
     }
 
-    /// Looks whether the peer's device has answered since the last call, and asks it again. True: it has not for too many calls in
-    /// a row, one each `interval`.
+    /// Looks whether the peer's device has answered since the last call, and asks it again. True: it has not for too
+    /// many calls in a row, one each `interval`.
     #[must_use]
     pub fn ask(&mut self, interval: Duration) -> bool {
         let ack_timeout = self.connection().queue_pair().capabilities().ack_timeout;

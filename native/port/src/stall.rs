@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// A busy link is looked at this often. One that has moved no byte since the last look stalls, so a stall shows after one to
-/// two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets resends them within a second.
+/// A busy link is looked at this often. One that has moved no byte since the last look stalls, so a stall shows after
+/// one to two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets resends them
+/// within a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What has changed.

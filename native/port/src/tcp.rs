@@ -54,7 +54,8 @@ impl Tcp {
         self.path.seal(protection);
     }
 
-    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for it.
+    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for
+    /// it.
     pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
         self.path.compress(sends, receives)
     }
@@ -106,8 +107,8 @@ impl Tcp {
         self.is_blocked = false;
     }
 
-    /// Writes what the session has for this path, as far as there is room. An error shows with the next [`Self::receive`], behind
-    /// what has arrived.
+    /// Writes what the session has for this path, as far as there is room. An error shows with the next
+    /// [`Self::receive`], behind what has arrived.
     pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) {
         if self.is_blocked || self.failed.is_some() {
             return;
@@ -141,8 +142,8 @@ impl Tcp {
         }
     }
 
-    /// Looks whether the peer's kernel has acknowledged anything since the last look. True: it has not for `looks` looks in a row.
-    /// The caller sends something behind this look.
+    /// Looks whether the peer's kernel has acknowledged anything since the last look. True: it has not for `looks`
+    /// looks in a row. The caller sends something behind this look.
     #[must_use]
     pub fn has_not_answered(&mut self, now: Instant, looks: u32) -> bool {
         let Some(before) = self.asked_at.replace(now) else {

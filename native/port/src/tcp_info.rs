@@ -10,7 +10,8 @@ use crate::answers::Acknowledged;
 pub fn acknowledged(socket: BorrowedFd<'_>) -> Option<Acknowledged> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut bytes = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: the descriptor is open as long as `socket` lives; the kernel writes at most `bytes` bytes, which `info` has.
+    // SAFETY: the descriptor is open as long as `socket` lives; the kernel writes at most `bytes` bytes, which `info`
+    // has.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

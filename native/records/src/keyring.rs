@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::aead::AeadKey;
 use crate::violation::{KeyRefused, Violation};
 
-/// Keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits for the peer
-/// between two changes. More are for records that lie unread in the ring meanwhile.
+/// Keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits for the
+/// peer between two changes. More are for records that lie unread in the ring meanwhile.
 pub const KEYS_MAX: usize = 8;
 const _: () = assert!(KEYS_MAX <= 256, "8 bits tell them apart");
 

@@ -17,7 +17,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// For a stream through this side's ring of `ring_bytes`, and its control messages. The first key is of generation 0.
+    /// For a stream through this side's ring of `ring_bytes`, and its control messages. The first key is of generation
+    /// 0.
     pub fn new(cipher: Cipher, key: &Key, ring_bytes: u32) -> Result<(Opener, ControlOpener), Violation> {
         if ring_bytes < RING_BYTES_MIN {
             return Err(Violation::RecordRing(ring_bytes));
@@ -58,12 +59,12 @@ impl Opener {
         self.keys.present()
     }
 
-    /// Every record that arrived before the last control message has been opened: drops the keys under which no more can come.
-    /// Where a direction carries no records, nothing else drops them.
+    /// Every record that arrived before the last control message has been opened: drops the keys under which no more
+    /// can come. Where a direction carries no records, nothing else drops them.
     ///
-    /// That is safe, as a key is the peer's present one for records and control messages alike. Once it has sealed a control
-    /// message under a key it seals no record under an earlier one, and those that it had sealed were sent before that
-    /// message, and so have arrived before it. A peer that does otherwise finds its record refused.
+    /// That is safe, as a key is the peer's present one for records and control messages alike. Once it has sealed a
+    /// control message under a key it seals no record under an earlier one, and those that it had sealed were sent
+    /// before that message, and so have arrived before it. A peer that does otherwise finds its record refused.
     pub fn drop_passed(&mut self, control: &ControlOpener) {
         self.keys.go_on_to(control.generation());
     }

@@ -8,8 +8,8 @@
 //! | 1..4 | bytes behind the header |
 //! | 4..12 | position up to which the sender of the frame has received: an acknowledgement |
 //!
-//! Acknowledgements are in headers, and so neither in the stream nor in the log: they need no room anywhere. In the stream two
-//! sides whose logs are full would wait for each other's.
+//! Acknowledgements are in headers, and so neither in the stream nor in the log: they need no room anywhere. In the
+//! stream two sides whose logs are full would wait for each other's.
 
 use crate::position::Position;
 
@@ -33,8 +33,8 @@ pub enum Kind {
     Tick,
     /// A message between the two guards, outside the stream: lost with the connection.
     Control,
-    /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, of which
-    /// this comes before all bytes of the stream.
+    /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, of
+    /// which this comes before all bytes of the stream.
     Move,
     /// `<<Position:64>>`: the sender ends the session there. Nothing follows.
     End,

@@ -1,16 +1,16 @@
 //! The session of a distribution link: what outlives the connections that carry it. No I/O, no clock, no threads.
 //!
-//! A session is two byte streams, one for each direction, of packets with their lengths. A **position** counts the bytes of
-//! one direction. The **log** keeps what the peer has not acknowledged. A **path** carries the bytes: a TCP connection, or
-//! a queue pair (shared memory, verbs). Paths are made, changed and lost under a living session:
+//! A session is two byte streams, one for each direction, of packets with their lengths. A **position** counts the
+//! bytes of one direction. The **log** keeps what the peer has not acknowledged. A **path** carries the bytes: a TCP
+//! connection, or a queue pair (shared memory, verbs). Paths are made, changed and lost under a living session:
 //!
-//! * **Move**: the sender marks the position from which the other path carries on ([`frame::Kind::Move`]). The receiver reads
-//!   the old path to the mark, then the new one. Each direction moves by itself.
-//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives what each has received, another TCP connection
-//!   brings that to the peer, and [`Session::resume`] goes back to there. A queue pair that both sides still have carries on
-//!   meanwhile. One that either has lost is given up by both, and TCP carries.
-//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still believes in; a smaller one is
-//!   refused. So attempts of both sides at once, and copies of old ones, do no harm.
+//! * **Move**: the sender marks the position from which the other path carries on ([`frame::Kind::Move`]). The receiver
+//!   reads the old path to the mark, then the new one. Each direction moves by itself.
+//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives what each has received, another TCP
+//!   connection brings that to the peer, and [`Session::resume`] goes back to there. A queue pair that both sides still
+//!   have carries on meanwhile. One that either has lost is given up by both, and TCP carries.
+//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still believes in; a smaller
+//!   one is refused. So attempts of both sides at once, and copies of old ones, do no harm.
 //!
 //! # Order of calls
 //!

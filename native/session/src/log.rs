@@ -16,8 +16,8 @@ enum Span<H> {
     Held(H),
 }
 
-/// Bytes from the first one that is not acknowledged to the last one that the user has given, in order. Small pieces are
-/// copied; large ones are held where they lie, as `H`.
+/// Bytes from the first one that is not acknowledged to the last one that the user has given, in order. Small pieces
+/// are copied; large ones are held where they lie, as `H`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Log<H> {
     spans: VecDeque<Span<H>>,
@@ -35,8 +35,8 @@ pub struct Log<H> {
 /// A place in a log, found without a search.
 ///
 /// # Invariants
-/// `position` lies between the log's start and end. It is byte `offset` of span number `span`, or the end of that span if no
-/// other follows. A span that has been released stands for the log's front.
+/// `position` lies between the log's start and end. It is byte `offset` of span number `span`, or the end of that span
+/// if no other follows. A span that has been released stands for the log's front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Cursor {
     position: Position,
@@ -205,8 +205,8 @@ impl<H: AsRef<[u8]>> Log<H> {
         usize::try_from(cursor.span - self.first_span).unwrap_or(usize::MAX)
     }
 
-    /// Gives the slices of up to `bytes` bytes from a place on to `take`, as long as that answers true; how many bytes they
-    /// have.
+    /// Gives the slices of up to `bytes` bytes from a place on to `take`, as long as that answers true; how many bytes
+    /// they have.
     pub fn slices<'a>(&'a self, cursor: &Cursor, bytes: usize, mut take: impl FnMut(&'a [u8]) -> bool) -> usize {
         let mut at = *cursor;
         let mut index = self.index(&mut at);

@@ -2,7 +2,8 @@
 
 use std::ops::{Add, Sub};
 
-/// How many bytes of the stream lie before this place: packets with their lengths, nothing else. 64 bits do not run out.
+/// How many bytes of the stream lie before this place: packets with their lengths, nothing else. 64 bits do not run
+/// out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 

@@ -10,8 +10,8 @@ pub const PROOF_BYTES: usize = 32;
 /// Bytes of a session's name.
 pub const NAME_BYTES: usize = 16;
 
-/// The secret of one session: HMAC-SHA256 (RFC 2104) of both sides' nonces, under the cookie that both have proved. It is
-/// fresh because the nonces are, and as strong as the cookie.
+/// The secret of one session: HMAC-SHA256 (RFC 2104) of both sides' nonces, under the cookie that both have proved. It
+/// is fresh because the nonces are, and as strong as the cookie.
 pub struct Secret(Key);
 
 impl Secret {

@@ -1,21 +1,22 @@
 //! Receive slots: how many messages may be under way, so that no receive queue ever runs dry.
 //!
 //! Every message, be it the notice of a transfer or a control message, uses one slot of the other side's receive queue.
-//! A side starts with as many credits as the peer has slots, and spends one per message. The slot of a message that came
-//! in is posted again before the message is looked at; from then on it is *owed* to the peer, and goes back to it as a
-//! number on the next control message.
+//! A side starts with as many credits as the peer has slots, and spends one per message. The slot of a message that
+//! came in is posted again before the message is looked at; from then on it is *owed* to the peer, and goes back to it
+//! as a number on the next control message.
 //!
 //! # Rules
-//! * One credit is reserved for FINISH from the start, so a side that closes can say so at any time, whatever the peer has
-//!   returned. The other rules count the *free* credits: all but this one until FINISH is sent, all of them after it.
+//! * One credit is reserved for FINISH from the start, so a side that closes can say so at any time, whatever the peer
+//!   has returned. The other rules count the *free* credits: all but this one until FINISH is sent, all of them after
+//!   it.
 //! * A transfer needs more than [`DATA_RESERVE`] free credits: bulk never takes what control messages live on.
 //! * A control message that gives credits back needs one free credit; one that gives none back needs two. So the last
 //!   free credit is only ever spent on a message that brings the other side credits.
 //! * A message of its own is made for credits once at least half of the slots are owed.
 //!
 //! # Never more messages than slots
-//! For the direction from A to B, at any time: credits of A + messages under way to B + owed by B + credits under way to
-//! A = slots of B. So the messages under way are at most the slots that are posted.
+//! For the direction from A to B, at any time: credits of A + messages under way to B + owed by B + credits under way
+//! to A = slots of B. So the messages under way are at most the slots that are posted.
 //!
 //! # Never a deadlock
 //! Let all that is under way arrive, and let neither side have anything left that these rules let it send. Write c for
@@ -33,8 +34,9 @@
 //! So a side that waits for a credit gets it as soon as the peer looks at its messages.
 //!
 //! # Never credits for ever
-//! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and adds
-//! one to it, its own slot. Each lowers the sum by one or more, so from any point at most as many follow as are owed.
+//! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and
+//! adds one to it, its own slot. Each lowers the sum by one or more, so from any point at most as many follow as are
+//! owed.
 
 use crate::violation::Violation;
 

@@ -36,7 +36,8 @@ impl Ring {
         }
     }
 
-    /// The ring that takes over where `self` ends: the next byte goes to offset 0 of other memory, of `bytes` (at least 1).
+    /// The ring that takes over where `self` ends: the next byte goes to offset 0 of other memory, of `bytes` (at least
+    /// 1).
     pub fn successor(&self, bytes: u32) -> Ring {
         Ring {
             bytes,

@@ -75,8 +75,8 @@ pub(crate) struct Sender {
     finished: bool,
     /// The last advertisement was stale when it arrived, and since then the peer has not said that it has none for now.
     late: bool,
-    /// The peer's answer is worth a wait: a buffer of this phase was used up, or the ring was full while `late`. Since then
-    /// nothing went into the ring, and the peer has not said that it has none for now.
+    /// The peer's answer is worth a wait: a buffer of this phase was used up, or the ring was full while `late`. Since
+    /// then nothing went into the ring, and the peer has not said that it has none for now.
     expecting: bool,
     /// The mutation that the model must find: without the jump an advertisement meets a wrong byte.
     #[cfg(test)]
@@ -149,8 +149,8 @@ impl Sender {
 
     /// Sends the mark that is owed.
     ///
-    /// The peer advertises nothing between its question and the mark, and its messages keep their order. So all that it has
-    /// advertised is known here, and is of `last_phase` or older: behind `next(last_phase)` none of it can be used.
+    /// The peer advertises nothing between its question and the mark, and its messages keep their order. So all that it
+    /// has advertised is known here, and is of `last_phase` or older: behind `next(last_phase)` none of it can be used.
     pub fn send_mark(&mut self, counters: &mut Counters) -> Transfer {
         counters.phase_switches_sent += u64::from(self.phase.is_direct());
         if self.phase.is_direct() || self.phase < self.last_phase {
@@ -332,7 +332,8 @@ impl Sender {
         }
     }
 
-    /// The transfer that the algorithm picks for `offer`, as (direct, bytes); None: wait. Only drops stale advertisements.
+    /// The transfer that the algorithm picks for `offer`, as (direct, bytes); None: wait. Only drops stale
+    /// advertisements.
     pub fn pick(&mut self, offer: Offer, counters: &mut Counters) -> Option<(bool, u32)> {
         if self.finished {
             return None;

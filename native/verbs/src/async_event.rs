@@ -30,9 +30,8 @@ pub struct AsyncEvent {
     pub what: String,
 }
 
-/// The next one of this device; None: no more for now. The descriptor must not block
-/// ([`crate::cm::CmId::watch_device`] sees to it). Err: the device tells of nothing any more, which happens to one that was
-/// removed.
+/// The next one of this device; None: no more for now. The descriptor must not block ([`crate::cm::CmId::watch_device`]
+/// sees to it). Err: the device tells of nothing any more, which happens to one that was removed.
 pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
     // SAFETY: all zeros are a value: a null pointer and the first kind of event.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };

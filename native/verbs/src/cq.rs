@@ -43,8 +43,8 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes all events that are there. Err: no event will come any more, which happens on a device that was removed; the
-    /// descriptor stays readable then.
+    /// Takes all events that are there. Err: no event will come any more, which happens on a device that was removed;
+    /// the descriptor stays readable then.
     pub fn drain(&self) -> Result<(), VerbsError> {
         loop {
             let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -129,7 +129,8 @@ impl CompletionQueue {
     /// Takes completions, oldest first; how many.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, VerbsError> {
         let room = i32::try_from(out.len()).unwrap_or(i32::MAX);
-        // SAFETY: a queue that lives; `Completion` is an `ibv_wc` with another name, and there is room for as many as said.
+        // SAFETY: a queue that lives; `Completion` is an `ibv_wc` with another name, and there is room for as many as
+        // said.
         let taken = unsafe { ibv_poll_cq(self.raw.as_ptr(), room, out.as_mut_ptr().cast()) };
         usize::try_from(taken).map_err(|_| VerbsError::last("polling a completion queue"))
     }
@@ -137,8 +138,8 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: created in `create`, destroyed once; queue pairs hold a reference to `self`, so none uses it. Events of it
-        // were acknowledged as they were taken.
+        // SAFETY: created in `create`, destroyed once; queue pairs hold a reference to `self`, so none uses it. Events
+        // of it were acknowledged as they were taken.
         let _ = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
     }
 }

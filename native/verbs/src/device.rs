@@ -54,7 +54,8 @@ pub struct PortState {
     pub max_mtu_bytes: u32,
 }
 
-/// Of type 2: bound by a work request, for one queue pair, and invalidated by one. A and B differ in what else they check.
+/// Of type 2: bound by a work request, for one queue pair, and invalidated by one. A and B differ in what else they
+/// check.
 const WINDOWS: u32 =
     ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
@@ -175,7 +176,8 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        // SAFETY: opened by `open_all` and closed here only. Fails only where something of it is still in use: nothing is.
+        // SAFETY: opened by `open_all` and closed here only. Fails only where something of it is still in use: nothing
+        // is.
         let _ = unsafe { ibv_close_device(self.context.as_ptr()) };
     }
 }

@@ -49,8 +49,8 @@ pub(crate) fn check(doing: &'static str, result: i32) -> Result<(), VerbsError> 
     }
 }
 
-/// 0 is success, a positive number the error: how most of libibverbs answers. Some providers answer with the negative number,
-/// or with -1 and `errno`.
+/// 0 is success, a positive number the error: how most of libibverbs answers. Some providers answer with the negative
+/// number, or with -1 and `errno`.
 pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsError> {
     match result {
         0 => Ok(()),

@@ -4,8 +4,8 @@
 //! Both libraries are loaded when this code is; where they are not installed, every function that makes something
 //! answers with an error of the kind [`std::io::ErrorKind::Unsupported`].
 //!
-//! One noun per module. A child keeps its parent alive: a queue pair its completion queues, its protection domain and its
-//! connection id, each of those the id, the id its event channel. Memory that only this process touches
+//! One noun per module. A child keeps its parent alive: a queue pair its completion queues, its protection domain and
+//! its connection id, each of those the id, the id its event channel. Memory that only this process touches
 //! ([`memory::HostMemory`]) and memory that a device may touch at any time ([`memory::MemoryRegion`]) are different
 //! types.
 //!

@@ -15,7 +15,8 @@ use crate::pd::ProtectionDomain;
 pub struct Pages(MmapRaw);
 
 impl Pages {
-    /// First byte. A device or a peer may write at any time: no reference may be made, only copies through raw pointers.
+    /// First byte. A device or a peer may write at any time: no reference may be made, only copies through raw
+    /// pointers.
     pub fn base(&self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
@@ -25,8 +26,8 @@ impl Pages {
         self.0.len()
     }
 
-    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros from then on. Of pages that are
-    /// registered only this process would see that; the device goes on using the old ones.
+    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros from then on. Of pages that
+    /// are registered only this process would see that; the device goes on using the old ones.
     pub fn discard(&self, range: Range<usize>) {
         // SAFETY: sysconf only reads; the page size is a power of two that fits.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
@@ -177,7 +178,8 @@ impl MemoryRegion {
     /// When that is not inside.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.pages.contains(offset, from.len()), "a copy inside of its region");
-        // SAFETY: the target is inside of the mapping; no reference to the mapping exists anywhere, so `from` is elsewhere.
+        // SAFETY: the target is inside of the mapping; no reference to the mapping exists anywhere, so `from` is
+        // elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pages.base().add(offset), from.len()) };
     }
 
@@ -195,8 +197,8 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered in `register`, deregistered once, before `pages` is let go. Work requests that name it and are
-        // still under way fail; the device does not touch the pages afterwards.
+        // SAFETY: registered in `register`, deregistered once, before `pages` is let go. Work requests that name it and
+        // are still under way fail; the device does not touch the pages afterwards.
         let _ = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
     }
 }

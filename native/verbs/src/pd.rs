@@ -44,8 +44,8 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: allocated in `allocate`, freed once; memory regions and queue pairs of it hold a reference to `self`, so
-        // none is left, and it cannot fail.
+        // SAFETY: allocated in `allocate`, freed once; memory regions and queue pairs of it hold a reference to `self`,
+        // so none is left, and it cannot fail.
         let freed = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         debug_assert_eq!(freed, 0, "nothing of the protection domain is left");
     }

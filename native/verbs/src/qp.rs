@@ -178,8 +178,8 @@ impl QueuePair {
         check_errno("setting the timer of a queue pair", result)
     }
 
-    /// Moves it to the error state, from whichever it is in: posted work requests complete as flushed, behind the completions
-    /// that are there.
+    /// Moves it to the error state, from whichever it is in: posted work requests complete as flushed, behind the
+    /// completions that are there.
     pub fn move_to_error(&self) -> Result<(), VerbsError> {
         // SAFETY: all zeros are a value of this C struct of numbers.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -271,14 +271,15 @@ impl QueuePair {
             }
         };
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a queue pair that lives. The list of elements is copied before the call returns; inline bytes too. What the
-        // device fetches later lies in registered memory, which it stops to touch when that is deregistered.
+        // SAFETY: a queue pair that lives. The list of elements is copied before the call returns; inline bytes too.
+        // What the device fetches later lies in registered memory, which it stops to touch when that is deregistered.
         let result = unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut request, &raw mut refused) };
         check_errno("posting a send", result)
     }
 
-    /// Posts the bind of `window`, which must be bound to nothing by the time that the request is its turn: from then on the
-    /// peer may write through it with `key`, see [`MemoryWindow::key_after`]. What is posted later is done later.
+    /// Posts the bind of `window`, which must be bound to nothing by the time that the request is its turn: from then
+    /// on the peer may write through it with `key`, see [`MemoryWindow::key_after`]. What is posted later is done
+    /// later.
     pub fn post_bind(
         &self,
         number: u64,
@@ -293,7 +294,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts the end of the window that is bound with `key`: when the request is complete the peer writes through it no more.
+    /// Posts the end of the window that is bound with `key`: when the request is complete the peer writes through it no
+    /// more.
     pub fn post_invalidate(&self, number: u64, key: u32, signalled: bool) -> Result<(), VerbsError> {
         let mut request = request(number, ibv_wr_opcode::IBV_WR_LOCAL_INV, signalled);
         request.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { invalidated_rkey: key };
@@ -373,7 +375,8 @@ const EMPTY_RECEIVE: ibv_recv_wr = ibv_recv_wr {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made in `create`, destroyed once, and the id lives. After it the device touches nothing for this queue pair.
+        // SAFETY: made in `create`, destroyed once, and the id lives. After it the device touches nothing for this
+        // queue pair.
         unsafe { rdma_destroy_qp(self.id.raw().as_ptr()) };
     }
 }

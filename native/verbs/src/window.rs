@@ -13,8 +13,8 @@ use crate::VerbsError;
 use crate::memory::Pages;
 use crate::pd::ProtectionDomain;
 
-/// A window, and the memory region below it. The region is the window's alone: soft-RoCE checks a write against the bounds of
-/// the region, and not against those of the window.
+/// A window, and the memory region below it. The region is the window's alone: soft-RoCE checks a write against the
+/// bounds of the region, and not against those of the window.
 ///
 /// # Invariants
 ///
@@ -44,8 +44,8 @@ impl MemoryWindow {
     ) -> Result<MemoryWindow, VerbsError> {
         assert!(pages.contains(range.start, range.len()), "a range inside of its pages");
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-        // SAFETY: the range is inside of a mapping of this process, which lives until the region is deregistered: the value
-        // holds it.
+        // SAFETY: the range is inside of a mapping of this process, which lives until the region is deregistered: the
+        // value holds it.
         let region = unsafe {
             let start = pages.base().add(range.start);
             ibv_reg_mr(pd.raw().as_ptr(), start.cast(), range.len(), access as i32)
@@ -100,8 +100,8 @@ impl MemoryWindow {
         }
     }
 
-    /// The work request that binds it with `key` is posted: providers read the last key from the window, and leave it to the
-    /// caller to keep.
+    /// The work request that binds it with `key` is posted: providers read the last key from the window, and leave it
+    /// to the caller to keep.
     pub(crate) fn bound(&mut self, key: u32) {
         // SAFETY: allocated until drop, and the reference is unique.
         unsafe { self.window.as_mut().rkey = key };
@@ -110,8 +110,8 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        // SAFETY: allocated and registered in `allocate`, freed once, the window before its region, before `pages` is let go.
-        // Work requests that name them and are still under way fail; no peer writes the pages afterwards.
+        // SAFETY: allocated and registered in `allocate`, freed once, the window before its region, before `pages` is
+        // let go. Work requests that name them and are still under way fail; no peer writes the pages afterwards.
         unsafe {
             let _ = ibv_dealloc_mw(self.window.as_ptr());
             let _ = ibv_dereg_mr(self.region.as_ptr());

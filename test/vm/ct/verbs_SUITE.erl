@@ -334,8 +334,8 @@ each_link_has_a_fabric_of_its_own(Config) ->
     [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
     inet_rdma_test_node:await_nodes(A, [name(B)]).
 
-%% With streams both ways, so that the queues are full. Nobody but A connects to C: whoever is about to when it is killed
-%% waits for as long as connecting may take.
+%% With streams both ways, so that the queues are full. Nobody but A connects to C: whoever is about to when it is
+%% killed waits for as long as connecting may take.
 killed_and_back_under_the_same_name(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Options = inet_rdma_test_node:alone(inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})),
@@ -490,8 +490,8 @@ streams_land_on_demand(Config) ->
     [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
     ok.
 
-%% rxe has memory windows, siw has none: without them the peer could change what was handed over as it lies. Those of rxe
-%% are used where the user says so: a peer could make its kernel panic.
+%% rxe has memory windows, siw has none: without them the peer could change what was handed over as it lies. Those of
+%% rxe are used where the user says so: a peer could make its kernel panic.
 landed_bytes_are_handed_over(Config) ->
     Windows = case proplists:get_value(kind, Config) of rxe -> windows; siw -> none end,
     [
@@ -541,8 +541,8 @@ pinned_memory_is_bounded(Config) ->
      || {Bytes, Expected} <- [{1 bsl 18, 65536}, {8 bsl 20, 524288}, {1 bsl 60, 524288}]
     ].
 
-%% The link of A and a node with these options is up over TCP whichever connects, and both nodes say why in these words. What
-%% was made for the attempt is freed.
+%% The link of A and a node with these options is up over TCP whichever connects, and both nodes say why in these words.
+%% What was made for the attempt is freed.
 stays_on_tcp(Config, Options, Words) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Before = inet_rdma_vm:resources(),
@@ -591,8 +591,8 @@ wrong_cookie(Config) ->
     end),
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
-%% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold on
-%% to it until the last process that has it open ends.
+%% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold
+%% on to it until the last process that has it open ends.
 device_removed(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Kind = atom_to_list(proplists:get_value(kind, Config)),

@@ -37,9 +37,8 @@ groups() ->
         tcp_connection_cut, tcp_blocked, devices_cut_off, killed_and_back, devices_beside_the_nodes_network,
         tls_hides_what_is_said
     ],
-    %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for rping as
-    %% for nodes, until it is made anew.
-    %% There is no guest 2 after the last.
+    %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for
+    %% rping as for nodes, until it is made anew. There is no guest 2 after the last.
     [{rxe, [], Cases ++ [device_that_does_not_answer]}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
 init_per_group(Kind, Config) ->
@@ -66,8 +65,8 @@ end_per_group(_Kind, Config) ->
     inet_rdma_test_node:stop_all(),
     inet_rdma_vm:await_resources(proplists:get_value(before, Config)).
 
-%% A capture of the interface has a text that is said over a plain link, and nothing of it with `security tls`: neither before
-%% nor after new keys.
+%% A capture of the interface has a text that is said over a plain link, and nothing of it with `security tls`: neither
+%% before nor after new keys.
 tls_hides_what_is_said(Config) ->
     [PlainA, PlainB] = inet_rdma_vm:pair(Config),
     Marker = rand:bytes(32),
@@ -243,8 +242,8 @@ tcp_connection_cut(Config) ->
     stop_streams(Streams),
     come_together(A, B).
 
-%% A firewall drops all TCP between the nodes, while the device's packets pass: the queue pair carries on, and TCP comes back
-%% with the firewall's change of mind.
+%% A firewall drops all TCP between the nodes, while the device's packets pass: the queue pair carries on, and TCP comes
+%% back with the firewall's change of mind.
 tcp_blocked(_Config) ->
     [A, B] = Pair = beside_the_devices(1000),
     carried(verbs, A, B, []),
@@ -272,8 +271,8 @@ tcp_blocked(_Config) ->
     ],
     survived(Pair, Watched, Streams).
 
-%% Nothing passes between the devices for a while, while the TCP connection is well: the link carries on over one of them, and
-%% is back on the device in the end.
+%% Nothing passes between the devices for a while, while the TCP connection is well: the link carries on over one of
+%% them, and is back on the device in the end.
 devices_cut_off(_Config) ->
     [A, B] = Pair = beside_the_devices(1000),
     carried(verbs, A, B, []),
@@ -290,8 +289,8 @@ devices_cut_off(_Config) ->
     end,
     survived(Pair, Watched, Streams).
 
-%% With the option dead_after_ms an idle link notices that nothing passes between the devices, before the devices do, and goes
-%% on over TCP. It is back on the device when that answers again.
+%% With the option dead_after_ms an idle link notices that nothing passes between the devices, before the devices do,
+%% and goes on over TCP. It is back on the device when that answers again.
 device_that_does_not_answer(_Config) ->
     [A, B] = Pair = beside_the_devices(1000, [{dead_after_ms, 2000}]),
     carried(verbs, A, B, []),
@@ -342,8 +341,8 @@ port_of(#{node := Name} = Node) ->
     {port, Port, _} = call(Node, erl_epmd, port_please, [Short, {127, 0, 0, 1}]),
     Port.
 
-%% The nodes' names, and so their TCP connection, are of a network without RDMA. Where their devices reach each other, the
-%% link moves there; where they do not, it stays on TCP, and both nodes say why.
+%% The nodes' names, and so their TCP connection, are of a network without RDMA. Where their devices reach each other,
+%% the link moves there; where they do not, it stays on TCP, and both nodes say why.
 devices_beside_the_nodes_network(_Config) ->
     [A, B] = beside_the_devices(0),
     Ways = [{A, B}, {B, A}],

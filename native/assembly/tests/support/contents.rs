@@ -22,8 +22,8 @@ pub fn packets(received: &[Received<Vec<u8>>]) -> Vec<Vec<u8>> {
 /// The bytes `range` of a landing buffer.
 pub fn landed(buffer: &LandingBuffer, range: &Range<usize>) -> Vec<u8> {
     let mut bytes = vec![0; range.len()];
-    // SAFETY: what an assembly hands over lies inside its buffer, which is mapped as long as it lives; the destination is
-    // fresh and as long as the range.
+    // SAFETY: what an assembly hands over lies inside its buffer, which is mapped as long as it lives; the destination
+    // is fresh and as long as the range.
     unsafe { std::ptr::copy_nonoverlapping(buffer.as_ptr().add(range.start), bytes.as_mut_ptr(), range.len()) };
     bytes
 }

@@ -10,8 +10,8 @@ use inet_rdma_stream::RemoteAddress;
 /// An area of landing buffers.
 pub struct HeapMemory(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: the cells are accessed through raw pointers only. The tests write into a buffer before they hand it over, from
-// the thread that then reads it.
+// SAFETY: the cells are accessed through raw pointers only. The tests write into a buffer before they hand it over,
+// from the thread that then reads it.
 unsafe impl Sync for HeapMemory {}
 
 impl Memory for HeapMemory {

@@ -1,6 +1,7 @@
 //! Real processes of rdma-cat, each bounded in time.
 //!
-//! They talk over what leads to this host, which is shm; if INET_RDMA_TEST_VERBS names the address of an RDMA device of this host, over verbs.
+//! They talk over what leads to this host, which is shm; if INET_RDMA_TEST_VERBS names the address of an RDMA device of
+//! this host, over verbs.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 

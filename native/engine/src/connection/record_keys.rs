@@ -16,8 +16,8 @@ impl Connection {
         })
     }
 
-    /// Takes the peer's key of the next generation: from here on the peer may use it. Records under the key before it are
-    /// taken until the first one under the new key.
+    /// Takes the peer's key of the next generation: from here on the peer may use it. Records under the key before it
+    /// are taken until the first one under the new key.
     pub fn install_receive_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let mut opener = records.opener.lock();

@@ -1,9 +1,9 @@
 //! The keys of a sealed connection.
 //!
-//! Between the user's bytes and the ring lie records. Each transfer is one record, so it is in the ring as a whole once its
-//! notice has come. A record is made in private memory and then posted: where the peer can write, it could change bytes
-//! between cipher and tag. It is copied out of the ring into the memory of the packets that it becomes, and checked and
-//! decrypted there, so nothing of it can change behind the check.
+//! Between the user's bytes and the ring lie records. Each transfer is one record, so it is in the ring as a whole once
+//! its notice has come. A record is made in private memory and then posted: where the peer can write, it could change
+//! bytes between cipher and tag. It is copied out of the ring into the memory of the packets that it becomes, and
+//! checked and decrypted there, so nothing of it can change behind the check.
 
 use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, UsedUp, Violation};
 use inet_rdma_stream::CONTROL_BYTES;

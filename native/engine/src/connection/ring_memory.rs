@@ -1,14 +1,15 @@
-//! The memory of a connection's ring, where it is pinned: little at first, all that the options allow while the peer finds it
-//! full, little again after that.
+//! The memory of a connection's ring, where it is pinned: little at first, all that the options allow while the peer
+//! finds it full, little again after that.
 
 use std::sync::Arc;
 
 use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
 
-/// Arrivals that leave less than a quarter of the ring to the peer, until the ring is replaced by a larger one. A writer of
-/// bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that leaves
-/// nothing is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
+/// Arrivals that leave less than a quarter of the ring to the peer, until the ring is replaced by a larger one. A
+/// writer of bulk fills a small ring that often within a few round trips; a burst of small messages does not. One
+/// arrival that leaves nothing is enough: the peer may write three quarters of the option `ring_bytes` before anything
+/// is read.
 const CROWDED_ARRIVALS: u32 = 8;
 
 /// Sweeps in which the peer has used no more than half of the first ring, until that takes over again: 10 to 15 s. See

@@ -58,9 +58,10 @@ impl Connection {
         }
         let base = core.ring.memory(core.stream.reads_old_ring()).base().cast_const();
         let first_bytes = (first.bytes as usize).min(all);
-        // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays mapped as
-        // long as it has unread bytes: these are unread until the value, which does not leave `read`, is gone. The peer does
-        // not overwrite these bytes before they are acknowledged unless it breaks the protocol; the copy stands that, too.
+        // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays
+        // mapped as long as it has unread bytes: these are unread until the value, which does not leave `read`, is
+        // gone. The peer does not overwrite these bytes before they are acknowledged unless it breaks the protocol; the
+        // copy stands that, too.
         Some(unsafe {
             Arrived::new([
                 (base.add(first.offset as usize), first_bytes),

@@ -3,8 +3,8 @@
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Mode;
 
-/// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads its
-/// argument twice: bytes that change in between make it write past what it has allocated.
+/// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads
+/// its argument twice: bytes that change in between make it write past what it has allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopy {
     /// Where it is safe: from a trusted peer, or behind closed windows ([`inet_rdma_fabric::Capabilities::safeguard`]).

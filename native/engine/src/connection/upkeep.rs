@@ -30,8 +30,8 @@ impl Connection {
         }
     }
 
-    /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next sweep asks
-    /// again. After it [`Self::release_staging`] comes first.
+    /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next
+    /// sweep asks again. After it [`Self::release_staging`] comes first.
     fn fetch_staging(&self) {
         let claimed = {
             let core = self.core.lock();
@@ -52,8 +52,8 @@ impl Connection {
         self.replace_staging(&mut core, claimed);
     }
 
-    /// Gives back staging memory that was replaced, once nothing is sent from it. What was claimed meanwhile can be fetched
-    /// then.
+    /// Gives back staging memory that was replaced, once nothing is sent from it. What was claimed meanwhile can be
+    /// fetched then.
     fn release_staging(&self) {
         if !matches!(self.core.lock().staging, Staging::Replaced(_)) || !self.qp.release_staging() {
             return;

@@ -7,8 +7,8 @@
 
 use inet_rdma_stream::Mode;
 
-/// Arrivals without a bulk packet after which no more is expected. Bulk with some small packets between (a file with its
-/// acknowledgements, two users of one stream) goes on landing; each wrong guess costs one window of advertisements.
+/// Arrivals without a bulk packet after which no more is expected. Bulk with some small packets between (a file with
+/// its acknowledgements, two users of one stream) goes on landing; each wrong guess costs one window of advertisements.
 const BULK_MEMORY: u32 = 32;
 
 /// A window below this one leaves the peer waiting: one buffer is written while another one is read.
@@ -115,8 +115,8 @@ impl AdvertPolicy {
         }
     }
 
-    /// Landing buffers that hold far less than the ring are not worth a peer's waiting for them: bulk is faster through the
-    /// ring, near and far (measured: `make bench-stream ARGS="--only half"`).
+    /// Landing buffers that hold far less than the ring are not worth a peer's waiting for them: bulk is faster through
+    /// the ring, near and far (measured: `make bench-stream ARGS="--only half"`).
     fn lands_bulk(&self) -> bool {
         self.bounds.landing_bytes >= self.bounds.ring_bytes / 2
     }

@@ -43,8 +43,8 @@ impl ExpectedReads {
     }
 
     /// Sizes of the buffers to advertise, in order, when buffers for `covered` bytes are there already. Each is `piece`
-    /// bytes at most, and the last one of a read ends where the read ends. The list stops at a read of any size: where the
-    /// next read begins is not known.
+    /// bytes at most, and the last one of a read ends where the read ends. The list stops at a read of any size: where
+    /// the next read begins is not known.
     pub(crate) fn pieces(&self, covered: usize, piece: usize) -> impl Iterator<Item = usize> {
         let mut behind = self.kept.saturating_add(covered);
         self.sizes

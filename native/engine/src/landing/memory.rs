@@ -13,8 +13,8 @@ const FIRST_AREA_BYTES: usize = 1 << 20;
 /// The first area has at least so many buffers: one is written while another one is read.
 const FIRST_AREA_BUFFERS: usize = 2;
 
-/// Sweeps without a landing after which memory is given back: 10 to 15 s. Bulk that comes in files or batches with pauses of
-/// seconds keeps its memory; a registration costs a few milliseconds once in that time.
+/// Sweeps without a landing after which memory is given back: 10 to 15 s. Bulk that comes in files or batches with
+/// pauses of seconds keeps its memory; a registration costs a few milliseconds once in that time.
 const IDLE_SWEEPS: u32 = 2;
 
 /// Where the memory comes from.

@@ -39,8 +39,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         self.connection.arm()
     }
 
-    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: while receives
-    /// are posted, in the middle of a packet, or behind a raw read that has taken a part of what it wants.
+    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: while
+    /// receives are posted, in the middle of a packet, or behind a raw read that has taken a part of what it wants.
     #[must_use]
     pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
         let mut receiving = self.receiving.lock();
@@ -75,15 +75,16 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
 /// The end.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Ends the outgoing stream behind the last transfer; the peer reads to its end. What is posted does not go any more.
+    /// Ends the outgoing stream behind the last transfer; the peer reads to its end. What is posted does not go any
+    /// more.
     pub fn finish(&self) -> Result<(), Closed> {
         let (finished, woken) = self.sending.lock().finish();
         self.heed(woken, Caller::User);
         finished
     }
 
-    /// Ends the stream. The peer reads what was written, then the end. What is posted ends with [`Closed::Here`], active
-    /// mode without a word.
+    /// Ends the stream. The peer reads what was written, then the end. What is posted ends with [`Closed::Here`],
+    /// active mode without a word.
     pub fn close(&self) {
         let mut receiving = self.receiving.lock();
         receiving.active = None;

@@ -1,6 +1,7 @@
 //! Continues posted operations and active mode when reader or writer can go on, and tells the user.
 //!
-//! Calls of the connection say in [`Woken`] whether reader and writer can go on. Their callers come here without a lock.
+//! Calls of the connection say in [`Woken`] whether reader and writer can go on. Their callers come here without a
+//! lock.
 
 use super::notifier::StreamNotifier;
 use super::shared::StreamSocket;

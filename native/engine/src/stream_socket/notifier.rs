@@ -4,12 +4,12 @@ use inet_rdma_assembly::{Buffer, Gather, Received};
 
 use crate::connection::Closed;
 
-/// The user of a stream socket. The socket calls it from the thread on which something has come about: one that called the
-/// socket, or a polling thread.
+/// The user of a stream socket. The socket calls it from the thread on which something has come about: one that called
+/// the socket, or a polling thread.
 ///
 /// No method may block, and none may call the socket. [`Self::readable`] and [`Self::writable`] are called with no lock
-/// held. The others are called with the lock of their direction held, and that is what keeps their order: completions in
-/// the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
+/// held. The others are called with the lock of their direction held, and that is what keeps their order: completions
+/// in the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
 pub trait StreamNotifier: Send + Sync + 'static {
     /// The buffers into which packets are copied.
     type Buffer: Buffer + Send;
@@ -20,7 +20,8 @@ pub trait StreamNotifier: Send + Sync + 'static {
 
     /// There may be something to read, or the end: a reader that has called [`super::StreamSocket::arm`] reads again.
     fn readable(&self);
-    /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_sender`] writes again.
+    /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_sender`] writes
+    /// again.
     fn writable(&self);
     /// See [`crate::connection::Notifier::key_due`].
     fn key_due(&self) {}

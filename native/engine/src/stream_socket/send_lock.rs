@@ -8,7 +8,8 @@ use super::sending::{Holder, Sending};
 use super::shared::StreamSocket;
 use crate::connection::{Caller, Closed, Woken, Written};
 
-/// The right to write during one call. Dropped, it stays with the writer between its calls, by name; see [`Self::release`].
+/// The right to write during one call. Dropped, it stays with the writer between its calls, by name; see
+/// [`Self::release`].
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
     /// None only in `drop`: unlock before `heed` calls the notifier.

@@ -6,8 +6,8 @@ use super::notifier::StreamNotifier;
 use super::posted_sends::PostedSends;
 use crate::connection::{Closed, Woken, WriteHalf, Written};
 
-/// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any that
-/// has not begun.
+/// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any
+/// that has not begun.
 pub(super) struct Sending<N: StreamNotifier> {
     half: WriteHalf,
     /// The writer that is in the middle of a send.
@@ -52,7 +52,8 @@ impl<N: StreamNotifier> Sending<N> {
         self.half.finish_untold()
     }
 
-    /// The transport has taken this many bytes of the posted sends. `done` gets the token of each send that is complete.
+    /// The transport has taken this many bytes of the posted sends. `done` gets the token of each send that is
+    /// complete.
     pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
         self.posted.advance(bytes, done);
     }

@@ -58,7 +58,8 @@ impl<T> Default for Demand<T> {
 }
 
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// The connection below. Its end is [`Self::close`], not [`Connection::close_with`], where operations may be posted.
+    /// The connection below. Its end is [`Self::close`], not [`Connection::close_with`], where operations may be
+    /// posted.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }

@@ -122,8 +122,8 @@ pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
     let mut listener = listen(fabric, parameters());
     let mut child = run_child(child, listener.port());
     let end = accept(&mut *listener).expect("the child");
-    // The child posts 20 messages and a write; its last byte is here when all that is in the queue, and nothing was taken out of
-    // it yet.
+    // The child posts 20 messages and a write; its last byte is here when all that is in the queue, and nothing was
+    // taken out of it yet.
     eventually("the child has posted all", || {
         // Over TCP bytes come into memory as this side polls.
         end.poll(&mut []).expect("an honest peer");
@@ -217,7 +217,8 @@ pub fn descriptors_child(fabric: &dyn Fabric) {
     let each = match fabric.name() {
         // The fault-injecting wrapper has three of its own: see its fields.
         _ if is_wrapped(&*first.0) => 4,
-        // A socket says when there is room to send by another event than the one that is watched: an epoll set has both.
+        // A socket says when there is room to send by another event than the one that is watched: an epoll set has
+        // both.
         FabricName::Tcp => 2,
         _ => 1,
     };

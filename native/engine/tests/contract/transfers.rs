@@ -276,15 +276,16 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     assert_eq!(poll_one(&*server), Completion::Control(numbered(sent)));
 }
 
-/// Slots of the peer of [`busy_pair`], and its memory. An emulated device takes hundreds of milliseconds to send that much.
+/// Slots of the peer of [`busy_pair`], and its memory. An emulated device takes hundreds of milliseconds to send that
+/// much.
 const PEER_SLOTS: u64 = 250;
 const PEER_AREA_BYTES: usize = 16 << 20;
 
 /// The side that connects, the side that accepts, and much memory of that side.
 type BusyPair = (Box<dyn QueuePair>, Box<dyn QueuePair>, Box<dyn Exposed>);
 
-/// A pair whose connecting side has few receive slots and its peer has many. What the connecting side posts waits in its
-/// send queue, behind a transfer of `bytes` that the device has yet to send.
+/// A pair whose connecting side has few receive slots and its peer has many. What the connecting side posts waits in
+/// its send queue, behind a transfer of `bytes` that the device has yet to send.
 fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     let with_slots = |receive_slots| {
         let mut unequal = parameters();
@@ -302,7 +303,8 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     (client, server, area)
 }
 
-/// The peer's memory holds many times what this side's staging memory does, which is used again as soon as the device allows.
+/// The peer's memory holds many times what this side's staging memory does, which is used again as soon as the device
+/// allows.
 pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabric) {
     const BLOCK: usize = 36_000;
     const BLOCKS: usize = 20;

@@ -156,8 +156,8 @@ pub fn poll_one(queue_pair: &dyn QueuePair) -> Completion {
     out[0]
 }
 
-/// Posts a transfer once there is room, as users do: the device may have sent the bytes of the one before, and not have said
-/// so.
+/// Posts a transfer once there is room, as users do: the device may have sent the bytes of the one before, and not have
+/// said so.
 pub fn write(queue_pair: &dyn QueuePair, source: &[&[u8]], target: RemoteAddress, notice: Notice) {
     let bytes: usize = source.iter().map(|piece| piece.len()).sum();
     eventually("there is room", || queue_pair.write_room() >= bytes.max(1));

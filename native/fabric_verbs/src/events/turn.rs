@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A turn, or a wake within it, that takes longer than this hangs in the kernel: a queue pair is moved to the error state in
-/// microseconds, by a device's firmware in milliseconds.
+/// A turn, or a wake within it, that takes longer than this hangs in the kernel: a queue pair is moved to the error
+/// state in microseconds, by a device's firmware in milliseconds.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// When the thread's turn, or its last wake, began.

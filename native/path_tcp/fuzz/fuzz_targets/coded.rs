@@ -1,7 +1,8 @@
-//! A path whose peer seals and compresses, and says anything: raw bytes, records under the right key, and blocks of any header.
+//! A path whose peer seals and compresses, and says anything: raw bytes, records under the right key, and blocks of any
+//! header.
 //!
-//! Run: `cargo fuzz run coded` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, no packet above the limit may
-//! be allocated, and a block gives no more than it says.
+//! Run: `cargo fuzz run coded` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, no packet above the
+//! limit may be allocated, and a block gives no more than it says.
 #![no_main]
 
 use std::io::Write;

@@ -9,8 +9,8 @@ use crate::port::Port;
 use crate::queue::Queue;
 
 impl Link {
-    /// Looks whether the paths that carry packets of either direction have answered since the last call, one `interval` ago or
-    /// longer, and asks them again. One that has answered nothing for several calls is lost.
+    /// Looks whether the paths that carry packets of either direction have answered since the last call, one `interval`
+    /// ago or longer, and asks them again. One that has answered nothing for several calls is lost.
     pub fn ask(&mut self, port: Port, interval: Duration) -> Fate {
         // Before the start the paths belong to the settlement; a link that is about to end has its own deadline.
         if !self.is_started || self.deadline.is_some() {

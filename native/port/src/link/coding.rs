@@ -69,8 +69,8 @@ impl Link {
         ])
     }
 
-    /// Bytes before compression, bytes after it, and nanoseconds that it took: of what this side has sent over its present TCP
-    /// connection, then of what it has received. None: neither side compresses.
+    /// Bytes before compression, bytes after it, and nanoseconds that it took: of what this side has sent over its
+    /// present TCP connection, then of what it has received. None: neither side compresses.
     pub fn compression(&self) -> Option<[u64; 6]> {
         let [sent, received] = self.tcp.as_ref()?.compression()?;
         Some([

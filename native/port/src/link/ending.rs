@@ -12,7 +12,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Link {
-    /// The TLS connection on which the link began has ended. Packets that the peer has sent before may still be under way.
+    /// The TLS connection on which the link began has ended. Packets that the peer has sent before may still be under
+    /// way.
     pub fn handle_peer_gone(&mut self, port: Port) {
         self.end_within(LAST_WORDS);
         self.schedule(port);
@@ -22,7 +23,8 @@ impl Link {
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);
         if self.tcp.is_none() && self.queue.is_none() {
-            // Nothing takes them. The VM closes a port whose queue is empty behind this call, so it must not be marked again.
+            // Nothing takes them. The VM closes a port whose queue is empty behind this call, so it must not be marked
+            // again.
             self.unmark(port);
             return;
         }

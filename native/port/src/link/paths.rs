@@ -15,8 +15,8 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
-/// The window of a TCP connection within one host, where more under way gives no throughput and lets small packets wait behind
-/// it.
+/// The window of a TCP connection within one host, where more under way gives no throughput and lets small packets wait
+/// behind it.
 const WINDOW_BYTES_LOCAL: usize = 1 << 20;
 
 impl Link {
@@ -34,7 +34,8 @@ impl Link {
         is_watched
     }
 
-    /// Gives up a queue pair that this side does not send over. A peer that has moved there already comes back by an attempt to resume.
+    /// Gives up a queue pair that this side does not send over. A peer that has moved there already comes back by an
+    /// attempt to resume.
     pub fn drop_unused_queue(&mut self, port: Port) {
         if !self.session.is_sent_by_queue() {
             self.lose_queue(port);
@@ -44,8 +45,8 @@ impl Link {
         }
     }
 
-    /// Packets go over the queue pair from here on; before [`Self::start`] those of both directions. False: they do already, or
-    /// there is none.
+    /// Packets go over the queue pair from here on; before [`Self::start`] those of both directions. False: they do
+    /// already, or there is none.
     pub fn move_to_queue(&mut self, port: Port) -> bool {
         if !self.is_started {
             let moves = !self.session.is_sent_by_queue();
@@ -96,8 +97,8 @@ impl Link {
         self.tell_lost(port, loss);
     }
 
-    /// The queue pair has ended. The session goes on over TCP if the peer may still live: both sides give the TCP connection up
-    /// and resume over another one.
+    /// The queue pair has ended. The session goes on over TCP if the peer may still live: both sides give the TCP
+    /// connection up and resume over another one.
     pub(super) fn handle_queue_end(&mut self, port: Port, reason: &Closed) -> Fate {
         if self.session.has_left_queue() {
             // The peer closes it in order.
@@ -126,7 +127,8 @@ impl Link {
         }
     }
 
-    /// The peer has ended the queue pair before its packets came by it. If this side has moved there, both resume without it.
+    /// The peer has ended the queue pair before its packets came by it. If this side has moved there, both resume
+    /// without it.
     pub(super) fn lose_unread_queue(&mut self, port: Port) {
         let is_used = self.session.is_sent_by_queue() || self.session.awaits_queue();
         self.lose_queue(port);
@@ -151,7 +153,8 @@ impl Link {
         self.session.is_newer(attempt)
     }
 
-    /// An attempt to resume begins: the TCP connection is given up. What to tell the peer; None: a newer one has come before.
+    /// An attempt to resume begins: the TCP connection is given up. What to tell the peer; None: a newer one has come
+    /// before.
     pub fn suspend(&mut self, port: Port, attempt: u64) -> Option<Standing> {
         if !self.session.is_newer(attempt) {
             return None;
@@ -210,8 +213,8 @@ impl Link {
         self.tcp = Some(tcp);
     }
 
-    /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt has come
-    /// before.
+    /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt
+    /// has come before.
     pub fn resume(
         &mut self,
         port: Port,

@@ -13,13 +13,13 @@ use crate::tcp::Tcp;
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
 /// Below this size it gives packets again.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
-/// The same over TCP, where a write takes more at a time. An acknowledgement of 256 KiB finds as much to write at once: to wake
-/// the senders first would leave the peer without work, and cost bulk of 1 MB a fifth.
+/// The same over TCP, where a write takes more at a time. An acknowledgement of 256 KiB finds as much to write at once:
+/// to wake the senders first would leave the peer without work, and cost bulk of 1 MB a fifth.
 const TCP_HIGH_BYTES: usize = 256 * 1024;
 /// See [`TCP_HIGH_BYTES`].
 const TCP_LOW_BYTES: usize = 64 * 1024;
-/// From this many bytes on that a queue pair has taken and the peer has not acknowledged the VM keeps its packets: the memory of
-/// a link's log. Over TCP the session's window bounds it.
+/// From this many bytes on that a queue pair has taken and the peer has not acknowledged the VM keeps its packets: the
+/// memory of a link's log. Over TCP the session's window bounds it.
 const LOG_HIGH_BYTES: usize = 4 << 20;
 /// The VM gives packets again once the log is smaller by this. A smaller step gives all senders a turn earlier.
 const LOG_STEP_BYTES: usize = 192 * 1024;
@@ -28,8 +28,8 @@ const LOG_STEP_BYTES: usize = 192 * 1024;
 const TCP_GATHERED_BYTES: usize = 4096;
 /// Over TCP this many bytes do not wait for more.
 const TCP_GATHERED_BYTES_MAX: usize = 48 * 1024;
-/// Over TCP the first packet after a pause of this length goes at once, as its sender may wait for an answer; those that
-/// follow it closely share a write. 0 and 100 us cost an rpc of 100 processes a tenth.
+/// Over TCP the first packet after a pause of this length goes at once, as its sender may wait for an answer; those
+/// that follow it closely share a write. 0 and 100 us cost an rpc of 100 processes a tenth.
 const PAUSE: Duration = Duration::from_micros(20);
 
 impl Link {
@@ -152,8 +152,8 @@ impl Link {
         match &mut self.queue {
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
-                // The peer hears what has arrived, and both notice a TCP connection that stands by and is dead. Before the start
-                // the connection belongs to the settlement.
+                // The peer hears what has arrived, and both notice a TCP connection that stands by and is dead. Before
+                // the start the connection belongs to the settlement.
                 if self.is_started && self.tcp.is_some() {
                     self.session.acknowledge();
                     self.transmit(port);

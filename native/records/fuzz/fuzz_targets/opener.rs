@@ -1,8 +1,8 @@
 //! An honest sender, and a stranger between it and the receiver who changes, repeats, leaves out, exchanges and invents
 //! records and control messages while keys change.
 //!
-//! Run: `cargo fuzz run opener` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, and what is opened is
-//! what the sender said, in its order, up to the first violation.
+//! Run: `cargo fuzz run opener` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, and what is opened
+//! is what the sender said, in its order, up to the first violation.
 #![no_main]
 
 use std::collections::VecDeque;

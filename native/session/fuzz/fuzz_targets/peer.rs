@@ -1,8 +1,8 @@
 //! A session and a peer that says anything, raw bytes and well-formed lies, while its own caller acts; and two honest
 //! sessions of which connections and queue pairs are lost.
 //!
-//! Run: `cargo fuzz run peer` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, no packet above the limit
-//! may be allocated, and between honest sessions each packet arrives once, whole and in order.
+//! Run: `cargo fuzz run peer` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, no packet above the
+//! limit may be allocated, and between honest sessions each packet arrives once, whole and in order.
 #![no_main]
 
 use std::collections::VecDeque;

@@ -233,8 +233,8 @@ fn an_attempt_leads_to_one_resume() {
     assert_eq!(session.resume(3, theirs), Err(None));
 }
 
-/// The receiver reads `before` packets from the queue pair, tells its standing, and reads `after` more. The sender hears of
-/// all of that or of nothing, and loses the queue pair.
+/// The receiver reads `before` packets from the queue pair, tells its standing, and reads `after` more. The sender
+/// hears of all of that or of nothing, and loses the queue pair.
 fn read_on_during_an_attempt(before: usize, after: usize, hears: bool) {
     let [mut sender, mut receiver] = pair_on_queue(true);
     for packet in 0..4 {

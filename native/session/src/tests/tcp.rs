@@ -1,7 +1,7 @@
 //! TCP connections between two sides: what is under way on each, by direction.
 //!
-//! A connection has the number of the attempt that made it; the first one has 0. One side may have given a connection up
-//! while the other still writes to it and reads what has arrived.
+//! A connection has the number of the attempt that made it; the first one has 0. One side may have given a connection
+//! up while the other still writes to it and reads what has arrived.
 
 use crate::Standing;
 use crate::frame::{HEADER_BYTES, Header};

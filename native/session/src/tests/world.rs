@@ -567,7 +567,8 @@ impl World {
         }
     }
 
-    /// The initiator closes the queue pair that it has left. The peer has left it, too: it takes the end for nothing else.
+    /// The initiator closes the queue pair that it has left. The peer has left it, too: it takes the end for nothing
+    /// else.
     fn close_queue(&mut self, side: usize) -> Result<bool, Broken> {
         if side != 0 || !self.sides[side].session.has_left_queue() || self.hold(side) != Some(Hold::Had) {
             return Ok(false);
@@ -771,8 +772,8 @@ impl World {
         hasher.finish()
     }
 
-    /// Everybody does what there is to do, in turn, until all has arrived. `is_known` answers whether an earlier fair end has
-    /// come through this state; the states of this one.
+    /// Everybody does what there is to do, in turn, until all has arrived. `is_known` answers whether an earlier fair
+    /// end has come through this state; the states of this one.
     pub fn end_fairly(&self, setup: &Setup, is_known: impl Fn(u64) -> bool) -> Result<Vec<u64>, Broken> {
         let mut world = self.clone();
         let mut states = Vec::new();

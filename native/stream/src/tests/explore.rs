@@ -146,7 +146,8 @@ fn a_sender_that_waits_for_a_receiver_that_never_withdraws() {
     });
 }
 
-/// The ring is full with each byte: a pass goes out while it is, and the answer to what comes later is due all the same.
+/// The ring is full with each byte: a pass goes out while it is, and the answer to what comes later is due all the
+/// same.
 #[test]
 fn a_sender_that_waits_for_a_receiver_that_passes_before_it_reads() {
     let mut early = patient(one_way(Mode::Dynamic, 1, 1, 4, &[1]));

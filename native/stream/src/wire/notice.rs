@@ -9,8 +9,9 @@ const DIRECT: u32 = 1 << 31;
 
 /// The 32 bits that announce a transfer: which kind, and how many bytes.
 ///
-/// An indirect one of 0 bytes is a *mark*, the answer to [`super::ControlBody::Recall`] and [`super::ControlBody::Ring`]: the
-/// sender holds no advertisement any more, and has taken over the ring that was announced.
+/// An indirect one of 0 bytes is a *mark*, the answer to [`super::ControlBody::Recall`] and
+/// [`super::ControlBody::Ring`]: the sender holds no advertisement any more, and has taken over the ring that was
+/// announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Notice {
     /// Into an advertised buffer (true) or into the ring.
