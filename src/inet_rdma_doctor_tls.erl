@@ -9,7 +9,8 @@
 %% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in
 %% words.
 -type facts() :: none | {error, Why :: binary()}
-               | {ok, #{verifies := boolean(), troubles := [binary()], certificates := [{File :: binary(), Until :: binary()}]}}.
+               | {ok, #{verifies := boolean(), troubles := [binary()],
+                        certificates := [{File :: binary(), Until :: binary()}]}}.
 
 %% Position in #'OTPTBSCertificate'{}, behind version, serial number, signature algorithm and issuer.
 -define(VALIDITY, 6).
@@ -65,7 +66,8 @@ troubles(File, {ok, Certificate}) ->
     Hosts = lists:usort([Host, net_adm:localhost()]),
     [text("~ts is valid from ~ts on", [File, date(From)]) || Now < From]
         ++ [text("~ts has expired, on ~ts", [File, date(To)]) || Now > To]
-        ++ [text("~ts does not name this host, ~ts: peers that connect to it refuse it", [File, lists:join(" or ", Hosts)])
+        ++ [text("~ts does not name this host, ~ts: peers that connect to it refuse it",
+                 [File, lists:join(" or ", Hosts)])
             || not public_key:pkix_verify_hostname(Certificate, [{dns_id, Name} || Name <- Hosts])].
 
 until(Certificate) -> date(element(2, validity(Certificate))).
@@ -90,7 +92,8 @@ date(Seconds) -> list_to_binary(string:slice(calendar:system_time_to_rfc3339(Sec
 findings(none) ->
     [];
 findings({error, Why}) ->
-    [{problem, <<"the option security is tls, and ", Why/binary>>, <<"a node does not start with it: see docs/DEPLOY.md, TLS">>}];
+    [{problem, <<"the option security is tls, and ", Why/binary>>,
+      <<"a node does not start with it: see docs/DEPLOY.md, TLS">>}];
 findings({ok, #{verifies := Verifies, troubles := Troubles, certificates := Certificates}}) ->
     [{problem, Trouble, <<"no link comes up with it: see docs/DEPLOY.md, TLS">>} || Trouble <- Troubles]
         ++ [{note, <<"the TLS server lets in peers without a certificate: the cookie alone keeps strangers out">>,

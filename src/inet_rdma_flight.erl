@@ -3,7 +3,9 @@
 %% A file is read by this module alone, without the native library and without the node: on any machine. docs/FLIGHT.md
 %% describes the format and the events. Without Mix:
 %%
-%%     erl -noshell -pa EBIN -eval 'inet_rdma_flight:main()' -extra FILE... [--link NODE] [--since T] [--until T] [--json]
+%%     erl -noshell -pa EBIN -eval 'inet_rdma_flight:main()' -extra FILE... [OPTION...]
+%%
+%% Options: --link NODE, --since T, --until T, --json
 -module(inet_rdma_flight).
 
 -export([read/1, event/1, select/2, format/1, to_json/1, main/0, run/1]).
@@ -18,7 +20,8 @@
 %% in words. duration_ns and amount (of bytes or packets): see docs/FLIGHT.md; 0 where they say nothing. An event or a
 %% cause may be one that only a later version knows, so they are texts.
 -type event() :: #{event := binary(), node := binary(), time := integer(), monotonic := non_neg_integer(),
-                   sequence := pos_integer(), link := non_neg_integer(), path := binary(), cause := binary(), why := binary(),
+                   sequence := pos_integer(), link := non_neg_integer(), path := binary(), cause := binary(),
+                   why := binary(),
                    duration_ns := non_neg_integer(), amount := non_neg_integer()}.
 
 %% Of these peers alone; not before, and not after these times.
@@ -57,7 +60,8 @@ not_read(File, Why) -> {error, unicode:characters_to_binary(io_lib:format("~ts: 
 recording(<<"inetrdma", Version:32/little, _/binary>>) when Version =/= ?VERSION ->
     {error, io_lib:format("it has version ~b of the format, and this reader knows version ~b", [Version, ?VERSION])};
 recording(<<"inetrdma", ?VERSION:32/little, ?SLOT_BYTES:32/little, _Events:32, _Ticks:32, _Monotonic:64/little,
-            Started:64/little, OsPid:32/little, Crc:32/little, BootId:36/binary, NameBytes:16/little, Name:NameBytes/binary,
+            Started:64/little, OsPid:32/little, Crc:32/little, BootId:36/binary, NameBytes:16/little,
+            Name:NameBytes/binary,
             _/binary>> = Bytes) when byte_size(Bytes) >= ?HEADER_BYTES ->
     <<First:44/binary, _:32, Rest:(?HEADER_BYTES - 48)/binary, Slots/binary>> = Bytes,
     case erlang:crc32([First, Rest]) of
@@ -86,7 +90,8 @@ events(_CutOff, Events, Torn) ->
 
 %% @private The event in a slot, if there is a whole one.
 -spec event(binary()) -> [event()].
-event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, CauseBytes, Monotonic:64/little, Time:64/little,
+event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, CauseBytes, Monotonic:64/little,
+        Time:64/little,
         Link:64/little, Duration:64/little, Amount:64/little, WhyBytes, Node:NodeBytes/binary, Event:EventBytes/binary,
         Path:PathBytes/binary, Cause:CauseBytes/binary, Why:WhyBytes/binary, _/binary>> = Slot) when Sequence > 0 ->
     <<Stamp:8/binary, _:32, Rest/binary>> = Slot,
@@ -123,7 +128,8 @@ is_selected(#{node := Node, time := Time}, Selection) ->
 %% @doc Lines for people, in UTF-8; of several recordings on one time line, by the clocks of their machines.
 -spec format([recording()]) -> iodata().
 format(Recordings) ->
-    unicode:characters_to_binary([[title(Recording) || Recording <- Recordings], lines(time_line(Recordings), Recordings)]).
+    unicode:characters_to_binary([[title(Recording) || Recording <- Recordings],
+                                  lines(time_line(Recordings), Recordings)]).
 
 title(#{node := Node, os_pid := OsPid, boot_id := BootId, started := Started, torn := Torn, events := Events}) ->
     io_lib:format("~ts: OS process ~b, started ~ts, boot ~ts, ~b events~ts~n",
@@ -147,7 +153,8 @@ lines(Line, Recordings) ->
                 [_] -> [[Time | Rest] || [Time, _Observer | Rest] <- Rows];
                 _ -> Rows
             end,
-    Widths = lists:foldl(fun(Row, Widest) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widest) end,
+    Widths = lists:foldl(fun(Row, Widest) -> lists:zipwith(fun max/2,
+                                                           [string:length(Field) || Field <- Row], Widest) end,
                          [0 || _ <- hd(Shown)], Shown),
     [$\n | [padded(Row, Widths) || Row <- Shown]].
 
@@ -186,7 +193,8 @@ time(Ns) ->
 -spec to_json([recording()]) -> iodata().
 to_json(Recordings) ->
     Line = [Event#{seen_by => Node} || {Event, Node} <- time_line(Recordings)],
-    inet_rdma_doctor_text:json(#{recordings => [maps:remove(events, Recording) || Recording <- Recordings], events => Line}).
+    inet_rdma_doctor_text:json(#{recordings => [maps:remove(events, Recording) || Recording <- Recordings],
+                                 events => Line}).
 
 %% @doc Prints what the arguments behind -extra ask for, and ends the VM: status 0, or 1 with a text on standard error.
 -spec main() -> no_return().

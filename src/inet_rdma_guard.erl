@@ -84,7 +84,8 @@ stop(Exit, #guard{kind = Kind, node = Node, state = State, since = Since}) ->
     Before = inet_rdma_recorder:before(Node),
     ok = inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}),
     IsUsual orelse
-        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before], inet_rdma_link_event:metadata(Event)),
+        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before],
+                     inet_rdma_link_event:metadata(Event)),
     ok.
 
 %% dist_util, which runs the supervisor, closes the port by its own end.

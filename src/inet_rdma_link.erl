@@ -178,7 +178,8 @@ statistics(Port) ->
 -spec sealing(port()) -> #{atom() => atom() | non_neg_integer()}.
 sealing(Port) ->
     case command(Port, sealing) of
-        {ok, <<Cipher:64/native, Generation:64/native, Records:64/native, Bytes:64/native, PeerGeneration:64/native>>} ->
+        {ok, <<Cipher:64/native, Generation:64/native, Records:64/native, Bytes:64/native,
+               PeerGeneration:64/native>>} ->
             #{cipher => inet_rdma_offer:cipher(Cipher), key_generation => Generation, key_records => Records,
               key_bytes => Bytes, peer_key_generation => PeerGeneration};
         {ok, <<>>} ->
@@ -191,7 +192,8 @@ sealing(Port) ->
 -spec compression(port()) -> #{atom() => non_neg_integer()}.
 compression(Port) ->
     case command(Port, compression) of
-        {ok, <<PlainSent:64/native, WireSent:64/native, SentNs:64/native, PlainReceived:64/native, WireReceived:64/native,
+        {ok, <<PlainSent:64/native, WireSent:64/native, SentNs:64/native, PlainReceived:64/native,
+               WireReceived:64/native,
                ReceivedNs:64/native>>} ->
             #{plain_bytes_sent => PlainSent, wire_bytes_sent => WireSent, compress_us => SentNs div 1000,
               plain_bytes_received => PlainReceived, wire_bytes_received => WireReceived,

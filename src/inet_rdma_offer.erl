@@ -39,10 +39,13 @@ offer(#{required := Required, move := Move}, Settles, Session) ->
 
 %% The message with the offer behind it, if it is an `N` message that ends with the name; else the message.
 -spec append(initiator | acceptor, binary(), offer()) -> iodata().
-append(Role, Message, #{version := Version, required := Required, settles := Settles, eager := Eager, session := Session}) ->
+append(Role, Message,
+       #{version := Version, required := Required, settles := Settles, eager := Eager, session := Session}) ->
     case split(Role, Message) of
         {_Name, <<>>} ->
-            [Message, <<?MAGIC, Version:16, 0:4, (flag(Eager)):1, (flag(Session =/= none)):1, (flag(not Settles)):1, (flag(Required)):1>>,
+            [Message,
+             <<?MAGIC, Version:16, 0:4, (flag(Eager)):1, (flag(Session =/= none)):1, (flag(not Settles)):1,
+               (flag(Required)):1>>,
              session_bytes(Session)];
         _ ->
             Message
@@ -93,7 +96,8 @@ utf8(Name) -> unicode:characters_to_binary(Name, latin1).
 
 %% "Distribution Handshake" in the ERTS documentation.
 split(initiator, <<$N, _Flags:64, _Creation:32, Length:16, Name:Length/binary, Rest/binary>>) -> {Name, Rest};
-split(acceptor, <<$N, _Flags:64, _Challenge:32, _Creation:32, Length:16, Name:Length/binary, Rest/binary>>) -> {Name, Rest};
+split(acceptor,
+      <<$N, _Flags:64, _Challenge:32, _Creation:32, Length:16, Name:Length/binary, Rest/binary>>) -> {Name, Rest};
 split(_Role, _Message) -> error.
 
 other(initiator) -> acceptor;

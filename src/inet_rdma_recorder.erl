@@ -10,7 +10,8 @@
 
 %% path: what carries the link. cause: a reason as a term, and why: in words. duration: in native units of time.
 %% amount: of bytes or packets. All have a default.
--type fields() :: #{path => atom() | binary(), cause => term(), why => unicode:chardata(), duration => integer(), amount => non_neg_integer()}.
+-type fields() :: #{path => atom() | binary(), cause => term(), why => unicode:chardata(), duration => integer(),
+                    amount => non_neg_integer()}.
 
 %% The number of the port of the link that the process looks after.
 -define(LINK, {?MODULE, link}).
@@ -20,7 +21,8 @@
 -define(BEFORE_NS, 60000000000).
 
 %% Opens the file, as the options say. Waits for the disk. disabled: the option flight_recorder is false.
--spec open(Node :: binary(), inet_rdma_options:config()) -> {ok, File :: binary()} | {error, Why :: binary()} | disabled.
+-spec open(Node :: binary(), inet_rdma_options:config()) -> {ok, File :: binary()}
+    | {error, Why :: binary()} | disabled.
 open(Node, #{flight_recorder := true, flight_bytes := Bytes, flight_directory := Directory}) ->
     case inet_rdma_nif:load() of
         ok -> inet_rdma_nif:flight_start(directory(Directory), Node, Bytes);

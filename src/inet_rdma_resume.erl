@@ -4,11 +4,11 @@
 %% messages, each behind its length in 16 bits, in a packet of TLS there:
 %%
 %%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
-%%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             it knows the session, and the attempt is the newest
+%%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             it knows the session; the newest attempt
 %%                <<$u>>                                               it does not know the session: the link has ended
 %%                <<$s>>                                               a newer attempt is under way
 %%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        it has given the old connection up
-%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames of the session follow, outside TLS
+%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames follow, outside TLS
 %%
 %% Proofs are HMAC-SHA256 of all that was said before and of the message, under the session's secret, with a label for
 %% each message: native/session has the secret. Received and Path: what the side has received, and the queue pair that
@@ -34,7 +34,8 @@
 %% Makes an attempt, in a process of its own. Its exit reason is: resumed; {dead, Why}: the peer has ended; superseded:
 %% a newer attempt is under way; {failed, Why}. The acceptor waits with its connection before it says anything, as of
 %% two attempts at once the initiator's wins.
--spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()}, HoldMs :: non_neg_integer()) ->
+-spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()},
+           HoldMs :: non_neg_integer()) ->
           no_return().
 dial(Session, Node, {Ip, _} = Peer, HoldMs) ->
     case connect(inet_rdma_session:protocol(Session), inet_rdma_session:driver(Session), Node, Peer) of

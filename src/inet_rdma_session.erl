@@ -17,7 +17,8 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([new/3, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, peername/1]).
+-export([new/3, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
+         getopts/2, peername/1]).
 -export([dial/3, stand_by/1, carry/1]).
 
 %% Of a settlement: the queue pair of a session.
@@ -42,7 +43,8 @@
 -record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
 
 %% How the TCP connections of a session that began inside TLS are sealed.
--type sealing() :: none | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
+-type sealing() :: none
+    | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
 
 %% A link that is about to be up. peer: where the peer accepts connections; none: nowhere, and a loss is the end. why:
 %% why it is carried as it is. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
@@ -117,9 +119,11 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
 
 %% The attempt with this number has led to this connection, on which the peer has said where it stands. Transcript: what
 %% both have said before, with a nonce of each.
--spec resume(t(), Attempt :: pos_integer(), inet_rdma_bootstrap:t(), {Received :: non_neg_integer(), Path :: non_neg_integer()},
+-spec resume(t(), Attempt :: pos_integer(), inet_rdma_bootstrap:t(),
+             {Received :: non_neg_integer(), Path :: non_neg_integer()},
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
-resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path}, Transcript) ->
+resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path},
+       Transcript) ->
     case inet_rdma_bootstrap:take(Driver, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
@@ -316,7 +320,8 @@ open({Port, Path}, Attempt, Node, Config, Protection) ->
         {ok, Native, Id, Fabric, Why} ->
             case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
                 {ok, _} ->
-                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none}, Why};
+                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none},
+                     Why};
                 {error, closed} -> {error, closed}
             end;
         Other ->

@@ -86,7 +86,8 @@ run(Supervisor, Session, Link) ->
     #{node := Node, peer := Peer, config := Config, why := Why, queue := Queue, has_settled := HasSettled} = Link,
     Port = inet_rdma_session:port(Session),
     Guarded = #guarded{session = Session, port = Port, node = Node, supervisor = Supervisor, peer = Peer,
-                       config = maps:with([survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds], Config),
+                       config = maps:with([survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms,
+                                           rekey_seconds], Config),
                        queue = Queue, why = Why},
     ok = ask_later(Guarded),
     inet_rdma_guard:run(inet_rdma_guard:new(?MODULE, Port, Node, first_settlement(HasSettled, Guarded))).
@@ -312,7 +313,8 @@ restored(#guarded{lost = none, node = Node} = Before) ->
     Why = inet_rdma_link_event:why_lost(superseded),
     inet_rdma_link_event:tell(lost_event(superseded, Why, Guarded), #{count => 1}),
     inet_rdma_guard:say(inet_rdma_link_event:new(restored, Node, fabric(Guarded), Why, superseded), notice,
-                        "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the one before",
+                        "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the one "
+                        "before",
                         [Node], #{count => 1, duration => 0}),
     standing_by(queue_given_up(Guarded));
 restored(#guarded{node = Node, lost = Lost} = Guarded) ->

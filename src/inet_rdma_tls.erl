@@ -7,9 +7,9 @@
 %%
 %%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
 %%     tls_sender                       dist_handshake_complete/3; the message `tick`
-%%     ssl                              the option erl_dist; which process of a socket is its sender; close/2 of such a socket
-%%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender, not the socket
-%%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0; before, inet_rdma_tls_options reads the flags
+%%     ssl                              the option erl_dist; which process of a socket is its sender; close/2
+%%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender
+%%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0 (before: inet_rdma_tls_options)
 %%
 %% If a release lacks one of them the node does not start, and says which.
 -module(inet_rdma_tls).
@@ -35,10 +35,11 @@ check() ->
     case lists:append([missing(Module, Functions) || {Module, Functions} <- ?USED]) of
         [] -> check_options();
         [{Module, module} | _] ->
-            {error, io("the module ~s of the application ssl is not found; start erl with `-pa` and the ebin directory of ssl, "
-                       "or with a boot file that has ssl", [Module])};
+            {error, io("the module ~s of the application ssl is not found; start erl with `-pa` and the ebin directory "
+                       "of ssl, or with a boot file that has ssl", [Module])};
         [{Module, {Function, Arity}} | _] ->
-            {error, io("OTP ~s has no function ~s:~s/~b, by which a link can begin inside TLS; releases 25 to 29 have it",
+            {error, io("OTP ~s has no function ~s:~s/~b, by which a link can begin inside TLS; releases 25 to 29 have "
+                       "it",
                        [erlang:system_info(otp_release), Module, Function, Arity])}
     end.
 
@@ -51,7 +52,8 @@ missing(Module, Functions) ->
 
 %% Kernel TLS takes the socket away from ssl, and with it the place of the settlement.
 check_options() ->
-    try [Side || Side <- [client, server], proplists:get_value(ktls, inet_rdma_tls_options:all(Side), false) =:= true] of
+    try [Side
+         || Side <- [client, server], proplists:get_value(ktls, inet_rdma_tls_options:all(Side), false) =:= true] of
         [] -> ok;
         [Side | _] -> {error, io("the option ktls of the TLS ~s cannot be combined with inet_rdma", [Side])}
     catch
@@ -86,7 +88,9 @@ connection(Socket, Sender) ->
 
 %% #sslsocket{} is ssl's own, and has another shape in each release. It names the two processes of its connection.
 sender(Socket) ->
-    Pids = [Pid || Pid <- lists:flatten([Field || Field <- tuple_to_list(Socket), is_pid(Field) orelse is_list(Field)]), is_pid(Pid)],
+    Pids = [Pid
+            || Pid <- lists:flatten([Field || Field <- tuple_to_list(Socket), is_pid(Field) orelse is_list(Field)]),
+               is_pid(Pid)],
     case [Pid || Pid <- Pids, is_sender(proc_lib:initial_call(Pid))] of
         [Sender | _] ->
             Sender;
@@ -224,7 +228,8 @@ connect(Driver, {Ip, Port}, Host, Options) ->
     Tls = inet_rdma_tls_options:all(client),
     Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
     Forced = [binary, Driver:family(), {active, false}, {packet, 4}, {nodelay, true}],
-    case ssl:connect(Ip, Port, Forced ++ Name ++ lists:ukeysort(1, proplists:unfold(Options) ++ Tls), net_kernel:connecttime()) of
+    case ssl:connect(Ip, Port, Forced ++ Name ++ lists:ukeysort(1, proplists:unfold(Options) ++ Tls),
+                     net_kernel:connecttime()) of
         {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
         Error -> Error
     end.

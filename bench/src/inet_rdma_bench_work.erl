@@ -243,7 +243,9 @@ payload(Size) -> binary:copy(<<"x">>, Size).
 
 %% What a sender sends in turn. With the flag `-bench_payload json' or `random', for links that compress: different
 %% ones, more bytes than the compressor remembers.
-payloads(Size, {ok, [[Kind]]}) -> list_to_tuple([of_kind(Kind, Size) || _ <- lists:seq(1, max(4, ?PAYLOAD_BYTES div max(1, Size)))]);
+payloads(Size,
+         {ok, [[Kind]]}) -> list_to_tuple([of_kind(Kind, Size)
+                                           || _ <- lists:seq(1, max(4, ?PAYLOAD_BYTES div max(1, Size)))]);
 payloads(Size, error) -> {payload(Size)}.
 
 of_kind("random", Size) -> rand:bytes(Size);
@@ -254,7 +256,8 @@ json(Left, Texts) when Left =< 0 ->
     binary:part(All, 0, byte_size(All) + Left);
 json(Left, Texts) ->
     Text = io_lib:format("{\"id\":~b,\"user\":\"u~b\",\"state\":\"~s\",\"amount\":~.2f,\"at\":\"2026-11-~2..0bT~2..0b:~2..0bZ\"},",
-                         [rand:uniform(1 bsl 31), rand:uniform(50000), lists:nth(rand:uniform(3), ["open", "paid", "sent"]),
+                         [rand:uniform(1 bsl 31), rand:uniform(50000),
+                          lists:nth(rand:uniform(3), ["open", "paid", "sent"]),
                           rand:uniform() * 1000, rand:uniform(30), rand:uniform(23), rand:uniform(59)]),
     json(Left - iolist_size(Text), [Text | Texts]).
 

@@ -98,7 +98,8 @@ network_away(Config) ->
     Traffic = inet_rdma_test_traffic:start(A, B),
     Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_network:silence(Network),
-    [inet_rdma_test_wait:until({suspended, name(X)}, 20000, fun() -> is_suspended(X, Y) end) || {X, Y} <- [{A, B}, {B, A}]],
+    [inet_rdma_test_wait:until({suspended, name(X)}, 20000, fun() -> is_suspended(X, Y) end)
+     || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_network:pass(Network),
     resumed(A, B, Before),
     undisturbed(Traffic).
@@ -121,7 +122,8 @@ default_waits(Config) ->
     [A, B] = hosts(Config, {0, 0}),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
-    inet_rdma_test_wait:holds(no_loss, ?STOPPED_MS, fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end),
+    inet_rdma_test_wait:holds(no_loss, ?STOPPED_MS,
+                              fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end),
     ok = inet_rdma_test_network:pass(Network),
     undisturbed(Traffic).
 
@@ -157,11 +159,13 @@ starvation(Config) ->
     Count = 4 * erlang:system_info(logical_processors_available),
     Busy = [call(Node, inet_rdma_test_remote, spin, [Count]) || Node <- [A, B]],
     Traffic = inet_rdma_test_traffic:start_small(A, B),
-    Beside = [open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", "while :; do :; done"]}]) || _ <- lists:seq(1, Count)],
+    Beside = [open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", "while :; do :; done"]}])
+              || _ <- lists:seq(1, Count)],
     OsPids = [OsPid || Port <- Beside, {os_pid, OsPid} <- [erlang:port_info(Port, os_pid)]],
     receive after starved_seconds() * 1000 -> ok end,
     _ = os:cmd(lists:flatten(["kill -9", [[" ", integer_to_list(OsPid)] || OsPid <- OsPids]])),
-    [true = call(Node, erlang, exit, [Spinner, kill]) || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners],
+    [true = call(Node, erlang, exit, [Spinner, kill])
+     || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners],
     undisturbed(Traffic),
     ct:pal("starved for ~b s", [starved_seconds()]),
     no_losses(A, B).
@@ -199,8 +203,10 @@ hosts(Config, {OfA, OfB}) ->
     [A, B] = Pair = inet_rdma_test_node:start_all([
         begin
             Options = options(Config, DeadAfterMs, ?TICKTIME),
-            Name = inet_rdma_test_node:unique(atom_to_list(Host)) ++ "@" ++ inet_rdma_test_network:address(Host, Network),
-            {atom_to_list(Host), Options#{long => true, name => Name, under => inet_rdma_test_network:under(Host, Network)}}
+            Name = inet_rdma_test_node:unique(atom_to_list(Host)) ++ "@" ++
+                inet_rdma_test_network:address(Host, Network),
+            {atom_to_list(Host),
+             Options#{long => true, name => Name, under => inet_rdma_test_network:under(Host, Network)}}
         end
      || {Host, DeadAfterMs} <- [{a, OfA}, {b, OfB}]
     ]),

@@ -77,7 +77,8 @@ silent_peer(Config) ->
     ?assertMatch([_, _ | _], named(<<"missed">>, of_peer(B, events(A)))),
     Log = lists:flatten(io_lib:format("~tp", [call(A, inet_rdma_test_log, lines, [])])),
     ?assertMatch({match, _}, re:run(Log, "nothing has come from .* for [0-9]+ s")),
-    ?assertMatch({match, _}, re:run(Log, "ended: nothing has come from the peer for the time of net_ticktime; before: .*silent")).
+    ?assertMatch({match, _},
+                 re:run(Log, "ended: nothing has come from the peer for the time of net_ticktime; before: .*silent")).
 
 %% A peer that cannot be reached any more: its listener is gone, and the connection is cut again and again.
 cut_that_lasts(Config) ->
@@ -103,7 +104,8 @@ thousand_losses(Config) ->
     ok = inet_rdma_test_node:kill(B),
     Events = await_event(A, B, <<"down">>),
     Lost = named(<<"lost">>, Events),
-    ct:pal("~b losses, ~b events; causes: ~0tp", [Losses, length(Events), lists:usort([Cause || #{cause := Cause} <- Lost])]),
+    ct:pal("~b losses, ~b events; causes: ~0tp",
+           [Losses, length(Events), lists:usort([Cause || #{cause := Cause} <- Lost])]),
     ?assert(length(Lost) >= ?LOSSES),
     [?assertNotEqual(<<>>, Cause) || #{cause := Cause} <- Lost],
     Last = lists:nthtail(length(Events) - 100, Events),
@@ -116,7 +118,8 @@ lose(#{os_pid := PidA, node := NameA} = A, #{os_pid := PidB, node := NameB} = B,
     ok = inet_rdma_test_cutter:await(PidA, PidB),
     ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
     inet_rdma_test_wait:until({resumed, Number}, 20000, fun() ->
-        [true || {Node, Peer} <- [{A, NameB}, {B, NameA}], has_resumed(call(Node, inet_rdma, info, [Peer]), Number)] =:= [true, true]
+        [true || {Node, Peer} <- [{A, NameB}, {B, NameA}],
+         has_resumed(call(Node, inet_rdma, info, [Peer]), Number)] =:= [true, true]
     end).
 
 has_resumed(#{resumes := Resumes}, Number) -> Resumes >= Number;

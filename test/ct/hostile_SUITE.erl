@@ -230,7 +230,8 @@ last_reason(Config) ->
 %% A stream from the second node to the attacked listener.
 is_served(Config) ->
     Address = ["localhost", proplists:get_value(port, Config), [{packet, 4}], 20000],
-    {closed, closed} =:= call(proplists:get_value(b, Config), inet_rdma_test_socket, say_and_close, [Address, <<"hello">>]).
+    {closed, closed} =:= call(proplists:get_value(b, Config), inet_rdma_test_socket, say_and_close,
+                              [Address, <<"hello">>]).
 
 names(Config) ->
     [string:lexemes(Line, " ") || Line <- string:lexemes(run(python(Config), arguments(Config, ["names"])), "\n")].

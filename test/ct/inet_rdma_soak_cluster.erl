@@ -172,8 +172,10 @@ settled(Deadline, Before, Condition, State) ->
     Polled = pass(?INTERVAL_MS, State),
     Still = [Key || {Key, Number} <- maps:to_list(moved(Polled)), Number =< maps:get(Key, Before, 0)],
     Expected = length(?LETTERS) * (length(?LETTERS) - 1) * ?WORKERS_PER_PEER,
-    Lonely = [{name(Letter, State), Connected} || {Letter, #{nodes := Connected}} <- maps:to_list(maps:get(last, Polled)),
-                                                  lists:sort([name(Letter, State) | Connected]) =/= lists:sort(names(State))],
+    Lonely = [{name(Letter, State), Connected}
+              || {Letter, #{nodes := Connected}} <- maps:to_list(maps:get(last, Polled)),
+                                                  lists:sort([name(Letter, State)
+                                                              | Connected]) =/= lists:sort(names(State))],
     case {Lonely, Still, map_size(moved(Polled)), Condition(Polled)} of
         {[], [], Expected, true} ->
             Polled;

@@ -10,7 +10,8 @@
 
 %% `link': what ends with the connection to a node; `connect': a stream that was refused; `stream': one that broke;
 %% `stream_done': one that came to its regular end.
--type event() :: #{at := integer(), node := node(), peer := node(), class := nodeup | link | connect | stream | stream_done,
+-type event() :: #{at := integer(), node := node(), peer := node(), class := nodeup | link | connect | stream
+                   | stream_done,
                    what := term()}.
 -type drained() :: #{counts := #{atom() => integer()}, moved := #{term() => integer()}, idle := integer(),
                      nodes := [node()], events := [event()]}.

@@ -54,7 +54,8 @@ revoke(Directory, Name) ->
 
 configuration() ->
     ["[req]\ndistinguished_name = name\nx509_extensions = authority\n[name]\n"
-     "[authority]\nbasicConstraints = critical, CA:true\nkeyUsage = keyCertSign, cRLSign\nsubjectKeyIdentifier = hash\n",
+     "[authority]\nbasicConstraints = critical, CA:true\nkeyUsage = keyCertSign, cRLSign\n"
+     "subjectKeyIdentifier = hash\n",
      [["[", Name, "]\ndatabase = ", Name, ".index\nserial = ", Name, ".serial\nnew_certs_dir = .\ndefault_md = sha256\n"
        "policy = policy\nunique_subject = no\ndefault_crl_days = 10\n"
        "certificate = ", Name, ".pem\nprivate_key = ", Name, ".key\n"] || Name <- ["ca", "stranger"]],
@@ -69,11 +70,13 @@ authority(Directory, Name) ->
 key(Name) -> ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", Name ++ ".key"].
 
 node_certificate(Directory, Authority, Name, Hosts, From, To) ->
-    openssl(Directory, ["req", "-config", "openssl.cnf", "-new", "-subj", "/CN=" ++ Name, "-out", Name ++ ".csr" | key(Name)]),
+    openssl(Directory,
+            ["req", "-config", "openssl.cnf", "-new", "-subj", "/CN=" ++ Name, "-out", Name ++ ".csr" | key(Name)]),
     Names = lists:join(",", lists:flatmap(fun alternatives/1, Hosts)),
     ok = file:write_file(filename:join(Directory, Name ++ ".ext"), ["subjectAltName = ", Names, "\n"]),
     openssl(Directory, ["ca", "-config", "openssl.cnf", "-name", Authority, "-batch", "-notext", "-in", Name ++ ".csr",
-                        "-out", Name ++ ".pem", "-extfile", Name ++ ".ext", "-startdate", date(From), "-enddate", date(To)]).
+                        "-out", Name ++ ".pem", "-extfile", Name ++ ".ext", "-startdate", date(From),
+                        "-enddate", date(To)]).
 
 %% Releases of ssl differ in what they compare a host with that is an address.
 alternatives(Host) ->

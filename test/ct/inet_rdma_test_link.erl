@@ -50,7 +50,8 @@ await(A, B, Fabric) ->
 await(A, B, Fabric, Wanted) ->
     inet_rdma_test_wait:until({fabric, Fabric, Wanted}, 10000, fun() ->
         case info(A, B) of
-            #{fabric := Fabric, why := Why} = Info -> re:run(Why, Wanted, [unicode, {capture, none}]) =:= match orelse Info;
+            #{fabric := Fabric, why := Why} = Info -> re:run(Why, Wanted, [unicode, {capture, none}]) =:= match
+                orelse Info;
             Other -> Other
         end
     end),
@@ -71,7 +72,8 @@ exercise(A, B) ->
 exercise_from(A, #{node := Peer}) ->
     Peer = inet_rdma_test_node:call(A, rpc, call, [Peer, erlang, node, []]),
     Peer = inet_rdma_test_node:call(A, erpc, call, [Peer, erlang, node, []]),
-    ok = inet_rdma_test_node:call(A, inet_rdma_test_data, echo_and_compare, [Peer, [0, 1, 1000, 70000, 1 bsl 20, 1 bsl 24]]),
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_data, echo_and_compare,
+                                  [Peer, [0, 1, 1000, 70000, 1 bsl 20, 1 bsl 24]]),
     ok = inet_rdma_test_node:call(A, inet_rdma_test_data, echo_terms, [Peer]),
     [
         ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, Function, [Peer])

@@ -187,7 +187,8 @@ shrinks(Socket, [Filename, Bytes]) ->
     Owner = self(),
     Pid = spawn(fun() -> Owner ! {self(), inet_rdma:sendfile(Filename, Socket)} end),
     inet_rdma_test_wait:until(in_the_middle, 10000, fun() ->
-        process_info(Pid, status) =:= {status, waiting} andalso element(2, inet_rdma:getstat(Socket, [send_pend])) =/= [{send_pend, 0}]
+        process_info(Pid, status) =:= {status, waiting}
+            andalso element(2, inet_rdma:getstat(Socket, [send_pend])) =/= [{send_pend, 0}]
     end),
     {ok, File} = file:open(Filename, [read, write, raw]),
     {ok, Bytes} = file:position(File, Bytes),

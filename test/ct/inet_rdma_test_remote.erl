@@ -5,7 +5,8 @@
 -export([large_exit_by_link/2, answer/2, park/0, started/2, register_global/1, join_group/1]).
 -export([write_to_table/2, fill_table/3, hash_of_table/1]).
 -export([serve_c_node/0, ask/2]).
--export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0, acceptor/0, end_part/1]).
+-export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0,
+         acceptor/0, end_part/1]).
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
 
@@ -215,7 +216,9 @@ with_socket(Use) ->
 
 guard() ->
     Calls = [{inet_rdma_link, guard, 3}, {inet_rdma_session, guard, 3}],
-    [Guard] = [Pid || Pid <- processes(), {initial_call, Call} <- [process_info(Pid, initial_call)], lists:member(Call, Calls)],
+    [Guard] = [Pid
+               || Pid <- processes(), {initial_call, Call} <- [process_info(Pid, initial_call)],
+                  lists:member(Call, Calls)],
     Guard.
 
 %% A transaction that is over when it is done on all nodes that have a copy.

@@ -1,7 +1,8 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1, seen/1, stop/1]).
+-export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1,
+         seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
 -spec nodes_of(node()) -> {pid(), ok}.

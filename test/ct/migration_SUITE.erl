@@ -57,7 +57,9 @@ moved_node_by_node_and_back(Config) ->
     ],
     %% All copies are the same.
     [
-        ?assertMatch([_], lists:usort([call(Node, inet_rdma_test_remote, hash_of_table, [Table]) || #{node := Node} <- Final]))
+        ?assertMatch([_],
+                     lists:usort([call(Node, inet_rdma_test_remote, hash_of_table, [Table])
+                                  || #{node := Node} <- Final]))
      || Table <- [?RAM, ?DISC]
     ].
 

@@ -7,7 +7,8 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([connects_in_both_directions/1, end_of_either_is_seen/1, mesh_of_both/1, hidden_nodes/1, dynamic_names/1]).
 -export([nodes_that_do_not_listen/1, over_ipv6/1, own_epmd_module/1, erl_call/1]).
--export([c_node_connects/1, c_node_accepts/1, remote_shell/1, simultaneous_connects/1, moved_and_plain_links_together/1]).
+-export([c_node_connects/1, c_node_accepts/1, remote_shell/1, simultaneous_connects/1,
+         moved_and_plain_links_together/1]).
 -export([another_otp_with_inet_tcp/1, another_otp_with_inet_rdma/1]).
 
 -define(COOKIE, "inet_rdma_test").
@@ -127,7 +128,8 @@ hidden_nodes(_Config) ->
             [
                 begin
                     connect(X, Y),
-                    ?assertEqual({[], [name(Hidden)]}, {call(Node, erlang, nodes, []), call(Node, erlang, nodes, [hidden])}),
+                    ?assertEqual({[], [name(Hidden)]},
+                                 {call(Node, erlang, nodes, []), call(Node, erlang, nodes, [hidden])}),
                     ok = inet_rdma_test_link:exercise(X, Y),
                     ok = inet_rdma_test_link:disconnect(X, Y)
                 end
@@ -236,9 +238,11 @@ erl_call(_Config) ->
             Node2 = atom_to_list(name(Node)),
             [
                 ?assertEqual({0, Node2}, erl_call(Program, Where ++ ["-a", "erlang node"], Quoted))
-             || {Where, Quoted} <- [{["-sname", Node2], ""}, {["-address", "127.0.0.1:" ++ integer_to_list(port_of(Node))], ""}]
+             || {Where, Quoted} <- [{["-sname", Node2], ""},
+                                    {["-address", "127.0.0.1:" ++ integer_to_list(port_of(Node))], ""}]
             ],
-            ?assertEqual({0, "{ok, [5050]}"}, erl_call(Program, ["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")),
+            ?assertEqual({0, "{ok, [5050]}"},
+                         erl_call(Program, ["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")),
             Large = integer_to_list(200000),
             ?assertMatch({0, _}, erl_call(Program, ["-sname", Node2, "-a", "lists duplicate [" ++ Large ++ ",a]"], "")),
             %% Nothing is left of them.
@@ -349,7 +353,8 @@ remote_shell(_Config) ->
 %% On a terminal of its own, by script(1), as shells of later OTP versions want one. It is left as a user leaves it.
 shell(Carrier, #{node := Node}) ->
     Arguments = ["-sname", unique("shell"), "-hidden", "-setcookie", ?COOKIE, "-remsh", atom_to_list(Node)],
-    Command = lists:append(lists:join(" ", [inet_rdma_test_node:erl() | inet_rdma_test_node:flags(Carrier)] ++ Arguments)),
+    Command =
+        lists:append(lists:join(" ", [inet_rdma_test_node:erl() | inet_rdma_test_node:flags(Carrier)] ++ Arguments)),
     Port = open_port({spawn_executable, os:find_executable("script")}, [
         {args, ["-qec", Command, "/dev/null"]}, {env, [{"TERM", "vt100"}]}, exit_status, stderr_to_stdout, hide
     ]),

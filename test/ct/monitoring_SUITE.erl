@@ -25,7 +25,8 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs, dashboard_has_known_series,
+    [series_are_those_of_the_library, series_are_those_of_the_list, series_are_those_of_the_docs,
+     dashboard_has_known_series,
      each_link_has_its_series, sizes_of_packets_on_each_path, counts_outlive_moves, losses_are_shown,
      suspension_is_shown, cuts_name_their_cause,
      link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links,
@@ -121,7 +122,8 @@ each_link_has_its_series(_Config) ->
     [ok = call(A, inet_rdma_test_data, send_and_compare, [name(Peer), [300000]]) || Peer <- [Moved, Tcp]],
     After = collected(A),
     [?assert(value(Name, After, Peer) - value(Name, Before, Peer) >= Least)
-     || Peer <- [Moved, Tcp], {Name, Least} <- [{<<"erlang_vm_dist_send_bytes">>, 300000}, {<<"erlang_vm_dist_send_cnt">>, 1},
+     || Peer <- [Moved, Tcp],
+        {Name, Least} <- [{<<"erlang_vm_dist_send_bytes">>, 300000}, {<<"erlang_vm_dist_send_cnt">>, 1},
                                                 {<<"erlang_vm_dist_recv_cnt">>, 1}]],
     [?assert(value(Name, After, Peer) > 0)
      || Peer <- [Moved, Tcp], Name <- [<<"erlang_vm_dist_recv_max_bytes">>, <<"erlang_vm_dist_recv_avg_bytes">>,
@@ -360,7 +362,8 @@ link_without_facts_leaves_the_others(_Config) ->
         Families = collected(A),
         ?assertEqual(1, value(<<"erlang_vm_dist_node_state">>, Families, Silent)),
         [?assertEqual({Name, []}, {Name, metrics(Name, Families, Silent)})
-         || Name <- [<<"erlang_vm_dist_recv_bytes">>, <<"erlang_vm_dist_port_memory_bytes">>, <<"inet_rdma_link_info">>]],
+         || Name <- [<<"erlang_vm_dist_recv_bytes">>, <<"erlang_vm_dist_port_memory_bytes">>,
+                     <<"inet_rdma_link_info">>]],
         [?assertMatch({Name, [_ | _]}, {Name, metrics(Name, Families, Peer)})
          || {<<"erlang_vm_dist_", _/binary>> = Name, _, _} <- Families, Peer <- [Moved, Tcp]]
     after
@@ -534,8 +537,10 @@ collected(Node) ->
 
 %% The series of prometheus_vm_dist_collector, by prometheus.erl 4.9.1.
 listed(Config) ->
-    {ok, Shapes} = file:consult(filename:join(proplists:get_value(data_dir, Config), "prometheus_vm_dist_collector.terms")),
-    lists:sort([{atom_to_binary(Name), Type, [atom_to_binary(Label) || Label <- Labels]} || {Name, Type, Labels} <- Shapes]).
+    {ok, Shapes} =
+        file:consult(filename:join(proplists:get_value(data_dir, Config), "prometheus_vm_dist_collector.terms")),
+    lists:sort([{atom_to_binary(Name), Type, [atom_to_binary(Label) || Label <- Labels]}
+                || {Name, Type, Labels} <- Shapes]).
 
 %% Name, type and names of labels.
 shapes(Families) ->

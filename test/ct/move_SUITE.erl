@@ -170,7 +170,8 @@ idle_links_go_back(_Config) ->
 %% While a queue pair carries, the kernel looks after the TCP connection, within net_ticktime: also after another one.
 standby_is_watched(Config) ->
     Options = inet_rdma_test_node:alone(#{args => ["-kernel", "net_ticktime", "20"]}),
-    #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config),
+                                                                    Options, Options),
     connect(A, B),
     moved(A, B),
     [
@@ -206,7 +207,8 @@ watched(Node, Peer, {KeepAlive, TimeoutMs}) ->
 losses_on_the_way_back(Config) ->
     Idle = #{rdma => [{move, busy}, {move_back_ms, 100}], args => ["-kernel", "net_ticktime", "4"]},
     Options = inet_rdma_test_node:alone(Idle),
-    #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
+    #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config),
+                                                                    Options, Options),
     connect(A, B),
     [
         begin

@@ -8,7 +8,8 @@
 -export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
--export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1, application_that_is_not_loaded_in_time/1]).
+-export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1,
+         application_that_is_not_loaded_in_time/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].

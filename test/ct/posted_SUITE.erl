@@ -12,7 +12,8 @@
 -export([bound_on_sends/1, bound_on_receives/1, memory_for_a_slow_reader/1]).
 -export([cancel_a_send/1, cancel_a_receive/1, send_goes_behind_what_is_posted/1, posted_goes_behind_a_send/1]).
 -export([death_in_the_middle_of_a_send/1, other_ways_of_reading_are_refused/1]).
--export([kill_of_the_peer/1, close_here/1, close_while_others_post/1, close_of_the_peer/1, half_close/1, death_of_the_owner/1]).
+-export([kill_of_the_peer/1, close_here/1, close_while_others_post/1, close_of_the_peer/1, half_close/1,
+         death_of_the_owner/1]).
 -export([sendfile_whole_and_parts/1, sendfile_sparse/1, sendfile_that_shrinks/1, sendfile_errors/1]).
 
 -define(MB, 1048576).
@@ -33,7 +34,8 @@ cases() ->
         posted_receives_land_whatever_their_size, longer_than_a_landing_buffer, bound_on_sends, bound_on_receives,
         memory_for_a_slow_reader, cancel_a_send, cancel_a_receive, send_goes_behind_what_is_posted,
         posted_goes_behind_a_send, death_in_the_middle_of_a_send, other_ways_of_reading_are_refused, kill_of_the_peer,
-        close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner, sendfile_whole_and_parts, sendfile_sparse,
+        close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner,
+        sendfile_whole_and_parts, sendfile_sparse,
         sendfile_that_shrinks, sendfile_errors
     ].
 
@@ -62,7 +64,8 @@ sizes_in_order(Config) ->
     Sent = posts(X, send, [Sizes]),
     ?assertEqual([{sent, Ref, {ok, Size}} || {{{ok, Ref}, _}, Size} <- lists:zip(Sent, Sizes)],
                  posts(X, done, [length(Sizes)])),
-    Expected = [{received, Ref, {ok, Size, Hash}} || {Ref, {{_, Hash}, Size}} <- lists:zip(Received, lists:zip(Sent, Sizes))],
+    Expected = [{received, Ref, {ok, Size, Hash}}
+                || {Ref, {{_, Hash}, Size}} <- lists:zip(Received, lists:zip(Sent, Sizes))],
     ?assertEqual(Expected, posts(Y, done, [length(Sizes)])),
     %% Nothing is a send, too.
     [{{ok, Empty}, _}] = posts(X, send, [[0]]),
@@ -133,7 +136,8 @@ posted_receives_land_whatever_their_size(Config) ->
     advertised(X, length(Sizes)),
     Sent = posts(X, send, [Sizes]),
     ?assertEqual([{Size, Hash} || {Size, {_, Hash}} <- lists:zip(Sizes, Sent)], posts(Y, keep, [length(Sizes)])),
-    #{percent_direct_received := Percent, direct_transfers_received := Transfers, landing_used := Used} = do(Y, info, []),
+    #{percent_direct_received := Percent, direct_transfers_received := Transfers,
+      landing_used := Used} = do(Y, info, []),
     Held = case do(Y, info, []) of
                #{zero_copy := trusted} -> Sizes;
                #{zero_copy := windows} -> [Size || Size <- Sizes, Size >= 16384]
@@ -317,7 +321,8 @@ half_close(Config) ->
     {Count, {error, enobufs}, _} = posts(X, send_while, [?MB]),
     ok = do(X, shutdown, [write]),
     ends_in_order(Count, closed, posts(X, done, [Count])),
-    ?assertMatch([{{error, closed}, _}], [Done || {_, Hash} = Post <- posts(X, send, [[1]]), Done <- [last(X, Post, Hash)]]),
+    ?assertMatch([{{error, closed}, _}],
+                 [Done || {_, Hash} = Post <- posts(X, send, [[1]]), Done <- [last(X, Post, Hash)]]),
     %% The other direction goes on.
     [{ok, Ref}] = posts(X, recv, [[4]]),
     ok = do(Y, send, [<<"data">>]),

@@ -41,7 +41,8 @@ protection_is_checked(_Config) ->
     {Good, Other} = protections(aes_256_gcm, #{}),
     [
         ?assertError(badarg, inet_rdma_nif:stream(Left, Wrong))
-     || Wrong <- [undefined, #{}, maps:remove(send_key, Good), Good#{cipher := aes_128_gcm}, Good#{send_key := <<0:128>>},
+     || Wrong <- [undefined, #{}, maps:remove(send_key, Good), Good#{cipher := aes_128_gcm},
+                  Good#{send_key := <<0:128>>},
                   Good#{send_key := maps:get(receive_key, Good)}, Good#{renew_bytes => -1}]
     ],
     {ok, _} = inet_rdma_nif:stream(Left, Good),

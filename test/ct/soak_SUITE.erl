@@ -26,7 +26,9 @@ log_lines_are_judged(_Config) ->
     Reasons = [shape(Shape) || {reason, Shapes} <- inet_rdma_nif:reason_shapes(), Shape <- Shapes],
     Allowed = [Reason || Reason <- Reasons, not is_violation(warning, "any text", #{inet_rdma_reason => Reason})],
     ?assertEqual([etimedout, peer_gone], lists:usort(Allowed)),
-    ?assert(is_violation(warning, "inet_rdma: the link to a@b ends: the peer sent what is no message about keys that can come", #{})),
+    ?assert(is_violation(warning,
+                         "inet_rdma: the link to a@b ends: the peer sent what is no message about keys that can come",
+                         #{})),
     ?assertNot(is_violation(warning, "inet_rdma: no link to a@b: the settlement broke off", #{})),
     ?assertNot(is_violation(warning, "a warning of OTP", #{})),
     ?assert(is_violation(error, "a crash", #{})),
@@ -46,7 +48,8 @@ soak(Config) ->
     Start = erlang:monotonic_time(millisecond),
     Length = round(minutes() * 60000),
     Started = inet_rdma_soak_cluster:start(#{
-        dir => Dir, seed => Seed, ticktime => integer("INET_RDMA_SOAK_TICKTIME", 8), report => inet_rdma_soak_report:new()
+        dir => Dir, seed => Seed, ticktime => integer("INET_RDMA_SOAK_TICKTIME", 8),
+        report => inet_rdma_soak_report:new()
     }),
     ok = inet_rdma_soak_cluster:tell_all(run, Started),
     {_, Running} = inet_rdma_soak_cluster:settle(?START_MS, fun(_) -> true end, Started),
@@ -121,7 +124,8 @@ nothing_left(#{nodes := Nodes} = State) ->
     Dumps = [{Name, slogan(Name, State)} || Name <- filelib:wildcard("*.dump", maps:get(dir, State))],
     case lists:partition(fun({_, Slogan}) -> is_halt_race(Slogan) end, Dumps) of
         {[], []} -> ok;
-        {Known, []} -> ct:pal("~p: the race in erlang:halt/2 of OTP issue 8634, at a regular stop; not counted", [Known]);
+        {Known, []} -> ct:pal("~p: the race in erlang:halt/2 of OTP issue 8634, at a regular stop; not counted",
+                              [Known]);
         {_, Crashed} -> inet_rdma_soak_cluster:violation({crash_dumps, Crashed}, State)
     end.
 
@@ -129,7 +133,8 @@ nothing_left(#{nodes := Nodes} = State) ->
 slogan(Dump, #{dir := Dir}) ->
     {ok, Text} = file:read_file(filename:join(Dir, Dump)),
     {ok, Log} = file:read_file(filename:join(Dir, filename:rootname(Dump) ++ ".log")),
-    {lists:sublist(binary:split(Text, <<"\n">>, [global]), 5), binary:part(Log, byte_size(Log), -min(2000, byte_size(Log)))}.
+    {lists:sublist(binary:split(Text, <<"\n">>, [global]), 5),
+     binary:part(Log, byte_size(Log), -min(2000, byte_size(Log)))}.
 
 %% init's own call of halt runs a second time, with the arguments that mark it as done: with any carrier.
 is_halt_race({Head, _Log}) ->

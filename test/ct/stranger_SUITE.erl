@@ -25,7 +25,8 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups_in_clear([replayed, altered_on_the_way, garbage, crowd_of_resumes, crowd_that_is_silent]).
+    inet_rdma_test_ways:groups_in_clear([replayed, altered_on_the_way, garbage, crowd_of_resumes,
+                                         crowd_that_is_silent]).
 
 init_per_suite(Config) ->
     case inet_rdma_test_node:carrier() of

@@ -342,7 +342,8 @@ peers_that_do_not_settle(Config) ->
             {term_to_binary({go}), "not one that can come here"},
             {term_to_binary({hello, #{}}), "not one that can come here"},
             {term_to_binary({hello, facts(#{stream => 7})}), "another version"},
-            {term_to_binary({hello, facts(#{filling => binary:copy(<<0>>, 1000)})}, [compressed]), "not one of the settlement"},
+            {term_to_binary({hello, facts(#{filling => binary:copy(<<0>>, 1000)})}, [compressed]),
+             "not one of the settlement"},
             {binary:copy(<<0>>, 70000), "closed the connection"}
         ]
     ],

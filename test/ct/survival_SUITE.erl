@@ -6,7 +6,8 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1, idle_losses/1, socket_options/1]).
+-export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1,
+         idle_losses/1, socket_options/1]).
 
 -define(CUT_LEAST_MS, 100).
 -define(CUT_MOST_MS, 1500).
@@ -23,7 +24,8 @@ all() ->
 
 groups() ->
     inet_rdma_test_ways:groups([
-        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses, socket_options
+        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses,
+        socket_options
     ]).
 
 %% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.

@@ -6,11 +6,14 @@
 -include("../../src/inet_rdma_settling.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, certificates_as_inet_tls_has_them/1]).
+-export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1,
+         certificates_as_inet_tls_has_them/1]).
 -export([allowed_nodes_as_inet_tls_has_them/1, tcp_only_is_refused/1, no_weaker_way/1, security_holds_until_the_end/1]).
 -export([security_asked_for_too_late/1, settled_keys_are_collected/1]).
--export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1]).
--export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, revoked_meanwhile/1, bytes_into_the_silent_connection/1, replayed_connection/1]).
+-export([flags_instead_of_a_file/1, doctor_looks_at_certificates/1, later_version_of_tls/1, wrong_starts/1, over_ipv6/1,
+         mesh_of_both/1, simultaneous_connects/1]).
+-export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, revoked_meanwhile/1,
+         bytes_into_the_silent_connection/1, replayed_connection/1]).
 -export([any_bytes_in_the_settlement/1]).
 -export([encrypted_shared_memory/1, new_keys_under_load/1, new_keys_under_cuts/1, keys_that_nobody_asked_for/1]).
 -export([end_of_each_part/1, nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
@@ -24,12 +27,16 @@ suite() ->
 
 all() ->
     [
-        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, certificates_as_inet_tls_has_them,
+        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept,
+        certificates_as_inet_tls_has_them,
         allowed_nodes_as_inet_tls_has_them, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
         security_asked_for_too_late, settled_keys_are_collected,
-        flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects,
-        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, new_keys_under_cuts, keys_that_nobody_asked_for, somebody_in_the_middle,
-        somebody_in_the_middle_of_records, revoked_meanwhile, bytes_into_the_silent_connection, replayed_connection, end_of_each_part,
+        flags_instead_of_a_file, doctor_looks_at_certificates, later_version_of_tls, wrong_starts, over_ipv6,
+        mesh_of_both, simultaneous_connects,
+        any_bytes_in_the_settlement, encrypted_shared_memory, new_keys_under_load, new_keys_under_cuts,
+        keys_that_nobody_asked_for, somebody_in_the_middle,
+        somebody_in_the_middle_of_records, revoked_meanwhile, bytes_into_the_silent_connection, replayed_connection,
+        end_of_each_part,
         nothing_is_left_behind, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
@@ -302,7 +309,9 @@ flags_instead_of_a_file(Config) ->
 doctor_looks_at_certificates(Config) ->
     [
         begin
-            {Status, Output} = inet_rdma_test_node:run("d", #{name => none, rdma => [{security, tls}], args => ssl_arguments(Config, Kind, [])},
+            {Status, Output} = inet_rdma_test_node:run("d",
+                                                       #{name => none, rdma => [{security, tls}],
+                                                         args => ssl_arguments(Config, Kind, [])},
                                                        "inet_rdma_doctor:main()"),
             ?assertEqual(0, Status),
             ?assertMatch({Kind, {match, _}}, {Kind, re:run(re:replace(Output, "\\s+", " ", [global]), Words)}),
@@ -310,8 +319,10 @@ doctor_looks_at_certificates(Config) ->
                          re:run(Output, "problem +tls") =:= nomatch)
         end
      || {Kind, Words} <- [
-            {good, "links begin inside TLS, with \\S*good.pem, valid until [0-9-]{10}"}, {expired, "expired.pem has expired, on [0-9-]{10}"},
-            {wrong_host, "wrong_host.pem does not name this host"}, {none, "TLS server have no certfile: no peer can connect"}
+            {good, "links begin inside TLS, with \\S*good.pem, valid until [0-9-]{10}"},
+            {expired, "expired.pem has expired, on [0-9-]{10}"},
+            {wrong_host, "wrong_host.pem does not name this host"},
+            {none, "TLS server have no certfile: no peer can connect"}
         ]
     ].
 
@@ -351,10 +362,12 @@ over_ipv6(Config) ->
             %% The certificates name no address.
             Args = ssl_arguments(Config, good, [{verify, verify_none}]),
             Options = fun(Prefix, Carrier) ->
-                #{carrier => Carrier, name => unique(Prefix) ++ "@::1", long => true, rdma => security(Carrier), args => Args}
+                #{carrier => Carrier, name => unique(Prefix) ++ "@::1", long => true,
+                  rdma => security(Carrier), args => Args}
             end,
             [A, B, C] = start_all([{Prefix, Options(Prefix, Carrier)}
-                                   || {Prefix, Carrier} <- [{"a", "inet6_rdma"}, {"b", "inet6_rdma"}, {"c", "inet6_tls"}]]),
+                                   || {Prefix, Carrier} <- [{"a", "inet6_rdma"}, {"b", "inet6_rdma"},
+                                                            {"c", "inet6_tls"}]]),
             [
                 begin
                     connect(X, Y),
@@ -370,7 +383,8 @@ over_ipv6(Config) ->
 %% A cluster on its way from inet_tls to inet_rdma.
 mesh_of_both(Config) ->
     [A, B, C, D] = Nodes = start_all([
-        {[Letter], node_of(Config, Carrier, good)} || {Letter, Carrier} <- [{$a, ?RDMA}, {$b, ?RDMA}, {$c, ?PLAIN}, {$d, ?PLAIN}]
+        {[Letter], node_of(Config, Carrier, good)}
+        || {Letter, Carrier} <- [{$a, ?RDMA}, {$b, ?RDMA}, {$c, ?PLAIN}, {$d, ?PLAIN}]
     ]),
     ok = inet_rdma_test_node:mesh(Nodes),
     [ok = inet_rdma_test_link:await(X, Y, Fabric)
@@ -422,7 +436,8 @@ any_bytes_in_the_settlement(_Config) ->
 %% Each message as it comes over these.
 messages() ->
     Key = binary:copy(<<5>>, 32),
-    Facts = #{fabric => auto, required => false, timeout_ms => 5000, boot => <<"b">>, netns => 1, user => 0, instance => 1},
+    Facts = #{fabric => auto, required => false, timeout_ms => 5000, boot => <<"b">>, netns => 1, user => 0,
+              instance => 1},
     Tls = Facts#{cipher => aes_256_gcm, encrypt_shm => false},
     Listens = {listens, 50000, 1 bsl 60, [<<"10.0.0.1">>, <<"::1">>]},
     [
@@ -457,7 +472,8 @@ changed(Message, 5) ->
     end.
 
 any_term() ->
-    Terms = [0, -1, 1 bsl 70, 1.5, [], [a | b], lists:seq(1, 300), #{}, {}, <<>>, <<1:3>>, rand:bytes(32), rand:bytes(5000),
+    Terms = [0, -1, 1 bsl 70, 1.5, [], [a | b], lists:seq(1, 300), #{}, {}, <<>>, <<1:3>>, rand:bytes(32),
+             rand:bytes(5000),
              shm, none, true, self(), fun() -> ok end, {65536, 1}, {1, 1 bsl 64}, [<<"not an address">>], make_ref()],
     lists:nth(rand:uniform(length(Terms)), Terms).
 
@@ -472,7 +488,8 @@ settled_keys_are_collected(Config) ->
             [
                 inet_rdma_test_wait:until({collected, name(Node)}, 10000, fun() ->
                     case call(Node, inet_rdma_test_keys, holders, [Tracer]) of
-                        [_ | _] = Holders -> lists:all(fun({_, Last}) -> Last =:= collected end, Holders) orelse Holders;
+                        [_ | _] = Holders -> lists:all(fun({_, Last}) -> Last =:= collected end, Holders)
+                            orelse Holders;
                         [] -> none
                     end
                 end)
@@ -577,7 +594,8 @@ keys_that_nobody_asked_for(Config) ->
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
             [ended(Supervisor) || Supervisor <- Supervisors],
-            inet_rdma_test_wait:until({logged, Words}, 10000, fun() -> call(B, inet_rdma_test_log, contains, [Words]) end)
+            inet_rdma_test_wait:until({logged, Words}, 10000,
+                                      fun() -> call(B, inet_rdma_test_log, contains, [Words]) end)
         end
      || {Said, Words} <- [
             {term_to_binary({key, 7, Key}), "a key of generation 7 where 1 is next"},
@@ -715,7 +733,8 @@ revoked_meanwhile(Config) ->
     ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
     [ended(Supervisor) || Supervisor <- Supervisors],
     inet_rdma_test_wait:until(said, 10000, fun() ->
-        lists:any(fun(X) -> call(X, inet_rdma_test_log, contains, ["TLS refuses another: certificate_revoked"]) end, [A, B])
+        lists:any(fun(X) -> call(X, inet_rdma_test_log, contains, ["TLS refuses another: certificate_revoked"]) end,
+                  [A, B])
     end),
     [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, B}, {B, A}]].
 
@@ -855,7 +874,8 @@ security("inet" ++ _) -> [{security, tls}].
 
 ssl_arguments(Config, Kind, More) ->
     ssl_path() ++
-        ["-ssl_dist_optfile", inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
+        ["-ssl_dist_optfile",
+         inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
 
 %% The kernel's start needs it, before there is a code server.
 ssl_path() -> ["-pa", filename:join(code:lib_dir(ssl), "ebin")].

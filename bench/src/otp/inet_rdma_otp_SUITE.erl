@@ -22,7 +22,8 @@ groups() ->
     [{Carrier, cases()} || {group, Carrier} <- all()].
 
 cases() ->
-    [setup, roundtrip, sched_utilization, throughput_0, throughput_64, throughput_1024, throughput_4096, throughput_16384,
+    [setup, roundtrip, sched_utilization, throughput_0, throughput_64, throughput_1024, throughput_4096,
+     throughput_16384,
      throughput_65536, throughput_262144, throughput_1048576].
 
 init_per_suite(Config) ->

@@ -2,7 +2,8 @@
 -module(inet_rdma_vm).
 
 -export([device/1, nodes_on/3, name_at/3, pair/1, call/4, name/1, cast/4]).
--export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2, resumes/2, watch/2]).
+-export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2,
+         resumes/2, watch/2]).
 -export([await_nodedown/3]).
 -export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).

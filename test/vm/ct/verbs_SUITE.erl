@@ -11,7 +11,8 @@
 -export([hidden_node_with_an_ipv6_name/1]).
 -export([each_link_has_a_fabric_of_its_own/1, killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1]).
 -export([tcp_connection_cut/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1]).
--export([rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1, pinned_memory_is_bounded/1]).
+-export([rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1,
+         pinned_memory_is_bounded/1]).
 -export([required_without_a_device/1, wrong_cookie/1, device_removed/1]).
 
 -define(MB, 1048576).
@@ -89,11 +90,14 @@ bulk_goes_through_the_ring(Config) ->
     [
         begin
             ct:pal("~ts~n~p", [Why, Info]),
-            contains(Why, ["both nodes settled on it", proplists:get_value(device, Config), proplists:get_value(ipv4, Config)]),
+            contains(Why,
+                     ["both nodes settled on it", proplists:get_value(device, Config),
+                      proplists:get_value(ipv4, Config)]),
             ?assertEqual({verbs, 0, 0}, {Fabric, DirectSent, LandingBuffers}),
             [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, receives_posted, completions, events_armed]]
         end
-     || #{fabric := Fabric, why := Why, direct_bytes_sent := DirectSent, landing_buffers := LandingBuffers} = Info <- Infos
+     || #{fabric := Fabric, why := Why, direct_bytes_sent := DirectSent,
+          landing_buffers := LandingBuffers} = Info <- Infos
     ],
     ?assertEqual(2, length(Infos)).
 
@@ -397,7 +401,8 @@ stopped_nodes_leave_nothing(Config) ->
 %% The TCP connection of a link over verbs is made anew, and verbs carries on.
 tcp_connection_cut(Config) ->
     Pair = inet_rdma_vm:pair(Config),
-    [begin ok = inet_rdma_test_node:connect(A, B), inet_rdma_vm:cut_tcp(A, B) end || [A, B] <- [Pair, lists:reverse(Pair)]],
+    [begin ok = inet_rdma_test_node:connect(A, B), inet_rdma_vm:cut_tcp(A, B) end
+     || [A, B] <- [Pair, lists:reverse(Pair)]],
     [A, B] = inet_rdma_vm:pair(Config),
     ok = inet_rdma_test_link:await(A, B, verbs),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 200000]]).
@@ -405,7 +410,8 @@ tcp_connection_cut(Config) ->
 %% Nodes whose links cannot use the device.
 
 no_device_files(Config) ->
-    stays_on_tcp(Config, #{under => hidden_device_files()}, ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]).
+    stays_on_tcp(Config, #{under => hidden_device_files()},
+                 ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]).
 
 hidden_device_files() ->
     ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/infiniband && exec \"$@\"", "sh"].
@@ -426,7 +432,8 @@ forbidden_device_files(Config) ->
 %% The options of a node that runs as a user without rights, behind this shell command.
 as_nobody(First) ->
     Code = filename:join("/run", inet_rdma_test_node:unique("code")),
-    Script = First ++ "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"",
+    Script = First ++
+        "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"",
     #{under => ["sh", "-c", Script, "sh"], code => inet_rdma_test_node:copy_code(Code)}.
 
 %% Root may lock as much as it likes, whatever the limit is.
@@ -459,8 +466,11 @@ rings_grow_and_shrink(Config) ->
 await_idle(Links) ->
     inet_rdma_test_wait:until(rings_are_small, 60000, fun() ->
         Infos = [inet_rdma_vm:info(X, Y) || {X, Y} <- Links],
-        ct:pal("~p", [[{Ring, Pinned, All} || #{ring_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
-        lists:all(fun(#{ring_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536 andalso Pinned =< 262144 end, Infos)
+        ct:pal("~p",
+               [[{Ring, Pinned, All}
+                 || #{ring_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
+        lists:all(fun(#{ring_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536
+                  andalso Pinned =< 262144 end, Infos)
     end).
 
 %% Landing buffers of a stream come with bulk and go after it.

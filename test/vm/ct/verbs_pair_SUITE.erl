@@ -39,7 +39,8 @@ groups() ->
     ],
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for
     %% rping as for nodes, until it is made anew. There is no guest 2 after the last.
-    [{rxe, [], Cases ++ [device_that_does_not_answer]}, {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
+    [{rxe, [], Cases ++ [device_that_does_not_answer]},
+     {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
 init_per_group(Kind, Config) ->
     [Device, Own, Theirs, Interface] = inet_rdma_vm:device(Kind),
@@ -155,7 +156,8 @@ order_both_ways(Config) ->
 
 lossy_link(Config) ->
     Start = fun(Prefix, Address, Under) ->
-        inet_rdma_test_node:start(Prefix, inet_rdma_test_node:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S)))
+        inet_rdma_test_node:start(Prefix,
+                                  inet_rdma_test_node:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S)))
     end,
     [Own, Theirs] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address]],
     [A, B] = Pair = [Start("la", Own, []), Start("lb", Theirs, there())],
@@ -259,7 +261,8 @@ tcp_blocked(_Config) ->
     on_both(lists:flatten(Rules("add"))),
     try
         inet_rdma_vm:shut_tcp(A, B),
-        [inet_rdma_test_wait:until(no_tcp, 20000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end) || X <- Pair],
+        [inet_rdma_test_wait:until(no_tcp, 20000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end)
+         || X <- Pair],
         ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
         [?assertEqual(false, call(X, inet_rdma_test_remote, has_tcp, [])) || X <- Pair]
     after
@@ -325,7 +328,8 @@ noticed(A, B, StartMs) ->
     end.
 
 on_all_interfaces(Do, Netem) ->
-    on_both(lists:append(lists:join("; ", ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]))).
+    on_both(lists:append(lists:join("; ",
+                                    ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]))).
 
 %% All that was sent has arrived in order, no node was told of an end, and the device carries the link.
 survived([A, B] = Pair, Watched, Streams) ->
