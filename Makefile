@@ -23,7 +23,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
         scale-programs bench-scale bench-instructions test test-nodes test-programs test-native test-arm64 \
-        test-erlang test-elixir matrix test-rabbitmq test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -106,6 +106,10 @@ test-erlang: build ## run the Common Test suites (SUITE=name for one)
 
 soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
+
+certify: deps build ## certify this host: survival, soak, speed and more, as a report (ARGS="--quick", see ARGS=--help)
+	$(if $(findstring --quick,$(ARGS)),,scripts/contract _build/certify/contract)
+	scripts/certify $(ARGS)
 
 test-rabbitmq: ## run three RabbitMQ brokers while every connection between them is cut (SECONDS=120; not in `make test`)
 	INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE

@@ -79,7 +79,7 @@ word(undefined) -> "?";
 word(Number) when is_integer(Number) -> integer_to_list(Number);
 word(Text) -> Text.
 
-%% Only what a report consists of: maps with atoms as keys, lists, binaries, atoms, integers, and pairs of an atom and a
+%% Only what a report consists of: maps with atoms as keys, lists, binaries, atoms, numbers, and pairs of an atom and a
 %% text ({refused, Why}), which become objects. OTP has no module for JSON before 27.
 -spec json(term()) -> iodata().
 json(undefined) -> "null";
@@ -87,6 +87,7 @@ json(true) -> "true";
 json(false) -> "false";
 json(Atom) when is_atom(Atom) -> json(atom_to_binary(Atom));
 json(Number) when is_integer(Number) -> integer_to_list(Number);
+json(Number) when is_float(Number) -> float_to_list(Number, [{decimals, 3}, compact]);
 json(Text) when is_binary(Text) -> [$", [escape(Char) || Char <- unicode:characters_to_list(Text)], $"];
 json(List) when is_list(List) -> [$[, lists:join($,, [json(Value) || Value <- List]), $]];
 json({Key, Value}) when is_atom(Key) -> json(#{Key => Value});

@@ -341,7 +341,7 @@ json_escapes(_Config) ->
     Texts = [<<"\"quoted\"\\ \n\t/"/utf8>>, <<"\x{e4}\x{20ac}\x{1f600}"/utf8>>, <<0, 127>>, <<>>],
     Term = #{texts => Texts, none => undefined, yes => true, empty => [], number => -7},
     ?assertEqual(#{<<"texts">> => Texts, <<"none">> => null, <<"yes">> => true, <<"empty">> => [], <<"number">> => -7},
-                 parse(inet_rdma_doctor_text:json(Term))).
+                 inet_rdma_test_json:decode(inet_rdma_doctor_text:json(Term))).
 
 this_machine_leaves_tcp_over_shm(_Config) ->
     Report = inet_rdma:doctor(),
@@ -356,9 +356,9 @@ main_ends_with_its_verdict(_Config) ->
     {0, Table} = main("-inet_rdma fabric shm"),
     ?assertMatch({_, _}, binary:match(Table, <<"Links of this node can leave TCP within this host.">>)),
     {0, Json} = main("-inet_rdma fabric shm -json"),
-    ?assertMatch(#{<<"fabric">> := <<"shm">>}, parse(Json)),
+    ?assertMatch(#{<<"fabric">> := <<"shm">>}, inet_rdma_test_json:decode(Json)),
     {0, Json2} = main("-inet_rdma fabric shm -extra -json"),
-    ?assertMatch(#{<<"leaves_tcp">> := true}, parse(Json2)),
+    ?assertMatch(#{<<"leaves_tcp">> := true}, inet_rdma_test_json:decode(Json2)),
     {1, Stays} = main("-inet_rdma fabric tcp"),
     ?assertMatch({_, _}, binary:match(Stays, <<"No link of this node can leave TCP.">>)),
     {1, Refused} = main("-inet_rdma ring_bytes 1"),
@@ -442,30 +442,7 @@ port(#{devices := [#{ports := Ports}]}, Number) ->
 
 counters(#{counters := Counters}) -> [{Name, Value} || #{name := Name, value := Value} <- Counters].
 
-parsed(Report) -> parse(inet_rdma_doctor:to_json(Report)).
-
-%% By another implementation: python reads it, and writes an Erlang term.
-parse(Json) ->
-    File = filename:join(os:getenv("TMPDIR", "/tmp"), lists:concat(["doctor_", os:getpid(), "_",
-                                                                     erlang:unique_integer([positive])])),
-    ok = file:write_file(File, Json),
-    {Status, Term} = run("python3", ["-c", python(), File]),
-    ok = file:delete(File),
-    ?assertEqual(0, Status, Term),
-    {ok, Tokens, _} = erl_scan:string(binary_to_list(Term)),
-    {ok, Parsed} = erl_parse:parse_term(Tokens),
-    Parsed.
-
-python() ->
-    "import json, sys\n"
-    "def term(value):\n"
-    "    if value is None: return 'null'\n"
-    "    if isinstance(value, bool): return str(value).lower()\n"
-    "    if isinstance(value, int): return str(value)\n"
-    "    if isinstance(value, str): return '<<' + ','.join(map(str, value.encode())) + '>>'\n"
-    "    if isinstance(value, list): return '[' + ','.join(map(term, value)) + ']'\n"
-    "    return '#{' + ','.join(term(key) + '=>' + term(each) for key, each in value.items()) + '}'\n"
-    "print(term(json.load(open(sys.argv[1], encoding='ascii'))) + '.')\n".
+parsed(Report) -> inet_rdma_test_json:decode(inet_rdma_doctor:to_json(Report)).
 
 run(Program, Arguments) ->
     Port = open_port({spawn_executable, os:find_executable(Program)},

@@ -1,8 +1,8 @@
 %% Links and monitors between a process and others on another node: some last, the others end with a reason that must
 %% arrive. Runs in the nodes under test.
--module(inet_rdma_test_bonds).
+-module(inet_rdma_certify_bonds).
 
--export([start/1, stop/2]).
+-export([start/1, stop/2, park/0]).
 -export_type([figures/0]).
 
 %% Ends that arrived with their reason; bonds that the end of a connection broke.
@@ -29,7 +29,7 @@ stop(Pid, TimeoutMs) ->
     after TimeoutMs -> error({bonds_do_not_end, process_info(Pid, [current_stacktrace, messages])})
     end.
 
-hold(Peer) -> spawn_opt(Peer, inet_rdma_test_remote, park, [], [link, monitor]).
+hold(Peer) -> spawn_opt(Peer, ?MODULE, park, [], [link, monitor]).
 
 loop(Peer, {Anchor, Monitor} = Held, #{ended := Ended, broken := Broken} = Figures) ->
     receive
@@ -59,3 +59,8 @@ both(Pid, Ref, Reason) ->
             [] = [Other || Other <- [Exit, Down], Other =/= Reason, Other =/= noconnection, Other =/= noproc],
             broken
     end.
+
+%% Runs on the other node.
+-spec park() -> no_return().
+park() ->
+    receive {finish, Reason} -> exit(Reason) end.

@@ -1,5 +1,6 @@
-%% Processes that call another node, one call after the other, and check each answer. Runs in the nodes under test.
--module(inet_rdma_test_calls).
+%% Processes that call another node, one call after the other, and check each answer. Runs in the nodes of a
+%% certificate and of tests.
+-module(inet_rdma_certify_calls).
 
 -export([start/2, stop/2, answer/2]).
 -export_type([figures/0]).
@@ -22,7 +23,7 @@ start(Peer, Count) ->
 -spec stop([pid()], timeout()) -> figures().
 stop(Callers, TimeoutMs) ->
     Refs = [{Pid, monitor(process, Pid)} || Pid <- Callers],
-    [Pid ! {stop, self(), Ref} || {Pid, Ref} <- Refs],
+    _ = [Pid ! {stop, self(), Ref} || {Pid, Ref} <- Refs],
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs,
     lists:foldl(fun({Pid, Ref}, Sum) -> add(figures(Pid, Ref, Deadline), Sum) end, none(), Refs).
 

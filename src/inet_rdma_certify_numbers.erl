@@ -1,6 +1,6 @@
 %% Numbered messages from a process to one on another node, which counts what is missing, doubled, late or damaged. The
-%% receiver lives on when the connection ends. Runs in the nodes under test.
--module(inet_rdma_test_numbers).
+%% receiver lives on when the connection ends. Runs in the nodes of a certificate and of tests.
+-module(inet_rdma_certify_numbers).
 
 -export([start/2, stop/2, receiver/0]).
 -export_type([kind/0, figures/0]).
@@ -56,8 +56,8 @@ burst(Left, #{to := To, next := Next, kind := #{bytes := {Least, Most}}, master 
 
 payload(Bytes, Master) when Bytes =< ?MASTER_BYTES ->
     binary:part(Master, rand:uniform(?MASTER_BYTES - Bytes + 1) - 1, Bytes);
-payload(Bytes, _Master) ->
-    inet_rdma_test_data:make(Bytes).
+payload(Bytes, Master) ->
+    binary:part(binary:copy(Master, Bytes div ?MASTER_BYTES + 1), 0, Bytes).
 
 %% Asks the receiver for its counts, again after the end of the connection.
 confirm(#{to := To, breaks := Breaks} = State) ->

@@ -1,0 +1,225 @@
+%% @doc A certificate for a host, or for two: what its links do under traffic, cuts and load, beside inet_tcp, as one
+%% report with PASS or FAIL and the evidence.
+%%
+%% `mix inet_rdma.certify', `make certify', the script `certify' of a release archive, or
+%% `erl -noshell -pa EBIN -eval "inet_rdma_certify:main()" -extra --quick'. docs/HARDWARE.md says what is checked.
+-module(inet_rdma_certify).
+
+-export([run/1, main/0, main/1, options/1, usage/0]).
+-export_type([options/0, report/0]).
+
+%% minutes: at most so long, in all. ways: `shm', `tcp', `verbs' (all devices) or the name of a device; all: what the
+%% host has. out: the directory of the report. peer: the other host, by ssh. listen: this port waits for the other
+%% host's `--join'. contract: the program of the contract suite.
+-type options() :: #{minutes := number(), ways := all | [string()], out := file:filename(),
+                     peer := none | {ssh, string()} | {listen, inet:port_number()},
+                     ssh := [string()], erl := string(), contract := file:filename() | none, quiet := boolean()}.
+
+-type report() :: #{verdict := pass | fail, why := binary(), started := binary(), took_ms := non_neg_integer(),
+                    host := inet_rdma_certify_os:facts(), peer := map() | undefined,
+                    doctor := inet_rdma_doctor:report(), results := [inet_rdma_certify_step:result()]}.
+
+-define(MINUTES, 15).
+-define(QUICK_MINUTES, 3).
+%% Of the time that is given, what is planned; the rest is for starts of nodes and waiting.
+-define(PLANNED, 0.8).
+%% Longer than this a way is not tested, however much time there is.
+-define(WAY_MS, 240000).
+-define(MIB, 1048576).
+
+%% @doc Runs all checks and writes report.html and report.json. Takes at most as long as `minutes' says.
+-spec run(options()) -> report().
+run(#{minutes := Minutes} = Options) ->
+    Started = list_to_binary(calendar:system_time_to_rfc3339(os:system_time(second), [{offset, "Z"}])),
+    Doctor = inet_rdma_doctor:doctor(),
+    Peer = inet_rdma_certify_peer:open(Options),
+    %% The time until somebody has started the other side does not count.
+    StartMs = now_ms(),
+    DeadlineMs = StartMs + round(Minutes * 60000),
+    try
+        {Found, LeftOut} = ways(Doctor, Peer),
+        Ways = wanted(maps:get(ways, Options), Found),
+        Results = results(Ways, LeftOut, Doctor, Peer, DeadlineMs, Options),
+        {Verdict, Why} = inet_rdma_certify_report:verdict(Results),
+        Report = #{verdict => Verdict, why => Why, started => Started, took_ms => now_ms() - StartMs,
+                   host => inet_rdma_certify_os:facts(), peer => inet_rdma_certify_peer:facts(Peer), doctor => Doctor,
+                   results => Results},
+        ok = inet_rdma_certify_report:write(maps:get(out, Options), Report),
+        Report
+    after
+        inet_rdma_certify_peer:close(Peer)
+    end.
+
+ways(Doctor, none) -> inet_rdma_certify_way:of_host(Doctor);
+ways(Doctor, #{networks := Networks} = Peer) -> inet_rdma_certify_way:of_hosts(Doctor, Peer, Networks).
+
+wanted(all, Found) -> Found;
+wanted(Names, Found) ->
+    Chosen = [Way || #{id := Id, fabric := Fabric} = Way <- Found,
+                     lists:any(fun(Name) -> is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Names)],
+    case [Name || Name <- Names, not lists:any(fun(#{id := Id, fabric := Fabric}) ->
+              is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Found)] of
+        [] -> Chosen;
+        Unknown ->
+            throw({usage, ["no such way here: ", lists:join(", ", Unknown), "; there are: ",
+                           lists:join(", ", [Id || #{id := Id} <- Found])]})
+    end.
+
+is_named(Name, Id, Fabric) -> Name =:= Id orelse Name =:= Fabric orelse "verbs " ++ Name =:= Id.
+
+results(Ways, LeftOut, Doctor, Peer, DeadlineMs, #{ways := Asked} = Options) ->
+    OfHost = step({doctor, <<"host">>}, fun() -> inet_rdma_certify_host:doctor(Doctor) end, 30000, DeadlineMs, Options),
+    OfPeer = [step({doctor, <<"peer">>}, fun() -> inet_rdma_certify_host:doctor(Theirs) end, 30000, DeadlineMs, Options)
+              || #{doctor := Theirs} <- [Peer]],
+    Skipped = [inet_rdma_certify_step:skipped({sizes, Name}, {skipped, Why}) || {Name, Why} <- LeftOut, Asked =:= all],
+    Plan = plan(length(Ways), Options),
+    [OfHost | OfPeer] ++ Skipped ++ lists:append([of_way(Way, Plan, DeadlineMs, Options) || Way <- Ways]).
+
+%% How long each check lasts.
+plan(Ways, #{minutes := Minutes}) ->
+    WayMs = min(?WAY_MS, round(Minutes * 60000 * ?PLANNED / max(1, Ways))),
+    Length = case Minutes < ?MINUTES of true -> quick; false -> full end,
+    #{length => Length, survival_ms => WayMs div 4, soak_ms => WayMs div 3, speed_ms => WayMs div 4,
+      rounds => case Length of quick -> 3; full -> 7 end}.
+
+of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) ->
+    #{length := Length, survival_ms := SurvivalMs, soak_ms := SoakMs, speed_ms := SpeedMs} = Plan,
+    OfWay = Plan#{large_bytes => large_bytes(Way, Length), sizes => sizes(Way, Length)},
+    Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, 2 * Ms + 60000, DeadlineMs, Options) end,
+    OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Way, OfWay) end, 30000) of
+                 #{status := pass} = Sizes ->
+                     %% First what needs no long time: a slow way may be too slow for the others.
+                     [Sizes,
+                      Step(speed, fun() -> inet_rdma_certify_speed:speed(Way, OfWay) end, SpeedMs),
+                      Step(survival, fun() -> inet_rdma_certify_link:survival(Way, OfWay) end, SurvivalMs),
+                      Step(soak, fun() -> inet_rdma_certify_link:soak(Way, OfWay) end, SoakMs)];
+                 Sizes ->
+                     NoLink = {skipped, "the check sizes has failed: no link to test"},
+                     [Sizes | [told(inet_rdma_certify_step:skipped({Check, Id}, NoLink), Options)
+                               || Check <- [speed, survival, soak]]]
+             end,
+    OfLink ++
+        [Step(reference, fun() -> inet_rdma_certify_host:reference(Way, Length) end, 20000),
+         case Length of
+             full -> Step(contract, fun() -> inet_rdma_certify_host:contract(Way, Contract, 150000) end, 60000);
+             quick -> told(inet_rdma_certify_step:skipped({contract, Id}, {skipped, "only with 15 minutes or more"}),
+                           Options)
+         end].
+
+%% A software device makes each packet by the processor.
+large_bytes(Way, Length) ->
+    case {inet_rdma_certify_way:is_software(Way), Length} of
+        {true, _} -> ?MIB;
+        {false, quick} -> 16 * ?MIB;
+        {false, full} -> 64 * ?MIB
+    end.
+
+sizes(Way, Length) ->
+    [Size || Size <- [1, 1024, 4096, 16384, 65536, 262144, ?MIB, 16 * ?MIB, 64 * ?MIB],
+     Size =< large_bytes(Way, Length)].
+
+step({Check, Way}, Fun, BoundMs, DeadlineMs, Options) ->
+    LeftMs = DeadlineMs - now_ms(),
+    Result = case LeftMs > 1000 of
+                 true -> inet_rdma_certify_step:run({Check, Way}, Fun, min(BoundMs, LeftMs));
+                 false -> inet_rdma_certify_step:skipped({Check, Way},
+                              {fail, "not begun: the time for all checks is over", "give it more: --minutes"})
+             end,
+    told(Result, Options).
+
+told(Result, #{quiet := true}) -> Result;
+told(Result, #{quiet := false}) ->
+    io:put_chars([inet_rdma_certify_report:line(Result), $\n]),
+    Result.
+
+%% @doc The options of a command line, or what is wrong with it.
+-spec options([string()]) -> {ok, options()} | {join, Address :: string(), Token :: string()} | {error, iodata()}.
+options(Args) ->
+    options(Args, #{minutes => ?MINUTES, ways => all, out => default_out(), peer => none,
+                    ssh => ["ssh", "-o", "BatchMode=yes"],
+                    erl => "erl", contract => contract(), quiet => false}).
+
+options([], Options) -> {ok, Options};
+options(["--join", Address, Token], _Options) -> {join, Address, Token};
+options(["--quick" | Args], Options) -> options(Args, Options#{minutes := ?QUICK_MINUTES});
+options(["--quiet" | Args], Options) -> options(Args, Options#{quiet := true});
+options(["--minutes", Text | Args], Options) ->
+    case string:to_integer(Text) of
+        {Minutes, ""} when Minutes > 0 -> options(Args, Options#{minutes := Minutes});
+        _ -> {error, ["--minutes takes a whole number above 0, and not ", Text]}
+    end;
+options(["--ways", Text | Args], Options) -> options(Args, Options#{ways := string:lexemes(Text, ",")});
+options(["--out", Directory | Args], Options) -> options(Args, Options#{out := Directory});
+options(["--contract", File | Args], Options) -> options(Args, Options#{contract := File});
+options(["--peer", Host | Args], Options) -> options(Args, Options#{peer := {ssh, Host}});
+options(["--ssh", Command | Args], Options) -> options(Args, Options#{ssh := string:lexemes(Command, " ")});
+options(["--peer-erl", Path | Args], Options) -> options(Args, Options#{erl := Path});
+options(["--listen", Text | Args], Options) ->
+    case string:to_integer(Text) of
+        {Port, ""} when Port >= 0, Port < 65536 -> options(Args, Options#{peer := {listen, Port}});
+        _ -> {error, ["--listen takes a port, and not ", Text]}
+    end;
+options([Other | _], _Options) -> {error, ["unknown, or without its value: ", Other]}.
+
+default_out() ->
+    {ok, Host} = inet:gethostname(),
+    {{Y, M, D}, {H, Min, S}} = calendar:universal_time(),
+    lists:flatten(io_lib:format("certificate-~ts-~b~2..0b~2..0bT~2..0b~2..0b~2..0bZ", [Host, Y, M, D, H, Min, S])).
+
+%% Beside the modules of an archive.
+contract() ->
+    Beside = filename:join([inet_rdma_certify_node:ebin(), "..", "contract"]),
+    case filelib:is_regular(Beside) of
+        true -> Beside;
+        false -> none
+    end.
+
+%% @doc The words of the command line.
+-spec usage() -> string().
+usage() ->
+    "usage: certify [--quick | --minutes N] [--ways WAY,...] [--out DIR] [--contract FILE]\n"
+    "               [--peer HOST [--ssh COMMAND] [--peer-erl PATH] | --listen PORT]\n"
+    "       certify --join ADDRESS:PORT TOKEN\n"
+    "\n"
+    "  --quick         about 3 minutes; without it at most 15\n"
+    "  --minutes N     at most so long\n"
+    "  --ways WAY,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
+    "  --out DIR       where report.html and report.json go\n"
+    "  --contract FILE the program of the contract suite; an archive has it\n"
+    "  --peer HOST     test links to this host, by ssh without a question; it needs erl\n"
+    "  --ssh COMMAND   in place of `ssh -o BatchMode=yes`\n"
+    "  --peer-erl PATH erl on that host\n"
+    "  --listen PORT   test links to a host without ssh: prints the command to start there; 0: any port\n"
+    "  --join          that command: lets the other host start nodes here until it is done\n".
+
+%% @doc Runs with the arguments of the command line, and ends the VM: status 0 for PASS, 1 for FAIL, 2 for wrong
+%% arguments.
+-spec main() -> no_return().
+main() -> halt(main(init:get_plain_arguments())).
+
+%% @doc The same without ending the VM: the status.
+-spec main([string()]) -> 0 | 1 | 2.
+main([Help]) when Help =:= "--help"; Help =:= "-h" ->
+    io:put_chars(usage()),
+    0;
+main(Args) ->
+    try
+        case options(Args) of
+            {ok, Options} -> ran(run(Options), Options);
+            {join, Address, Token} -> inet_rdma_certify_agent:join(Address, Token);
+            {error, Why} -> wrong(Why)
+        end
+    catch
+        throw:{usage, Refusal} -> wrong(Refusal)
+    end.
+
+wrong(Why) ->
+    io:put_chars(standard_error, [usage(), "\ncertify: ", Why, $\n]),
+    2.
+
+ran(#{verdict := Verdict, why := Why}, #{out := Out}) ->
+    io:put_chars([$\n, string:uppercase(atom_to_list(Verdict)), ": ", Why, "\nreport: ",
+                  filename:join(Out, "report.html"), $\n]),
+    case Verdict of pass -> 0; fail -> 1 end.
+
+now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,0 +1,206 @@
+%% A host that takes part in another's certificate without ssh. `certify --listen PORT' there prints a command; who
+%% starts it here, `certify --join ADDRESS:PORT TOKEN', lets that host start nodes here until its certificate is done.
+%%
+%% One TCP connection, in clear: of a network that both trust, as Erlang's distribution without TLS. Both sides prove
+%% that they know the token before either reads a term.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_agent).
+
+-export([listen/1, start/3, call/4, call_host/3, kill/2, close/1, join/2]).
+-export([start_here/1, call_here/3, kill_here/1]).
+-export_type([t/0, handle/0]).
+
+%% The process that holds the connection to the other host.
+-type t() :: pid().
+%% A node there, known there.
+-opaque handle() :: binary().
+
+-define(JOIN_MS, 600000).
+-define(PROOF_MS, 5000).
+-define(PROOF_BYTES, 64).
+-define(NONCE_BYTES, 16).
+-define(BOOT_MS, 60000).
+-define(OPTIONS, [binary, {active, false}, {packet, 4}, {nodelay, true}, {reuseaddr, true}]).
+
+%% Prints the command and waits until the other host has come; the addresses of both sides.
+-spec listen(inet:port_number()) -> {t(), {Here :: string(), There :: string()}}.
+listen(Wanted) ->
+    {Listener, Port} = case gen_tcp:listen(Wanted, ?OPTIONS) of
+                           {ok, Socket} -> {ok, Number} = inet:port(Socket), {Socket, Number};
+                           {error, Reason} -> throw({usage, io_lib:format("cannot listen on port ~b: ~s",
+                                                                          [Wanted, inet:format_error(Reason)])})
+                       end,
+    Token = hex(inet_rdma_certify_node:random(?NONCE_BYTES)),
+    {ok, Host} = inet:gethostname(),
+    io:format("start on the other host, within ~b minutes (in place of ~ts an address of this host that leads "
+              "here):~n~n"
+              "    certify --join ~ts:~b ~s~n~n", [?JOIN_MS div 60000, Host, Host, Port, Token]),
+    Accepted = accepted(Listener, Token, now_ms() + ?JOIN_MS),
+    ok = gen_tcp:close(Listener),
+    {ok, {Here, _}} = inet:sockname(Accepted),
+    {ok, {There, _}} = inet:peername(Accepted),
+    Owner = self(),
+    Agent = spawn(fun() ->
+        Ref = monitor(process, Owner),
+        receive go -> ok end,
+        ok = inet:setopts(Accepted, [{active, true}, {packet_size, 0}]),
+        serve(Accepted, Ref, #{})
+    end),
+    ok = gen_tcp:controlling_process(Accepted, Agent),
+    Agent ! go,
+    {Agent, {inet:ntoa(Here), inet:ntoa(There)}}.
+
+%% A stranger is turned away, and the next one heard.
+accepted(Listener, Token, DeadlineMs) ->
+    case gen_tcp:accept(Listener, max(0, DeadlineMs - now_ms())) of
+        {ok, Socket} ->
+            ok = inet:setopts(Socket, [{packet_size, ?PROOF_BYTES}]),
+            Nonce = inet_rdma_certify_node:random(?NONCE_BYTES),
+            Wanted = proof(Token, Nonce, <<"join">>),
+            maybe_accepted(gen_tcp:send(Socket, Nonce) =:= ok andalso gen_tcp:recv(Socket, 0, ?PROOF_MS), Wanted,
+                           Socket, Token,
+                           Listener, DeadlineMs);
+        {error, timeout} -> throw({usage, "nobody has joined in time"})
+    end.
+
+maybe_accepted({ok, <<Wanted:?NONCE_BYTES/binary, Nonce:?NONCE_BYTES/binary>>}, Wanted, Socket, Token, _, _) ->
+    ok = gen_tcp:send(Socket, proof(Token, Nonce, <<"listen">>)),
+    Socket;
+maybe_accepted(_, _, Socket, Token, Listener, DeadlineMs) ->
+    ok = gen_tcp:close(Socket),
+    accepted(Listener, Token, DeadlineMs).
+
+%% As the challenge of Erlang's distribution. The token has 128 bits, and is used once.
+proof(Token, Nonce, Side) -> erlang:md5([Token, Nonce, Side]).
+
+%% Calls of this host on their way to the other one.
+serve(Socket, Owner, Waiting) ->
+    receive
+        {call, From, Ref, MFA} ->
+            ok = gen_tcp:send(Socket, term_to_binary({call, term_to_binary(Ref), MFA})),
+            serve(Socket, Owner, Waiting#{term_to_binary(Ref) => {From, Ref}});
+        {tcp, Socket, Bytes} ->
+            {answer, Id, Answer} = binary_to_term(Bytes),
+            case maps:take(Id, Waiting) of
+                {{From, Ref}, Left} -> From ! {Ref, Answer}, serve(Socket, Owner, Left);
+                error -> serve(Socket, Owner, Waiting)
+            end;
+        close -> gen_tcp:close(Socket);
+        {'DOWN', Owner, process, _, _} -> gen_tcp:close(Socket);
+        {tcp_closed, Socket} -> exit(the_other_host_has_gone);
+        {tcp_error, Socket, Reason} -> exit({the_other_host_has_gone, Reason})
+    end.
+
+%% Calls a function there, in no node.
+-spec call_host(t(), {module(), atom(), [term()]}, timeout()) -> term().
+call_host(Agent, MFA, TimeoutMs) ->
+    Ref = monitor(process, Agent),
+    Agent ! {call, self(), Ref, MFA},
+    receive
+        {Ref, {ok, Value}} -> demonitor(Ref, [flush]), Value;
+        {Ref, {error, Reason}} -> demonitor(Ref, [flush]), error(Reason);
+        {'DOWN', Ref, process, _, Reason} -> error(Reason)
+    after TimeoutMs ->
+        demonitor(Ref, [flush]),
+        error({timeout, MFA})
+    end.
+
+%% Starts a node there.
+-spec start(t(), [string()], timeout()) -> {node(), handle()}.
+start(Agent, Args, TimeoutMs) -> call_host(Agent, {?MODULE, start_here, [Args]}, TimeoutMs).
+
+%% Calls a function in a node there.
+-spec call(t(), handle(), {module(), atom(), [term()]}, timeout()) -> term().
+call(Agent, Handle, MFA, TimeoutMs) -> call_host(Agent, {?MODULE, call_here, [Handle, MFA, TimeoutMs]}, TimeoutMs).
+
+-spec kill(t(), handle()) -> ok.
+kill(Agent, Handle) ->
+    try call_host(Agent, {?MODULE, kill_here, [Handle]}, ?PROOF_MS)
+    catch _:_ -> ok
+    end.
+
+-spec close(t()) -> ok.
+close(Agent) ->
+    Agent ! close,
+    ok.
+
+%% Takes part until the other host is done; the exit status of the program.
+-spec join(string(), string()) -> 0 | 1 | 2.
+join(Address, Token) ->
+    case string:split(Address, ":", trailing) of
+        [Host, Text] ->
+            case string:to_integer(Text) of
+                {Port, ""} when Port > 0, Port < 65536 -> joined(gen_tcp:connect(Host, Port, ?OPTIONS, ?PROOF_MS),
+                                                                 Token, Address);
+                _ -> refused(2, [Address, " is no ADDRESS:PORT"])
+            end;
+        _ -> refused(2, [Address, " is no ADDRESS:PORT"])
+    end.
+
+joined({error, Reason}, _Token, Address) ->
+    refused(1, ["cannot connect to ", Address, ": ", inet:format_error(Reason)]);
+joined({ok, Socket}, Token, Address) ->
+    ok = inet:setopts(Socket, [{packet_size, ?PROOF_BYTES}]),
+    Own = inet_rdma_certify_node:random(?NONCE_BYTES),
+    Wanted = proof(Token, Own, <<"listen">>),
+    case gen_tcp:recv(Socket, 0, ?PROOF_MS) of
+        {ok, <<Nonce:?NONCE_BYTES/binary>>} ->
+            ok = gen_tcp:send(Socket, [proof(Token, Nonce, <<"join">>), Own]),
+            case gen_tcp:recv(Socket, 0, ?PROOF_MS) of
+                {ok, Wanted} ->
+                    io:format("joined; nodes run here until ~ts is done~n", [Address]),
+                    ?MODULE = ets:new(?MODULE, [named_table, public]),
+                    ok = inet:setopts(Socket, [{active, true}, {packet_size, 0}]),
+                    answer(Socket);
+                _ -> refused(1, [Address, " does not know the token, or has another guest"])
+            end;
+        _ -> refused(1, [Address, " is no certify that waits"])
+    end.
+
+refused(Status, Why) ->
+    io:put_chars(standard_error, ["certify: ", Why, $\n]),
+    Status.
+
+answer(Socket) ->
+    Self = self(),
+    receive
+        {tcp, Socket, Bytes} ->
+            {call, Id, {Module, Function, Args}} = binary_to_term(Bytes),
+            _ = spawn(fun() ->
+                Answer = try {ok, apply(Module, Function, Args)} catch _:Reason -> {error, Reason} end,
+                Self ! {answered, term_to_binary({answer, Id, Answer})}
+            end),
+            answer(Socket);
+        {answered, Bytes} ->
+            _ = gen_tcp:send(Socket, Bytes),
+            answer(Socket);
+        _ClosedOrError ->
+            _ = [inet_rdma_certify_node:kill(Node) || {_, Node} <- ets:tab2list(?MODULE)],
+            io:format("done~n"),
+            0
+    end.
+
+%% Runs on the host that has joined.
+-spec start_here([string()]) -> {node(), handle()}.
+start_here(Args) ->
+    {peer, Tag, Launched} = inet_rdma_certify_node:launch(local, Args),
+    Handle = integer_to_binary(erlang:unique_integer([positive])),
+    true = ets:insert(?MODULE, {Handle, Launched}),
+    #{node := Name} = inet_rdma_certify_node:booted(Tag, Launched, "here"),
+    {Name, Handle}.
+
+%% Runs on the host that has joined.
+-spec call_here(handle(), {module(), atom(), [term()]}, timeout()) -> term().
+call_here(Handle, {Module, Function, Args}, TimeoutMs) ->
+    inet_rdma_certify_node:call(ets:lookup_element(?MODULE, Handle, 2), Module, Function, Args, TimeoutMs).
+
+%% Runs on the host that has joined.
+-spec kill_here(handle()) -> ok.
+kill_here(Handle) ->
+    [{Handle, Node}] = ets:take(?MODULE, Handle),
+    inet_rdma_certify_node:kill(Node).
+
+hex(Bytes) -> string:lowercase(binary_to_list(binary:encode_hex(Bytes))).
+
+now_ms() -> erlang:monotonic_time(millisecond).

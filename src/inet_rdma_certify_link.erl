@@ -1,0 +1,253 @@
+%% The checks of one way: that links take it, that messages of all sizes pass, that links survive cuts, and a small
+%% cluster under traffic for long.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_link).
+
+-export([sizes/2, survival/2, soak/2, pair/2, connected/3]).
+
+-import(inet_rdma_certify_step, [note/2]).
+-import(inet_rdma_certify_node, [call/4, call/5, name/1]).
+
+-define(KIB, 1024).
+-define(MIB, 1048576).
+-define(SMALL, #{bytes => {1, 20 * ?KIB}, burst => 50, pause_ms => 1}).
+-define(CALLERS, 10).
+-define(END_MS, 100000).
+%% For one message there and back.
+-define(ECHO_MS, 10000).
+%% Between two cuts.
+-define(CUT_LEAST_MS, 300).
+-define(CUT_MOST_MS, 1000).
+%% After an act of the soak all must be in order again within this.
+-define(RECOVERY_MS, 30000).
+
+-type way() :: inet_rdma_certify_way:t().
+-type outcome() :: inet_rdma_certify_step:outcome().
+
+%% Two nodes of the way, linked over it; or why there is no such link.
+-spec pair(way(), [string()]) -> {ok, [inet_rdma_certify_node:t()]} | {error, outcome()}.
+pair(#{id := Id} = Way, [PrefixA, PrefixB]) ->
+    Nodes = inet_rdma_certify_node:start_all([inet_rdma_certify_way:node(Way, here, PrefixA),
+                                              inet_rdma_certify_way:node(Way, there, PrefixB)]),
+    case connected(Way, hd(Nodes), lists:last(Nodes)) of
+        ok ->
+            note("two nodes, ~s and ~s, have a link over ~ts", [name(Node) || Node <- Nodes] ++ [Id]),
+            {ok, Nodes};
+        {error, _} = Error -> Error
+    end.
+
+-spec connected(way(), inet_rdma_certify_node:t(), inet_rdma_certify_node:t()) -> ok | {error, outcome()}.
+connected(#{fabric := Fabric}, A, B) ->
+    case inet_rdma_certify_node:connect(A, B, Fabric) of
+        ok -> ok;
+        {error, Why} ->
+            {error, {fail, Why, "docs/TROUBLESHOOTING.md explains the reasons; the doctor's findings are above"}}
+    end.
+
+%% Messages of growing size there and back, asked for by either node. A link that loses large ones is found by the first
+%% that does not come back.
+-spec sizes(way(), #{sizes := [pos_integer()], _ => _}) -> outcome().
+sizes(Way, #{sizes := Sizes}) ->
+    case pair(Way, ["a", "b"]) of
+        {ok, [A, B]} ->
+            note("sizes: ~ts", [lists:join(", ", [bytes(Size) || Size <- Sizes])]),
+            sizes(Way, Sizes, none, [{A, B}, {B, A}]);
+        {error, Outcome} -> Outcome
+    end.
+
+sizes(_Way, [], Passed, [{A, B} | _] = _Pairs) ->
+    note("messages of up to ~ts go there and back unchanged", [bytes(Passed)]),
+    #{fabric := Fabric} = call(A, inet_rdma, info, [name(B)]),
+    note("the link is over ~s still", [Fabric]),
+    pass;
+sizes(Way, [Size | Larger], Passed, Pairs) ->
+    Told = [{name(A), name(B), call(A, inet_rdma_certify_load, echo, [name(B), Size, ?ECHO_MS], ?ECHO_MS * 2)}
+            || {A, B} <- Pairs],
+    case [Failed || {_, _, Answer} = Failed <- Told, not is_tuple(Answer) orelse element(1, Answer) =/= ok] of
+        [] -> sizes(Way, Larger, Size, Pairs);
+        [{From, To, Answer} | _] ->
+            note("~s to ~s: a message of ~ts: ~0tp; link: ~0tp", [From, To, bytes(Size), Answer, facts(Pairs)]),
+            {fail, [case Passed of none -> "no message passes"; _ -> ["messages of ", bytes(Passed), " pass"] end,
+                    ", and one of ", bytes(Size), " ", failed(Answer)],
+             large_fix(Passed)}
+    end.
+
+failed(lost) -> io_lib:format("does not come back within ~b s", [?ECHO_MS div 1000]);
+failed(damaged) -> "comes back damaged";
+failed({ended, Reason}) -> io_lib:format("ends the link (~0tp)", [Reason]);
+failed(Other) -> io_lib:format("fails (~0tp)", [Other]).
+
+large_fix(none) -> "look at the network and at firewalls between the two addresses";
+large_fix(_) ->
+    "small packets pass and large ones are lost on the way: compare the MTU of both interfaces and of each switch port "
+    "(`ping -M do -s 1472 ADDRESS`; for jumbo frames -s 8972), then look for a firewall that drops fragments or ICMP".
+
+facts([{A, B} | _]) ->
+    case call(A, inet_rdma, info, [name(B)]) of
+        undefined -> ended;
+        Info -> maps:with([fabric, losses, resumes, suspended, why], Info)
+    end.
+
+%% The TCP connection of a link is cut again and again, in one node or the other, under traffic of which all is checked.
+-spec survival(way(), #{survival_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
+survival(#{fabric := Fabric} = Way, #{survival_ms := Ms} = Plan) ->
+    case pair(Way, ["a", "b"]) of
+        {ok, [A, B]} ->
+            Traffic = traffic(A, B, Plan),
+            Cuts = cuts([{A, B}, {B, A}], now_ms() + Ms, 0),
+            Figures = inet_rdma_certify_traffic:stop(Traffic),
+            Facts = facts([{A, B}]),
+            note("~b cuts of the TCP connection in ~b s; ~ts",
+                 [Cuts, Ms div 1000, inet_rdma_certify_traffic:text(Figures)]),
+            note("the link afterwards: ~0tp", [Facts]),
+            survived(Cuts, inet_rdma_certify_traffic:disturbances(Figures), Facts, Fabric);
+        {error, Outcome} -> Outcome
+    end.
+
+survived(_Cuts, Disturbances, _Facts, _Fabric) when map_size(Disturbances) > 0 ->
+    {fail, io_lib:format("cuts disturb the link: ~0tp", [Disturbances]),
+     "a link must survive the loss of its TCP connection: report this with the evidence"};
+survived(0, _, _, _) ->
+    {fail, "no connection could be cut", "the machine may be too busy: run it again alone"};
+survived(_, _, ended, _) ->
+    {fail, "the link has ended", "report this with the evidence"};
+survived(_, _, #{fabric := Fabric, resumes := Resumes}, Fabric) when Resumes > 0 ->
+    pass;
+survived(_, _, #{resumes := 0}, _) ->
+    {fail, "the link has not resumed after any cut", "report this with the evidence"};
+survived(_, _, #{fabric := Other}, Fabric) ->
+    {fail, io_lib:format("the link is over ~s after the cuts, and began over ~s", [Other, Fabric]),
+     "look at the log of the nodes: a path that comes back is taken again after a while"}.
+
+cuts(Pairs, DeadlineMs, Cuts) ->
+    case now_ms() >= DeadlineMs of
+        true -> Cuts;
+        false ->
+            receive after ?CUT_LEAST_MS + rand:uniform(?CUT_MOST_MS - ?CUT_LEAST_MS) -> ok end,
+            {A, B} = lists:nth(rand:uniform(length(Pairs)), Pairs),
+            case call(A, inet_rdma_certify_load, cut, [name(B)]) of
+                ok -> cuts(Pairs, DeadlineMs, Cuts + 1);
+                none -> cuts(Pairs, DeadlineMs, Cuts)
+            end
+    end.
+
+traffic(A, B, #{large_bytes := Large}) ->
+    Kinds = [?SMALL, #{bytes => {Large, Large}, burst => 1, pause_ms => 1000}],
+    inet_rdma_certify_traffic:start([side(A), side(B)], ?CALLERS, Kinds).
+
+side(Node) ->
+    {fun(Module, Function, Args) -> call(Node, Module, Function, Args, ?END_MS) end, name(Node)}.
+
+%% Three nodes under traffic. The first two live, and the traffic between them must not notice what happens: connections
+%% are cut, the second is stopped for a moment, the third is disconnected, killed and started again.
+-spec soak(way(), #{soak_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
+soak(Way, #{soak_ms := Ms} = Plan) ->
+    DeadlineMs = now_ms() + Ms,
+    case pair(Way, ["a", "b"]) of
+        {ok, [A, B]} ->
+            State = joined(#{way => Way, plan => Plan, a => A, b => B, acts => [], longest_ms => 0}),
+            Watcher = call(A, inet_rdma_certify_load, watch, [name(B)]),
+            First = under_traffic(fun(S) -> lists:foldl(fun act/2, S, kinds()) end, State),
+            Before = held(First),
+            Last = under_traffic(fun(S) -> acts(DeadlineMs, S) end, First),
+            After = held(Last),
+            [] = call(A, inet_rdma_certify_load, seen, [Watcher]),
+            #{acts := Acts, longest_ms := LongestMs} = Last,
+            note("acts: ~ts; longest time until all was in order again: ~b ms",
+                 [lists:join(", ", [io_lib:format("~s ~b", [Kind, length([K || K <- Acts, K =:= Kind])])
+                                    || Kind <- kinds()]), LongestMs]),
+            note("node a held after the first acts ~0tp, at the end ~0tp", [Before, After]),
+            bounded(Before, After);
+        {error, Outcome} -> Outcome
+    end.
+
+kinds() -> [cut, disconnect, kill, stop].
+
+under_traffic(Fun, #{a := A, b := B, plan := Plan} = State) ->
+    Traffic = traffic(A, B, Plan),
+    Next = Fun(State),
+    Figures = inet_rdma_certify_traffic:stop(Traffic),
+    note("~ts", [inet_rdma_certify_traffic:text(Figures)]),
+    case inet_rdma_certify_traffic:disturbances(Figures) of
+        None when map_size(None) =:= 0 -> Next;
+        Disturbances -> exit({done, {fail, io_lib:format("traffic between two nodes that live is disturbed: ~0tp",
+                                                         [Disturbances]),
+                                     "report this with the evidence"}})
+    end.
+
+acts(DeadlineMs, State) ->
+    case now_ms() >= DeadlineMs of
+        true -> State;
+        false -> acts(DeadlineMs, act(lists:nth(rand:uniform(length(kinds())), kinds()), State))
+    end.
+
+act(Kind, #{acts := Acts, longest_ms := LongestMs} = State) ->
+    note("act: ~s", [Kind]),
+    StartMs = now_ms(),
+    Next = joined(act_of(Kind, State)),
+    Next#{acts := [Kind | Acts], longest_ms := max(LongestMs, now_ms() - StartMs)}.
+
+act_of(cut, #{a := A, b := B} = State) ->
+    _ = call(A, inet_rdma_certify_load, cut, [name(B)]),
+    State;
+act_of(disconnect, #{a := A, c := C} = State) ->
+    true = call(A, erlang, disconnect_node, [name(C)]),
+    State;
+act_of(kill, #{a := A, c := C} = State) ->
+    Watcher = call(A, inet_rdma_certify_load, watch, [name(C)]),
+    ok = call(C, inet_rdma_certify_load, end_hard, []),
+    until({no_nodedown_of_a_killed_node, name(C)}, fun() ->
+        call(A, inet_rdma_certify_load, seen, [Watcher]) =/= []
+    end),
+    _ = call(A, inet_rdma_certify_load, watched, [Watcher]),
+    maps:remove(c, State);
+act_of(stop, #{b := B} = State) ->
+    ok = call(B, inet_rdma_certify_load, stop_for, [2]),
+    %% Its answer comes when it goes on.
+    receive after 500 -> ok end,
+    State.
+
+%% The third node is there, has links to both others, and messages go over them.
+joined(#{c := C, a := A, b := B, way := Way} = State) ->
+    _ = [case connected(Way, X, Y) of
+             ok -> {ok, _} = call(X, inet_rdma_certify_load, echo, [name(Y), 10000, ?ECHO_MS]);
+             {error, Outcome} -> exit({done, Outcome})
+         end || {X, Y} <- [{A, C}, {B, C}, {A, B}]],
+    State;
+joined(#{way := Way} = State) ->
+    [C] = inet_rdma_certify_node:start_all([inet_rdma_certify_way:node(Way, there, "c")]),
+    #{a := A} = State,
+    Cookie = call(A, erlang, get_cookie, []),
+    true = call(C, erlang, set_cookie, [Cookie]),
+    joined(State#{c => C}).
+
+held(#{a := A}) -> call(A, inet_rdma_certify_load, held, []).
+
+bounded(Before, After) ->
+    case [{Key, Old, map_get(Key, After)} || {Key, Old} <- maps:to_list(Before),
+          map_get(Key, After) > most(Key, Old)] of
+        [] -> pass;
+        Grown -> {fail, io_lib:format("a node holds more at the end than after the first acts: ~0tp", [Grown]),
+                  "report this with the evidence"}
+    end.
+
+most(memory, Old) -> Old + Old div 2 + 64 * ?MIB;
+%% Some of the VM's own come and go.
+most(_, Old) -> Old + 5.
+
+until(What, Fun) -> until(What, Fun, now_ms() + ?RECOVERY_MS).
+
+until(What, Fun, DeadlineMs) ->
+    case Fun() of
+        true -> ok;
+        false ->
+            now_ms() < DeadlineMs orelse error(What),
+            receive after 20 -> until(What, Fun, DeadlineMs) end
+    end.
+
+bytes(Bytes) when Bytes < ?KIB -> io_lib:format("~b B", [Bytes]);
+bytes(Bytes) when Bytes < ?MIB -> io_lib:format("~b KiB", [Bytes div ?KIB]);
+bytes(Bytes) -> io_lib:format("~b MiB", [Bytes div ?MIB]).
+
+now_ms() -> erlang:monotonic_time(millisecond).

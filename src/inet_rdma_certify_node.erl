@@ -1,0 +1,164 @@
+%% A node of a certificate: an OS process of its own, here or on the peer host, controlled over its standard input and
+%% output, so that the control does not depend on the link.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_node).
+
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/3, ebin/0, erl/0, quoted/1,
+         random/1]).
+-export_type([t/0, host/0, wanted/0]).
+
+%% program: of the process here, the node's own or ssh's.
+-type t() :: #{control := control(), node := node(), program := pos_integer() | none}.
+-type control() :: {peer, pid()} | {agent, inet_rdma_certify_agent:t(), inet_rdma_certify_agent:handle()}.
+
+%% Where a node runs. ssh: the words of the command that runs a command there, and the directory with ebin and priv
+%% there. agent: a host whose certify has connected to this one.
+-type host() :: local | {ssh, Command :: [string()], Directory :: string(), Erl :: string()} |
+                {agent, inet_rdma_certify_agent:t()}.
+
+-type wanted() :: #{host := host(), prefix := string(), address := string(), carrier := string(),
+                    rdma := [{atom(), term()}], _ => _}.
+
+-define(BOOT_MS, 60000).
+-define(CALL_MS, 60000).
+-define(NET_TICKTIME_S, 20).
+
+%% Starts them side by side; each ends with the check that starts it.
+-spec start_all([wanted()]) -> [t()].
+start_all(Wanted) ->
+    Cookie = binary_to_atom(binary:encode_hex(random(16))),
+    Nodes = [await_boot(Booting) || Booting <- [launch(Each) || Each <- Wanted]],
+    %% Not on a command line, which other users can read.
+    [true = call(Node, erlang, set_cookie, [Cookie]) || Node <- Nodes],
+    Nodes.
+
+%% So many bytes, without the application crypto, which may not be installed.
+-spec random(pos_integer()) -> binary().
+random(Count) ->
+    {ok, File} = file:open("/dev/urandom", [read, raw, binary]),
+    {ok, Bytes} = file:read(File, Count),
+    ok = file:close(File),
+    Bytes.
+
+launch(#{host := {agent, Agent}} = Wanted) ->
+    {agent, Agent, Wanted};
+launch(#{host := Host} = Wanted) ->
+    {peer, Tag, Node} = launch(Host, args(Wanted)),
+    ok = inet_rdma_certify_step:started(Node),
+    {peer, Tag, Node, Wanted}.
+
+%% The Erlang VM with these arguments. It sends {Tag, {started, Name, Peer}} or {Tag, {boot_failed, Reason, Peer}}.
+-spec launch(local | {ssh, [string()], string(), string()}, [string()]) -> {peer, reference(), t()}.
+launch(Host, Arguments) ->
+    {Program, First, Args} = command(Host, Arguments),
+    Tag = make_ref(),
+    %% Not linked: a node that a check kills must not end the check.
+    {ok, Peer} = peer:start(#{connection => standard_io, exec => {Program, First}, args => Args,
+                              wait_boot => {self(), Tag}, peer_down => continue}),
+    {links, Links} = process_info(Peer, links),
+    %% The script erl becomes the VM by exec.
+    [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
+    {peer, Tag, #{control => {peer, Peer}, node => nonode@nohost, program => OsPid}}.
+
+command(local, Args) -> {erl(), [], ["-pa", ebin() | Args]};
+command({ssh, [Ssh | Words], Directory, Erl}, Args) ->
+    {Ssh, Words ++ ["exec", Erl], ["-pa", quoted(filename:join(Directory, "ebin")) | lists:map(fun quoted/1, Args)]}.
+
+%% A word for the shell on the other host.
+-spec quoted(string()) -> string().
+quoted(Word) -> "'" ++ lists:append(string:replace(Word, "'", "'\\''", all)) ++ "'".
+
+%% The arguments of erl, without the path of the code.
+args(#{prefix := Prefix, address := Address, carrier := Carrier, rdma := Rdma} = Wanted) ->
+    Name = maps:get(name, Wanted, unique(Prefix)),
+    ["-name", Name ++ "@" ++ Address, "-proto_dist", Carrier, "-setcookie", unique("booting"),
+     "-connect_all", "false", "-kernel", "net_ticktime", integer_to_list(?NET_TICKTIME_S),
+     "-kernel", "prevent_overlapping_partitions", "false", "-kernel", "logger_level", "error",
+     "-env", "ERL_CRASH_DUMP_SECONDS", "0"]
+        ++ case Carrier of
+               "inet_rdma" -> lists:append([["-inet_rdma", atom_to_list(Key), value(Value)] || {Key, Value} <- Rdma]);
+               _ -> []
+           end.
+
+value(Value) -> lists:flatten(io_lib:format("~0p", [Value])).
+
+%% A node name that no other run on these hosts uses.
+unique(Prefix) ->
+    "certify_" ++ Prefix ++ "_" ++ integer_to_list(erlang:unique_integer([positive])) ++ "_" ++ os:getpid() ++ "_" ++
+        integer_to_list(erlang:phash2({node(), os:system_time()}, 16#100000), 36).
+
+await_boot({agent, Agent, Wanted}) ->
+    {Name, Handle} = inet_rdma_certify_agent:start(Agent, args(Wanted), ?BOOT_MS),
+    Node = #{control => {agent, Agent, Handle}, node => Name, program => none},
+    ok = inet_rdma_certify_step:started(Node),
+    Node;
+await_boot({peer, Tag, Node, #{address := Address}}) -> booted(Tag, Node, Address).
+
+%% Of launch/2.
+-spec booted(reference(), t(), string()) -> t().
+booted(Tag, #{control := {peer, Peer}} = Node, Address) ->
+    receive
+        {Tag, {started, Name, Peer}} -> Node#{node := Name};
+        {Tag, {boot_failed, Reason, Peer}} -> error({node_does_not_start, Address, Reason})
+    after ?BOOT_MS -> error({node_does_not_start, Address, timeout})
+    end.
+
+-spec call(t(), module(), atom(), [term()]) -> term().
+call(Node, Module, Function, Args) -> call(Node, Module, Function, Args, ?CALL_MS).
+
+-spec call(t(), module(), atom(), [term()], timeout()) -> term().
+call(#{control := {peer, Peer}}, Module, Function, Args, TimeoutMs) ->
+    peer:call(Peer, Module, Function, Args, TimeoutMs);
+call(#{control := {agent, Agent, Handle}}, Module, Function, Args, TimeoutMs) ->
+    inet_rdma_certify_agent:call(Agent, Handle, {Module, Function, Args}, TimeoutMs).
+
+%% Ends the node, also one that is stopped. Where it is on another host, by the end of its standard input there. Nothing
+%% if it has ended.
+-spec kill(t()) -> ok.
+kill(#{control := {agent, Agent, Handle}}) -> inet_rdma_certify_agent:kill(Agent, Handle);
+kill(#{control := {peer, Peer}, program := OsPid}) ->
+    _ = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
+    exit(Peer, kill),
+    ok.
+
+-spec name(t()) -> node().
+name(#{node := Name}) -> Name.
+
+%% Connects the first to the second and waits until this fabric carries the link, also by the word of the second.
+-spec connect(t(), t(), tcp | shm | verbs | inet_tcp) -> ok | {error, unicode:chardata()}.
+connect(A, #{node := NameB} = B, Fabric) ->
+    case call(A, net_adm, ping, [NameB], ?CALL_MS) of
+        pong -> moved([{A, B}, {B, A}], Fabric, erlang:monotonic_time(millisecond) + 20000);
+        pang -> {error, io_lib:format("~s cannot connect to ~s", [name(A), NameB])}
+    end.
+
+moved(_Pairs, inet_tcp, _DeadlineMs) -> ok;
+moved([], _Fabric, _DeadlineMs) -> ok;
+moved([{A, #{node := NameB}} | Others] = Pairs, Fabric, DeadlineMs) ->
+    case call(A, inet_rdma, info, [NameB]) of
+        #{fabric := Fabric} -> moved(Others, Fabric, DeadlineMs);
+        Other ->
+            case erlang:monotonic_time(millisecond) >= DeadlineMs of
+                true -> {error, stays(Other, Fabric)};
+                false -> receive after 50 -> moved(Pairs, Fabric, DeadlineMs) end
+            end
+    end.
+
+stays(undefined, Fabric) -> io_lib:format("the link over ~s has ended", [Fabric]);
+stays(#{fabric := Is} = Info, Fabric) ->
+    io_lib:format("the link stays on ~s, and does not go over ~s: ~ts", [Is, Fabric, maps:get(why, Info, "no reason")]).
+
+%% Where the modules and, beside them, the native library are.
+-spec ebin() -> string().
+ebin() -> filename:absname(filename:dirname(code:which(?MODULE))).
+
+%% In a release it may not be in the release's own directory.
+-spec erl() -> string().
+erl() ->
+    InRoot = filename:join([code:root_dir(), "bin", "erl"]),
+    case {filelib:is_regular(InRoot), os:find_executable("erl")} of
+        {true, _} -> InRoot;
+        {false, false} -> error({no_program, "erl", "certify starts nodes of its own: have erl in PATH"});
+        {false, Found} -> Found
+    end.

@@ -1,0 +1,75 @@
+%% Programs and files of the system, for a certificate.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_os).
+
+-export([run/3, find/1, facts/0]).
+-export_type([facts/0]).
+
+%% undefined: not known.
+-type facts() :: #{kernel := binary() | undefined, processor := binary() | undefined, cores := pos_integer(),
+                   memory_mb := non_neg_integer() | undefined, otp := binary(), erts := binary(), host := binary(),
+                   inet_rdma := binary()}.
+
+%% What a program wrote and its status; timeout: it was killed after so long.
+-spec run(file:filename(), [string()], timeout()) -> {non_neg_integer() | timeout, binary()} | {error, term()}.
+run(Program, Args, TimeoutMs) ->
+    try open_port({spawn_executable, Program}, [{args, Args}, exit_status, stderr_to_stdout, binary, hide]) of
+        Port ->
+            OsPid = case erlang:port_info(Port, os_pid) of {os_pid, Id} -> Id; undefined -> none end,
+            collect(Port, OsPid, erlang:monotonic_time(millisecond) + TimeoutMs, [])
+    catch
+        error:Reason -> {error, Reason}
+    end.
+
+collect(Port, OsPid, DeadlineMs, Output) ->
+    receive
+        {Port, {data, Data}} -> collect(Port, OsPid, DeadlineMs, [Output | Data]);
+        {Port, {exit_status, Status}} -> {Status, iolist_to_binary(Output)}
+    after max(0, DeadlineMs - erlang:monotonic_time(millisecond)) ->
+        _ = [os:cmd("kill -KILL " ++ integer_to_list(OsPid)) || is_integer(OsPid)],
+        catch port_close(Port),
+        {timeout, iolist_to_binary(Output)}
+    end.
+
+-spec find(string()) -> file:filename() | none.
+find(Program) ->
+    case os:find_executable(Program) of
+        false -> none;
+        Path -> Path
+    end.
+
+%% Of this host.
+-spec facts() -> facts().
+facts() ->
+    {ok, Host} = inet:gethostname(),
+    #{kernel => first_line("/proc/sys/kernel/osrelease"),
+      processor => match("/proc/cpuinfo", "model name\\s*:\\s*(.*)"),
+      cores => erlang:system_info(schedulers_online),
+      memory_mb => case match("/proc/meminfo", "MemTotal:\\s*(\\d+)") of
+                       undefined -> undefined;
+                       KiB -> binary_to_integer(KiB) div 1024
+                   end,
+      otp => list_to_binary(erlang:system_info(otp_release)),
+      erts => list_to_binary(erlang:system_info(version)),
+      host => unicode:characters_to_binary(Host),
+      inet_rdma => version()}.
+
+version() ->
+    _ = application:load(inet_rdma),
+    case application:get_key(inet_rdma, vsn) of
+        {ok, Version} -> list_to_binary(Version);
+        undefined -> <<"unknown">>
+    end.
+
+first_line(File) -> match(File, "^(.*)").
+
+match(File, Pattern) ->
+    case file:read_file(File) of
+        {ok, Text} ->
+            case re:run(Text, Pattern, [{capture, all_but_first, binary}, {newline, lf}]) of
+                {match, [Found]} -> string:trim(Found);
+                nomatch -> undefined
+            end;
+        {error, _} -> undefined
+    end.

@@ -1,0 +1,94 @@
+%% Speed of a way beside inet_tcp between the same addresses, measured in turn in each round.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_speed).
+
+-export([speed/2, median/1, ratios/1, judge/2, tests/0]).
+
+-import(inet_rdma_certify_step, [note/2]).
+-import(inet_rdma_certify_node, [call/5, name/1]).
+
+-define(CALL_MS, 120000).
+-define(PROCESSES, 100).
+
+%% Least ratio to inet_tcp with which a way passes. A way that is much slower than the TCP that it replaces has a fault.
+%% Not 1: a host's load and its interrupts' places make the ratios of good devices vary. A software device makes each
+%% packet by the processor, and is slower than TCP by its nature: up to 10 times here (rxe and siw in emulated
+%% machines).
+-define(LEAST, 0.5).
+-define(LEAST_SOFTWARE, 0.05).
+
+-type test() :: rpc | round_trip | rate | bulk.
+
+-spec tests() -> [{test(), Name :: binary(), Unit :: binary(), GreaterIsBetter :: boolean()}].
+tests() ->
+    [{rpc, <<"rpc, 100 processes">>, <<"calls/s">>, true},
+     {round_trip, <<"round trip, median">>, <<"µs"/utf8>>, false},
+     {rate, <<"messages of 1 KiB">>, <<"messages/s">>, true},
+     {bulk, <<"messages of 1 MiB">>, <<"MB/s">>, true}].
+
+-spec speed(inet_rdma_certify_way:t(), #{speed_ms := pos_integer(), rounds := pos_integer(), _ => _}) ->
+          inet_rdma_certify_step:outcome().
+speed(#{fabric := Fabric} = Way, #{speed_ms := Ms, rounds := Rounds}) ->
+    [A, B, TcpA, TcpB] = inet_rdma_certify_node:start_all([
+        inet_rdma_certify_way:node(Way, here, "a"), inet_rdma_certify_way:node(Way, there, "b"),
+        inet_rdma_certify_way:tcp_node(Way, here, "ta"), inet_rdma_certify_way:tcp_node(Way, there, "tb")
+    ]),
+    ok = inet_rdma_certify_node:connect(TcpA, TcpB, inet_tcp),
+    case inet_rdma_certify_link:connected(Way, A, B) of
+        ok ->
+            EachMs = max(200, Ms div (2 * (Rounds + 1) * length(tests()))),
+            Pairs = [{link, A, B}, {inet_tcp, TcpA, TcpB}],
+            %% The first round warms up.
+            _ = round(Pairs, EachMs, 0),
+            Samples = lists:append([round(Pairs, EachMs, Number) || Number <- lists:seq(1, Rounds)]),
+            note("~b rounds, ~b ms for each figure", [Rounds, EachMs]),
+            #{fabric := Fabric} = inet_rdma_certify_node:call(A, inet_rdma, info, [name(B)]),
+            Figures = [figure(Test, Samples) || Test <- tests()],
+            ok = inet_rdma_certify_step:figures(Figures),
+            judge(Figures, inet_rdma_certify_way:is_software(Way));
+        {error, Outcome} -> Outcome
+    end.
+
+%% Both carriers one right after the other, in turn as the first.
+round(Pairs, Ms, Number) ->
+    Ordered = case Number rem 2 of 0 -> Pairs; 1 -> lists:reverse(Pairs) end,
+    [{Test, Carrier, measured(Test, A, name(B), Ms)} || {Test, _, _, _} <- tests(), {Carrier, A, B} <- Ordered].
+
+measured(rpc, A, Peer, Ms) -> call(A, inet_rdma_certify_load, rpc, [Peer, ?PROCESSES, Ms], Ms + ?CALL_MS);
+measured(round_trip, A, Peer, Ms) ->
+    #{p50 := Us} = call(A, inet_rdma_certify_load, round_trips, [Peer, Ms], Ms + ?CALL_MS),
+    Us;
+measured(rate, A, Peer, Ms) -> call(A, inet_rdma_certify_load, one_way, [Peer, 1024, Ms], Ms + ?CALL_MS);
+measured(bulk, A, Peer, Ms) -> call(A, inet_rdma_certify_load, one_way, [Peer, 1048576, Ms], Ms + ?CALL_MS) * 1.048576.
+
+figure({Test, Name, Unit, GreaterIsBetter}, Samples) ->
+    Of = fun(Carrier) -> [Value || {Is, By, Value} <- Samples, Is =:= Test, By =:= Carrier] end,
+    #{test => Name, unit => Unit, greater_is_better => GreaterIsBetter, link => Of(link), inet_tcp => Of(inet_tcp)}.
+
+%% Names the slow tests.
+-spec judge([inet_rdma_certify_step:figure()], IsSoftware :: boolean()) -> inet_rdma_certify_step:outcome().
+judge(Figures, IsSoftware) ->
+    _ = [note("a software device: its figures say nothing of hardware", []) || IsSoftware],
+    Least = case IsSoftware of true -> ?LEAST_SOFTWARE; false -> ?LEAST end,
+    case [{Test, Ratio} || #{test := Test} = Figure <- Figures, Ratio <- [median(ratios(Figure))], Ratio < Least] of
+        [] -> pass;
+        Slow ->
+            Words = [io_lib:format("~ts ~.2f times as fast as inet_tcp", [Test, Ratio]) || {Test, Ratio} <- Slow],
+            {fail, ["slow: ", lists:join("; ", Words), io_lib:format(" (the least that passes is ~.2f)", [Least])],
+             "compare with the reference of the device (perftest): if that is slow, too, look at the rate and the "
+             "errors of the port (doctor), the PCIe slot, the cable and flow control; else report this with the "
+             "evidence"}
+    end.
+
+%% How many times as fast the link is, in each round.
+-spec ratios(inet_rdma_certify_step:figure()) -> [float()].
+ratios(#{greater_is_better := true, link := Link, inet_tcp := Tcp}) -> lists:zipwith(fun(L, T) -> L / T end, Link, Tcp);
+ratios(#{greater_is_better := false, link := Link, inet_tcp := Tcp}) ->
+    lists:zipwith(fun(L, T) -> T / L end, Link, Tcp).
+
+-spec median([number(), ...]) -> float().
+median(Values) ->
+    Sorted = lists:sort(Values),
+    Count = length(Sorted),
+    (lists:nth((Count + 1) div 2, Sorted) + lists:nth(Count div 2 + 1, Sorted)) / 2.

@@ -1,0 +1,108 @@
+%% A check with a bound, in a process of its own. What it notes on its way is there also where it is cut off.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_step).
+
+-export([run/3, skipped/2, note/2, figures/1, started/1]).
+-export_type([check/0, outcome/0, result/0, figure/0]).
+
+-type check() :: atom().
+
+%% What a check returns, or exits with in {done, outcome()}. The fix is for people: what to do.
+-type outcome() :: pass | {fail, Why :: iodata(), Fix :: iodata()} | {skipped, Why :: iodata()}.
+
+%% Of one way and one test: the values of the rounds over the link, over inet_tcp, and the ratios of both in each round.
+%% greater_is_better: false for a time.
+-type figure() :: #{test := binary(), unit := binary(), greater_is_better := boolean(), link := [number()],
+                    inet_tcp := [number()]}.
+
+-type result() :: #{check := check(), way := binary(), status := pass | fail | skipped, why := binary() | undefined,
+                    fix := binary() | undefined, evidence := [binary()], figures := [figure()],
+                    took_ms := non_neg_integer()}.
+
+-define(RUNNER, inet_rdma_certify_runner).
+
+%% Runs the check for at most so long. Nodes that it started and left are ended.
+-spec run({check(), Way :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
+run({Check, Way}, Fun, BoundMs) ->
+    StartMs = now_ms(),
+    Runner = self(),
+    {Pid, Ref} = spawn_monitor(fun() ->
+        _ = put(?RUNNER, Runner),
+        Runner ! {self(), done, Fun()}
+    end),
+    Collected = collect(Pid, Ref, StartMs + BoundMs, BoundMs, #{evidence => [], figures => [], nodes => []}),
+    #{evidence := Evidence, figures := Figures, nodes := Nodes, outcome := Outcome} = Collected,
+    lists:foreach(fun inet_rdma_certify_node:kill/1, Nodes),
+    {Status, Why, Fix} = told(Outcome),
+    #{check => Check, way => Way, status => Status, why => Why, fix => Fix, evidence => lists:reverse(Evidence),
+      figures => lists:reverse(Figures), took_ms => now_ms() - StartMs}.
+
+%% A check that is not begun.
+-spec skipped({check(), Way :: binary()}, outcome()) -> result().
+skipped({Check, Way}, Outcome) ->
+    {Status, Why, Fix} = told(Outcome),
+    #{check => Check, way => Way, status => Status, why => Why, fix => Fix, evidence => [], figures => [],
+      took_ms => 0}.
+
+collect(Pid, Ref, DeadlineMs, BoundMs, Seen) ->
+    receive
+        {Pid, note, Text} ->
+            collect(Pid, Ref, DeadlineMs, BoundMs, prepend(evidence, Text, Seen));
+        {Pid, figures, Figures} ->
+            collect(Pid, Ref, DeadlineMs, BoundMs, measured(Figures, Seen));
+        {Pid, started, Node} ->
+            collect(Pid, Ref, DeadlineMs, BoundMs, prepend(nodes, Node, Seen));
+        {Pid, done, Outcome} ->
+            demonitor(Ref, [flush]),
+            Seen#{outcome => Outcome};
+        {'DOWN', Ref, process, Pid, {done, Outcome}} ->
+            Seen#{outcome => Outcome};
+        {'DOWN', Ref, process, Pid, Reason} ->
+            Seen#{outcome => {fail, io_lib:format("the check ended: ~0tP", [Reason, 40]),
+                              "look at the evidence and at the nodes' own words above the report; if it comes again, "
+                              "report it"}}
+    after max(0, DeadlineMs - now_ms()) ->
+        exit(Pid, kill),
+        receive {'DOWN', Ref, process, Pid, _} -> ok end,
+        (flush(Pid, Seen))#{outcome =>
+            {fail, io_lib:format("cut off: not done after ~b s", [BoundMs div 1000]),
+             "the evidence has what was seen until then; something waits for what does not come, or the machine is "
+             "too busy"}}
+    end.
+
+flush(Pid, Seen) ->
+    receive
+        {Pid, note, Text} -> flush(Pid, prepend(evidence, Text, Seen));
+        {Pid, figures, Figures} -> flush(Pid, measured(Figures, Seen));
+        {Pid, started, Node} -> flush(Pid, prepend(nodes, Node, Seen))
+    after 0 -> Seen
+    end.
+
+measured(Figures, Seen) -> lists:foldl(fun(Figure, S) -> prepend(figures, Figure, S) end, Seen, Figures).
+
+prepend(Key, Value, Seen) -> maps:update_with(Key, fun(Values) -> [Value | Values] end, Seen).
+
+told(pass) -> {pass, undefined, undefined};
+told({skipped, Why}) -> {skipped, text(Why), undefined};
+told({fail, Why, Fix}) -> {fail, text(Why), text(Fix)}.
+
+%% Of a running check: one line of evidence.
+-spec note(io:format(), [term()]) -> ok.
+note(Format, Arguments) -> tell(note, text(io_lib:format(Format, Arguments))).
+
+%% Of a running check.
+-spec figures([figure()]) -> ok.
+figures(Figures) -> tell(figures, Figures).
+
+%% Of a running check: has this node ended with the check.
+-spec started(inet_rdma_certify_node:t()) -> ok.
+started(Node) -> tell(started, Node).
+
+tell(What, Value) ->
+    get(?RUNNER) ! {self(), What, Value},
+    ok.
+
+text(Chars) -> unicode:characters_to_binary(Chars).
+
+now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,0 +1,69 @@
+%% All kinds of checked traffic between two nodes, both ways, and the sum of what it shows. Runs beside the nodes, in a
+%% certificate and in tests.
+%%
+%% Internal: use inet_rdma_certify:run/1.
+-module(inet_rdma_certify_traffic).
+
+-export([start/3, stop/1, text/1, disturbances/1]).
+-export_type([t/0, side/0, figures/0]).
+
+%% Calls a function in a node; the node's name.
+-type side() :: {fun((module(), atom(), [term()]) -> term()), node()}.
+-opaque t() :: [{side(), Watcher :: pid(), Callers :: [pid()], Senders :: [pid()], Bonds :: pid()}].
+
+%% failures and nodedowns: some of the reasons.
+-type figures() :: #{atom() => non_neg_integer() | [term()]}.
+
+%% Longer than all that the traffic itself waits for.
+-define(END_MS, 90000).
+-define(REASONS, 3).
+
+%% What must be none on a link that nothing has ended.
+-define(DISTURBANCES, [failed_calls, failures, lost, doubled, reordered, damaged, breaks, broken, nodedowns]).
+
+%% From either node: so many callers, a sender for each kind of messages, links and monitors.
+-spec start([side()], Callers :: pos_integer(), [inet_rdma_certify_numbers:kind()]) -> t().
+start([One, Other], Callers, Kinds) ->
+    [start_from(Side, Peer, Callers, Kinds) || {Side, {_, Peer}} <- [{One, Other}, {Other, One}]].
+
+start_from({Call, _} = Side, Peer, Callers, Kinds) ->
+    Watcher = Call(inet_rdma_certify_load, watch, [Peer]),
+    {Side, Watcher, Call(inet_rdma_certify_calls, start, [Peer, Callers]),
+     [Call(inet_rdma_certify_numbers, start, [Peer, Kind]) || Kind <- Kinds],
+         Call(inet_rdma_certify_bonds, start, [Peer])}.
+
+%% Ends the traffic when all that was sent has been confirmed.
+-spec stop(t()) -> figures().
+stop(Traffic) ->
+    Both = [stop_from(Each) || Each <- Traffic],
+    lists:foldl(fun(Figures, Sum) -> maps:merge_with(fun sum/3, Figures, Sum) end, #{}, Both).
+
+sum(longest_call_ms, One, Other) -> max(One, Other);
+sum(_, One, Other) when is_list(One) -> lists:sublist(One ++ Other, ?REASONS);
+sum(_, One, Other) -> One + Other.
+
+stop_from({{Call, _}, Watcher, Callers, Senders, Bonds}) ->
+    #{calls := Calls, failed := Failed, failures := Failures, longest_us := LongestUs} =
+        Call(inet_rdma_certify_calls, stop, [Callers, ?END_MS]),
+    [First | Others] = [Call(inet_rdma_certify_numbers, stop, [Sender, ?END_MS]) || Sender <- Senders],
+    #{ended := Ended, broken := Broken} = Call(inet_rdma_certify_bonds, stop, [Bonds, ?END_MS]),
+    Seen = Call(inet_rdma_certify_load, watched, [Watcher]),
+    Numbers = lists:foldl(fun(Figures, Sum) -> maps:merge_with(fun sum/3, Figures, Sum) end, First, Others),
+    Numbers#{calls => Calls, failed_calls => Failed, failures => Failures, longest_call_ms => LongestUs div 1000,
+             large => lists:sum([Large || #{sent := Large} <- Others]), ended_bonds => Ended, broken => Broken,
+             nodedowns => Seen}.
+
+%% One line.
+-spec text(figures()) -> unicode:chardata().
+text(#{calls := Calls, sent := Sent, large := Large, ended_bonds := Ended, longest_call_ms := LongestMs} = Figures) ->
+    Disturbed = case disturbances(Figures) of
+                    None when map_size(None) =:= 0 -> "none failed, lost, doubled, reordered or damaged";
+                    Disturbances -> io_lib:format("~0tp", [Disturbances])
+                end,
+    io_lib:format("~b calls, ~b messages (~b large), ~b ended links and monitors; ~ts; longest call ~b ms",
+                  [Calls, Sent, Large, Ended, Disturbed, LongestMs]).
+
+%% What a link that lives on does not show: empty where all went well.
+-spec disturbances(figures()) -> figures().
+disturbances(Figures) ->
+    maps:filter(fun(_, Value) -> Value =/= 0 andalso Value =/= [] end, maps:with(?DISTURBANCES, Figures)).

@@ -1,0 +1,239 @@
+%% The certificate: a good host passes, faults behind its back are found and named, and no check passes by not running.
+%% The faults that need an RDMA device are in test/vm.
+-module(certify_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([slow_way_is_named/1, way_that_drops_64_kib_is_named/1, little_locked_memory_is_named/1]).
+-export([step_that_is_cut_off_fails/1, step_that_crashes_fails/1, skips_are_no_pass/1, slow_figures_are_named/1]).
+-export([failing_contract_is_named/1, wrong_options_are_refused/1, report_opens_without_a_network/1]).
+-export([peer_by_ssh/1, peer_that_joins/1, strangers_do_not_join/1]).
+
+suite() ->
+    [{timetrap, {minutes, 8}}].
+
+all() ->
+    [
+        step_that_is_cut_off_fails, step_that_crashes_fails, skips_are_no_pass, slow_figures_are_named,
+        failing_contract_is_named, wrong_options_are_refused, little_locked_memory_is_named,
+            way_that_drops_64_kib_is_named,
+        slow_way_is_named, report_opens_without_a_network, peer_by_ssh, peer_that_joins, strangers_do_not_join
+    ].
+
+init_per_suite(Config) ->
+    case os:find_executable("python3") of
+        false -> {skip, "no python3: it reads the JSON"};
+        _ -> inet_rdma_test_node:only_rdma(Config)
+    end.
+
+end_per_suite(_Config) ->
+    ok.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% A way of 5 ms, where inet_tcp between the same addresses has none.
+slow_way_is_named(Config) ->
+    Way = inet_rdma_test_bad_way:start({delay, 5}),
+    {1, Report} = certified(Config, ["--minutes", "1", "--ways", "tcp"], inet_rdma_test_bad_way:flags(Way)),
+    ok = inet_rdma_test_bad_way:stop(Way),
+    #{"why" := Why, "fix" := Fix} = failed(Report, "speed", "tcp"),
+    contains(Why, ["slow: ", "round trip, median 0.0"]),
+    contains(Fix, ["perftest", "errors of the port"]).
+
+way_that_drops_64_kib_is_named(Config) ->
+    Way = inet_rdma_test_bad_way:start({drop, 60000}),
+    {1, Report} = certified(Config, ["--minutes", "1", "--ways", "tcp"], inet_rdma_test_bad_way:flags(Way)),
+    ok = inet_rdma_test_bad_way:stop(Way),
+    #{"why" := Why, "fix" := Fix} = failed(Report, "sizes", "tcp"),
+    contains(Why, ["messages of 16 KiB pass, and one of 64 KiB does not come back"]),
+    contains(Fix, ["MTU"]),
+    ?assertEqual(["skipped"], lists:usort([Status || #{"check" := Check, "status" := Status} <- map_get("results",
+        Report),
+                                                     lists:member(Check, ["survival", "soak", "speed"])])).
+
+%% The doctor's finding is a reason to fail, with its fix. That of a real device: test/vm.
+little_locked_memory_is_named(_Config) ->
+    Fix = <<"`ulimit -l unlimited`">>,
+    Finding = #{severity => problem, about => locked_memory, text => <<"the limit on locked memory is 64 KiB">>,
+                fix => Fix},
+    Report = (inet_rdma_doctor:doctor())#{findings := [Finding]},
+    Result = inet_rdma_certify_step:run({doctor, <<"host">>}, fun() -> inet_rdma_certify_host:doctor(Report) end,
+                                        10000),
+    ?assertMatch(#{status := fail, why := <<"locked_memory: the limit on locked memory is 64 KiB">>, fix := Fix},
+                 Result).
+
+step_that_is_cut_off_fails(_Config) ->
+    Endless = fun() ->
+        inet_rdma_certify_step:note("seen ~b", [1]),
+        receive never -> pass end
+    end,
+    #{status := fail, why := Why, evidence := Evidence} = inet_rdma_certify_step:run({soak, <<"shm">>}, Endless, 1000),
+    contains(unicode:characters_to_list(Why), ["cut off: not done after 1 s"]),
+    ?assertEqual([<<"seen 1">>], Evidence).
+
+%% And its nodes end with it.
+step_that_crashes_fails(_Config) ->
+    Test = self(),
+    Crash = fun() ->
+        Wanted = #{host => local, prefix => "x", address => "127.0.0.1", carrier => "inet_tcp", rdma => []},
+        [Node] = inet_rdma_certify_node:start_all([Wanted]),
+        Test ! {os_pid, inet_rdma_certify_node:call(Node, os, getpid, [])},
+        error(on_purpose)
+    end,
+    #{status := fail, why := Why} = inet_rdma_certify_step:run({soak, <<"shm">>}, Crash, 60000),
+    contains(unicode:characters_to_list(Why), ["on_purpose"]),
+    OsPid = receive {os_pid, Text} -> list_to_integer(Text) end,
+    inet_rdma_test_wait:until({ended, OsPid}, 10000, fun() -> not inet_rdma_test_os:is_alive(OsPid) end).
+
+skips_are_no_pass(_Config) ->
+    Of = fun(Check, Outcome) -> inet_rdma_certify_step:skipped({Check, <<"shm">>}, Outcome) end,
+    Core = [doctor, sizes, survival, soak, speed],
+    ?assertMatch({pass, _}, inet_rdma_certify_report:verdict([Of(Check, pass) || Check <- Core])),
+    ?assertMatch({pass, _}, inet_rdma_certify_report:verdict([Of(contract, {skipped, "none"}) |
+                                                              [Of(Check, pass) || Check <- Core]])),
+    {fail, Why} = inet_rdma_certify_report:verdict([Of(doctor, pass), Of(soak, {skipped, "none"})]),
+    contains(unicode:characters_to_list(Why), ["nothing shows that this works: sizes, survival, soak, speed"]),
+    ?assertMatch({fail, <<"speed of shm: slow">>},
+                 inet_rdma_certify_report:verdict([Of(speed, {fail, "slow", "none"}) | [Of(Check, pass)
+                     || Check <- Core]])).
+
+%% In either direction of a figure; a software device may be slower.
+slow_figures_are_named(_Config) ->
+    Figure = fun(Better, Link) -> #{test => <<"t">>, unit => <<"u">>, greater_is_better => Better, link => Link,
+                                    inet_tcp => [100.0, 100.0, 100.0]} end,
+    ?assertEqual(pass, inet_rdma_certify_speed:judge([Figure(true, [60.0, 10.0, 90.0]),
+                                                      Figure(false, [150.0, 90.0, 900.0])], false)),
+    {fail, Why, _} = inet_rdma_certify_speed:judge([Figure(true, [40.0, 10.0, 90.0]),
+                                                    Figure(false, [400.0, 90.0, 900.0])], false),
+    contains(lists:flatten(Why), ["t 0.40 times as fast as inet_tcp; t 0.25 times"]).
+
+%% A program takes the place of the contract suite's.
+failing_contract_is_named(Config) ->
+    Way = #{id => <<"shm">>, fabric => shm, here => "127.0.0.1", there => "127.0.0.1", device => none, host => local},
+    Run = fun(Text) ->
+        File = script(Config, "contract", Text),
+        inet_rdma_certify_step:run({contract, <<"shm">>}, fun() ->
+            inet_rdma_certify_host:contract(Way, File, 20000) end, 30000)
+    end,
+    ?assertMatch(#{status := pass}, Run("echo 'test result: ok. 30 passed; 0 failed'")),
+    #{status := fail,
+      evidence := Evidence} = Run("echo 'test shm::order ... FAILED'; echo 'test result: FAILED. 1 failed'; exit 101"),
+    ?assert(lists:member(<<"test shm::order ... FAILED">>, Evidence)),
+    ?assertMatch(#{status := fail, why := <<"the program has no test", _/binary>>},
+                 Run("echo 'test result: ok. 0 passed'")).
+
+wrong_options_are_refused(_Config) ->
+    _ = [{error, _} = inet_rdma_certify:options(Args)
+         || Args <- [["--soon"], ["--minutes"], ["--minutes", "0"], ["--minutes", "a"], ["--listen", "65536"]]],
+    ?assertMatch({ok, #{minutes := 3, ways := ["shm", "mlx5_0"]}}, inet_rdma_certify:options(["--quick", "--ways",
+        "shm,mlx5_0"])),
+    ?assertEqual(2, inet_rdma_certify:main(["--ways", "no_such_device", "--quiet"])).
+
+%% Nothing in the page leads elsewhere; JSON has what the page has.
+report_opens_without_a_network(Config) ->
+    {0, #{"verdict" := "pass", "results" := Results}} = certified(Config, ["--minutes", "1", "--ways", "shm"], ""),
+    {ok, Page} = file:read_file(filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.html"])),
+    ?assertEqual(nomatch, re:run(Page, "https?://|src=|@import|url\\(")),
+    [?assertNotEqual(nomatch, binary:match(Page, Part)) || Part <- [<<"<svg ">>, <<"PASS">>, <<"messages of 1 MiB">>]],
+    ?assertEqual(["doctor", "sizes", "soak", "speed", "survival"],
+                 lists:sort([Check || #{"check" := Check, "status" := "pass"} <- Results] -- ["contract"])).
+
+%% A program in place of ssh that does what ssh does: hands its words to a shell.
+peer_by_ssh(Config) ->
+    Ssh = script(Config, "ssh", "shift; export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'; exec sh -c \"$*\""),
+    {0, Report} = certified(Config, ["--minutes", "1", "--peer", "other", "--ssh", Ssh], ""),
+    #{"verdict" := "pass", "peer" := #{"otp" := _}, "results" := Results} = Report,
+    ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])),
+    ?assertEqual([], [Found || Found <- filelib:wildcard("/tmp/inet_rdma_certify.*"), is_left(Found)]).
+
+%% Only of this run: others may run certificates at the same time.
+is_left(Directory) ->
+    {ok, Names} = file:list_dir(Directory),
+    Names =:= [].
+
+peer_that_joins(Config) ->
+    Port = run(Config, ["--minutes", "1", "--listen", "0"], ""),
+    {Address, Token} = command(Port, <<>>),
+    Joined = run(Config, ["--join", Address, Token], ""),
+    {0, _} = output(Port),
+    {0, Said} = output(Joined),
+    contains(binary_to_list(Said), ["joined", "done"]),
+    #{"verdict" := "pass", "results" := Results} = report(Config),
+    ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])).
+
+%% Somebody with another token is turned away; the one with the token gets in afterwards.
+strangers_do_not_join(Config) ->
+    Port = run(Config, ["--minutes", "1", "--ways", "none", "--listen", "0"], ""),
+    {Address, Token} = command(Port, <<>>),
+    [_, Number] = string:lexemes(Address, ":"),
+    {ok, Garbage} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Number), [binary, {packet, 4}, {active, false}]),
+    {ok, <<_:128>>} = gen_tcp:recv(Garbage, 0, 10000),
+    ok = gen_tcp:send(Garbage, term_to_binary({call, <<>>, {erlang, halt, []}})),
+    ?assertEqual({error, closed}, gen_tcp:recv(Garbage, 0, 10000)),
+    {1, Said} = output(run(Config, ["--join", Address, lists:reverse(Token)], "")),
+    contains(binary_to_list(Said), ["does not know the token"]),
+    Joined = run(Config, ["--join", Address, Token], ""),
+    %% There is no such way, which it says when it knows the peer.
+    {2, _} = output(Port),
+    {0, _} = output(Joined).
+
+command(Port, Seen) ->
+    receive
+        {Port, {data, Bytes}} ->
+            All = <<Seen/binary, Bytes/binary>>,
+            case re:run(All, "--join [^:]+:(\\d+) ([0-9a-f]+)\n", [{capture, all_but_first, list}]) of
+                {match, [Number, Token]} -> {"127.0.0.1:" ++ Number, Token};
+                nomatch -> command(Port, All)
+            end
+    after 60000 -> error({no_command, Seen})
+    end.
+
+%% Runs a certificate in a VM of its own; its status and its report.
+certified(Config, Args, ErlFlags) ->
+    {Status, Said} = output(run(Config, Args, ErlFlags)),
+    ct:pal("~ts", [Said]),
+    {Status, report(Config)}.
+
+run(Config, Args, ErlFlags) ->
+    Out = filename:join(proplists:get_value(priv_dir, Config), "certificate"),
+    Words = case Args of ["--join" | _] -> Args; _ -> ["--out", Out | Args] end,
+    open_port({spawn_executable, inet_rdma_test_node:erl()}, [
+        {args, ["-noshell", "-pa", inet_rdma_test_node:ebin(), "-eval", "inet_rdma_certify:main()", "-extra" | Words]},
+        {env, [{"ERL_FLAGS", ErlFlags}]}, exit_status, stderr_to_stdout, binary, hide
+    ]).
+
+output(Port) -> output(Port, <<>>).
+
+output(Port, Seen) ->
+    receive
+        {Port, {data, Bytes}} -> output(Port, <<Seen/binary, Bytes/binary>>);
+        {Port, {exit_status, Status}} -> {Status, Seen}
+    end.
+
+%% Keys and texts are strings.
+report(Config) ->
+    File = filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.json"]),
+    {ok, Text} = file:read_file(File),
+    texts(inet_rdma_test_json:decode(Text)).
+
+texts(Text) when is_binary(Text) -> unicode:characters_to_list(Text);
+texts(List) when is_list(List) -> lists:map(fun texts/1, List);
+texts(Map) when is_map(Map) -> maps:from_list([{texts(Key), texts(Value)} || {Key, Value} <- maps:to_list(Map)]);
+texts(Other) -> Other.
+
+failed(#{"results" := Results, "verdict" := "fail"}, Check, Way) ->
+    [Result] = [Result || #{"check" := Is, "way" := Of, "status" := "fail"} = Result <- Results, Is =:= Check,
+                Of =:= Way],
+    Result.
+
+script(Config, Name, Text) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), Name),
+    ok = file:write_file(File, ["#!/bin/sh\n", Text, "\n"]),
+    ok = file:change_mode(File, 8#755),
+    File.
+
+contains(Text, Parts) ->
+    [?assertNotEqual({nomatch, Part, Text}, {string:find(Text, Part), Part, Text}) || Part <- Parts],
+    ok.
