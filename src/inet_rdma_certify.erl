@@ -2,7 +2,8 @@
 %% report with PASS or FAIL and the evidence.
 %%
 %% `mix inet_rdma.certify', `make certify', the script `certify' of a release archive, or
-%% `erl -noshell -pa EBIN -eval "inet_rdma_certify:main()" -extra --quick'. docs/HARDWARE.md says what is checked.
+%% `erl -noshell -pa EBIN -eval "inet_rdma_certify:main()" -extra --quick'. The Mix task says what is
+%% checked.
 -module(inet_rdma_certify).
 
 -export([run/1, main/0, main/1, options/1, usage/0]).
