@@ -21,9 +21,10 @@ PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream bench-fabric \
-        scale-programs bench-scale bench-instructions test test-nodes test-programs test-native test-arm64 \
-        test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+.PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
+        bench-fabric scale-programs bench-scale bench-instructions test test-nodes test-programs test-native \
+        test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak check check-native \
+        check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -79,7 +80,7 @@ scale-programs: ## build what measures many connections: native/target/release/e
 bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and meshes of 10 to 100 nodes (ARGS="--quick")
 	$(PYTHON) bench/run.py scale $(ARGS)
 
-bench-instructions: deps ## compare the native side's instructions with the committed figures (ARGS=--update: write them)
+bench-instructions: deps ## compare the native side's instructions with the committed ones (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
 # Two halves at once: nodes and virtual machines wait for each other most of the time.
@@ -111,11 +112,12 @@ certify: deps build ## certify this host: survival, soak, speed and more, as a r
 	$(if $(findstring --quick,$(ARGS)),,scripts/contract _build/certify/contract)
 	scripts/certify $(ARGS)
 
-test-rabbitmq: ## run three RabbitMQ brokers while every connection between them is cut (SECONDS=120; not in `make test`)
+test-rabbitmq: ## run three RabbitMQ brokers while connections between them are cut (SECONDS=120; not in `make test`)
 	INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE
 
 # Left out: the exhaustive explorations, which take hours emulated and do not depend on the machine; and the tests whose
-# program starts itself, which the kernel refuses, or counts its memory maps and descriptors, which are the emulator's, too.
+# program starts itself, which the kernel refuses, or counts its memory maps and descriptors, which are the emulator's,
+# too.
 own_process := a_thousand_connections_leave_nothing_behind a_killed_process_is_seen_at_once two_processes_talk
 
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated
@@ -142,8 +144,8 @@ test-bench: build rdma-perf scale-programs ## run the tests of the benchmark har
 
 check: deps check-native check-beam check-scripts dialyzer docs ## run all lints: the same as CI
 
-# A build without the verbs fabric needs neither cmake nor libclang: no crate that needs them may be left. aws-lc-sys names
-# the crate cmake, and on these processors builds without the program.
+# A build without the verbs fabric needs neither cmake nor libclang: no crate that needs them may be left. aws-lc-sys
+# names the crate cmake, and on these processors builds without the program.
 without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_port -p inet_rdma_nif -p inet_rdma_cat \
                  -p inet_rdma_perf
 

@@ -39,7 +39,9 @@ defmodule InetRdma do
   @typedoc "An option of `connect/4`, `listen/2` or `setopts/2`; docs/OPTIONS.md has them all."
   @type option :: :inet_rdma.option()
 
-  @typedoc "`{:shm, port}`, the side that connected with port 0; `{:verbs | :tcp, ip, port}`; of a listener `{:tls, ip, port}`."
+  @typedoc """
+  `{:shm, port}`, the side that connected with port 0; `{:verbs | :tcp, ip, port}`; of a listener `{:tls, ip, port}`.
+  """
   @type address :: :inet_rdma.address()
 
   @typedoc "An atom, or a term that explains more; `:closed` and `:timeout` mean what they mean for `:gen_tcp`."
@@ -107,8 +109,8 @@ defmodule InetRdma do
   Receives without waiting; `length` as in `recv/3`. The caller gets
   `{:inet_rdma_received, handle, ref, {:ok, data} | {:error, reason}}`.
 
-  The peer is told of it before it sends, and writes a message of `length` bytes (up to `landing_bytes`) straight into the
-  buffer that `data` then is. `{:error, :enobufs}`: `receives_max` are posted already.
+  The peer is told of it before it sends, and writes a message of `length` bytes (up to `landing_bytes`) straight into
+  the buffer that `data` then is. `{:error, :enobufs}`: `receives_max` are posted already.
   """
   @spec post_recv(Socket.t(), non_neg_integer()) :: {:ok, reference()} | {:error, reason()}
   def post_recv(%Socket{handle: handle}, length), do: :inet_rdma.post_recv(handle, length)
@@ -121,7 +123,8 @@ defmodule InetRdma do
   def cancel(%Socket{handle: handle}, ref), do: :inet_rdma.cancel(handle, ref)
 
   @doc """
-  Sends a file: how many bytes it was. Reads while it sends, in bounded memory. `InetRdma.Stream` does it with any enumerable.
+  Sends a file: how many bytes it was. Reads while it sends, in bounded memory. `InetRdma.Stream` does it with any
+  enumerable.
   """
   @spec sendfile(Path.t(), Socket.t()) :: {:ok, non_neg_integer()} | {:error, reason()}
   def sendfile(path, %Socket{handle: handle}), do: :inet_rdma.sendfile(path, handle)
@@ -211,7 +214,8 @@ defmodule InetRdma do
   end
 
   @doc """
-  What a message says about a socket in active mode, or about what was posted on it; `:unknown` when it is not about this socket.
+  What a message says about a socket in active mode, or about what was posted on it; `:unknown` when it is not about
+  this socket.
 
       receive do
         message ->

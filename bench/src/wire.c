@@ -104,7 +104,8 @@ static void give(struct direction *way) {
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: wire NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B DELAY_US RATE_KBIT LOSS_PPM BUFFER_BYTES\n");
+        fprintf(stderr, "usage: wire NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B "
+                        "DELAY_US RATE_KBIT LOSS_PPM BUFFER_BYTES\n");
         return 1;
     }
     delay_ns = strtoull(argv[5], NULL, 10) * 1000;

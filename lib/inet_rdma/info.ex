@@ -3,8 +3,8 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   * `id` - the connection's number on this node; `peer` - its number at the other end; `node` - the node there, `nil`
-    for a plain socket; `fabric` - what carries it, `:shm`, `:verbs` or, of a socket, `:tcp`; `:tcp` or `:tls` for a link
-    that stayed there; `why` - why that fabric, and the way, as a string; `state` - `:up` or `:closed`
+    for a plain socket; `fabric` - what carries it, `:shm`, `:verbs` or, of a socket, `:tcp`; `:tcp` or `:tls` for a
+    link that stayed there; `why` - why that fabric, and the way, as a string; `state` - `:up` or `:closed`
   * `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received` - user bytes and packets
   * `largest_packet_sent`, `largest_packet_received`, `packet_bytes_received`, `packet_deviation_received` - sizes of
     packets with their headers, in bytes; those received of packets that were read; the deviation is the standard one,
@@ -15,28 +15,28 @@ defmodule InetRdma.Info do
   * `phase_switches` - changes between direct and indirect; `credit_stalls` - how often the sender had to wait for room
   * `adverts_sent`, `adverts_received`, `adverts_stale` - buffers advertised, and those that came too late to be used;
     `controls_sent`, `controls_received` - all control messages
-  * `wakeups_sent`, `wakeups_received`, `polls` - how the two sides noticed each other; over verbs a peer is woken by its
-    own device, so `wakeups_sent` stays 0
+  * `wakeups_sent`, `wakeups_received`, `polls` - how the two sides noticed each other; over verbs a peer is woken by
+    its own device, so `wakeups_sent` stays 0
   * `sends_posted`, `receives_posted`, `completions`, `events_armed` - what was asked of an RDMA device: sends, calls
     that posted receives, completions taken, events asked for; 0 over shm
-  * `cipher` - `:none`, or how the stream is encrypted; `key_generation`, `key_records`, `key_bytes` - this side's present
-    key and what was sealed under it; `peer_key_generation` - the oldest key that records are taken under
+  * `cipher` - `:none`, or how the stream is encrypted; `key_generation`, `key_records`, `key_bytes` - this side's
+    present key and what was sealed under it; `peer_key_generation` - the oldest key that records are taken under
   * `ring_bytes`, `ring_used` - size and fill of the ring, in bytes; `landing_buffers`, `landing_used` - how many
-    landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed` (memory
-    for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);
+    landing buffers there are now, and how many are advertised or hold data; `landing_state` - `:unused`, `:claimed`
+    (memory for them is on its way), `:ready` or `:refused` (the system gives none for now: bulk goes through the ring);
     `landing_refusals` - how often it was refused. Links have no landing buffers
   * `zero_copy` - why what has landed may be handed over without a copy: `:windows` (the peer cannot write there any
     more), `:trusted` (a peer of the same user, or `zero_copy` is `always`), or `:none`: it is copied out;
     `zero_copy_packets` - packets handed over so
-  * `pinned_bytes` - memory that is pinned for an RDMA device; `node_pinned_bytes` - that of all connections of this node,
-    which the option `pinned_max_bytes` bounds
+  * `pinned_bytes` - memory that is pinned for an RDMA device; `node_pinned_bytes` - that of all connections of this
+    node, which the option `pinned_max_bytes` bounds
   * `bytes_pending` - of a link: what waits in its port, or over TCP in its socket; `nil` for a plain socket
   * `up_ms` - of a link: for how many milliseconds it has been there
   * `losses`, `resumes`, `moves` - of a link whose session outlives its connections: TCP connections that were lost,
     those that were made anew, and changes to a queue pair; `bytes_unacknowledged` - what its log keeps; `suspended` -
     whether no path carries it: its connection is lost, and not restored yet
-  * `plain_bytes_sent`, `wire_bytes_sent`, `compress_us` - of a link that compresses, over its present TCP connection: bytes
-    before and after compression, and the time that it took; `plain_bytes_received`, `wire_bytes_received`,
+  * `plain_bytes_sent`, `wire_bytes_sent`, `compress_us` - of a link that compresses, over its present TCP connection:
+    bytes before and after compression, and the time that it took; `plain_bytes_received`, `wire_bytes_received`,
     `decompress_us` - the same of what the peer compresses
 
   Of a link bytes, packets and their sizes are counted over all the paths that it had. A link over TCP has `node`,

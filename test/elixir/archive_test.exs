@@ -92,7 +92,9 @@ defmodule InetRdma.ArchiveTest do
     assert said =~ @fails
   end
 
-  test "a URL is fetched once, and needs a checksum from elsewhere", %{dir: dir, tree: tree, archive: archive, env: env} do
+  test "a URL is fetched once, and needs a checksum from elsewhere", context do
+    %{dir: dir, tree: tree, archive: archive, env: env} = context
+
     server = Os.start!("python3", ~w(-u -m http.server 0 --bind 127.0.0.1 --directory) ++ [dir])
     serving = ~r/^Serving HTTP on 127\.0\.0\.1 port (\d+)/
     [_line, port] = Regex.run(serving, List.last(Os.await_line!(server, serving)))

@@ -78,8 +78,8 @@ fn main() {
     }
     let [alone, beside, ratio] = [all_alone, all_beside, ratios].map(spread);
     eprintln!(
-        "ratio {:.3} ({:.3} .. {:.3}), median of {rounds} rounds; an idle connection touched {:.1} KiB, both ends, and has \
-         {descriptors:.2} descriptors at either; with all of them idle {:.2} % of a core",
+        "ratio {:.3} ({:.3} .. {:.3}), median of {rounds} rounds; an idle connection touched {:.1} KiB, both ends, and \
+         has {descriptors:.2} descriptors at either; with all of them idle {:.2} % of a core",
         ratio[0],
         ratio[1],
         ratio[2],

@@ -308,7 +308,9 @@ impl Reader {
 
 proptest! {
     #[test]
-    fn every_byte_comes_once_and_in_order_however_receives_are_posted(steps in proptest::collection::vec(step(), 1..120)) {
+    fn every_byte_comes_once_and_in_order_however_receives_are_posted(
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
         let (left, right) = connected();
         let mut reader = Reader { socket: right, posted: VecDeque::new(), next: 0, at: 0, held: Vec::new() };
         let mut sent = 0;

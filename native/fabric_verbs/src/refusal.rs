@@ -78,8 +78,8 @@ pub(crate) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
         return Ok(());
     }
     Err(FabricError::NoRoute(format!(
-        "no way over verbs to {to}: a link-local address means nothing without its interface, and a node's name has no place \
-         for one; use another address of the peer"
+        "no way over verbs to {to}: a link-local address means nothing without its interface, and a node's name has no \
+         place for one; use another address of the peer"
     )))
 }
 

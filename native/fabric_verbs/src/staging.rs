@@ -275,7 +275,11 @@ mod tests {
         /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a
         /// stop with nothing signalled under way.
         #[test]
-        fn all_comes_back(entries in 4u32..64, staging in 16usize..4_096, steps in prop::collection::vec(any::<u16>(), 1..400)) {
+        fn all_comes_back(
+            entries in 4u32..64,
+            staging in 16usize..4_096,
+            steps in prop::collection::vec(any::<u16>(), 1..400),
+        ) {
             let mut ledger = Ledger::new(entries, staging);
             let mut under_way = VecDeque::new();
             for step in steps {

@@ -96,7 +96,10 @@ proptest! {
     }
 
     #[test]
-    fn nothing_but_the_records_of_the_peer_is_opened(cipher in ciphers(), garbage in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn nothing_but_the_records_of_the_peer_is_opened(
+        cipher in ciphers(),
+        garbage in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         prop_assert!(Way::new(cipher).open(&garbage).is_err());
     }
 

@@ -55,8 +55,8 @@ defmodule InetRdma.Test.Project do
   end
 
   @doc """
-  Compiles the rebar3 project with a checkout of inet_rdma from `root`, and forms a cluster of two nodes. Gives the output
-  of the compilation.
+  Compiles the rebar3 project with a checkout of inet_rdma from `root`, and forms a cluster of two nodes. Gives the
+  output of the compilation.
   """
   def rebar_cluster!(root, env \\ []) do
     project = Path.join(Os.scratch_dir(), "rebar_cluster")

@@ -88,7 +88,8 @@ fn throw() -> impl Strategy<Value = Throw> {
     });
     prop_oneof![
         1 => vec(any::<u8>(), 0..60).prop_map(Throw::Bytes),
-        8 => (kind, size, number(), body).prop_map(|(kind, size, received, body)| Throw::Frame(kind, size, received, body)),
+        8 => (kind, size, number(), body)
+            .prop_map(|(kind, size, received, body)| Throw::Frame(kind, size, received, body)),
         3 => (number(), path(), number()).prop_map(|(received, path, mark)| Throw::Move(received, path, mark)),
         1 => (number(), number()).prop_map(|(received, end)| Throw::End(received, end)),
         4 => (0u64..12).prop_map(Throw::Suspend),

@@ -126,7 +126,8 @@ proptest! {
     #[test]
     fn whatever_a_peer_says_the_stream_does_not_panic(throws in vec(throw(), 0..60)) {
         let limits = Limits { ring_bytes: RING, receive_slots: 16, adverts: 2 };
-        let mut stream = Stream::new(Mode::Dynamic, limits, limits, RemoteAddress { key: 9, address: 512 }).expect("good limits");
+        let ring = RemoteAddress { key: 9, address: 512 };
+        let mut stream = Stream::new(Mode::Dynamic, limits, limits, ring).expect("good limits");
         let mut heads = Vec::new();
         for throw in throws {
             catch(&mut stream, &mut heads, throw);

@@ -64,7 +64,8 @@ fn any_action() -> impl Strategy<Value = Action> {
     let size = || prop_oneof![2 => 1u32..8, 2 => 1u32..1000, 1 => Just(u32::MAX)];
     let side = 0usize..2;
     prop_oneof![
-        3 => (side.clone(), size(), size()).prop_map(|(side, indirect, direct)| Action::Send { side, indirect, direct }),
+        3 => (side.clone(), size(), size())
+            .prop_map(|(side, indirect, direct)| Action::Send { side, indirect, direct }),
         1 => (side.clone(), size()).prop_map(|(side, indirect)| Action::Send { side, indirect, direct: 0 }),
         1 => (side.clone(), size()).prop_map(|(side, direct)| Action::Send { side, indirect: 0, direct }),
         4 => side.clone().prop_map(|from| Action::DeliverNotice { from }),
