@@ -5,7 +5,7 @@ use crate::{AssemblyError, Buffer};
 
 /// The part of the next packet that has been taken in.
 pub(crate) enum Begun<B> {
-    /// Nothing: the next byte begins a packet.
+    /// No packet has begun: the next byte begins one.
     Nothing,
     /// A part of the length before it.
     Header(PartialHeader),
@@ -25,7 +25,7 @@ pub(crate) struct PartialHeader {
 /// A packet of which a part has arrived.
 pub(crate) struct Partial<B> {
     pub buffer: B,
-    /// Bytes at the start that raw reads of fewer bytes have taken away; what has some gets no more.
+    /// Bytes at the start that smaller raw reads have taken away. A packet with such bytes gets no more.
     pub taken: usize,
     pub filled: usize,
     pub bytes: usize,
@@ -55,7 +55,7 @@ impl<B: Buffer> Partial<B> {
         self.filled - self.taken
     }
 
-    /// Where the next bytes go.
+    /// The place for the next bytes.
     pub fn missing(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut_slice()[self.filled..self.bytes]
     }

@@ -106,7 +106,7 @@ impl<'a> Gather<'a> {
         largest
     }
 
-    /// Where a packet starts; below 0, wrapped, where bytes of it are on their way.
+    /// The position at which a packet starts; below 0, wrapped, if its first bytes have been sent before.
     fn start_of(&self, index: usize) -> usize {
         match index {
             0 => 0usize.wrapping_sub(self.before),

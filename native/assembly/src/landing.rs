@@ -117,7 +117,7 @@ impl LandingBuffer {
         }
     }
 
-    /// Has the peer's writes into it refused, where that can be done: see [`Self::window_state`].
+    /// Closes the buffer's window, if it has one: see [`Self::window_state`].
     pub fn close(&self) {
         if let Some(window) = self.window() {
             window.close();

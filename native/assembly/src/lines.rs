@@ -64,8 +64,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(end)
     }
 
-    /// Where the line ends, or its piece, of which `kept` bytes came before those from `from` on; None: further on.
-    /// Looks at each byte once, however few arrive at a time.
+    /// The end of the line, or of its piece, of which `kept` bytes came before those from `from` on; None: it has not
+    /// arrived. Looks at each byte once, however few arrive at a time.
     pub(crate) fn line_end(
         &self,
         bytes_max: usize,
@@ -102,7 +102,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(())
     }
 
-    /// Keeps what is left from `from` on, behind what is kept; all that arrived is taken then.
+    /// Keeps the bytes from `from` on, behind those kept before. All arrived bytes are taken then.
     fn keep_line(&mut self, arrived: &Arrived, from: usize) -> Result<usize, AssemblyError> {
         let left = arrived.len() - from;
         if left == 0 {

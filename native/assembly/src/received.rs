@@ -37,7 +37,7 @@ pub enum Received<B> {
     Batch {
         /// Holds them all.
         bytes: B,
-        /// Where each is.
+        /// The range of each packet in the buffer.
         packets: Vec<Range<usize>>,
     },
     /// One packet with a buffer of its own.
@@ -51,9 +51,9 @@ pub enum Received<B> {
 pub struct Sizes {
     /// How many packets.
     pub packets: usize,
-    /// Of all.
+    /// Bytes of all packets.
     pub bytes: usize,
-    /// Of the largest.
+    /// Bytes of the largest packet.
     pub largest: usize,
     /// The sum of their squares.
     pub squares: u64,

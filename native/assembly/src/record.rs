@@ -92,7 +92,7 @@ impl<B: Buffer> Assembly<B> {
         let mut at = from;
         while let Some(packet) = self.complete_packet::<HEADER>(&arrived, at)? {
             if packets.len() == wanted {
-                // Not all may go: reads copy as much as they may.
+                // The limit may not allow all bytes: reads copy as much as it allows.
                 return Ok(Some((buffer, from)));
             }
             at = packet.end;

@@ -1,4 +1,4 @@
-//! What arrived, where it lies.
+//! Packets that have arrived, in the memory in which they lie.
 
 use std::io;
 use std::ops::Range;
@@ -19,7 +19,7 @@ enum Body {
 
 /// One packet: its head, and the data behind it.
 pub struct Packet {
-    /// What it is.
+    /// The head of the packet.
     pub head: Head,
     body: Body,
 }

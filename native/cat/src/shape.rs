@@ -1,4 +1,4 @@
-//! What a side brings into a connection: how many buffers, how large.
+//! Number and size of a side's buffers.
 
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_fabric::{Network, Parameters};
@@ -57,7 +57,7 @@ impl Shape {
         self.buffer_bytes + PAGE_BYTES
     }
 
-    /// What is told to the peer.
+    /// The limits that the peer is told.
     pub fn limits(self) -> Limits {
         Limits {
             ring_bytes: self.landing_bytes() * PACKETS_IN_RING,
@@ -66,7 +66,7 @@ impl Shape {
         }
     }
 
-    /// What goes into a connection.
+    /// The parameters of a connection.
     pub fn parameters(self) -> Parameters {
         Parameters {
             limits: self.limits(),

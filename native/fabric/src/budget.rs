@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::FabricError;
 
-/// What the memory is for.
+/// The purpose of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// A connection cannot be made without it.
@@ -67,7 +67,7 @@ pub fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<
 /// Pinned bytes of a connection, which count until this is dropped.
 pub struct Charge {
     bytes: u64,
-    /// Those of its connection.
+    /// The bytes of its connection.
     own: Arc<AtomicU64>,
 }
 

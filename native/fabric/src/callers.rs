@@ -29,7 +29,7 @@ const LISTENING: u64 = 0;
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A listening socket and its callers. `Progress` is what has come of a caller's hello.
+/// A listening socket and its callers. `Progress` is the part of a caller's hello that has arrived.
 pub struct Callers<Progress> {
     listening: OwnedFd,
     epoll: OwnedFd,
@@ -45,7 +45,7 @@ pub struct Caller<Progress> {
     deadline: Instant,
     /// Its connection.
     pub socket: OwnedFd,
-    /// What has come of its hello.
+    /// The part of its hello that has arrived.
     pub progress: Progress,
 }
 
@@ -62,7 +62,7 @@ pub enum Call {
 }
 
 impl<Progress> Callers<Progress> {
-    /// Of a socket that listens and blocks no call.
+    /// For a listening socket that is non-blocking.
     pub fn of(listening: OwnedFd) -> Result<Callers<Progress>, FabricError> {
         let epoll =
             epoll::create(CreateFlags::CLOEXEC).map_err(|errno| FabricError::system("creating an epoll set", errno))?;
@@ -88,7 +88,7 @@ impl<Progress> Callers<Progress> {
         deadlines.chain(self.paused_until).min()
     }
 
-    /// What has happened since the last call.
+    /// The events since the last call.
     pub fn look(&mut self) -> Vec<Call> {
         self.end_pause();
         let mut calls = Vec::new();
@@ -161,7 +161,7 @@ impl<Progress> Callers<Progress> {
         Ok(())
     }
 
-    /// The caller of this number waits no more. None: it did not.
+    /// Removes the caller with this number. None: there is none.
     pub fn take(&mut self, number: u64) -> Option<Caller<Progress>> {
         self.waiting.remove(&number)
     }
@@ -171,7 +171,7 @@ impl<Progress> Callers<Progress> {
         self.waiting.insert(caller.number, caller);
     }
 
-    /// The connection of a caller lives on elsewhere: its events are not of this set any more.
+    /// Takes a caller's connection, which lives on elsewhere, out of the epoll set.
     pub fn release(&self, socket: &OwnedFd) {
         // Fails only for a connection that is not in the set.
         let _absent = epoll::delete(&self.epoll, socket);
@@ -185,8 +185,8 @@ impl<Progress> AsFd for Callers<Progress> {
     }
 }
 
-/// What `bind` makes of the first free port of the range, and that port; 0..=0: of any port. `bind` says None for a
-/// port that is taken.
+/// Binds the first free port of the range, 0..=0: any port. Returns the result of `bind` and the port. `bind` gives
+/// None for a port that is taken.
 pub fn bind_first_free<Bound>(
     ports: &RangeInclusive<u16>,
     mut bind: impl FnMut(u16) -> Result<Option<Bound>, FabricError>,

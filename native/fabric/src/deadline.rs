@@ -18,7 +18,7 @@ impl Deadline {
         Deadline(Instant::now().checked_add(timeout))
     }
 
-    /// What is left; Err when that is nothing.
+    /// The time left; Err if the deadline has passed.
     pub fn left(self) -> Result<Option<Duration>, FabricError> {
         match self.0.map(|at| at.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => Err(FabricError::TimedOut),

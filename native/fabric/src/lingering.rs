@@ -28,7 +28,7 @@ const KEPT_BYTES: usize = 4096;
 /// Bytes of a peer that are thrown away at a time.
 const UNREAD_BYTES: usize = 16 * 1024;
 
-/// Of the thread that runs. It ends when no connection lingers.
+/// The orders of the running thread, which ends when no connection lingers.
 static THREAD: Mutex<Option<Orders>> = Mutex::new(None);
 
 struct Orders {
@@ -103,7 +103,7 @@ impl Drop for Failed {
     }
 }
 
-/// Until no connection lingers any more.
+/// Serves connections until none lingers.
 fn serve(event: &Event) -> Result<(), Errno> {
     let mut all: Vec<Lingering> = Vec::new();
     loop {
@@ -148,7 +148,7 @@ fn wait(event: &Event, all: &[Lingering]) -> Result<Vec<bool>, Errno> {
 }
 
 impl Lingering {
-    /// False: it is over.
+    /// Returns false if the connection has ended.
     fn go_on(&mut self) -> bool {
         if !self.backlog.is_empty() {
             if flush(self.socket.as_fd(), &mut self.backlog).is_err() {

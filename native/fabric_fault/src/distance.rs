@@ -36,7 +36,7 @@ impl Distance {
             return Ok(self.0.pop_front().map(|(completion, _)| completion));
         }
         match failed {
-            // What set out before the fault arrives before it.
+            // Completions that set out before the fault arrive before it.
             Some(error) if self.0.is_empty() => Err(error),
             _ => Ok(None),
         }

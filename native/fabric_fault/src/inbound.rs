@@ -8,7 +8,7 @@ use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use crate::distance::Distance;
 use crate::exposing::Exposing;
 
-/// What to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and
+/// The faults to inject. The same seed, plan and sequence of calls give the same faults (but for [`Delay::For`] and
 /// `distance`, which look at the clock).
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
@@ -105,7 +105,7 @@ impl Inbound {
             match next {
                 Ok(Some(completion)) => *place = completion,
                 Ok(None) => break,
-                // What came before it counts; the fault is still there at the next poll.
+                // Hand over the completions before the fault; the next poll finds the fault.
                 Err(_) if taken > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -114,7 +114,7 @@ impl Inbound {
         Ok(taken)
     }
 
-    /// What is held back, if its time has come.
+    /// Releases a completion that is held back, if its time has come.
     fn release(&mut self) -> Held {
         match self.held.take() {
             None => Held::Nothing,

@@ -17,7 +17,7 @@ pub struct Windows {
 
 #[derive(Debug)]
 struct Entry {
-    /// Where the wrapped fabric has it.
+    /// Its place in the wrapped fabric.
     target: RemoteAddress,
     bytes: u64,
     /// The lowest byte of its key.
@@ -64,7 +64,7 @@ impl Windows {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a write to `target` goes; Err: the peer's device takes none there.
+    /// The place to which a write to `target` goes; Err: the peer's device refuses it.
     pub(crate) fn resolve(&self, target: RemoteAddress, bytes: usize) -> Result<RemoteAddress, FabricError> {
         if target.key < FIRST_KEY {
             return Ok(target);
@@ -85,7 +85,7 @@ impl Windows {
         })
     }
 
-    /// A poll of `owner`: closes what is to be closed.
+    /// Called by a poll of `owner`: closes the windows that are due.
     pub(crate) fn poll(&self, owner: &Arc<()>) {
         if self.holds.load(Ordering::SeqCst) {
             return;

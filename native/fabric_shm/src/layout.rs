@@ -1,4 +1,4 @@
-//! Where things are in the memory of one side: the receive queue, the ring, the landing area.
+//! The layout of one side's memory: the receive queue, the ring, the landing area.
 
 use inet_rdma_fabric::{FabricError, Misbehaviour, Parameters};
 use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};

@@ -1,4 +1,4 @@
-//! What a connection carries behind the hellos: control messages, and transfers with the place of their bytes.
+//! The frames of a connection, behind the hellos: control messages, and transfers with the place of their bytes.
 //!
 //! A control message is a head of 4 bytes and the message. A transfer is a head of 28 bytes, then its bytes. All
 //! numbers are little-endian, and bytes without a meaning are zero: each frame has one form only.

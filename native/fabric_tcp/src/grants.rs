@@ -14,10 +14,10 @@ use crate::memory::Pages;
 /// leads nowhere for ever.
 pub(crate) const RING_KEY: u64 = 1;
 
-/// What the keys of one connection lead to. It lives as long as the queue pair.
+/// The table of a connection's keys. It lives as long as the queue pair.
 ///
 /// Bytes of the peer are written with the table locked, after a look at the key. So once [`Self::withdraw`] has
-/// returned nothing is written there by that key any more, be it in the middle of a transfer.
+/// returned no byte is written by that key, even in the middle of a transfer.
 pub(crate) struct Grants(Mutex<Table>);
 
 struct Table {

@@ -20,7 +20,7 @@ const REFUSED_HELLO: u8 = 2;
 /// How a listener refuses a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Refusal {
-    /// As many peers as its backlog takes are there already.
+    /// Its backlog is full.
     Busy,
     /// For a reason that its log names.
     Hello,
@@ -42,7 +42,7 @@ impl Greeting {
         }
     }
 
-    /// Takes what has come of the hello, and nothing behind it. None: more must come.
+    /// Receives the bytes of the hello that have come, and none behind it. None: the hello is not complete.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
         loop {
             match rustix::net::recv(socket, &mut self.bytes[self.got..], RecvFlags::DONTWAIT) {

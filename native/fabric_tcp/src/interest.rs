@@ -65,7 +65,7 @@ impl Interest {
     pub(crate) fn drain(&self) {
         let mut is_armed = self.is_armed.lock();
         let mut events = Vec::with_capacity(1);
-        // It fails for a signal at most: the event stays.
+        // A signal is the only possible failure, and leaves the event.
         let taken = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&NOW));
         *is_armed &= !matches!(taken, Ok(1..));
     }

@@ -191,7 +191,7 @@ impl QueuePair for TcpQueuePair {
         if receiving.has_some() {
             return Ok(false);
         }
-        // What comes behind a look that has found the socket empty makes an event.
+        // Bytes that arrive after a look has found the socket empty make an event.
         if self.interest.is_armed() || !receiving.take_drained() {
             self.receive(&mut receiving);
             if receiving.has_some() || !receiving.take_drained() {
@@ -213,7 +213,7 @@ impl QueuePair for TcpQueuePair {
 
     fn drain_event(&self) -> bool {
         self.interest.drain();
-        // The end of the connection is found by the poll that follows, behind what has come before it.
+        // The poll that follows finds the end of the connection, behind the bytes that came before it.
         true
     }
 

@@ -26,16 +26,16 @@ const TURN_BYTES: usize = 256 * 1024;
 
 /// The receiving half of a connection.
 pub(crate) struct Receiving {
-    /// What is read ahead and not parsed yet is `ahead[start..end]`.
+    /// `ahead[start..end]` has been read ahead and is not parsed yet.
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
     /// The transfer whose bytes are being received.
     transfer: Option<Incoming>,
-    /// What has come and was not polled yet; as many as this side has slots at most.
+    /// Completions that are not polled yet: no more than this side has slots.
     ready: VecDeque<Completion>,
     slots: usize,
-    /// Why nothing more comes, behind what is ready.
+    /// The fault that ends the connection, behind the completions in `ready`.
     fault: Option<FabricError>,
     /// The socket was empty at the last look.
     is_drained: bool,
@@ -69,7 +69,7 @@ impl Receiving {
         }
     }
 
-    /// Whether there is something to poll: a completion, or why none comes any more.
+    /// True if there is something to poll: a completion, or the fault.
     pub(crate) fn has_some(&self) -> bool {
         !self.ready.is_empty() || self.fault.is_some()
     }
@@ -94,7 +94,7 @@ impl Receiving {
         self.fault.get_or_insert(FabricError::PeerGone);
     }
 
-    /// Takes what is ready, oldest first. Err: nothing is, and nothing comes any more.
+    /// Takes completions, oldest first. Err: there are none, and the connection has ended.
     pub(crate) fn take(&mut self, out: &mut [Completion]) -> Result<usize, FabricError> {
         let mut taken = 0;
         while let Some(place) = out.get_mut(taken) {
@@ -127,7 +127,7 @@ impl Receiving {
         }
     }
 
-    /// Takes frames out of what was read ahead. True: more must be received to go on, and may be.
+    /// Parses the frames that were read ahead. Returns true if more must, and may, be received.
     fn parse(&mut self, grants: &Grants) -> bool {
         while self.fault.is_none() && self.ready.len() < self.slots {
             let parsed = match self.transfer.take() {
@@ -143,7 +143,7 @@ impl Receiving {
         false
     }
 
-    /// False: more bytes are needed.
+    /// Returns false if more bytes are needed.
     fn parse_frame(&mut self, grants: &Grants) -> Result<bool, Misbehaviour> {
         let Some(frame) = Frame::parse(&self.ahead[self.start..self.end])? else {
             return Ok(false);
@@ -235,7 +235,7 @@ impl Receiving {
 enum Fault {
     /// Nothing is there yet.
     Empty,
-    /// Nothing comes any more.
+    /// The connection has ended.
     Failed(FabricError),
 }
 

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use crate::frame::CONTROL_FRAME_BYTES;
 use crate::socket::lost;
 
-/// Bytes of transfers that wait here at most. What waits is copied once more, so this is no more than one transfer of
-/// the default options: a writer whose socket is full waits for the network soon.
+/// Maximum number of bytes of transfers in the backlog. Bytes in it are copied once more, so this is no more than one
+/// transfer of the default options: a writer whose socket is full waits for the network soon.
 const BACKLOG_BYTES: usize = 256 * 1024;
 
 /// The part of it (1/4) that must be free before more is offered: bulk would be cut into crumbs else.
@@ -56,7 +56,7 @@ impl Sending {
         }
     }
 
-    /// Whether something waits.
+    /// True if frames wait.
     pub(crate) fn has_backlog(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
@@ -116,7 +116,7 @@ impl Sending {
         }
     }
 
-    /// Takes what waits: nothing is posted any more.
+    /// Takes the backlog. Nothing may be posted after this.
     pub(crate) fn end(&self, socket: BorrowedFd<'_>) -> VecDeque<u8> {
         let mut state = self.state.lock();
         state.flush(socket);
@@ -168,7 +168,8 @@ impl State {
         }
     }
 
-    /// Nothing more can be sent, so nothing waits any more. The receiving half finds the end behind what has come.
+    /// Drops the backlog, as nothing more can be sent. The receiving half finds the end behind the bytes that have
+    /// come.
     fn fail(&mut self, errno: Errno) -> FabricError {
         self.backlog = VecDeque::new();
         let error = lost("sending to the peer", errno);

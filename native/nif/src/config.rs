@@ -1,5 +1,5 @@
-//! What Erlang says about how to connect and listen. It has been validated there; ranges are checked again where a
-//! wrong value could do harm.
+//! Options from Erlang for connecting and listening. Erlang has validated them; ranges are checked again where a wrong
+//! value could do harm.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this side brings into a connection; a token of 0 is none. The peer is told the low half of the id.
+    /// The parameters of this side; a token of 0 is none. The peer is told the low half of the id.
     pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
             limits: self.limits(),
@@ -105,7 +105,7 @@ impl Config {
         }
     }
 
-    /// What is asked of the network; 0: nothing.
+    /// The options of the network; 0: the system's choice.
     fn network(&self) -> Network {
         Network {
             ack_timeout: (self.ack_timeout_ms > 0).then(|| Duration::from_millis(self.ack_timeout_ms.into())),
@@ -113,7 +113,7 @@ impl Config {
         }
     }
 
-    /// What the peer may do.
+    /// The limits that the peer must keep to.
     pub fn limits(&self) -> Limits {
         Limits {
             ring_bytes: self.ring_bytes,

@@ -1,4 +1,4 @@
-//! What the RDMA devices of this machine are and can, for `inet_rdma:doctor/0`.
+//! Facts about the RDMA devices of this machine, for `inet_rdma:doctor/0`.
 
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::FabricError;
@@ -9,7 +9,7 @@ use rustler::{Encoder, Env, NifMap, NifUnitEnum, NifUntaggedEnum, Term};
 use crate::atoms;
 use crate::terms;
 
-/// What a device speaks.
+/// The transport of a device.
 #[derive(NifUnitEnum)]
 enum TransportAtom {
     Infiniband,

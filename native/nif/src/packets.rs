@@ -72,7 +72,7 @@ fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>
     binary.to_term(env)
 }
 
-/// What goes before a packet; `{error, emsgsize}`: it is too large for a length of this size.
+/// The header of a packet; `{error, emsgsize}`: the packet is too large for a length of this size.
 pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
     framing
         .header(packet_bytes)
@@ -81,7 +81,7 @@ pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
 
 /// Packets to send: the slices lie in the caller's binaries.
 pub struct Outgoing<'a> {
-    /// The list from each packet on, and last what was not decoded.
+    /// The list from each packet on, and at last the part that was not decoded.
     cells: Vec<Term<'a>>,
     binaries: Vec<Binary<'a>>,
     /// Where the binaries of each packet end.

@@ -1,4 +1,4 @@
-//! What an operation keeps of its caller: whom to tell of its end, and the binaries of a send.
+//! The data that an operation keeps of its caller: the process to tell of its end, and the binaries of a send.
 
 use inet_rdma_assembly::Gather;
 use inet_rdma_engine::stream_socket::Parcel;
@@ -63,7 +63,7 @@ impl Receipt {
         receipt
     }
 
-    /// Of a send of a list of binaries.
+    /// Adds the binaries of a send.
     pub fn with_binaries(mut self, list: Term<'_>) -> NifResult<Self> {
         let mut bytes = 0;
         for binary in list.into_list_iterator()? {

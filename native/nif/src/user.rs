@@ -25,7 +25,7 @@ pub struct User {
     guarded: Mutex<Guarded>,
 }
 
-/// What the guard of a stream is told, once each.
+/// The messages that the guard of a stream gets, once each.
 #[derive(Default)]
 struct Guarded {
     /// The sending key nears its limit, and no process was told.
@@ -56,7 +56,7 @@ impl User {
         add_once(&mut self.writers.lock(), pid);
     }
 
-    /// It waits no more.
+    /// Removes a process that no longer waits.
     pub fn remove(&self, pid: LocalPid) {
         self.readers.lock().retain(|waiter| *waiter != pid);
         self.writers.lock().retain(|waiter| *waiter != pid);

@@ -20,14 +20,14 @@ const WIRE_BYTES_MAX: usize = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64;
 
 /// zstd's fastest but its negative ones: higher levels take the processor's time that the distribution needs.
 const LEVEL: i32 = 1;
-/// Both sides look back 128 KiB: what a peer can ask of memory.
+/// Both sides look back 128 KiB, which bounds the memory that a peer can make this side use.
 const WINDOW_LOG: u32 = 17;
 
 /// From this many bytes on the ratio is looked at.
 const SAMPLE_BYTES: u64 = 64 * 1024;
 /// Below 1.2 compression is not worth its time.
 const RATIO_LEAST: (u64, u64) = (12, 10);
-/// So many bytes go as they are before the next sample; twice as many each time that one says the same.
+/// Bytes that go uncompressed before the next sample; doubled each time that a sample compresses badly again.
 const SKIPPED_BYTES: u64 = 8 << 20;
 /// See [`SKIPPED_BYTES`].
 const SKIPPED_BYTES_MAX: u64 = 64 << 20;
@@ -35,7 +35,7 @@ const SKIPPED_BYTES_MAX: u64 = 64 << 20;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// What a compressing peer did wrong. Each ends the session.
+/// Violations by a compressing peer. Each ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockViolation {
     /// No block has these numbers.
@@ -48,15 +48,15 @@ pub enum BlockViolation {
         /// Bytes that it has.
         wire: usize,
     },
-    /// It gives another number of bytes than it says.
+    /// The block gives another number of bytes than its header says.
     #[error("a compressed block that does not give the {0} bytes that it says")]
     Size(usize),
-    /// It is nothing of zstd.
+    /// The bytes are no part of a zstd frame.
     #[error("a compressed block that cannot be: {0}")]
     Zstd(&'static str),
 }
 
-/// What compression has done to one direction.
+/// Counts of compression in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compression {
     /// Bytes before it.
@@ -72,11 +72,11 @@ pub(crate) struct Compressor {
     context: CCtx<'static>,
     /// The block that is being made.
     block: Vec<u8>,
-    /// Of the sample under way.
+    /// Bytes of the sample under way, before and after compression.
     sample: (u64, u64),
     /// Bytes that go as they are, until the next sample.
     skipped: u64,
-    /// So many were skipped last.
+    /// Bytes that were skipped last.
     skips: u64,
     /// All so far.
     pub done: Compression,
@@ -179,11 +179,11 @@ pub(crate) struct Decompressor {
     header: [u8; BLOCK_HEADER_BYTES],
     header_bytes: usize,
     kind: u8,
-    /// What the block has still to give, and to get.
+    /// Bytes that the block has still to give, and to get.
     plain_left: usize,
     wire_left: usize,
     plain: usize,
-    /// What a call gives.
+    /// Output of one call.
     output: Vec<u8>,
     /// All so far.
     pub done: Compression,

@@ -14,14 +14,14 @@ const LOOKS: u32 = 4;
 /// it could do so this many times.
 const RETRIES: u32 = 2;
 
-/// Of one path.
+/// The count of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
     missing: u32,
 }
 
 impl Answers {
-    /// What a look has found. True: the path is to be given up. `looks`: those of [`looks_for`].
+    /// Notes the result of a look. Returns true if the path must be given up. `looks`: from [`looks_for`].
     #[must_use]
     pub fn look(&mut self, has_answered: bool, looks: u32) -> bool {
         self.missing = match has_answered {
@@ -39,7 +39,7 @@ pub fn looks_for(interval: Duration, ack_timeout: Option<Duration>) -> u32 {
     LOOKS.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
 }
 
-/// What the kernel says of a TCP connection.
+/// Facts that the kernel gives about a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Acknowledged {
     /// The peer's kernel owes an answer: bytes are under way, or the last question whether it has room again.

@@ -31,11 +31,11 @@ pub fn has_driver() -> bool {
 pub struct Carried {
     /// The connection.
     pub connection: Arc<Connection>,
-    /// What it is read by.
+    /// The reading half.
     pub reader: ReadHalf<Block>,
-    /// What it is written by.
+    /// The writing half.
     pub writer: WriteHalf,
-    /// What it tells.
+    /// The flags by which the connection tells the port.
     pub noted: Arc<Noted>,
     /// Never look for packets without having been woken.
     pub never_looks: bool,
@@ -55,7 +55,8 @@ pub fn take(id: u64) -> Option<Carried> {
     OFFERED.lock().remove(&id)
 }
 
-/// What owns the descriptors that the VM may still have in its poll set: they stay open until it says otherwise.
+/// Owners of the descriptors that the VM may still have in its poll set. The descriptors stay open until the VM calls
+/// `stop_select`.
 static WATCHED: LazyLock<Mutex<HashMap<RawFd, Owner>>> = LazyLock::new(Mutex::default);
 
 /// Owns a descriptor: a connection, or a socket.

@@ -34,7 +34,7 @@ const SLICES: usize = 256;
 /// Above this size packets do not wait for others to share a transfer with: their post costs less than their bytes do.
 pub const GATHERED_BYTES: usize = 16 * 1024;
 
-/// What the port waits for before it reads packets.
+/// The condition for which the port waits before it reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Input {
     /// [`Queue::begin`].
@@ -47,7 +47,7 @@ enum Input {
     Due,
 }
 
-/// What has become of outgoing bytes.
+/// The state of outgoing bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     /// There may be room.
@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// What both sides call it.
+    /// The number by which both sides name it.
     pub fn id(&self) -> PathId {
         self.id
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// within a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What has changed.
+/// The change that a look finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The peer takes nothing.

@@ -28,17 +28,17 @@ impl Tally {
         self.squares_received += size as f64 * size as f64;
     }
 
-    /// Of the largest packet sent.
+    /// Size of the largest packet sent.
     pub fn largest_sent(&self) -> u64 {
         self.largest_sent
     }
 
-    /// Of the largest packet received.
+    /// Size of the largest packet received.
     pub fn largest_received(&self) -> u64 {
         self.largest_received
     }
 
-    /// Of all packets received.
+    /// Bytes of all packets received.
     pub fn bytes_received(&self) -> u64 {
         self.bytes_received
     }

@@ -22,11 +22,11 @@ pub struct Tcp {
     fd: RawFd,
     /// Whether the VM tells when the socket is readable.
     is_watched: bool,
-    /// The socket takes no more.
+    /// True while the socket takes no more bytes.
     is_blocked: bool,
     /// Whether the VM tells when the socket is writable.
     is_watched_writable: bool,
-    /// Why nothing can be sent any more. What has arrived is read all the same, up to the end.
+    /// The reason why nothing more can be sent. Bytes that have arrived are still read, up to the end.
     failed: Option<Lost>,
     answers: Answers,
     /// The last look for an answer. None: the peer's kernel was not asked before.
@@ -60,7 +60,7 @@ impl Tcp {
         self.path.compress(sends, receives)
     }
 
-    /// Of what was sent, and of what was received. None: neither side compresses.
+    /// Counts of the sent and of the received bytes. None: neither side compresses.
     pub fn compression(&self) -> Option<[Compression; 2]> {
         self.path.compression()
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection (tcp(7), `TCP_INFO`).
+//! Facts that the kernel gives about a TCP connection (tcp(7), `TCP_INFO`).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -21,8 +21,8 @@ impl Cipher {
     /// All of them.
     pub const ALL: [Cipher; 2] = [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 
-    /// What this processor does faster: AES where it has instructions for it and for GCM's multiplication. Without
-    /// these AES is slower, and not safe from an observer of its timing.
+    /// The cipher that this processor computes faster: AES where it has instructions for it and for GCM's
+    /// multiplication. Without these AES is slower, and not safe from an observer of its timing.
     pub fn of_this_processor() -> Cipher {
         #[cfg(target_arch = "x86_64")]
         let has_aes = std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Key {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Forged;
 
-/// What a nonce is for: the two kinds count for themselves.
+/// The use of a nonce. The two uses are counted separately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Record = 0,

@@ -33,7 +33,7 @@ impl Opener {
         Ok((opener, control))
     }
 
-    /// They have been passed; `bytes` is what [`crate::filling`] said.
+    /// Notes that the filling has been passed over; `bytes` is the result of [`crate::filling`].
     pub fn fill(&mut self, bytes: usize) {
         self.place.fill(bytes);
     }

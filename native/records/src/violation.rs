@@ -1,4 +1,4 @@
-//! What is wrong with a record, or with a key.
+//! Faults of records and of keys.
 
 /// How the peer, or a stranger in its place, broke the rules of records. Each ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum Violation {
     /// A record of an impossible size.
     #[error("a record of {bytes} bytes; 1 to {max} are possible")]
     RecordBytes {
-        /// What its header says.
+        /// Bytes that its header says.
         bytes: usize,
         /// The most.
         max: usize,
@@ -19,7 +19,7 @@ pub enum Violation {
     RecordCut {
         /// Size of the whole record.
         bytes: usize,
-        /// What is here of it.
+        /// Bytes of it that have arrived.
         arrived: usize,
     },
     /// A record or control message under a key that is not known, or not any more.

@@ -6,7 +6,7 @@ use crate::violation::Violation;
 pub const HEADER_BYTES: usize = 8;
 /// Size of the tag.
 pub const TAG_BYTES: usize = 16;
-/// What a record adds to its bytes.
+/// Bytes that a record adds to the user's bytes.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
 /// User bytes of a record, at most: a fragment of the distribution (64 KiB and its header), so that it comes in one. A

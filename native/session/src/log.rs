@@ -45,7 +45,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Where it is.
+    /// Its position.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -71,7 +71,7 @@ impl<H: AsRef<[u8]>> Log<H> {
         self.start
     }
 
-    /// Behind the last byte.
+    /// The position behind the last byte.
     pub fn end(&self) -> Position {
         self.end
     }

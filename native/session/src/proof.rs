@@ -1,4 +1,4 @@
-//! What a session's two sides know and no stranger does: the secret, and proofs of it.
+//! The secret that only a session's two sides know, and proofs of it.
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use zeroize::Zeroizing;

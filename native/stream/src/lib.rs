@@ -12,10 +12,7 @@
 //!
 //! * The receive queue never runs dry: credits of A, messages under way to B, slots owed by B and credits under way to
 //!   A add up to B's slots.
-//! * Credits never deadlock. With nothing under way not both sides have 0 free credits, as each spent its last one on a
-//!   message that brought the other at least one. The side that has one owes less than half of its slots, so its peer
-//!   has at least 3 free credits, and may send anything.
-//! * Credits are not passed to and fro for ever: a message made for credits returns at least 2 and costs 1.
+//! * Credits never deadlock, and are not passed to and fro for ever: `credit.rs` has the proofs.
 //! * A side that closes says so: one credit is reserved for *finish*.
 //! * The ring never overflows: the sender counts what it wrote and was told to be free; nothing is freed before it is
 //!   copied out.

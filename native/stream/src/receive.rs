@@ -11,11 +11,11 @@ pub struct ReceiveId(pub u64);
 pub struct Receive {
     /// Names it when it is done.
     pub id: ReceiveId,
-    /// Where the peer finds it.
+    /// The address of the buffer, for the peer.
     pub target: RemoteAddress,
     /// Its size, 1 to [`crate::TRANSFER_BYTES_MAX`].
     pub bytes: u32,
-    /// It counts as received only when it is full. False: with the first bytes.
+    /// True: it counts as received when it is full. False: with the first bytes.
     pub fill: bool,
 }
 

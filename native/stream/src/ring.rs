@@ -5,7 +5,7 @@ use crate::seq::Seq;
 /// A contiguous run in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RingSpan {
-    /// Where it starts, in bytes from the start of the ring.
+    /// Its start, in bytes from the start of the ring.
     pub offset: u32,
     /// Its size; 0: there is none.
     pub bytes: u32,

@@ -38,7 +38,7 @@ impl Link {
             self.lose_unread_queue(port);
             return Fate::Lives;
         }
-        // What has arrived before is read first; then this finds the end.
+        // Read first what has arrived; this look then finds the end.
         self.look(port)
     }
 

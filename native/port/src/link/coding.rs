@@ -21,7 +21,7 @@ pub struct Coding<'a> {
     pub receives_compressed: bool,
 }
 
-/// What the carrier says of a TCP connection that both sides have taken out of TLS.
+/// The carrier's parameters of a TCP connection that both sides have taken out of TLS.
 pub struct Sealing<'a> {
     /// The same on both sides.
     pub cipher: Cipher,
@@ -29,7 +29,7 @@ pub struct Sealing<'a> {
     pub renew_bytes: u64,
     /// The age of a key. None: whatever it is.
     pub renew_after: Option<Duration>,
-    /// What both sides have said inside TLS, with a nonce of each.
+    /// The bytes that both sides have said inside TLS, with a nonce of each.
     pub transcript: &'a [u8],
 }
 

@@ -23,7 +23,7 @@ impl Link {
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);
         if self.tcp.is_none() && self.queue.is_none() {
-            // Nothing takes them. The VM closes a port whose queue is empty behind this call, so it must not be marked
+            // No path takes them. The VM closes a port whose queue is empty behind this call, so it must not be marked
             // again.
             self.unmark(port);
             return;
@@ -42,7 +42,7 @@ impl Link {
 
     /// Ends the link in order. The peer reads what was sent, then the end.
     pub fn close(&mut self, port: Port) {
-        // As far as there is room. Packets may wait for the timer.
+        // Write as far as there is room, as packets may wait for the timer.
         if let Some(queue) = self.queue.as_mut().filter(|_| self.session.is_sent_by_queue()) {
             let _more = queue.transmit(&mut self.session);
         }
