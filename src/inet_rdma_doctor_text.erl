@@ -25,7 +25,8 @@ machine(#{kernel := Kernel, otp := Otp, schedulers := Schedulers, cores := Cores
 
 verdict(#{starts := false}) -> "A node with these options does not start.";
 verdict(#{leaves_tcp := false}) -> "No link of this node can leave TCP.";
-verdict(#{other_hosts := Fabric}) when Fabric =:= tcp; Fabric =:= tls -> "Links of this node can leave TCP within this host.";
+verdict(#{other_hosts := Fabric}) when Fabric =:= tcp; Fabric =:= tls ->
+    "Links of this node can leave TCP within this host.";
 verdict(#{}) -> "Links of this node can leave TCP, within this host and to others.".
 
 device(#{name := Name, ports := Ports} = Device) ->

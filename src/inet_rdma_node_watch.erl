@@ -88,8 +88,8 @@ open(Node, Options) ->
         disabled ->
             ok;
         {error, Why} ->
-            ?LOG_WARNING("inet_rdma: no flight recorder, and the node goes on without: ~ts; the options flight_directory "
-                         "and flight_bytes say where it is, and flight_recorder false turns it off", [Why])
+            ?LOG_WARNING("inet_rdma: no flight recorder, and the node goes on without: ~ts; the options "
+                         "flight_directory and flight_bytes say where it is, and flight_recorder false turns it off", [Why])
     end.
 
 loop(Ref, Watch) ->
@@ -116,8 +116,8 @@ tell(Node, _Ms, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) -
 tell(Node, Ms, #watch{silent = Silent} = Watch) ->
     case tick_time() of
         Seconds when Seconds > 0, Ms >= Seconds * 500 ->
-            ?LOG_WARNING("inet_rdma: nothing has come from ~ts for ~b s: its node or the network stands still; without a "
-                         "sign of life its link ends when net_ticktime (~b s) is over", [Node, Ms div 1000, Seconds]),
+            ?LOG_WARNING("inet_rdma: nothing has come from ~ts for ~b s: its node or the network stands still; without "
+                         "a sign of life its link ends when net_ticktime (~b s) is over", [Node, Ms div 1000, Seconds]),
             inet_rdma_recorder:record(silent, Node, #{duration => erlang:convert_time_unit(Ms, millisecond, native)}),
             Watch#watch{silent = Silent#{Node => true}};
         _ ->

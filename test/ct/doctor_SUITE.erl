@@ -38,7 +38,8 @@ all() ->
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
         shm_only_makes_verbs_a_note, wrong_option_does_not_start, missing_native_library_stays,
         links_that_lose_connections_are_notes, links_that_stay_are_notes_by_reason,
-        schedulers_are_a_note_where_nodes_share_cores, build_without_verbs_says_so, every_finding_in_the_way_has_a_fix, table_fits_120_columns,
+        schedulers_are_a_note_where_nodes_share_cores, build_without_verbs_says_so, every_finding_in_the_way_has_a_fix,
+        table_fits_120_columns,
         json_is_valid, json_escapes, this_machine_leaves_tcp_over_shm, main_ends_with_its_verdict
     ].
 
@@ -175,7 +176,8 @@ small_locked_memory_is_a_problem(Config) ->
 
 %% Ring, staging memory, 3 slots of 40 bytes each, of streams also the landing buffers: in whole pages.
 locked_memory_holds_so_many_links(Config) ->
-    Options = options(#{ring_bytes => 65535 - 4096, landing_buffers => 2, landing_bytes => 65536, receive_slots => 100}),
+    Options =
+        options(#{ring_bytes => 65535 - 4096, landing_buffers => 2, landing_bytes => 65536, receive_slots => 100}),
     Report = report(Config, mlx5, #{config => {ok, Options}}),
     Link = 2 * 61440 + 12288,
     Stream = Link + 131072,
@@ -416,7 +418,8 @@ options(More) ->
 %% One link needs more locked memory than siw's machine has.
 %% The iWARP machine with a limit on locked memory that holds no link.
 cramped(Config) ->
-    changed(Config, siw, "proc/self/limits", "Max locked memory         65536                65536                bytes     \n").
+    changed(Config, siw, "proc/self/limits",
+            "Max locked memory         65536                65536                bytes     \n").
 
 %% The machine with one file that says something else.
 changed(Config, Machine, File, Text) ->

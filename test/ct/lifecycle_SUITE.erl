@@ -18,7 +18,8 @@
     inet_rdma_dist, inet6_rdma_dist, inet_rdma_link, inet_rdma_link_event, inet_rdma_keys, inet_rdma_links,
     inet_rdma_offer, inet_rdma_session, inet_rdma_resume, inet_rdma_info,
     inet_rdma_settlement, inet_rdma_settlement_acceptor, inet_rdma_settlement_message, inet_rdma_settlement_policy,
-    inet_rdma_settlement_way, inet_rdma_guard, inet_rdma_session_guard, inet_rdma_nodeup, inet_rdma_tcp, inet_rdma_lookup, inet_rdma_bootstrap, inet_rdma_tls, inet_rdma_tls_options,
+    inet_rdma_settlement_way, inet_rdma_guard, inet_rdma_session_guard, inet_rdma_nodeup, inet_rdma_tcp,
+    inet_rdma_lookup, inet_rdma_bootstrap, inet_rdma_tls, inet_rdma_tls_options,
     inet_rdma_options, inet_rdma_nif, inet_rdma
 ]).
 
@@ -37,7 +38,8 @@ all() ->
 
 init_per_testcase(Case, Config) ->
     OnlyRdma = [
-        info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections, purge_of_the_modules_is_harmless,
+        info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections,
+        purge_of_the_modules_is_harmless,
         reload_of_the_modules_is_harmless, delete_of_the_native_module_costs_links_only, refused_driver_is_no_library,
         library_of_another_path_leaves_links_on_tcp, reloaded_modules_resume_a_link, end_of_a_suspended_link
     ],
@@ -181,7 +183,8 @@ info_counts_of_a_stream(_Config) ->
     Mine = settled_info(fun() -> inet_rdma_test_pair:do(X, info, []) end),
     Theirs = settled_info(fun() -> inet_rdma_test_pair:do(Y, info, []) end),
     check_counts(Mine, Theirs),
-    #{direct_bytes_sent := Direct, indirect_bytes_sent := Indirect, landing_buffers := Buffers, landing_used := Used} = Mine,
+    #{direct_bytes_sent := Direct, indirect_bytes_sent := Indirect, landing_buffers := Buffers,
+      landing_used := Used} = Mine,
     ?assert(Used =< Buffers),
     ?assert(Direct > 0),
     ?assert(Indirect > 0).
@@ -214,7 +217,8 @@ check_counts(Mine, Theirs) ->
 
 %% A link that stays on TCP is listed, too, with the reason and its socket's counts.
 info_of_a_link_on_tcp(_Config) ->
-    [A, B, C] = inet_rdma_test_node:start_all([{"a", #{}}, {"b", #{rdma => [{fabric, tcp}]}}, {"c", #{carrier => "inet_tcp"}}]),
+    [A, B, C] =
+        inet_rdma_test_node:start_all([{"a", #{}}, {"b", #{rdma => [{fabric, tcp}]}}, {"c", #{carrier => "inet_tcp"}}]),
     [ok = inet_rdma_test_node:connect(A, Peer) || Peer <- [B, C]],
     [ok = call(A, inet_rdma_test_data, echo_and_compare, [name(Peer), [?MB]]) || Peer <- [B, C]],
     [
@@ -230,7 +234,8 @@ info_of_a_link_on_tcp(_Config) ->
             ?assert(PacketsSent > 10),
             ?assert(PacketsReceived > 10)
         end
-     || {Node, Peer, Word} <- [{A, B, "the option fabric of the peer is tcp"}, {B, A, "fabric"}, {A, C, "makes no offer"}]
+     || {Node, Peer, Word} <- [{A, B, "the option fabric of the peer is tcp"}, {B, A, "fabric"},
+                               {A, C, "makes no offer"}]
     ],
     [inet_rdma_test_node:kill(Peer) || Peer <- [B, C]],
     inet_rdma_test_wait:until(info_forgets, 10000, fun() -> call(A, inet_rdma, info, []) =:= [] end).
@@ -276,7 +281,8 @@ refused_driver_is_no_library(Config) ->
     [?assertMatch({N, {error, {driver, _}}}, {N, call(Node, inet_rdma_nif, load, [])}) || N <- [1, 2]],
     ?assertMatch({error, {driver, _}}, call(Node, inet_rdma, listen, [0, []])).
 
-%% A release upgrade: the native module comes with a library of another path, and the driver in use stays the old library's.
+%% A release upgrade: the native module comes with a library of another path, and the driver in use stays the old
+%% library's.
 library_of_another_path_leaves_links_on_tcp(Config) ->
     [First, Second] = [copy_of_the_code(Config, Version) || Version <- ["1", "2"]],
     [A, B] = [inet_rdma_test_node:start("a", #{code => First}), inet_rdma_test_node:start("b", #{})],
@@ -341,7 +347,8 @@ resumes(Node, Peer) ->
     #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
     Resumes.
 
-%% A link ends while it has no connection and bytes wait for one, by disconnect_node or with the node: nothing of it stays.
+%% A link ends while it has no connection and bytes wait for one, by disconnect_node or with the node: nothing of it
+%% stays.
 end_of_a_suspended_link(Config) ->
     Options = inet_rdma_test_node:alone(#{rdma => [{fabric, tcp}, {survive_ms, 600000}], args => []}),
     #{a := A, b := B, relay := Relay} =
@@ -365,7 +372,8 @@ end_of_a_suspended_link(Config) ->
     [stops(Node) || Node <- [A, B]].
 
 %% Four nodes under traffic whose links are ended and made in every way, one of them stopped, another one killed: each
-%% node ends when it is told to, also while a peer does not run, and no port of an ended link stays on those that live on.
+%% node ends when it is told to, also while a peer does not run, and no port of an ended link stays on those that live
+%% on.
 stop_after_storms(_Config) ->
     Options = inet_rdma_test_node:alone(#{args => ["-kernel", "net_ticktime", "60"]}),
     [A, B, C, D] = Nodes = inet_rdma_test_node:start_all(4, Options),
