@@ -1,15 +1,15 @@
-%% The session of a link: what outlives the TCP connection on which the link began.
+%% The session of a link. It outlives the TCP connection on which the link began.
 %%
 %% The parties of a session, on each side:
 %%
 %% * the port (inet_rdma_link, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
 %%   a queue pair;
 %% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
-%% * the guard (inet_rdma_session_guard), a process that hibernates: hears from the port that the TCP connection is
-%%   lost, has it made anew, and ends the link when that cannot be. It says in the log what happened to the link;
+%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that the TCP connection is lost;
+%%   it has the connection made anew, and ends the link if that fails. It writes the log;
 %% * a dialer (inet_rdma_resume), while a connection is made anew;
-%% * a mover, while the guards settle in band on a queue pair (inet_rdma_settlement). The initiator's guard begins
-%%   that when the option move says so, and again at growing intervals if nothing came of it.
+%% * a mover, while the guards settle in band on a queue pair (inet_rdma_settlement). The initiator's guard begins that
+%%   when the option move says so, and repeats it at growing intervals if it fails.
 %%
 %% Death stays death: a peer that refuses the connection, or does not know the session, has ended. A link that nothing
 %% carries ends after the option survive_ms, and as any link when nothing was received for net_ticktime.
@@ -21,15 +21,15 @@
          getopts/2, peername/1]).
 -export([dial/3, stand_by/1, carry/1]).
 
-%% Of a settlement: the queue pair of a session.
+%% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1, fabric/1, reason/1, keys/1]).
-%% Spawned.
+%% Spawned by name.
 -export([guard/3]).
 -export_type([queue/0, t/0, link/0, sealing/0]).
 
 -record(session, {
     port :: port(),
-    %% Both sides have the same one; not secret.
+    %% The same on both sides, and not secret.
     name :: <<_:128>>,
     driver :: inet_rdma_bootstrap:driver(),
     role :: initiator | acceptor,
@@ -56,9 +56,9 @@
 -opaque t() :: #session{}.
 -opaque queue() :: #queue{}.
 
-%% An acceptor leaves the initiator that long to come by itself: of two attempts at once the initiator's wins.
+%% Time that an acceptor leaves the initiator to connect by itself: of two attempts at once the initiator's wins.
 -define(HOLD_MS, 200).
-%% How often the kernel asks in vain before it gives a silent connection up.
+%% Keepalive probes without an answer after which the kernel gives a silent connection up.
 -define(KEEPALIVES, 4).
 %% Linux's numbers (netinet/tcp.h).
 -define(IPPROTO_TCP, 6).
@@ -127,7 +127,7 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
     case inet_rdma_bootstrap:take(Driver, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
-            %% One by one: some are of the socket before it was connected.
+            %% One by one, as some can be set only before a socket is connected.
             _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
             Resumed = case prim_inet:getfd(Socket) of
                           {ok, Fd} ->
@@ -148,7 +148,7 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
             {failed, Reason}
     end.
 
-%% How a TCP connection of the session is coded.
+%% The command that says how a TCP connection is compressed and sealed.
 coding(#session{compression = {Own, Peer}} = Session, Transcript) ->
     [flag(Own), flag(Peer), sealing(Session, Transcript)].
 
@@ -165,7 +165,7 @@ sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_secon
 start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
     Guard = spawn(?MODULE, guard, [self(), Session, Link]),
     ok = inet_rdma_links:add_session(Name, Session, first_options(Role)),
-    %% Before the port takes packets: it tells its guard of what they bring.
+    %% Before the port takes packets, as it tells its guard about events.
     Ref = monitor(process, Guard),
     receive
         {Guard, ready} ->
@@ -199,7 +199,7 @@ name(#session{name = Name}) -> Name.
 -spec role(t()) -> initiator | acceptor.
 role(#session{role = Role}) -> Role.
 
-%% By which its connections begin.
+%% The protocol by which its connections begin.
 -spec protocol(t()) -> tcp | tls.
 protocol(#session{sealing = none}) -> tcp;
 protocol(#session{}) -> tls.
@@ -207,14 +207,14 @@ protocol(#session{}) -> tls.
 -spec driver(t()) -> inet_rdma_bootstrap:driver().
 driver(#session{driver = Driver}) -> Driver.
 
-%% A process that makes another TCP connection. inet_rdma_resume says how it ends.
+%% Starts a process that makes another TCP connection. inet_rdma_resume says how it ends.
 -spec dial(t(), Node :: binary(), Peer :: {inet:ip_address(), inet:port_number()}) -> {pid(), reference()}.
 dial(#session{role = Role} = Session, Node, Peer) ->
     HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
     spawn_monitor(inet_rdma_resume, dial, [Session, Node, Peer, HoldMs]).
 
-%% Those of the first TCP connection hold for the ones that follow it, whichever side makes them. Not how it is read:
-%% packets are the port's.
+%% Socket options of the first TCP connection, which the later ones get, too, whichever side makes them. Options of
+%% reading are left out, as the port reads.
 first_options(Role) ->
     Given = case Role of
                 initiator -> inet_rdma_bootstrap:connect_options();
@@ -224,8 +224,8 @@ first_options(Role) ->
     merge([inet_rdma_bootstrap:nodelay()],
           [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
 
-%% The TCP connection stands by, as a queue pair carries. Packets of the distribution no longer show whether it lives,
-%% so the kernel looks: a firewall does not forget it, and a dead one is lost within about net_ticktime. (tcp(7):
+%% Makes the TCP connection stand by while a queue pair carries the link. The kernel probes it, as packets of the
+%% distribution no longer do: firewalls do not forget it, and a dead one is noticed within about net_ticktime. (tcp(7):
 %% keepalive, TCP_USER_TIMEOUT.) A node that is suspended is not a loss: its kernel answers.
 -spec stand_by(t()) -> ok.
 stand_by(Session) ->
@@ -234,8 +234,8 @@ stand_by(Session) ->
     set_if_there([{keepalive, true}, tcp_option(?TCP_KEEPIDLE, Interval), tcp_option(?TCP_KEEPINTVL, Interval),
                   tcp_option(?TCP_KEEPCNT, ?KEEPALIVES), tcp_option(?TCP_USER_TIMEOUT, Seconds * 1000)], Session).
 
-%% The TCP connection carries again, with the options that its user has set. A peer that reads nothing for long must not
-%% end it then.
+%% Makes the TCP connection carry again, with the options that its user has set. A peer that reads nothing for long must
+%% not end it, so the kernel stops probing.
 -spec carry(t()) -> ok.
 carry(#session{name = Name} = Session) ->
     Set = inet_rdma_links:session_options(Name),
@@ -243,9 +243,9 @@ carry(#session{name = Name} = Session) ->
 
 tcp_option(Number, Value) -> {raw, ?IPPROTO_TCP, Number, <<Value:32/native>>}.
 
-%% Without a TCP connection there is nothing to set: the next one begins with the user's options.
+%% Sets nothing if there is no TCP connection: the next one begins with the user's options.
 set_if_there(Options, Session) ->
-    %% One by one: some are of the socket before it was connected.
+    %% One by one, as some can be set only before a socket is connected.
     _ = with_socket(Session, fun(Socket) -> [inet:setopts(Socket, [Option]) || Option <- Options] end),
     ok.
 
@@ -307,11 +307,11 @@ with_socket(#session{port = Port, driver = Driver}, Use) ->
             {error, closed}
     end.
 
-%% Of the queue pair. Its place is the session's port, which the settlement has.
+%% The options for the queue pair. Its place is the session's port, which the settlement has.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> inet_rdma_link:config(Config).
 
-%% The session's port gets a queue pair. Nothing goes over it yet.
+%% Gives the session's port a queue pair. No byte goes over it yet.
 -spec open({port(), Path :: pos_integer()}, inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
            inet_rdma_nif:protection()) ->
           {ok, queue(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
@@ -328,7 +328,7 @@ open({Port, Path}, Attempt, Node, Config, Protection) ->
             Other
     end.
 
-%% The queue pair is not used; the session's port stays.
+%% Gives up the queue pair; the session's port stays.
 -spec close(queue() | port()) -> ok.
 close(#queue{port = Port}) ->
     _ = inet_rdma_link:command(Port, drop),
@@ -336,7 +336,7 @@ close(#queue{port = Port}) ->
 close(Port) when is_port(Port) ->
     ok.
 
-%% What is sent from here on goes over the queue pair. Before the port is started both sides begin on it.
+%% Makes this side send over the queue pair from now on. Before the port is started both sides begin on it.
 -spec move(queue()) -> ok.
 move(#queue{port = Port}) ->
     _ = inet_rdma_link:command(Port, move),

@@ -24,21 +24,21 @@
     port :: port(),
     node :: binary(),
     supervisor :: pid(),
-    %% Where the peer accepts connections. none: nowhere, and a loss is the end.
+    %% The address at which the peer accepts connections; none: it accepts none, so a loss ends the link.
     peer :: {inet:ip_address(), inet:port_number()} | none,
     %% Of these options alone: survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds.
     config :: inet_rdma_options:config(),
-    %% What carries the link, and why. none: TCP.
+    %% The queue pair that carries the link, and the reason in words; none: TCP carries it.
     queue :: inet_rdma_session:queue() | none,
     why :: binary(),
-    %% Of an encrypted queue pair, and the timer until its next key.
+    %% The keys of an encrypted queue pair, and the timer until the next key.
     keys = none :: inet_rdma_keys:t(),
     rekey = none :: none | reference(),
-    %% Messages of keys that came before the mover has ended.
+    %% Messages about keys that came before the mover ended.
     early = [] :: [binary()],
     %% The process that settles in band.
     mover = none :: none | {pid(), reference()},
-    %% The timer until the next settlement, and how many have come to nothing. due: it waits for a TCP connection.
+    %% The timer until the next settlement, and the number of failed ones. due: it waits for a TCP connection.
     settles = none :: none | due | reference(),
     settled_in_vain = 0 :: non_neg_integer(),
     lost = none :: none | lost(),
@@ -47,7 +47,7 @@
     idle = none :: none | {reference(), Bytes :: non_neg_integer()},
     %% The link goes back to TCP.
     returns = false :: boolean(),
-    %% Why the port is about to end, as it has said.
+    %% The reason for which the port is about to end, as it has said.
     ending = unknown :: unknown | peer_closed | {peer_misbehaved, binary()} | {not_resumed, binary()}
 }).
 
@@ -62,9 +62,9 @@
 %% Pauses between attempts: the first, and the longest. Each is twice as long as the one before.
 -define(RETRY_MS, 20).
 -define(RETRY_MS_MAX, 1000).
-%% How long a peer that accepts no connections is left to make another one.
+%% Time that a peer which accepts no connections has to make another one.
 -define(UNREACHABLE_MS, 1000).
-%% While a queue pair carries there is no hurry.
+%% The longest pause while a queue pair carries the link, and nothing waits.
 -define(STANDBY_RETRY_MS_MAX, 30000).
 %% The longest pause between settlements, each of which is twice as long as the one before. The first is the option
 %% fallback_retry_ms.
@@ -73,9 +73,9 @@
 -define(ASKS, 4).
 %% The pause behind a settlement that ended with the TCP connection.
 -define(SETTLE_AGAIN_MS, 1000).
-%% A link over which no more passes between two looks is idle: ticks, and what they acknowledge.
+%% Bytes between two looks up to which a link is idle: ticks and their acknowledgements.
 -define(IDLE_BYTES_MAX, 4096).
-%% A key and an answer: no more can come before both sides know of the queue pair.
+%% A key and its answer: no further message can come before both sides know of the queue pair.
 -define(EARLY_MAX, 2).
 %% The largest message of a settlement that a guard keeps for a mover, and so the first one.
 -define(FIRST_MESSAGE_BYTES_MAX, 4096).
@@ -140,7 +140,7 @@ told(Message, Guarded) when is_binary(Message) ->
     end;
 told(_, Guarded) -> Guarded.
 
-%% A queue pair that is encrypted gets keys by bytes, as the port says, and by time.
+%% An encrypted queue pair gets new keys by bytes, when the port asks, and by time.
 with_keys(#guarded{queue = none} = Guarded) -> Guarded#guarded{keys = none, rekey = none};
 with_keys(#guarded{queue = Queue, early = Early} = Guarded) ->
     Begun = rekey_later(Guarded#guarded{keys = inet_rdma_session:keys(Queue), early = []}),
@@ -159,7 +159,7 @@ key_due(#guarded{keys = Keys} = Guarded) ->
 
 of_keys(Bytes, #guarded{queue = none, mover = {_, _}, early = Early} = Guarded) when length(Early) < ?EARLY_MAX ->
     Guarded#guarded{early = [Bytes | Early]};
-%% A message that comes late, of a queue pair that is gone, is of no use.
+%% Drops a late message about keys of a queue pair that is gone.
 of_keys(_Late, #guarded{queue = none} = Guarded) ->
     Guarded;
 of_keys(Bytes, #guarded{keys = Keys, port = Port} = Guarded) ->
@@ -234,7 +234,7 @@ bound(#guarded{peer = none, config = #{survive_ms := SurviveMs}}) ->
 bound(#guarded{config = #{survive_ms := SurviveMs}}) ->
     erlang:start_timer(SurviveMs, self(), bound).
 
-%% One line and one event, whatever is lost.
+%% Writes one log line and one event for a loss.
 say_lost(kept, Reason, Why, Carried, #guarded{node = Node} = Guarded) ->
     inet_rdma_guard:say(lost_event(Reason, Why, Guarded), notice,
                         "inet_rdma: the link to ~ts lost its TCP connection (~ts), and makes it anew~ts",
@@ -289,7 +289,7 @@ dialed({dead, Why}, #guarded{port = Port, node = Node} = Guarded) ->
     ok = inet_rdma_recorder:record(redial, Node, #{cause => dead, why => Why}),
     case inet_rdma_link:statistics(Port) of
         {ok, #{carried_by_queue := false, has_tcp := false}} -> give_up(Why, Guarded);
-        %% The peer has come by itself, or the queue pair carries on.
+        %% The peer has connected by itself, or the queue pair carries on.
         _ -> retry(Guarded)
     end;
 dialed({failed, Reason}, #guarded{lost = Lost, node = Node} = Guarded) ->
@@ -412,7 +412,7 @@ settlement_message(_Late, Guarded) ->
 start_mover(#guarded{session = Session, node = Node} = Guarded) ->
     Guarded#guarded{mover = spawn_monitor(?MODULE, mover, [Session, Node]), early = []}.
 
-%% Settles, in a process of its own, which ends with the outcome.
+%% Settles, in a process of its own, whose exit reason is the outcome.
 -spec mover(inet_rdma_session:t(), Node :: binary()) -> no_return().
 mover(Session, Node) ->
     Port = inet_rdma_session:port(Session),
@@ -444,7 +444,7 @@ settled({settled, {move, Queue, Why}}, #guarded{node = Node} = Guarded) ->
     look_for_idleness(Moved#guarded{settled_in_vain = 0});
 settled({settled, {stay, Why, Tried}}, #guarded{node = Node, settled_in_vain = Times} = Guarded) ->
     Stayed = carried_by(none, Why, Guarded),
-    %% Once: the operator may expect shared memory or a device.
+    %% Logs at level notice once, as the operator may expect shared memory or a device.
     _ = [begin
              inet_rdma_links:count({stayed, Tried}),
              event(fallback, notice, Stayed, "inet_rdma: ~ts stays on TCP; ~ts", [Node, Why], #{count => 1})
@@ -492,7 +492,7 @@ if_idle(Before, #guarded{lost = none, port = Port, config = #{move_back_ms := Ms
 if_idle(_Before, Guarded) ->
     look_for_idleness(Guarded).
 
-%% Of both directions.
+%% Bytes of both directions.
 bytes(#guarded{port = Port}) ->
     case inet_rdma_link:counts(Port) of
         {ok, #{bytes_received := Received, bytes_sent := Sent}} -> Received + Sent;
@@ -509,14 +509,14 @@ returned(#guarded{node = Node} = Guarded) ->
     inet_rdma_link_event:tell(inet_rdma_link_event:moved(Node, fabric(Guarded), fabric(Returned), Why), #{count => 1}),
     Returned.
 
-%% Its TCP connection stands by while a queue pair carries.
+%% Has the TCP connection stand by while a queue pair carries the link.
 standing_by(#guarded{queue = none} = Guarded) ->
     Guarded;
 standing_by(#guarded{session = Session} = Guarded) ->
     ok = inet_rdma_session:stand_by(Session),
     Guarded.
 
-%% Another path carries the link, for this reason.
+%% Notes that another path carries the link, for this reason.
 carried_by(Queue, Why, #guarded{node = Node, supervisor = Supervisor} = Guarded) ->
     Carried = with_keys(Guarded#guarded{queue = Queue, why = Why}),
     ok = inet_rdma_links:update(Supervisor, Node, fabric(Carried), Why),
