@@ -9,10 +9,12 @@
 -export([run/1, main/0, main/1, options/1, usage/0]).
 -export_type([options/0, report/0]).
 
-%% minutes: at most so long, in all. ways: `shm', `tcp', `verbs' (all devices) or the name of a device; all: what the
-%% host has. out: the directory of the report. peer: the other host, by ssh. listen: this port waits for the other
-%% host's `--join'. contract: the program of the contract suite.
--type options() :: #{minutes := number(), ways := all | [string()], out := file:filename(),
+%% minutes: at most so long, in all. length: quick plans for 3 minutes, however many there are. ways: `shm', `tcp',
+%% `verbs' (all devices) or the name of a device; all: what the host has. out: the directory of the report. peer: the
+%% other host, by ssh. listen: this port waits for the other host's `--join'. contract: the program of the contract
+%% suite.
+-type options() :: #{minutes := number(), length := quick | full,
+                     way_seconds := pos_integer() | default, ways := all | [string()], out := file:filename(),
                      peer := none | {ssh, string()} | {listen, inet:port_number()},
                      ssh := [string()], erl := string(), contract := file:filename() | none, quiet := boolean()}.
 
@@ -77,16 +79,23 @@ results(Ways, LeftOut, Doctor, Peer, DeadlineMs, #{ways := Asked} = Options) ->
     [OfHost | OfPeer] ++ Skipped ++ lists:append([of_way(Way, Plan, DeadlineMs, Options) || Way <- Ways]).
 
 %% How long each check lasts.
-plan(Ways, #{minutes := Minutes}) ->
-    WayMs = min(?WAY_MS, round(Minutes * 60000 * ?PLANNED / max(1, Ways))),
-    Length = case Minutes < ?MINUTES of true -> quick; false -> full end,
-    #{length => Length, survival_ms => WayMs div 4, soak_ms => WayMs div 3, speed_ms => WayMs div 4,
+plan(Ways, #{minutes := Minutes, length := Wanted, way_seconds := Seconds}) ->
+    {Length, PlannedMinutes} = case Wanted of
+                                   full when Minutes >= ?MINUTES -> {full, Minutes};
+                                   _ -> {quick, min(Minutes, ?QUICK_MINUTES)}
+                               end,
+    WayMs = case Seconds of
+                default -> min(?WAY_MS, round(PlannedMinutes * 60000 * ?PLANNED / max(1, Ways)));
+                _ -> 1000 * Seconds
+            end,
+    #{length => Length, slowness => Minutes / PlannedMinutes, survival_ms => WayMs div 4, soak_ms => WayMs div 3,
+      speed_ms => WayMs div 4,
       rounds => case Length of quick -> 3; full -> 7 end}.
 
 of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) ->
-    #{length := Length, survival_ms := SurvivalMs, soak_ms := SoakMs, speed_ms := SpeedMs} = Plan,
+    #{length := Length, slowness := Slowness, survival_ms := SurvivalMs, soak_ms := SoakMs, speed_ms := SpeedMs} = Plan,
     OfWay = Plan#{large_bytes => large_bytes(Way, Length), sizes => sizes(Way, Length)},
-    Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, 2 * Ms + 60000, DeadlineMs, Options) end,
+    Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options) end,
     OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Way, OfWay) end, 30000) of
                  #{status := pass} = Sizes ->
                      %% First what needs no long time: a slow way may be too slow for the others.
@@ -136,18 +145,24 @@ told(Result, #{quiet := false}) ->
 %% @doc The options of a command line, or what is wrong with it.
 -spec options([string()]) -> {ok, options()} | {join, Address :: string(), Token :: string()} | {error, iodata()}.
 options(Args) ->
-    options(Args, #{minutes => ?MINUTES, ways => all, out => default_out(), peer => none,
+    options(Args, #{minutes => ?MINUTES, length => full, way_seconds => default, ways => all, out => default_out(),
+                    peer => none,
                     ssh => ["ssh", "-o", "BatchMode=yes"],
                     erl => "erl", contract => contract(), quiet => false}).
 
 options([], Options) -> {ok, Options};
 options(["--join", Address, Token], _Options) -> {join, Address, Token};
-options(["--quick" | Args], Options) -> options(Args, Options#{minutes := ?QUICK_MINUTES});
+options(["--quick" | Args], Options) -> options(Args, Options#{minutes := ?QUICK_MINUTES, length := quick});
 options(["--quiet" | Args], Options) -> options(Args, Options#{quiet := true});
 options(["--minutes", Text | Args], Options) ->
     case string:to_integer(Text) of
         {Minutes, ""} when Minutes > 0 -> options(Args, Options#{minutes := Minutes});
         _ -> {error, ["--minutes takes a whole number above 0, and not ", Text]}
+    end;
+options(["--way-seconds", Text | Args], Options) ->
+    case string:to_integer(Text) of
+        {Seconds, ""} when Seconds > 0 -> options(Args, Options#{way_seconds := Seconds});
+        _ -> {error, ["--way-seconds takes a whole number above 0, and not ", Text]}
     end;
 options(["--ways", Text | Args], Options) -> options(Args, Options#{ways := string:lexemes(Text, ",")});
 options(["--out", Directory | Args], Options) -> options(Args, Options#{out := Directory});
@@ -178,12 +193,14 @@ contract() ->
 %% @doc The words of the command line.
 -spec usage() -> string().
 usage() ->
-    "usage: certify [--quick | --minutes N] [--ways WAY,...] [--out DIR] [--contract FILE]\n"
+    "usage: certify [--quick] [--minutes N] [--way-seconds N] [--ways WAY,...]\n"
+    "               [--out DIR] [--contract FILE]\n"
     "               [--peer HOST [--ssh COMMAND] [--peer-erl PATH] | --listen PORT]\n"
     "       certify --join ADDRESS:PORT TOKEN\n"
     "\n"
     "  --quick         about 3 minutes; without it at most 15\n"
-    "  --minutes N     at most so long\n"
+    "  --minutes N     at most so long; behind --quick: for a slow machine, without doing more\n"
+    "  --way-seconds N plan so long for each way; default: what the minutes allow, and 240 at most\n"
     "  --ways WAY,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
     "  --out DIR       where report.html and report.json go\n"
     "  --contract FILE the program of the contract suite; an archive has it\n"
@@ -200,10 +217,15 @@ main() -> halt(main(init:get_plain_arguments())).
 
 %% @doc The same without ending the VM: the status.
 -spec main([string()]) -> 0 | 1 | 2.
-main([Help]) when Help =:= "--help"; Help =:= "-h" ->
-    io:put_chars(usage()),
-    0;
 main(Args) ->
+    case [Help || Help <- Args, Help =:= "--help" orelse Help =:= "-h"] of
+        [] -> certify(Args);
+        _ ->
+            io:put_chars(usage()),
+            0
+    end.
+
+certify(Args) ->
     try
         case options(Args) of
             {ok, Options} -> ran(run(Options), Options);

@@ -28,7 +28,8 @@ page(#{verdict := Verdict, why := Why, started := Started, took_ms := TookMs, ho
         figures([Result || #{figures := [_ | _]} = Result <- Results]),
         "<h2>Checks</h2>\n<table><tr><th>check</th><th>way</th><th>result</th><th>time</th><th>evidence</th></tr>\n",
         [check(Result) || Result <- Results], "</table>\n",
-        "<p>report.json beside this page has the values of each round. `mix help inet_rdma.certify` says what each check does, "
+        "<p>report.json beside this page has the values of each round. `mix help inet_rdma.certify` says what each "
+        "check does, "
         "docs/HARDWARE.md how to send a report.</p>\n</body></html>\n"]).
 
 host(Title, Facts) ->

@@ -20,7 +20,8 @@
 -type wanted() :: #{host := host(), prefix := string(), address := string(), carrier := string(),
                     rdma := [{atom(), term()}], _ => _}.
 
--define(BOOT_MS, 60000).
+%% A busy or emulated machine takes a minute; the check that starts the node has a bound of its own.
+-define(BOOT_MS, 180000).
 -define(CALL_MS, 60000).
 -define(NET_TICKTIME_S, 20).
 

@@ -29,7 +29,7 @@ run({Check, Way}, Fun, BoundMs) ->
     Runner = self(),
     {Pid, Ref} = spawn_monitor(fun() ->
         _ = put(?RUNNER, Runner),
-        Runner ! {self(), done, Fun()}
+        Runner ! {self(), done, outcome(Fun)}
     end),
     Collected = collect(Pid, Ref, StartMs + BoundMs, BoundMs, #{evidence => [], figures => [], nodes => []}),
     #{evidence := Evidence, figures := Figures, nodes := Nodes, outcome := Outcome} = Collected,
@@ -56,12 +56,8 @@ collect(Pid, Ref, DeadlineMs, BoundMs, Seen) ->
         {Pid, done, Outcome} ->
             demonitor(Ref, [flush]),
             Seen#{outcome => Outcome};
-        {'DOWN', Ref, process, Pid, {done, Outcome}} ->
-            Seen#{outcome => Outcome};
         {'DOWN', Ref, process, Pid, Reason} ->
-            Seen#{outcome => {fail, io_lib:format("the check ended: ~0tP", [Reason, 40]),
-                              "look at the evidence and at the nodes' own words above the report; if it comes again, "
-                              "report it"}}
+            Seen#{outcome => ended(Reason)}
     after max(0, DeadlineMs - now_ms()) ->
         exit(Pid, kill),
         receive {'DOWN', Ref, process, Pid, _} -> ok end,
@@ -70,6 +66,20 @@ collect(Pid, Ref, DeadlineMs, BoundMs, Seen) ->
              "the evidence has what was seen until then; something waits for what does not come, or the machine is "
              "too busy"}}
     end.
+
+outcome(Fun) ->
+    try Fun()
+    catch
+        exit:{done, Outcome} -> Outcome;
+        error:{node_does_not_start, Address, Reason} ->
+            {fail, io_lib:format("a node at ~ts does not start (~0tp)", [Address, Reason]),
+             "start one by hand: `erl -name a@ADDRESS -proto_dist inet_rdma`, with the path of the modules"};
+        _:Reason:Stack -> ended({Reason, Stack})
+    end.
+
+ended(Reason) ->
+    {fail, io_lib:format("the check ended: ~0tP", [Reason, 40]),
+     "look at the evidence and at the nodes' own words above the report; if it comes again, report it"}.
 
 flush(Pid, Seen) ->
     receive

@@ -11,7 +11,7 @@
 -export([peer_by_ssh/1, peer_that_joins/1, strangers_do_not_join/1]).
 
 suite() ->
-    [{timetrap, {minutes, 8}}].
+    [{timetrap, {minutes, 10}}].
 
 all() ->
     [
@@ -36,7 +36,8 @@ end_per_testcase(_Case, _Config) ->
 %% A way of 5 ms, where inet_tcp between the same addresses has none.
 slow_way_is_named(Config) ->
     Way = inet_rdma_test_bad_way:start({delay, 5}),
-    {1, Report} = certified(Config, ["--minutes", "1", "--ways", "tcp"], inet_rdma_test_bad_way:flags(Way)),
+    {1, Report} = certified(Config, ["--ways", "tcp"],
+                            inet_rdma_test_bad_way:flags(Way)),
     ok = inet_rdma_test_bad_way:stop(Way),
     #{"why" := Why, "fix" := Fix} = failed(Report, "speed", "tcp"),
     contains(Why, ["slow: ", "round trip, median 0.0"]),
@@ -44,7 +45,8 @@ slow_way_is_named(Config) ->
 
 way_that_drops_64_kib_is_named(Config) ->
     Way = inet_rdma_test_bad_way:start({drop, 60000}),
-    {1, Report} = certified(Config, ["--minutes", "1", "--ways", "tcp"], inet_rdma_test_bad_way:flags(Way)),
+    {1, Report} = certified(Config, ["--ways", "tcp"],
+                            inet_rdma_test_bad_way:flags(Way)),
     ok = inet_rdma_test_bad_way:stop(Way),
     #{"why" := Why, "fix" := Fix} = failed(Report, "sizes", "tcp"),
     contains(Why, ["messages of 16 KiB pass, and one of 64 KiB does not come back"]),
@@ -133,7 +135,7 @@ wrong_options_are_refused(_Config) ->
 
 %% Nothing in the page leads elsewhere; JSON has what the page has.
 report_opens_without_a_network(Config) ->
-    {0, #{"verdict" := "pass", "results" := Results}} = certified(Config, ["--minutes", "1", "--ways", "shm"], ""),
+    {0, #{"verdict" := "pass", "results" := Results}} = certified(Config, ["--ways", "shm"], ""),
     {ok, Page} = file:read_file(filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.html"])),
     ?assertEqual(nomatch, re:run(Page, "https?://|src=|@import|url\\(")),
     [?assertNotEqual(nomatch, binary:match(Page, Part)) || Part <- [<<"<svg ">>, <<"PASS">>, <<"messages of 1 MiB">>]],
@@ -143,7 +145,8 @@ report_opens_without_a_network(Config) ->
 %% A program in place of ssh that does what ssh does: hands its words to a shell.
 peer_by_ssh(Config) ->
     Ssh = script(Config, "ssh", "shift; export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'; exec sh -c \"$*\""),
-    {0, Report} = certified(Config, ["--minutes", "1", "--peer", "other", "--ssh", Ssh], ""),
+    {0, Report} = certified(Config, ["--peer", "other", "--ssh",
+                                     Ssh], ""),
     #{"verdict" := "pass", "peer" := #{"otp" := _}, "results" := Results} = Report,
     ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])),
     ?assertEqual([], [Found || Found <- filelib:wildcard("/tmp/inet_rdma_certify.*"), is_left(Found)]).
@@ -154,7 +157,7 @@ is_left(Directory) ->
     Names =:= [].
 
 peer_that_joins(Config) ->
-    Port = run(Config, ["--minutes", "1", "--listen", "0"], ""),
+    Port = run(Config, ["--listen", "0"], ""),
     {Address, Token} = command(Port, <<>>),
     Joined = run(Config, ["--join", Address, Token], ""),
     {0, _} = output(Port),
@@ -165,7 +168,7 @@ peer_that_joins(Config) ->
 
 %% Somebody with another token is turned away; the one with the token gets in afterwards.
 strangers_do_not_join(Config) ->
-    Port = run(Config, ["--minutes", "1", "--ways", "none", "--listen", "0"], ""),
+    Port = run(Config, ["--ways", "none", "--listen", "0"], ""),
     {Address, Token} = command(Port, <<>>),
     [_, Number] = string:lexemes(Address, ":"),
     {ok, Garbage} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Number), [binary, {packet, 4}, {active, false}]),
@@ -198,7 +201,8 @@ certified(Config, Args, ErlFlags) ->
 
 run(Config, Args, ErlFlags) ->
     Out = filename:join(proplists:get_value(priv_dir, Config), "certificate"),
-    Words = case Args of ["--join" | _] -> Args; _ -> ["--out", Out | Args] end,
+    Short = ["--quick", "--minutes", "8", "--way-seconds", "30", "--out", Out],
+    Words = case Args of ["--join" | _] -> Args; _ -> Short ++ Args end,
     open_port({spawn_executable, inet_rdma_test_node:erl()}, [
         {args, ["-noshell", "-pa", inet_rdma_test_node:ebin(), "-eval", "inet_rdma_certify:main()", "-extra" | Words]},
         {env, [{"ERL_FLAGS", ErlFlags}]}, exit_status, stderr_to_stdout, binary, hide
