@@ -12,7 +12,7 @@
 %% Used for messages about keys.
 -export([is_of_keys/1]).
 %% Used for sessions.
--export([session/2, socket/1, take/2, exact/1, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
+-export([session/2, socket/1, take/2, recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
 -export([coding_facts/1, is_local/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
@@ -106,10 +106,22 @@ connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
 -spec listen_options() -> [gen_tcp:option()].
 listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
-%% The last packet of the handshake: nothing behind it is read, as it may be a session's.
--spec exact(t()) -> ok | {error, term()}.
-exact({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, raw}]);
-exact({tls, _Socket, _Sender}) -> ok.
+%% The last packet of the handshake, of this many bytes. Nothing behind it is read, as it may be a session's. In one step, as
+%% a second one costs each connect 100 us.
+-spec recv_last(t(), Bytes :: pos_integer(), timeout()) -> {ok, binary()} | {error, term()}.
+recv_last({tcp, Driver, Socket}, Bytes, TimeoutMs) ->
+    _ = inet:setopts(Socket, [{packet, raw}]),
+    case Driver:recv(Socket, 2 + Bytes, TimeoutMs) of
+        {ok, Packet} ->
+            case iolist_to_binary(Packet) of
+                <<Bytes:16, Message/binary>> -> {ok, Message};
+                _ -> {error, closed}
+            end;
+        Error ->
+            Error
+    end;
+recv_last(Connection, _Bytes, TimeoutMs) ->
+    recv(Connection, 0, TimeoutMs).
 
 %% The peer's certificate in DER.
 -spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.

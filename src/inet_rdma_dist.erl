@@ -51,6 +51,12 @@
 
 -define(DRIVER, inet_tcp).
 
+%% In the supervisor's process dictionary, until the peer has proved the cookie: a session over which nothing goes yet.
+-define(PREPARED, {?MODULE, prepared}).
+
+%% The acceptor's last message in the handshake: a tag and an MD5 ("Distribution Handshake" in the ERTS documentation).
+-define(ACK_BYTES, 17).
+
 %% The option security, as of the start of the distribution: a link that is made later is no weaker.
 -define(SECURITY, {?MODULE, security}).
 %% The TCP port on which this node accepts connections by this driver.
@@ -277,13 +283,15 @@ recv(_Socket, Length, Timeout) ->
     end.
 
 %% Behind the acceptor's last packet a session may begin.
-receive_packet(Connection, Length, Timeout, #supervised{role = initiator, own_offer = Own, offer = #{} = Peer}) ->
+receive_packet(Connection, Length, Timeout,
+               #supervised{role = initiator, own_offer = Own, offer = #{} = Peer} = Supervised) ->
     case inet_rdma_offer:sessions(Own, Peer) of
         none ->
             inet_rdma_bootstrap:recv(Connection, Length, Timeout);
         _ ->
-            _ = inet_rdma_bootstrap:exact(Connection),
-            inet_rdma_bootstrap:recv_message(Connection, Timeout)
+            %% The peer checks the cookie meanwhile.
+            _ = put(?PREPARED, inet_rdma_nodeup:prepare(as_link(Supervised))),
+            inet_rdma_bootstrap:recv_last(Connection, ?ACK_BYTES, Timeout)
     end;
 receive_packet(Connection, Length, Timeout, _Supervised) ->
     inet_rdma_bootstrap:recv(Connection, Length, Timeout).
@@ -316,7 +324,7 @@ resumed(refused) ->
 
 pre_nodeup(_Socket) ->
     Supervised = kept(),
-    case inet_rdma_nodeup:before_nodeup(as_link(Supervised)) of
+    case inet_rdma_nodeup:before_nodeup(erase(?PREPARED), as_link(Supervised)) of
         {ok, Over, Why, Connection} ->
             keep(Supervised#supervised{over = Over, why = Why, connection = Connection}),
             ok;

@@ -7,8 +7,8 @@
 %% over it. Where TLS does not give the socket back the link has no session: it is settled before it is up.
 -module(inet_rdma_nodeup).
 
--export([before_nodeup/1, after_nodeup/3, can_leave_tls/1]).
--export_type([link/0, over/0]).
+-export([prepare/1, before_nodeup/2, after_nodeup/3, can_leave_tls/1]).
+-export_type([link/0, over/0, prepared/0]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -27,22 +27,28 @@
     %% A session, over this queue pair; none: over TCP.
   | {session, inet_rdma_session:t(), inet_rdma_session:queue() | none}.
 
+%% The link's session, if both sides offer one. undefined: it is not made yet.
+-type prepared() :: undefined | none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}.
+
+%% Both offers are known. The port is linked to the caller: a handshake that fails takes it along.
+-spec prepare(link()) -> prepared().
+prepare(Link) -> new(session_offers(Link), Link).
+
 %% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried. The
 %% connection from here on is in the answer.
--spec before_nodeup(link()) -> {ok, over(), Why :: binary(), inet_rdma_bootstrap:t()} | {error, term()}.
-before_nodeup(#{connection := Connection} = Link) ->
-    case new(session_offers(Link), Link) of
-        {ok, Session} ->
-            ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
-            attach(begin_session(settles_first(Link), Session, Link), Link);
-        none ->
-            case settle(none, none, Link) of
-                {ok, Over, Why} -> {ok, Over, Why, Connection};
-                Error -> Error
-            end;
-        {error, Reason} ->
-            cannot_begin(Reason, Link)
-    end.
+-spec before_nodeup(prepared(), link()) -> {ok, over(), Why :: binary(), inet_rdma_bootstrap:t()} | {error, term()}.
+before_nodeup(undefined, Link) ->
+    before_nodeup(prepare(Link), Link);
+before_nodeup({ok, Session}, Link) ->
+    ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
+    attach(begin_session(settles_first(Link), Session, Link), Link);
+before_nodeup(none, #{connection := Connection} = Link) ->
+    case settle(none, none, Link) of
+        {ok, Over, Why} -> {ok, Over, Why, Connection};
+        Error -> Error
+    end;
+before_nodeup({error, Reason}, Link) ->
+    cannot_begin(Reason, Link).
 
 session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
 

@@ -22,6 +22,11 @@
 %% there is no link.
 -define(LOAD_MS, 5000).
 
+%% Kept for the links that follow: to read and check all options anew takes each of them 50 us, as long as all else that it does
+%% before its first message. The command line never changes; the environment may, and this list when the module is loaded anew.
+-define(CHECKED, {?MODULE, checked}).
+-define(HAS_FILE, {?MODULE, has_file}).
+
 %% key, type, default.
 -spec list() -> [{atom(), type(), term()}].
 list() ->
@@ -70,8 +75,21 @@ node() ->
     end.
 
 of_node() ->
-    Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- list()]),
+    List = list(),
     Environment = [Pair || {Key, _} = Pair <- application:get_all_env(inet_rdma), Key =/= included_applications],
+    case persistent_term:get(?CHECKED, none) of
+        {Environment, List, Config} -> {ok, Config};
+        _ -> keep(check_all(Environment, List), Environment, List)
+    end.
+
+keep({ok, Config} = Checked, Environment, List) ->
+    persistent_term:put(?CHECKED, {Environment, List, Config}),
+    Checked;
+keep(Error, _Environment, _List) ->
+    Error.
+
+check_all(Environment, List) ->
+    Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- List]),
     case merge(Environment, Defaults) of
         {ok, Config} -> merge_flags(flags(), Config);
         Error -> Error
@@ -81,13 +99,20 @@ of_node() ->
 %% Without such a file the load has nothing to bring, and costs most of what this carrier adds to a node's start. With one a
 %% load that fails is an error: the file may ask for TLS.
 load_application() ->
-    case application:get_key(inet_rdma, vsn) =:= undefined andalso has_configuration_file() of
+    case has_configuration_file() andalso application:get_key(inet_rdma, vsn) =:= undefined of
         true -> load_by_another();
         false -> ok
     end.
 
 has_configuration_file() ->
-    lists:any(fun(Flag) -> init:get_argument(Flag) =/= error end, [config, configfd]).
+    case persistent_term:get(?HAS_FILE, unknown) of
+        unknown ->
+            HasFile = lists:any(fun(Flag) -> init:get_argument(Flag) =/= error end, [config, configfd]),
+            persistent_term:put(?HAS_FILE, HasFile),
+            HasFile;
+        HasFile ->
+            HasFile
+    end.
 
 %% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
 %% a link. So another process asks it, and the wait for that process is bounded.
