@@ -73,7 +73,7 @@ mod command {
     pub const SOCKET: u32 = 16;
     /// `<<Socket:32>>`: closes a descriptor of [`SOCKET`].
     pub const RELEASE: u32 = 18;
-    /// Answers seven numbers: those of `Link::counts`.
+    /// Answers eight numbers: those of `Link::counts`.
     pub const COUNTS: u32 = 19;
     /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing: not now, as
     /// the peer has not said that all has arrived.
@@ -92,6 +92,8 @@ mod command {
     /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left some of these
     /// calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
     pub const ASK: u32 = 25;
+    /// Answers eight numbers: those of `Link::round_trips`.
+    pub const ROUND_TRIPS: u32 = 26;
 }
 
 /// The state of a port. The VM runs one callback of a port at a time.
@@ -418,6 +420,7 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             Some(0)
         }
         command::SEALING => put_numbers(answer, link.sealing().as_ref().map_or(&[], |numbers| &numbers[..])),
+        command::ROUND_TRIPS => put_numbers(answer, &link.round_trips()),
         command::COMPRESSION => put_numbers(answer, link.compression().as_ref().map_or(&[], |numbers| &numbers[..])),
         command::MOVE => link.move_to_queue(port).then_some(0),
         command::SUSPEND => match link.suspend(port, fields.u64()?) {

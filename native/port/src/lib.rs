@@ -12,6 +12,7 @@ pub mod links;
 pub mod noted;
 mod port;
 mod queue;
+mod round_trips;
 mod stall;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;

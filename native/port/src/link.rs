@@ -22,7 +22,7 @@ mod receiving;
 mod sending;
 
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
@@ -34,6 +34,7 @@ use crate::block::{Block, Held};
 use crate::links::Carried;
 use crate::port::{Port, Process};
 use crate::queue::Queue;
+use crate::round_trips::RoundTrips;
 use crate::stall::Stall;
 use crate::tally::Tally;
 use crate::tcp::Tcp;
@@ -80,6 +81,9 @@ pub struct Link {
     /// Why the last TCP connection is gone; without meaning before that.
     loss: Loss,
     tally: Tally,
+    round_trips: RoundTrips,
+    /// Since when no path carries the session; how long none did before that.
+    suspended: (Option<Instant>, Duration),
     /// The watcher was told that the link has earned a queue pair.
     has_earned: bool,
     /// Packets and bytes of both directions when the link last came back from a queue pair: it earns the next one by what
@@ -129,6 +133,8 @@ impl Link {
             changes: Changes::default(),
             loss: Loss::SUPERSEDED,
             tally: Tally::default(),
+            round_trips: RoundTrips::default(),
+            suspended: (None, Duration::ZERO),
             has_earned: false,
             earned_before: (0, 0),
             follows: false,

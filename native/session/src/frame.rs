@@ -24,6 +24,9 @@ pub const MOVE_BYTES: usize = 16;
 /// Bytes of [`Kind::End`].
 pub const END_BYTES: usize = 8;
 
+/// Bytes of [`Kind::Echo`] and [`Kind::Echoed`].
+pub const ECHO_BYTES: usize = 8;
+
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -38,6 +41,10 @@ pub enum Kind {
     Move,
     /// `<<Position:64>>`: the sender ends the session there. Nothing follows.
     End,
+    /// `<<Number:64>>`: the receiver answers at once with the same number.
+    Echo,
+    /// `<<Number:64>>`: the answer.
+    Echoed,
 }
 
 /// The header of a frame.
@@ -60,6 +67,8 @@ impl Header {
             Kind::Control => 2,
             Kind::Move => 3,
             Kind::End => 4,
+            Kind::Echo => 5,
+            Kind::Echoed => 6,
         };
         let first = kind << 24 | (self.bytes as u32 & 0x00ff_ffff);
         let mut encoded = [0; HEADER_BYTES];
@@ -78,6 +87,8 @@ impl Header {
             2 => (Kind::Control, 0..=CONTROL_BYTES_MAX),
             3 => (Kind::Move, MOVE_BYTES..=MOVE_BYTES),
             4 => (Kind::End, END_BYTES..=END_BYTES),
+            5 => (Kind::Echo, ECHO_BYTES..=ECHO_BYTES),
+            6 => (Kind::Echoed, ECHO_BYTES..=ECHO_BYTES),
             _ => return None,
         };
         sizes.contains(&bytes).then_some(Header {
@@ -101,6 +112,8 @@ mod tests {
             (Kind::Control, CONTROL_BYTES_MAX),
             (Kind::Move, MOVE_BYTES),
             (Kind::End, END_BYTES),
+            (Kind::Echo, ECHO_BYTES),
+            (Kind::Echoed, ECHO_BYTES),
         ] {
             let header = Header {
                 kind,
@@ -120,6 +133,8 @@ mod tests {
             0x0300_000f,
             0x0400_0001,
             0x0500_0000,
+            0x0600_0009,
+            0x0700_0000,
         ] {
             let mut encoded = [0; HEADER_BYTES];
             encoded[..4].copy_from_slice(&first.to_be_bytes());

@@ -55,6 +55,8 @@ pub enum Event {
     Returned,
     /// The peer has ended the session.
     Ended,
+    /// The peer has answered [`Session::echo`] with this number.
+    Echoed(u64),
 }
 
 /// Which path takes outgoing bytes.
@@ -79,6 +81,9 @@ enum Source {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Pending {
     tick: bool,
+    /// Numbers of the frame of this kind.
+    echo: Option<u64>,
+    echoed: Option<u64>,
     controls: VecDeque<Vec<u8>>,
     acknowledgement: bool,
     begin_on_tcp: bool,
@@ -355,6 +360,11 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
+    /// Asks the peer to answer with this number, ahead of the bytes that wait. Lost with the connection.
+    pub fn echo(&mut self, number: u64) {
+        self.pending.echo = Some(number);
+    }
+
     /// A message for the peer's guard, ahead of the bytes that wait. False: it is too large.
     pub fn control(&mut self, message: Vec<u8>) -> bool {
         let fits = message.len() <= CONTROL_BYTES_MAX;
@@ -390,6 +400,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.tcp_bytes().min(self.window_left()) > 0
             || self.unit.head_sent < self.unit.head.len()
             || pending.tick
+            || pending.echo.is_some()
+            || pending.echoed.is_some()
             || pending.acknowledgement
             || pending.begin_on_tcp
             || pending.move_to_queue
@@ -406,6 +418,15 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.unit.head_sent = 0;
         if std::mem::take(&mut self.pending.tick) {
             self.frame(Kind::Tick, &[]);
+        }
+        // One answer, however many questions have come since the last one.
+        for (number, kind) in [
+            (self.pending.echoed.take(), Kind::Echoed),
+            (self.pending.echo.take(), Kind::Echo),
+        ] {
+            if let Some(number) = number {
+                self.frame(kind, &number.to_be_bytes());
+            }
         }
         while let Some(message) = self.pending.controls.pop_front() {
             self.frame(Kind::Control, &message);
@@ -498,6 +519,10 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
                 Some(Said::Header(header)) => self.handle_header(header)?,
                 Some(Said::Message(Kind::Move, message)) => self.handle_move(&message)?,
                 Some(Said::Message(Kind::End, message)) => self.handle_end(&message)?,
+                Some(Said::Message(Kind::Echo, message)) => self.pending.echoed = Some(parse_number(&message)?),
+                Some(Said::Message(Kind::Echoed, message)) => {
+                    self.events.push_back(Event::Echoed(parse_number(&message)?));
+                }
                 Some(Said::Message(_, message)) => self.events.push_back(Event::Control(message)),
             }
         }
@@ -574,7 +599,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
 
     /// The end may come before what a queue pair has taken before it.
     fn handle_end(&mut self, message: &[u8]) -> Result<(), Violation> {
-        let end = Position(u64::from_be_bytes(message.try_into().map_err(|_| Violation::Frame)?));
+        let end = Position(parse_number(message)?);
         if end < self.received() {
             return Err(Violation::Position);
         }
@@ -610,6 +635,10 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
+}
+
+fn parse_number(message: &[u8]) -> Result<u64, Violation> {
+    Ok(u64::from_be_bytes(message.try_into().map_err(|_| Violation::Frame)?))
 }
 
 fn parse_move(message: &[u8]) -> Option<(PathId, Position)> {

@@ -1,5 +1,7 @@
 //! What is counted of a link.
 
+use std::time::{Duration, Instant};
+
 use super::Link;
 use super::notices::EARNED;
 use crate::port::Port;
@@ -38,8 +40,9 @@ impl Link {
 
     /// Packets received and sent, ticks included; bytes that wait for room; of packets received, ticks left out, their
     /// bytes, the size of the largest, and the bits of the standard deviation of the sizes, an f64; the size of the
-    /// largest packet sent. Bytes and sizes are with the packets' lengths. All paths are counted together.
-    pub fn counts(&self) -> [u64; 7] {
+    /// largest packet sent; milliseconds for which no path carried the session. Bytes and sizes are with the packets' lengths.
+    /// All paths are counted together.
+    pub fn counts(&self) -> [u64; 8] {
         let (received, sent) = self.packets();
         [
             received,
@@ -49,7 +52,30 @@ impl Link {
             self.tally.largest_received(),
             self.tally.deviation_received().to_bits(),
             self.tally.largest_sent(),
+            u64::try_from(self.suspended_for().as_millis()).unwrap_or(u64::MAX),
         ]
+    }
+
+    /// Those of [`RoundTrips::summary`](crate::round_trips::RoundTrips::summary).
+    pub fn round_trips(&self) -> [u64; 8] {
+        self.round_trips.summary(Instant::now())
+    }
+
+    /// For how long no path carried the session.
+    fn suspended_for(&self) -> Duration {
+        let (since, before) = self.suspended;
+        before + since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// A path has come or gone.
+    pub(super) fn note_carried(&mut self) {
+        let carries = self.tcp.is_some() || (self.queue.is_some() && self.session.is_sent_by_queue());
+        let (since, _) = self.suspended;
+        match (carries, since) {
+            (true, Some(_)) => self.suspended = (None, self.suspended_for()),
+            (false, None) if self.is_started => self.suspended.0 = Some(Instant::now()),
+            _ => {}
+        }
     }
 
     /// Bytes received and bytes sent by all paths, packets' lengths included; bytes that the peer has not acknowledged;

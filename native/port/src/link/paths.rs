@@ -93,7 +93,9 @@ impl Link {
         let Some(tcp) = self.tcp.take() else { return };
         tcp.close(port);
         self.session.lose_tcp();
+        self.round_trips.forget_question();
         self.changes.losses += 1;
+        self.note_carried();
         self.tell_lost(port, loss);
     }
 
@@ -124,6 +126,7 @@ impl Link {
             self.drop_queue(port, queue);
             self.session.lose_path();
             self.follows = false;
+            self.note_carried();
         }
     }
 
@@ -163,8 +166,10 @@ impl Link {
             // What has arrived need not be sent again.
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
             tcp.close(port);
+            self.round_trips.forget_question();
             self.changes.losses += 1;
             self.loss = Loss::SUPERSEDED;
+            self.note_carried();
             if let Some(error) = received.as_ref().err().filter(|error| error.ends_session()) {
                 self.tell_violation(port, error);
                 self.end_within(Duration::ZERO);
@@ -211,6 +216,7 @@ impl Link {
             self.session.set_window(WINDOW_BYTES_LOCAL);
         }
         self.tcp = Some(tcp);
+        self.note_carried();
     }
 
     /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt
@@ -234,6 +240,7 @@ impl Link {
         if let Some(queue) = self.queue.take_if(|_| !keeps_queue) {
             self.drop_queue(port, queue);
             self.follows = false;
+            self.note_carried();
         }
         if keeps_queue && self.queue.is_none() {
             // It was lost while the attempt was under way: both go on without it by another attempt.

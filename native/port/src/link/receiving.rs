@@ -122,6 +122,7 @@ impl Link {
                         self.follows = true;
                     }
                 }
+                Event::Echoed(number) => self.round_trips.handle_answer(number, Instant::now()),
                 // All its packets have come.
                 Event::Ended => {
                     self.tell(port, PEER_CLOSED);

@@ -52,9 +52,11 @@ impl Link {
             return;
         }
         if packet.bytes() > TCP_GATHERED_BYTES || self.session.unsent_bytes() > TCP_GATHERED_BYTES_MAX {
+            self.ask_round_trip(Instant::now());
             self.transmit(port);
         } else if !self.gathers {
             let now = Instant::now();
+            self.ask_round_trip(now);
             let is_alone = self.sent_at.is_none_or(|before| now.duration_since(before) > PAUSE);
             self.sent_at = Some(now);
             if is_alone {
@@ -62,6 +64,12 @@ impl Link {
             } else {
                 self.gathers = true;
             }
+        }
+    }
+
+    fn ask_round_trip(&mut self, now: Instant) {
+        if let Some(number) = self.round_trips.ask(now) {
+            self.session.echo(number);
         }
     }
 
@@ -162,6 +170,7 @@ impl Link {
             }
             _ if self.tcp.is_some() => {
                 self.session.tick();
+                self.ask_round_trip(Instant::now());
                 self.transmit(port);
             }
             // Nothing carries, and nothing is made up: the peer's net_kernel counts from the last sign of life.

@@ -131,7 +131,8 @@ fn hostile(throws: Vec<Throw>) {
                 received,
                 body,
             } => {
-                let kind = [Kind::Data, Kind::Tick, Kind::Control, Kind::Move, Kind::End][usize::from(kind % 5)];
+                let kinds = [Kind::Data, Kind::Tick, Kind::Control, Kind::Move, Kind::End, Kind::Echo, Kind::Echoed];
+                let kind = kinds[usize::from(kind) % kinds.len()];
                 input(&mut session, &frame(kind, bytes.into(), received.into(), &body));
             }
             Throw::Move { received, path, mark } => {

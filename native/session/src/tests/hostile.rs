@@ -293,6 +293,31 @@ fn what_was_never_sent_cannot_be_acknowledged() {
 }
 
 #[test]
+fn a_peer_that_asks_without_end_gets_one_answer_for_what_came_at_once() {
+    let mut session = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
+    for number in 0..1000_u64 {
+        input(&mut session, &frame(Kind::Echo, 8, 0, &number.to_be_bytes())).expect("a question");
+    }
+    let answer = frame(Kind::Echoed, 8, 0, &999_u64.to_be_bytes());
+    assert!(session.poll_transmit());
+    let mut written = Vec::new();
+    session.transmission(|slice| {
+        written.extend_from_slice(slice);
+        true
+    });
+    assert_eq!(written, answer);
+    session.handle_transmitted(written.len());
+    assert!(!session.poll_transmit());
+    // An answer that was not asked for is the caller's to ignore.
+    input(&mut session, &frame(Kind::Echoed, 8, 0, &7_u64.to_be_bytes())).expect("an answer");
+    assert_eq!(session.poll_event(), Some(crate::Event::Echoed(7)));
+    assert_eq!(
+        input(&mut session, &frame(Kind::Echo, 7, 0, &[0; 7])),
+        Err(Violation::Frame)
+    );
+}
+
+#[test]
 fn forged_standings_are_violations() {
     let resume = |received| {
         let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
