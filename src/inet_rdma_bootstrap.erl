@@ -174,10 +174,12 @@ session_facts({session, _Session, Port}) ->
 session_facts(_Connection) ->
     none.
 
-%% How the TCP connection of a session is encrypted and compressed: the keys of inet_rdma:info/1. Of TLS's own connection ssl
+%% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1. Of TLS's own connection ssl
 %% knows.
 -spec coding_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
-coding_facts({session, _Session, Port}) -> maps:merge(inet_rdma_link:sealing(Port), inet_rdma_link:compression(Port));
+coding_facts({session, _Session, Port}) ->
+    lists:foldl(fun maps:merge/2, inet_rdma_link:sealing(Port),
+                [inet_rdma_link:compression(Port), inet_rdma_link:round_trips(Port)]);
 coding_facts(_Connection) -> #{}.
 
 %% Whether both ends have one address.

@@ -13,7 +13,7 @@
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 %% Used for the port of a session.
--export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, reason/1, why/1, is_usual/1]).
+-export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, round_trips/1, reason/1, why/1, is_usual/1]).
 %% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
@@ -64,11 +64,12 @@ number(abandon) -> 21;
 number(attach) -> 22;
 number(sealing) -> 23;
 number(compression) -> 24;
-number(ask) -> 25.
+number(ask) -> 25;
+number(round_trips) -> 26.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
                  | attempt | control | statistics | socket | drop | release | counts | return | abandon
-                 | attach | sealing | compression | ask.
+                 | attach | sealing | compression | ask | round_trips.
 
 %% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
 %% wherever they lie.
@@ -150,12 +151,12 @@ getstat(Port) ->
 counts(Port) ->
     case {command(Port, counts), statistics(Port)} of
         {{ok, <<PacketsReceived:64/native, PacketsSent:64/native, Pending:64/native, PacketBytes:64/native,
-                LargestReceived:64/native, Deviation:64/native-float, LargestSent:64/native>>},
+                LargestReceived:64/native, Deviation:64/native-float, LargestSent:64/native, SuspendedMs:64/native>>},
          {ok, #{bytes_received := BytesReceived, bytes_sent := BytesSent}}} ->
             {ok, #{packets_received => PacketsReceived, packets_sent => PacketsSent, bytes_received => BytesReceived,
                    bytes_sent => BytesSent, bytes_pending => Pending, packet_bytes_received => PacketBytes,
                    largest_packet_received => LargestReceived, largest_packet_sent => LargestSent,
-                   packet_deviation_received => Deviation}};
+                   packet_deviation_received => Deviation, suspended_ms => SuspendedMs}};
         _ ->
             {error, closed}
     end.
@@ -199,6 +200,21 @@ compression(Port) ->
               plain_bytes_received => PlainReceived, wire_bytes_received => WireReceived,
               decompress_us => ReceivedNs div 1000};
         _ ->
+            #{}
+    end.
+
+%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Nothing where none
+%% was measured.
+-spec round_trips(port()) -> #{atom() => non_neg_integer()}.
+round_trips(Port) ->
+    case command(Port, round_trips) of
+        {ok, <<Recent:64/native, P50:64/native, P99:64/native, Max:64/native, All:64/native, AllP50:64/native,
+               AllP99:64/native, AllMax:64/native>>} ->
+            maps:from_list([{Key, Number} || {Samples, Key, Number} <- [
+                {Recent, round_trip_p50_us, P50}, {Recent, round_trip_p99_us, P99}, {Recent, round_trip_max_us, Max},
+                {All, round_trips, All}, {All, round_trip_up_p50_us, AllP50}, {All, round_trip_up_p99_us, AllP99},
+                {All, round_trip_up_max_us, AllMax}], Samples > 0]);
+        {error, closed} ->
             #{}
     end.
 

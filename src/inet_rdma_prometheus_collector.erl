@@ -123,6 +123,16 @@ carrier() ->
       fun link_path/1},
      {link_suspended, gauge, "1 while no path carries the link: its connection is lost, and not restored yet.",
       fun suspended/1},
+     {link_suspended_seconds_total, counter, "Time for which no path carried the link.",
+      scaled(suspended_ms, 1000)},
+     {link_round_trip_seconds, gauge, "Round trips over the TCP connection in the last minute, by quantile; 1 is the longest.",
+      fun round_trips/1},
+     {link_plain_bytes_total, counter, "Bytes before compression, over the present connection.",
+      each_way(plain_bytes_received, plain_bytes_sent, fun(Bytes) -> Bytes end)},
+     {link_wire_bytes_total, counter, "The same after compression.",
+      each_way(wire_bytes_received, wire_bytes_sent, fun(Bytes) -> Bytes end)},
+     {link_compression_seconds_total, counter, "Time that decompression (recv) and compression (send) took.",
+      each_way(decompress_us, compress_us, fun(Us) -> Us / 1000000 end)},
      {link_losses_total, counter, "TCP connections that the link has lost.", known(losses)},
      {link_resumes_total, counter, "TCP connections that were made anew for the link.", known(resumes)},
      {link_moves_total, counter, "Moves of the link to a queue pair.", known(moves)},
@@ -162,6 +172,17 @@ known(Key) ->
             {ok, #{Key := Number}} = inet_rdma_link_facts:info(Link),
             [{peer(Link), Number}]
     end.
+
+scaled(Key, Units) ->
+    fun(Link) ->
+            {ok, #{Key := Number}} = inet_rdma_link_facts:info(Link),
+            [{peer(Link), Number / Units}]
+    end.
+
+round_trips(Link) ->
+    {ok, #{round_trip_p50_us := P50, round_trip_p99_us := P99, round_trip_max_us := Max}} = inet_rdma_link_facts:info(Link),
+    [{peer(Link) ++ [{quantile, Quantile}], Us / 1000000}
+     || {Quantile, Us} <- [{<<"0.5">>, P50}, {<<"0.99">>, P99}, {<<"1">>, Max}]].
 
 each_way(Received, Sent, Value) ->
     fun(Link) ->

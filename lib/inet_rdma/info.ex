@@ -39,6 +39,12 @@ defmodule InetRdma.Info do
     bytes before and after compression, and the time that it took; `plain_bytes_received`, `wire_bytes_received`,
     `decompress_us` - the same of what the peer compresses
 
+  * `suspended_ms` - of a link: for how long no path carried it, all in all
+  * `round_trips`, `round_trip_p50_us`, `round_trip_p99_us`, `round_trip_max_us` - of a link over TCP between two nodes
+    with inet_rdma: how many were measured since it is up, and microseconds of those in the last minute;
+    `round_trip_up_p50_us`, `round_trip_up_p99_us`, `round_trip_up_max_us` - the same since it is up. At most one in a
+    second
+
   Of a link bytes, packets and their sizes are counted over all the paths that it had. A link over TCP has `node`,
   `fabric`, `why`, `state`, these counts, `bytes_pending`, `up_ms` and, if it has a session, the fields of that; the
   other fields are `nil`.
@@ -99,7 +105,15 @@ defmodule InetRdma.Info do
     :compress_us,
     :plain_bytes_received,
     :wire_bytes_received,
-    :decompress_us
+    :decompress_us,
+    :suspended_ms,
+    :round_trips,
+    :round_trip_p50_us,
+    :round_trip_p99_us,
+    :round_trip_max_us,
+    :round_trip_up_p50_us,
+    :round_trip_up_p99_us,
+    :round_trip_up_max_us
   ]
 
   defstruct [
@@ -182,6 +196,14 @@ defmodule InetRdma.Info do
           plain_bytes_received: non_neg_integer() | nil,
           wire_bytes_received: non_neg_integer() | nil,
           decompress_us: non_neg_integer() | nil,
+          suspended_ms: non_neg_integer() | nil,
+          round_trips: pos_integer() | nil,
+          round_trip_p50_us: non_neg_integer() | nil,
+          round_trip_p99_us: non_neg_integer() | nil,
+          round_trip_max_us: non_neg_integer() | nil,
+          round_trip_up_p50_us: non_neg_integer() | nil,
+          round_trip_up_p99_us: non_neg_integer() | nil,
+          round_trip_up_max_us: non_neg_integer() | nil,
           suspended: boolean() | nil
         }
 

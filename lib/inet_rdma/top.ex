@@ -7,7 +7,7 @@ defmodule InetRdma.Top do
 
   @timeout_ms 5_000
   @header ~w(Node Fabric State Recv/s Sent/s) ++
-            ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued Losses Resumes Moves Why)
+            ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued RTT Losses Resumes Moves Why)
 
   @doc "The links of `node` now, without the one to this node."
   @spec sample(node()) :: {:ok, sample()} | {:error, String.t()}
@@ -61,7 +61,7 @@ defmodule InetRdma.Top do
 
   defp row(%{rates: rates} = info) do
     [to_string(info.node), to_string(info.fabric), state(info), bytes(rates.received), bytes(rates.sent)] ++
-      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending])] ++
+      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), round_trip(info)] ++
       [count(info[:losses]), count(info[:resumes]), count(info[:moves]), to_string(info.why)]
   end
 
@@ -77,6 +77,11 @@ defmodule InetRdma.Top do
   end
 
   def direct(_info), do: "-"
+
+  # The median of the last minute, which links over TCP have.
+  defp round_trip(%{round_trip_p50_us: us}) when us >= 1000, do: decimal(us / 1000, "ms")
+  defp round_trip(%{round_trip_p50_us: us}), do: "#{us} us"
+  defp round_trip(_info), do: "-"
 
   defp count(nil), do: "-"
   defp count(number), do: to_string(round(number))

@@ -101,7 +101,9 @@ each_counter_is_in_the_elixir_struct(_Config) ->
     ok = inet_rdma:close(Listener),
     ?assertEqual(lists:sort(maps:keys(maps:remove('__struct__', 'Elixir.InetRdma.Info':'__struct__'()))),
                  lists:sort([bytes_pending, up_ms, losses, resumes, moves, bytes_unacknowledged, suspended, plain_bytes_sent,
-                             wire_bytes_sent, compress_us, plain_bytes_received, wire_bytes_received, decompress_us
+                             wire_bytes_sent, compress_us, plain_bytes_received, wire_bytes_received, decompress_us,
+                             suspended_ms, round_trips, round_trip_p50_us, round_trip_p99_us, round_trip_max_us,
+                             round_trip_up_p50_us, round_trip_up_p99_us, round_trip_up_max_us
                              | maps:keys(Info)])).
 
 texts_say_what_failed(_Config) ->

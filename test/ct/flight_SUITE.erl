@@ -7,7 +7,7 @@
 -export([kill_of_the_peer/1, kill_of_the_own_node/1, silent_peer/1, cut_that_lasts/1, thousand_losses/1]).
 -export([orderly_ends/1, links_of_other_carriers/1, two_files_on_one_time_line/1, run_before_is_kept/1]).
 -export([full_disk/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1, node_that_does_not_listen/1]).
--export([hostile_files/1, selections/1, history_is_bounded/1]).
+-export([hostile_files/1, selections/1, history_is_bounded/1, round_trips_are_measured/1, suspension_is_counted/1]).
 
 -define(LOSSES, 1000).
 
@@ -18,7 +18,7 @@ all() ->
     [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
      links_of_other_carriers, two_files_on_one_time_line, run_before_is_kept, full_disk, file_limit,
      places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, hostile_files, selections,
-     history_is_bounded].
+     history_is_bounded, round_trips_are_measured, suspension_is_counted].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -26,7 +26,9 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_testcase(Case, Config) when Case =:= cut_that_lasts; Case =:= thousand_losses ->
+init_per_testcase(Case, Config) when
+    Case =:= cut_that_lasts; Case =:= thousand_losses; Case =:= suspension_is_counted
+->
     case inet_rdma_test_cutter:why_not() of
         none -> with_directory(Case, Config);
         Why -> inet_rdma_test_link:skip(Why)
@@ -290,6 +292,45 @@ history_is_bounded(Config) ->
     ?assertMatch(#{event := <<"test">>, amount := Amount} when Amount > 50, hd(History)),
     Sequences = [Sequence || #{sequence := Sequence} <- History],
     ?assertEqual(lists:sort(Sequences), Sequences).
+
+%% Over TCP, once in a second; over shared memory nothing is asked.
+round_trips_are_measured(Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(options(Config, [{fabric, tcp}], []))),
+    ok = inet_rdma_test_node:connect(A, B),
+    [begin
+         inet_rdma_test_wait:until({round_trips, Node}, 20000, fun() ->
+             Peer = call(Node, erpc, call, [Peer, erlang, node, []]),
+             case call(Node, inet_rdma, info, [Peer]) of
+                 #{round_trips := Count, round_trip_p50_us := P50, round_trip_p99_us := P99, round_trip_max_us := Max,
+                   round_trip_up_p50_us := _, round_trip_up_p99_us := _, round_trip_up_max_us := All} when Count >= 3 ->
+                     P50 =< P99 andalso P99 =< Max andalso Max =< All;
+                 Other -> Other
+             end
+         end)
+     end || #{node := _} = Node <- Nodes, #{node := Peer} <- Nodes -- [Node]].
+
+%% All the time without a path, of several losses.
+suspension_is_counted(Config) ->
+    Options = options(Config, [{fabric, tcp}], []),
+    [A, #{node := NameB} = B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
+    ok = inet_rdma_test_node:connect(A, B),
+    ?assertMatch(#{suspended := false, suspended_ms := 0}, call(A, inet_rdma, info, [NameB])),
+    #{os_pid := PidA} = A, #{os_pid := PidB} = B,
+    ok = inet_rdma_test_node:suspend(B),
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    inet_rdma_test_wait:until(suspended, 10000, fun() ->
+        case call(A, inet_rdma, info, [NameB]) of
+            #{suspended := true, suspended_ms := Ms} when Ms >= 300 -> true;
+            Other -> Other
+        end
+    end),
+    ok = inet_rdma_test_node:resume(B),
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        case call(A, inet_rdma, info, [NameB]) of
+            #{suspended := false, suspended_ms := Ms} when Ms >= 300 -> true;
+            Other -> Other
+        end
+    end).
 
 options(Config, Rdma, Args) ->
     _ = put(directory, proplists:get_value(directory, Config)),
