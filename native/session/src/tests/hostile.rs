@@ -74,6 +74,8 @@ fn throw() -> impl Strategy<Value = Throw> {
         Kind::Control,
         Kind::Move,
         Kind::End,
+        Kind::Echo,
+        Kind::Echoed,
     ]);
     let size = prop_oneof![4 => 0usize..40, 1 => 0usize..=DATA_BYTES_MAX + 1];
     let body = prop_oneof![

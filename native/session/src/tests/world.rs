@@ -447,6 +447,8 @@ impl World {
                     }
                     ours.is_over = true;
                 }
+                // The model asks nothing.
+                Event::Echoed(_) => return Err(Broken::Event),
             }
         }
         Ok(())
