@@ -6,13 +6,15 @@
 %% the connection is silent, but for new keys over TLS, and its end is the link's end.
 -module(inet_rdma_bootstrap).
 
--export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1, peer_certificate/1, counts/1]).
+-export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1,
+         peer_certificate/1, counts/1]).
 %% Used by the settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
 %% Used for messages about keys.
 -export([is_of_keys/1]).
 %% Used for sessions.
--export([session/2, socket/1, take/2, recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1, session_facts/1]).
+-export([session/2, socket/1, take/2, recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1,
+         session_facts/1]).
 -export([coding_facts/1, is_local/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
@@ -106,8 +108,8 @@ connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
 -spec listen_options() -> [gen_tcp:option()].
 listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
-%% The last packet of the handshake, of this many bytes. Nothing behind it is read, as it may be a session's. In one step, as
-%% a second one costs each connect 100 us.
+%% The last packet of the handshake, of this many bytes. Nothing behind it is read, as it may be a session's. In one
+%% step, as a second one costs each connect 100 us.
 -spec recv_last(t(), Bytes :: pos_integer(), timeout()) -> {ok, binary()} | {error, term()}.
 recv_last({tcp, Driver, Socket}, Bytes, TimeoutMs) ->
     _ = inet:setopts(Socket, [{packet, raw}]),
@@ -174,8 +176,8 @@ session_facts({session, _Session, Port}) ->
 session_facts(_Connection) ->
     none.
 
-%% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1. Of TLS's own connection ssl
-%% knows.
+%% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1.
+%% Of TLS's own connection ssl knows.
 -spec coding_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
 coding_facts({session, _Session, Port}) ->
     lists:foldl(fun maps:merge/2, inet_rdma_link:sealing(Port),
@@ -285,7 +287,8 @@ getstat({session, _Session, Port}) ->
     inet_rdma_link:getstat(Port);
 getstat(Connection) ->
     case statistics(Connection, [recv_cnt, send_cnt, send_pend]) of
-        {ok, Counts} -> list_to_tuple([ok | [proplists:get_value(Key, Counts) || Key <- [recv_cnt, send_cnt, send_pend]]]);
+        {ok, Counts} -> list_to_tuple([ok
+                                       | [proplists:get_value(Key, Counts) || Key <- [recv_cnt, send_cnt, send_pend]]]);
         Error -> Error
     end.
 

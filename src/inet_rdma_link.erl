@@ -13,7 +13,8 @@
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 %% Used for the port of a session.
--export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, round_trips/1, reason/1, why/1, is_usual/1]).
+-export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, round_trips/1, reason/1,
+         why/1, is_usual/1]).
 %% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
@@ -203,8 +204,8 @@ compression(Port) ->
             #{}
     end.
 
-%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Nothing where none
-%% was measured.
+%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Nothing where
+%% none was measured.
 -spec round_trips(port()) -> #{atom() => non_neg_integer()}.
 round_trips(Port) ->
     case command(Port, round_trips) of

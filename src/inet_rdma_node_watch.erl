@@ -89,7 +89,8 @@ open(Node, Options) ->
             ok;
         {error, Why} ->
             ?LOG_WARNING("inet_rdma: no flight recorder, and the node goes on without: ~ts; the options "
-                         "flight_directory and flight_bytes say where it is, and flight_recorder false turns it off", [Why])
+                         "flight_directory and flight_bytes say where it is, and flight_recorder false turns it off",
+                         [Why])
     end.
 
 loop(Ref, Watch) ->

@@ -14,7 +14,8 @@
 
 %% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
 %% the peer listens.
--type link() :: #{driver := inet_rdma_bootstrap:driver(), role := initiator | acceptor, connection := inet_rdma_bootstrap:t(), node := binary(),
+-type link() :: #{driver := inet_rdma_bootstrap:driver(), role := initiator | acceptor,
+                  connection := inet_rdma_bootstrap:t(), node := binary(),
                   config := inet_rdma_options:config(), own_offer := inet_rdma_offer:offer(),
                   offer := inet_rdma_offer:offer(), address := {inet:ip_address(), inet:port_number()} | none}.
 
@@ -81,14 +82,16 @@ begin_session(true, Session, Link) -> settle(Session, inet_rdma_session:port(Ses
 begin_session(false, Session, Link) -> begin_on_tcp(Session, Link).
 
 %% The session gets the TCP connection on which it begins.
-attach({ok, {session, Session, _Queue} = Over, Why}, #{connection := Connection, node := Node, config := Config} = Link) ->
+attach({ok, {session, Session, _Queue} = Over, Why},
+       #{connection := Connection, node := Node, config := Config} = Link) ->
     case inet_rdma_session:attach(Session, Connection) of
         {ok, Raw} ->
             {ok, Over, Why, Raw};
         {error, {not_given_back, How}} ->
             #{fallback_retry_ms := RetryMs} = Config,
             inet_rdma_links:failed(leaving_tls(Node), How, RetryMs),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: TLS does not give its socket back: ~ts; the next link stays inside TLS",
+            ?LOG_WARNING("inet_rdma: no link to ~ts: TLS does not give its socket back: ~ts; the next link stays "
+                         "inside TLS",
                          [Node, How]),
             {error, not_given_back};
         {error, Reason} ->

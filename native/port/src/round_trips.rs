@@ -1,7 +1,7 @@
 //! Round trips over a link's TCP connection: of a question that the peer's port answers at once.
 //!
-//! A link asks at most once a second, when it sends anyway, and at each tick. The answer waits for what the peer's kernel and its
-//! VM do before the port's turn, as every packet does. Over a queue pair nothing is asked.
+//! A link asks at most once a second, when it sends anyway, and at each tick. The answer waits for what the peer's
+//! kernel and its VM do before the port's turn, as every packet does. Over a queue pair nothing is asked.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -84,7 +84,8 @@ impl RoundTrips {
         self.asked = None;
     }
 
-    /// How many in the last minute, and their median, 99th percentile and maximum in microseconds; the same since the link is up.
+    /// How many in the last minute, and their median, 99th percentile and maximum in microseconds; the same since the
+    /// link is up.
     pub fn summary(&self, now: Instant) -> [u64; 8] {
         let Some(kept) = &self.kept else { return [0; 8] };
         let young = kept
