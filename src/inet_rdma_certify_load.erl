@@ -10,7 +10,7 @@
 -define(BATCH, 32).
 -define(PATIENCE_MS, 30000).
 
-%% Calls a second of so many processes.
+%% Calls a second of this many processes.
 -spec rpc(node(), pos_integer(), pos_integer()) -> float().
 rpc(Peer, Processes, Ms) ->
     StartUs = now_us(),
@@ -61,7 +61,7 @@ pong() ->
     receive {From, Ref} -> From ! Ref end,
     pong().
 
-%% Messages of so many bytes that arrive in a second.
+%% Messages of this many bytes that arrive in a second.
 -spec one_way(node(), pos_integer(), pos_integer()) -> float().
 one_way(Peer, Bytes, Ms) ->
     Sink = spawn_opt(Peer, ?MODULE, sink, [], [{message_queue_data, off_heap}]),

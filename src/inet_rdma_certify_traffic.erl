@@ -21,7 +21,7 @@
 %% What must be none on a link that nothing has ended.
 -define(DISTURBANCES, [failed_calls, failures, lost, doubled, reordered, damaged, breaks, broken, nodedowns]).
 
-%% From either node: so many callers, a sender for each kind of messages, links and monitors.
+%% From either node: this many callers, a sender for each kind of messages, links and monitors.
 -spec start([side()], Callers :: pos_integer(), [inet_rdma_certify_numbers:kind()]) -> t().
 start([One, Other], Callers, Kinds) ->
     [start_from(Side, Peer, Callers, Kinds) || {Side, {_, Peer}} <- [{One, Other}, {Other, One}]].

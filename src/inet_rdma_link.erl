@@ -292,7 +292,8 @@ is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
 why(unknown) -> <<"its port was closed">>;
 why(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
 
-%% Why a queue pair's connection has ended. The term is of no use any more once inet_rdma_nif was loaded anew.
+%% The reason for which a queue pair's connection has ended; unknown once inet_rdma_nif was loaded anew, as the term is
+%% useless then.
 -spec reason(inet_rdma_nif:link()) -> inet_rdma:reason() | unknown.
 reason(Native) ->
     try inet_rdma_nif:link_end(Native) of

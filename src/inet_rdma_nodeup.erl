@@ -160,8 +160,8 @@ settle(Session, Port, Link) ->
             {error, not_settled}
     end.
 
-%% Nothing refers to the keys of the settlement any more. A supervisor makes so little garbage that they would stay on
-%% its heap for as long as the link lives.
+%% Removes the keys of the settlement from the heap, to which no term refers now. A supervisor makes so little garbage
+%% that they would stay there for as long as the link lives.
 forget_keys() -> garbage_collect().
 
 stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection}) ->

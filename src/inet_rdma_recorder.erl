@@ -99,7 +99,7 @@ cause(_) -> undefined.
 words(Cause) when is_atom(Cause) -> <<>>;
 words(Cause) -> io_lib:format("~0tp", [Cause]).
 
-%% The newest events of a node's links, oldest first; at most so many.
+%% The newest events of a node's links, oldest first; at most this many.
 -spec history(node(), Most :: pos_integer()) -> [inet_rdma_flight:event()].
 history(Node, Most) ->
     case inet_rdma_nif:is_loaded() of

@@ -295,7 +295,7 @@ dialed({dead, Why}, #guarded{port = Port, node = Node} = Guarded) ->
 dialed({failed, Reason}, #guarded{lost = Lost, node = Node} = Guarded) ->
     ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason}),
     retry(Guarded#guarded{lost = Lost#{failure := Reason}});
-%% Resumed: the port has told that before, and there is nothing to dial for any more, unless it has lost a path again.
+%% Resumed: the port has told that before, and no dial is needed unless it has lost a path again.
 dialed(_ResumedSupersededOrCrashed, Guarded) ->
     retry(Guarded).
 

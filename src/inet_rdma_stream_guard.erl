@@ -97,7 +97,7 @@ tls_gone(Guarded) ->
     _ = erlang:send_after(?GRACE_MS, self(), tls_gone),
     sleep(Guarded).
 
-%% Once inet_rdma_nif was loaded anew its terms are of no use any more, and its sockets are lost.
+%% After inet_rdma_nif was loaded anew its terms are useless, and its sockets are lost.
 end_stream(Native, Reason) ->
     try inet_rdma_nif:end_stream(Native, Reason)
     catch error:badarg -> exit(normal)
