@@ -15,6 +15,11 @@ impl VerbsFabric {
         Err(left_out())
     }
 
+    /// None: no memory is pinned without a device.
+    pub fn pinned_bytes(self) -> u64 {
+        0
+    }
+
     /// Fails as [`Self::check`] does.
     pub fn addresses_of_devices(self, _addresses: &[IpAddr]) -> Result<Vec<IpAddr>, FabricError> {
         Err(left_out())

@@ -3,11 +3,10 @@
 //! The stream protocol keeps the queues from overflowing (credits); a fabric checks all the same and answers
 //! [`FabricError::QueueFull`] where a peer or a caller breaks that.
 //!
-//! The modules are what several fabrics, and the engine above them, share besides: the bound of pinned memory, threads that
-//! may wait, and what they wait for; callers of a listening socket, how long a connecting side waits, and the lingering close
+//! The modules are what several fabrics, and the engine above them, share besides: threads that may wait, and what they
+//! wait for; callers of a listening socket, how long a connecting side waits, and the lingering close
 //! of TCP connections.
 
-pub mod budget;
 pub mod callers;
 pub mod deadline;
 mod error;
@@ -43,7 +42,8 @@ pub struct Parameters {
     /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
     /// [`Parameters::check_token`].
     pub token: u64,
-    /// Bytes that all connections of this process together may pin; 0: see [`crate::budget::default_bytes`].
+    /// Bytes that all connections of this process together may pin; 0: what the process may lock, at most a quarter of
+    /// the machine's memory.
     pub pinned_max_bytes: u64,
     /// How a device treats the packets of this side.
     pub network: Network,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::{FabricError, Parameters, waiting};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
-use crate::network;
-use crate::parts::{Parts, Role};
+use crate::connection::{Connection, Role};
 use crate::queue_pair::VerbsQueuePair;
 use crate::refusal::{self, failed_call};
+use crate::{network, teardown};
 
 /// Connects; blocks until `timeout` has passed at most.
 pub(crate) fn connect(
@@ -34,15 +34,16 @@ pub(crate) fn connect(
     attempt.wait_for(Kind::AddressResolved)?;
     id.resolve_route(attempt.left()?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
-    let parts = Parts::make(id, parameters, Role::Connecting)?;
-    let hello = parts.hello.emit();
-    parts.id().connect(&Parts::conduct(&hello)).map_err(address)?;
+    teardown::start()?;
+    let connection = Connection::make(id, parameters, Role::Connecting)?;
+    let hello = connection.hello.emit();
+    connection.id().connect(&Connection::conduct(&hello)).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
     parameters.check_token(&peer)?;
-    parts.established(peer.receive_slots)?;
-    parts.greet()?;
-    Ok(VerbsQueuePair::new(parts, peer))
+    connection.established(peer.receive_slots)?;
+    connection.greet()?;
+    Ok(VerbsQueuePair::new(connection, peer))
 }
 
 /// A connection in the making.

@@ -1,7 +1,7 @@
-//! The thread that takes the events about the lives of connections: one for the process, started with the first
+//! The thread that takes the events about the ends of connections: one for the process, started with the first
 //! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous events
-//! of each device once. A connection so needs no descriptor for its life: the thread marks its end, and moves its queue pair
-//! to the error state, which wakes the user through the completion channel ([`crate::fate::Fate::wake`]).
+//! of each device once. A connection so needs no descriptor for its end: the thread stores the end, and moves its queue pair
+//! to the error state, which wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
 
 mod turn;
 
@@ -17,9 +17,10 @@ use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use crate::fate::{End, Fate};
-use crate::known::{Known, Names};
+use crate::connection_end::{ConnectionEnd, End};
+use crate::ended;
 use crate::refusal::{self, failed_call};
+use crate::registry::{Names, Registry};
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -37,13 +38,13 @@ pub(crate) struct Events {
     channel: Arc<EventChannel>,
     /// An epoll set: `channel`, `called`, and the descriptor of each device in use.
     watch: OwnedFd,
-    /// Makes the thread look at the channel and at `told`.
+    /// Makes the thread look at the channel and at `pending`.
     called: Event,
     /// Locked while an event is taken and its connection looked up: a connection that is new cannot be taken for one that
     /// had its names before and has left meanwhile.
-    known: Mutex<Known<Arc<CmId>>>,
-    /// Ends that users have found themselves, for the thread to wake their connections.
-    told: Mutex<Vec<Arc<Fate>>>,
+    registry: Mutex<Registry<Arc<CmId>>>,
+    /// Connections whose ends [`Events::pull`] has stored, for the thread to carry them out.
+    pending: Mutex<Vec<Arc<ConnectionEnd>>>,
     turn: Turn,
     /// Why the thread has ended, if it has.
     failure: OnceLock<FabricError>,
@@ -75,36 +76,41 @@ impl Events {
             channel,
             watch,
             called,
-            known: Mutex::default(),
-            told: Mutex::default(),
+            registry: Mutex::default(),
+            pending: Mutex::default(),
             turn: Turn::new(),
             failure: OnceLock::new(),
         });
         let thread = Arc::clone(&events);
-        threads::start("inet_rdma/life", move || thread.serve())?;
+        threads::start("inet_rdma/events", move || thread.serve())?;
         *running = Some(Arc::clone(&events));
         Ok(events)
     }
 
-    /// The end of this connection is told to `fate` from now on, as far as its device knows of it. See [`Self::adopt`].
-    pub(crate) fn enter(&self, names: Names, fate: &Arc<Fate>, id: &Arc<CmId>) -> Result<(), FabricError> {
+    /// The end of this connection is stored in `connection_end` from now on, as far as its device knows of it. See [`Self::adopt`].
+    pub(crate) fn insert(
+        &self,
+        names: Names,
+        connection_end: &Arc<ConnectionEnd>,
+        id: &Arc<CmId>,
+    ) -> Result<(), FabricError> {
         let Some(device) = id.device() else {
             return Err(FabricError::PeerGone);
         };
-        let mut known = self.known.lock();
-        if known.enter(names, Arc::clone(fate), Arc::clone(id)) {
+        let mut registry = self.registry.lock();
+        if registry.insert(names, Arc::clone(connection_end), Arc::clone(id)) {
             let watched = id.watch_device().map_err(failed_call);
             if let Err(error) = watched.and_then(|()| add(&self.watch, device.async_fd(), names.device as u64)) {
-                known.leave(names);
+                registry.remove(names);
                 return Err(error);
             }
         }
-        drop(known);
+        drop(registry);
         // The thread may have ended before it could find the connection.
         match self.failure.get() {
             None => Ok(()),
             Some(failure) => {
-                self.leave(names, id);
+                self.remove(names, id);
                 Err(failure.clone())
             }
         }
@@ -119,9 +125,9 @@ impl Events {
     }
 
     /// The objects that the connection is named after are about to be destroyed.
-    pub(crate) fn leave(&self, names: Names, id: &CmId) {
-        let mut known = self.known.lock();
-        if known.leave(names) {
+    pub(crate) fn remove(&self, names: Names, id: &CmId) {
+        let mut registry = self.registry.lock();
+        if registry.remove(names) {
             if let Some(device) = id.device() {
                 // The thread may have removed it.
                 let _ = epoll::delete(&self.watch, device.async_fd());
@@ -131,19 +137,16 @@ impl Events {
 
     /// Takes a few events now, for a user that knows of its end and not of the reason. The thread wakes the others.
     pub(crate) fn pull(&self, names: Names) {
-        let mut told = Vec::new();
-        let known = self.known.lock();
+        let mut pending = Vec::new();
+        let registry = self.registry.lock();
         // The thread finds the same failure.
-        let _ = self.take_of_connections(&known, PULLED_MAX, &mut told);
-        self.take_of_device(&known, names.device, PULLED_MAX, &mut told);
-        drop(known);
-        told.into_iter().for_each(|fate| self.wake(fate));
-    }
-
-    /// Has the thread wake a connection whose end was told.
-    pub(crate) fn wake(&self, told: Arc<Fate>) {
-        self.told.lock().push(told);
-        self.called.set();
+        let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
+        self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
+        drop(registry);
+        if !pending.is_empty() {
+            self.pending.lock().append(&mut pending);
+            self.called.set();
+        }
     }
 
     /// The thread.
@@ -156,10 +159,10 @@ impl Events {
         };
         let failure = self.failure.get_or_init(|| failure);
         // Nothing tells of their ends any more. The next connection starts another thread.
-        let all: Vec<Arc<Fate>> = self.known.lock().all().cloned().collect();
-        for fate in all {
-            if fate.tell(End::Failed(failure.clone())) {
-                fate.wake();
+        let all: Vec<Arc<ConnectionEnd>> = self.registry.lock().all().cloned().collect();
+        for end in all {
+            if end.set(End::Failed(failure.clone())) {
+                ended::carry_out(&end);
             }
         }
     }
@@ -180,28 +183,28 @@ impl Events {
 
     /// Takes events of the sources that are readable, then wakes their connections.
     fn take_turn(&self, readable: impl Iterator<Item = u64>) -> Result<(), FabricError> {
-        let mut told = Vec::new();
+        let mut pending = Vec::new();
         for source in readable {
             match source {
                 CALLED => {
                     self.called.clear();
-                    told.append(&mut self.told.lock());
-                    if self.take_of_connections(&self.known.lock(), BATCH, &mut told)? {
+                    pending.append(&mut self.pending.lock());
+                    if self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)? {
                         // What moved to the channel did not make it readable.
                         self.called.set();
                     }
                 }
                 CHANNEL => {
                     // The rest leaves it readable.
-                    let _is_rest = self.take_of_connections(&self.known.lock(), BATCH, &mut told)?;
+                    let _is_rest = self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)?;
                 }
-                device => self.take_of_device(&self.known.lock(), device as usize, BATCH, &mut told),
+                device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
             }
         }
-        for fate in told {
+        for end in pending {
             // Each of them asks the device: many are no reason to take the thread for one that hangs.
             self.turn.begin(Instant::now());
-            fate.wake();
+            ended::carry_out(&end);
         }
         Ok(())
     }
@@ -209,27 +212,33 @@ impl Events {
     /// Takes up to `max` events of connections. True: there may be more.
     fn take_of_connections(
         &self,
-        known: &Known<Arc<CmId>>,
+        registry: &Registry<Arc<CmId>>,
         max: usize,
-        told: &mut Vec<Arc<Fate>>,
+        pending: &mut Vec<Arc<ConnectionEnd>>,
     ) -> Result<bool, FabricError> {
         for _ in 0..max {
             let Some(event) = self.channel.next_event().map_err(failed_call)? else {
                 return Ok(false);
             };
-            let (Some(end), Some(fate)) = (end_by(event.kind), known.connection(event.id)) else {
+            let (Some(end), Some(connection_end)) = (end_by(event.kind), registry.connection(event.id)) else {
                 continue;
             };
-            if fate.tell(end) {
-                told.push(Arc::clone(fate));
+            if connection_end.set(end) {
+                pending.push(Arc::clone(connection_end));
             }
         }
         Ok(true)
     }
 
     /// Takes up to `max` events of a device; the rest leaves its descriptor readable.
-    fn take_of_device(&self, known: &Known<Arc<CmId>>, token: usize, max: usize, told: &mut Vec<Arc<Fate>>) {
-        let Some(device) = known.device(token).and_then(|id| id.device()) else {
+    fn take_of_device(
+        &self,
+        registry: &Registry<Arc<CmId>>,
+        token: usize,
+        max: usize,
+        pending: &mut Vec<Arc<ConnectionEnd>>,
+    ) {
+        let Some(device) = registry.device(token).and_then(|id| id.device()) else {
             return;
         };
         for _ in 0..max {
@@ -249,8 +258,8 @@ impl Events {
                     (async_event::Concerns::Device, FabricError::DeviceRemoved)
                 }
             };
-            let concerned = known.concerned(token, concerns).into_iter();
-            told.extend(concerned.filter(|fate| fate.tell(End::Failed(end.clone()))));
+            let concerned = registry.concerned(token, concerns).into_iter();
+            pending.extend(concerned.filter(|concerned| concerned.set(End::Failed(end.clone()))));
             if end == FabricError::DeviceRemoved {
                 return;
             }
@@ -278,7 +287,7 @@ fn end_by(kind: Kind) -> Option<End> {
 }
 
 fn watching(errno: rustix::io::Errno) -> FabricError {
-    FabricError::system("watching the lives of connections", errno)
+    FabricError::system("watching the ends of connections", errno)
 }
 
 fn add(watch: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), FabricError> {

@@ -11,22 +11,26 @@
 #![forbid(unsafe_code)]
 
 mod backlog;
+mod budget;
 mod connect;
+mod connection;
+mod connection_end;
+mod ended;
 mod events;
-mod fate;
-mod known;
-mod life;
+mod exposer;
 mod listener;
+mod mailbox;
 mod memory;
 mod network;
-mod parts;
 mod ports;
 mod queue_pair;
-mod reaper;
 mod receiving;
 mod refusal;
+mod registration;
+mod registry;
 mod sending;
 mod staging;
+mod teardown;
 mod windows;
 
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +48,11 @@ impl VerbsFabric {
     /// Whether this machine has what the fabric needs, whatever the peer.
     pub fn check(self) -> Result<(), FabricError> {
         refusal::check_machine()
+    }
+
+    /// Bytes that this process has pinned for devices.
+    pub fn pinned_bytes(self) -> u64 {
+        budget::pinned_bytes()
     }
 
     /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not: the

@@ -10,12 +10,11 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
-use crate::fate::End;
-use crate::parts::{Parts, Role};
+use crate::connection::{Connection, Role};
+use crate::connection_end::End;
 use crate::queue_pair::VerbsQueuePair;
-use crate::reaper;
 use crate::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
-use crate::{network, ports};
+use crate::{network, ports, teardown};
 
 /// Listens on all addresses of both families, or on one address.
 pub(crate) struct VerbsListener {
@@ -36,7 +35,7 @@ pub(crate) struct VerbsListener {
 }
 
 struct Answered {
-    parts: Parts,
+    connection: Connection,
     peer: Hello,
     until: Instant,
     stage: Stage,
@@ -47,7 +46,7 @@ struct Answered {
 enum Stage {
     /// That it confirms the answer.
     Confirmation,
-    /// Its first message: see [`Parts::awaits_greeting`].
+    /// Its first message: see [`Connection::awaits_greeting`].
     Greeting,
 }
 
@@ -86,7 +85,7 @@ impl VerbsListener {
             }
             Kind::DeviceRemoval => {
                 if let Some(answered) = self.answered.remove(&id) {
-                    reaper::abandon(answered.parts);
+                    teardown::abandon(answered.connection);
                 }
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
@@ -127,11 +126,11 @@ impl VerbsListener {
         };
         self.is_taken = self.options.parameters.token != 0;
         match self.answer(id) {
-            Ok(parts) => {
+            Ok(connection) => {
                 let until = Instant::now() + self.options.hello_timeout;
                 let stage = Stage::Confirmation;
                 let answered = Answered {
-                    parts,
+                    connection,
                     peer,
                     until,
                     stage,
@@ -143,17 +142,17 @@ impl VerbsListener {
     }
 
     fn handle_confirmation(&mut self, id: usize, mut answered: Answered) {
-        if !answered.parts.awaits_greeting() {
+        if !answered.connection.awaits_greeting() {
             self.ready.push_back(connected(answered));
             return;
         }
-        match observe(&self.watch, answered.parts.channel.as_fd()) {
+        match observe(&self.watch, answered.connection.channel.as_fd()) {
             Ok(()) => {
                 answered.stage = Stage::Greeting;
                 self.answered.insert(id, answered);
             }
             Err(error) => {
-                reaper::abandon(answered.parts);
+                teardown::abandon(answered.connection);
                 self.ready.push_back(Err(error));
             }
         }
@@ -161,14 +160,14 @@ impl VerbsListener {
 
     /// The peer has gone before the user had the connection. Where its greeting has come, what it sent can still be read.
     fn handle_end(&mut self, answered: Answered) {
-        if answered.stage == Stage::Greeting && matches!(answered.parts.take_greeting(), Ok(true)) {
+        if answered.stage == Stage::Greeting && matches!(answered.connection.take_greeting(), Ok(true)) {
             // It was added, and its descriptor is open.
-            let _ = epoll::delete(&self.watch, answered.parts.channel.as_fd());
+            let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
             // The event that says so was taken here.
-            answered.parts.life.end(End::Peer);
+            answered.connection.set_end(End::Peer);
             self.ready.push_back(connected(answered));
         } else {
-            reaper::abandon(answered.parts);
+            teardown::abandon(answered.connection);
             self.ready.push_back(Err(FabricError::PeerGone));
         }
     }
@@ -178,7 +177,7 @@ impl VerbsListener {
         let mut over = Vec::new();
         for (id, answered) in &self.answered {
             if answered.stage == Stage::Greeting {
-                match answered.parts.take_greeting() {
+                match answered.connection.take_greeting() {
                     Ok(false) => {}
                     Ok(true) => over.push((*id, None)),
                     Err(error) => over.push((*id, Some(error))),
@@ -190,11 +189,11 @@ impl VerbsListener {
                 continue;
             };
             // It was added, and its descriptor is open.
-            let _ = epoll::delete(&self.watch, answered.parts.channel.as_fd());
+            let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
             match error {
                 None => self.ready.push_back(connected(answered)),
                 Some(error) => {
-                    reaper::abandon(answered.parts);
+                    teardown::abandon(answered.connection);
                     self.ready.push_back(Err(error));
                 }
             }
@@ -208,22 +207,23 @@ impl VerbsListener {
         Ok(hello)
     }
 
-    fn answer(&self, id: CmId) -> Result<Parts, FabricError> {
-        let refuse = |parts: &CmId| {
-            let _ = parts.reject(&[REFUSED_HELLO]);
+    fn answer(&self, id: CmId) -> Result<Connection, FabricError> {
+        let refuse = |id: &CmId| {
+            let _ = id.reject(&[REFUSED_HELLO]);
         };
         if let Err(error) = network::set(&id, &self.options.parameters.network) {
             refuse(&id);
             return Err(error);
         }
         // An id that is dropped without an answer is rejected by the kernel.
-        let parts = Parts::make(id, &self.options.parameters, Role::Accepting)?;
-        let hello = parts.hello.emit();
-        match parts.id().accept(&Parts::conduct(&hello)) {
-            Ok(()) => Ok(parts),
+        teardown::start()?;
+        let connection = Connection::make(id, &self.options.parameters, Role::Accepting)?;
+        let hello = connection.hello.emit();
+        match connection.id().accept(&Connection::conduct(&hello)) {
+            Ok(()) => Ok(connection),
             Err(failed) => {
-                refuse(parts.id());
-                reaper::abandon(parts);
+                refuse(connection.id());
+                teardown::abandon(connection);
                 Err(failed_call(failed))
             }
         }
@@ -239,18 +239,18 @@ impl VerbsListener {
             .collect();
         for token in silent {
             if let Some(answered) = self.answered.remove(&token) {
-                reaper::abandon(answered.parts);
+                teardown::abandon(answered.connection);
             }
             self.ready.push_back(Err(FabricError::TimedOut));
         }
     }
 }
 
-/// A scheduler may close the port, so the reaper takes apart the connections that no peer has confirmed.
+/// A scheduler may close the port, so the teardown thread destroys the connections that no peer has confirmed.
 impl Drop for VerbsListener {
     fn drop(&mut self) {
         for (_, answered) in self.answered.drain() {
-            reaper::abandon(answered.parts);
+            teardown::abandon(answered.connection);
         }
     }
 }
@@ -264,11 +264,11 @@ fn observe(watch: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
 }
 
 fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
-    let Answered { parts, peer, .. } = answered;
-    match parts.established(peer.receive_slots) {
-        Ok(()) => Ok(VerbsQueuePair::new(parts, peer)),
+    let Answered { connection, peer, .. } = answered;
+    match connection.established(peer.receive_slots) {
+        Ok(()) => Ok(VerbsQueuePair::new(connection, peer)),
         Err(error) => {
-            reaper::abandon(parts);
+            teardown::abandon(connection);
             Err(error)
         }
     }

@@ -1,20 +1,18 @@
 //! Registered memory: what the peer writes, and what the device sends from.
 
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-use inet_rdma_fabric::budget::{self, Charge, Need};
-use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Window};
+use inet_rdma_fabric::{FabricError, Memory};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{Access, HostMemory, MemoryRegion, Pages};
 use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::Mutex;
 
-use crate::parts::Parts;
+use crate::budget::{self, Charge, Need};
 use crate::refusal::{self, failed_call};
-use crate::windows::{WindowArea, WindowAreas};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
 /// pair is gone no peer writes any more, but what it wrote may still be read.
@@ -39,6 +37,11 @@ impl ExposedMemory {
         };
         Ok((region, memory))
     }
+
+    /// Memory that the peer reaches by the keys of windows alone.
+    pub(crate) fn behind_windows(pages: Arc<Pages>, bytes: usize) -> ExposedMemory {
+        ExposedMemory { pages, key: 0, bytes }
+    }
 }
 
 impl Memory for ExposedMemory {
@@ -62,100 +65,17 @@ impl Memory for ExposedMemory {
     }
 }
 
-/// The regions of a queue pair that were exposed after it was made. They go with its parts, unless they are revoked before.
+/// The regions of a queue pair that were exposed after it was made. They are dropped with the connection, unless they are revoked before.
 #[derive(Default)]
 pub(crate) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 
-/// Registers memory in the protection domain of a queue pair.
-pub(crate) struct VerbsExposer {
-    pub(crate) account: Weak<Account>,
-    pub(crate) regions: Weak<Regions>,
-    pub(crate) areas: Weak<WindowAreas>,
-    pub(crate) parts: Weak<Parts>,
-    /// The peer's first ring.
-    pub(crate) peer_ring: RemoteAddress,
-}
-
-impl Exposer for VerbsExposer {
-    fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
-        let account = self.account.upgrade().ok_or(FabricError::PeerGone)?;
-        let (region, memory) = ExposedMemory::register(&account, bytes, Need::More)?;
-        let region = Arc::new(region);
-        let regions = self.regions.upgrade().ok_or(FabricError::PeerGone)?;
-        regions.0.lock().push(Arc::clone(&region));
-        Ok(Box::new(Registered {
-            region,
-            memory: Arc::new(memory),
-            regions: Weak::clone(&self.regions),
-        }))
+impl Regions {
+    pub(crate) fn add(&self, region: &Arc<PinnedRegion>) {
+        self.0.lock().push(Arc::clone(region));
     }
 
-    fn expose_windows(&self, bytes: usize, part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
-        let account = self.account.upgrade().ok_or(FabricError::PeerGone)?;
-        let Ok((area, pages)) = WindowArea::make(&account, bytes, part_bytes) else {
-            return self.expose(bytes);
-        };
-        let area = Arc::new(area);
-        self.areas.upgrade().ok_or(FabricError::PeerGone)?.add(&area);
-        Ok(Box::new(Windowed {
-            windows: area.windows(&self.parts),
-            parts: Weak::clone(&self.parts),
-            peer_ring: self.peer_ring,
-            area,
-            memory: Arc::new(ExposedMemory { pages, key: 0, bytes }),
-            areas: Weak::clone(&self.areas),
-        }))
-    }
-}
-
-/// Memory of which the peer may write what its windows open.
-struct Windowed {
-    windows: Vec<Arc<dyn Window>>,
-    area: Arc<WindowArea>,
-    memory: Arc<dyn Memory>,
-    areas: Weak<WindowAreas>,
-    /// As a window's: only calls of the connection come here.
-    parts: Weak<Parts>,
-    peer_ring: RemoteAddress,
-}
-
-impl Exposed for Windowed {
-    fn memory(&self) -> &Arc<dyn Memory> {
-        &self.memory
-    }
-
-    fn windows(&self) -> Vec<Arc<dyn Window>> {
-        self.windows.clone()
-    }
-
-    fn is_unused(&self) -> bool {
-        self.parts.upgrade().is_none_or(|parts| {
-            parts.with_sending(|sending, outlet| sending.has_done_with(outlet, &self.area, self.peer_ring))
-        })
-    }
-
-    fn revoke(self: Box<Self>) {
-        if let Some(areas) = self.areas.upgrade().filter(|_| self.is_unused()) {
-            areas.remove(&self.area);
-        }
-    }
-}
-
-struct Registered {
-    region: Arc<PinnedRegion>,
-    memory: Arc<dyn Memory>,
-    regions: Weak<Regions>,
-}
-
-impl Exposed for Registered {
-    fn memory(&self) -> &Arc<dyn Memory> {
-        &self.memory
-    }
-
-    fn revoke(self: Box<Self>) {
-        if let Some(regions) = self.regions.upgrade() {
-            regions.0.lock().retain(|region| !Arc::ptr_eq(region, &self.region));
-        }
+    pub(crate) fn remove(&self, region: &Arc<PinnedRegion>) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, region));
     }
 }
 

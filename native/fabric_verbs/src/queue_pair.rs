@@ -12,48 +12,49 @@ use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::qp::Source;
 use parking_lot::Mutex;
 
-use crate::parts::Parts;
+use crate::connection::Connection;
+use crate::exposer::VerbsExposer;
 use crate::sending::Sending;
-use crate::{reaper, sending};
+use crate::{sending, teardown};
 
-/// See the module's description. Its parts go when all that was posted is sent.
+/// See the module's description. Its resources are destroyed when all that was posted is sent.
 pub(crate) struct VerbsQueuePair {
-    parts: Arc<Parts>,
+    connection: Arc<Connection>,
     peer: Hello,
     capabilities: Capabilities,
     /// One transfer is copied at a time; controls pass meanwhile.
     copying: Mutex<()>,
-    /// Behind `parts`, which is dropped before.
-    _burial: Burial,
+    /// Behind `connection`, which is dropped before.
+    _destruction: Destruction,
 }
 
-/// Gives the parts of a queue pair that is dropped to the reaper, as the only reference left: another one, dropped here a
-/// moment later, could be the last, and take the parts apart on this thread.
-struct Burial(Option<Arc<Parts>>);
+/// Gives the connection of a queue pair that is dropped to the teardown thread, as the only reference left: another one,
+/// dropped here a moment later, could be the last, and destroy the connection on this thread.
+struct Destruction(Option<Arc<Connection>>);
 
-impl Drop for Burial {
+impl Drop for Destruction {
     fn drop(&mut self) {
-        if let Some(parts) = self.0.take() {
-            reaper::bury(parts);
+        if let Some(connection) = self.0.take() {
+            teardown::destroy(connection);
         }
     }
 }
 
 impl VerbsQueuePair {
-    /// Of a connection that is up: see [`Parts::established`].
-    pub(crate) fn new(parts: Parts, peer: Hello) -> VerbsQueuePair {
-        let parts = Arc::new(parts);
+    /// Of a connection that is up: see [`Connection::established`].
+    pub(crate) fn new(connection: Connection, peer: Hello) -> VerbsQueuePair {
+        let connection = Arc::new(connection);
         VerbsQueuePair {
-            capabilities: parts.capabilities(),
-            _burial: Burial(Some(Arc::clone(&parts))),
-            parts,
+            capabilities: connection.capabilities(),
+            _destruction: Destruction(Some(Arc::clone(&connection))),
+            connection,
             peer,
             copying: Mutex::new(()),
         }
     }
 
     fn check_open(&self) -> Result<(), FabricError> {
-        if self.parts.is_closed() {
+        if self.connection.is_closed() {
             Err(FabricError::PeerGone)
         } else {
             Ok(())
@@ -63,11 +64,11 @@ impl VerbsQueuePair {
 
 impl QueuePair for VerbsQueuePair {
     fn memory(&self) -> &Arc<dyn Memory> {
-        &self.parts.memory
+        &self.connection.memory
     }
 
     fn exposer(&self) -> Arc<dyn Exposer> {
-        Parts::exposer(&self.parts, self.peer.ring)
+        Arc::new(VerbsExposer::new(&self.connection, self.peer.ring))
     }
 
     fn remote_hello(&self) -> &Hello {
@@ -85,90 +86,93 @@ impl QueuePair for VerbsQueuePair {
         if u32::try_from(target.key).is_err() {
             return Err(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target }));
         }
-        let parts = &*self.parts;
+        let connection = &*self.connection;
         let _one_at_a_time = self.copying.lock();
         if total == 0 {
-            return parts.with_sending(|sending, outlet| {
+            return connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Region(&[]), target, notice)
             });
         }
-        if let Some((pieces, count)) = sending::inline(source, total, parts.inline_limits()) {
-            return parts.with_sending(|sending, outlet| {
+        if let Some((pieces, count)) = sending::inline(source, total, connection.inline_limits()) {
+            return connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
             });
         }
-        let staged = parts.with_sending(|sending, outlet| sending.stage(outlet, total))?;
+        let staged = connection.with_sending(|sending, outlet| sending.stage(outlet, total))?;
         let (sges, count) = sending::copy(&staged.region, staged.ranges, source);
-        parts.with_sending(|sending, outlet| sending.post_write(outlet, Source::Region(&sges[..count]), target, notice))
+        connection
+            .with_sending(|sending, outlet| sending.post_write(outlet, Source::Region(&sges[..count]), target, notice))
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
         self.check_open()?;
-        self.parts
+        self.connection
             .with_sending(|sending, outlet| sending.post_control(outlet, message))
     }
 
     fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
-        let staging = self.parts.register_staging(bytes)?;
-        let _before = self.parts.with_sending(|sending, _| sending.prepare_staging(staging));
+        let staging = self.connection.register_staging(bytes)?;
+        let _before = self
+            .connection
+            .with_sending(|sending, _| sending.prepare_staging(staging));
         Ok(())
     }
 
     fn replace_staging(&self) {
         let target = self.peer.ring;
-        self.parts
+        self.connection
             .with_sending(|sending, outlet| sending.replace_staging(outlet, target));
     }
 
     fn release_staging(&self) -> bool {
-        let (_released, is_all) = self.parts.with_sending(Sending::release_staging);
+        let (_released, is_all) = self.connection.with_sending(Sending::release_staging);
         is_all
     }
 
     fn write_room(&self) -> usize {
-        self.parts.with_sending(|sending, outlet| sending.room(outlet))
+        self.connection.with_sending(|sending, outlet| sending.room(outlet))
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
-        let parts = &*self.parts;
-        if parts.has_waiting() {
-            parts.with_sending(|sending, outlet| {
+        let connection = &*self.connection;
+        if connection.has_waiting() {
+            connection.with_sending(|sending, outlet| {
                 sending.reap(outlet);
                 sending.send_waiting(outlet);
             });
         }
         // Asked before the queue, as what the peer sent before its end is in the queue by then. The end does not show there
         // where all receives were used up when it came, and could not be flushed.
-        let has_ended = parts.life.fate().end().is_some();
-        let taken = parts
+        let has_ended = connection.end().get().is_some();
+        let taken = connection
             .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
-            .map_err(|fault| parts.explain(fault))?;
+            .map_err(|fault| connection.explain(fault))?;
         if has_ended && taken == 0 && !out.is_empty() {
-            return Err(parts.explain_end(None));
+            return Err(connection.explain_end(None));
         }
         Ok(taken)
     }
 
     fn arm(&self) -> Result<bool, FabricError> {
-        let parts = &*self.parts;
-        if !parts.with_receiving(|receiving, inlet| receiving.arm(inlet)) {
+        let connection = &*self.connection;
+        if !connection.with_receiving(|receiving, inlet| receiving.arm(inlet)) {
             return Ok(false);
         }
-        let is_armed = parts.with_sending(|sending, outlet| {
+        let is_armed = connection.with_sending(|sending, outlet| {
             if !sending.wants_event() {
                 return Ok(true);
             }
             sending.counts.events_armed += 1;
-            parts.arm_send_queue()?;
+            connection.arm_send_queue()?;
             // Completions from before the request raise no event: look again.
             let some = sending.reap(outlet);
             sending.send_waiting(outlet);
             Ok::<bool, FabricError>(!some)
         })?;
         // The queue was empty and all receives were posted. An end that is told later flushes them, which makes an event.
-        Ok(is_armed && !parts.life.fate().has_ended_since_armed())
+        Ok(is_armed && !connection.end().is_set_since_armed())
     }
 
     fn disarm(&self) {
@@ -176,24 +180,24 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.parts.channel.as_fd()
+        self.connection.channel.as_fd()
     }
 
     fn drain_event(&self) -> bool {
-        self.parts.drain_events();
-        if self.parts.is_closed() {
-            // The event may be that of a completion that the reaper waits for.
-            reaper::look(&self.parts);
+        self.connection.drain_events();
+        if self.connection.is_closed() {
+            // The event may be that of a completion that the teardown thread waits for.
+            teardown::look(&self.connection);
         }
         self.check_alive().is_ok()
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {
-        self.parts.channel.as_fd()
+        self.connection.channel.as_fd()
     }
 
     fn check_alive(&self) -> Result<(), FabricError> {
-        self.parts.check_alive()
+        self.connection.check_alive()
     }
 
     fn ask(&self) -> Answer {
@@ -206,13 +210,13 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn disconnect(&self) {
-        if self.parts.close() {
-            reaper::disconnect(&self.parts, self.peer.ring);
+        if self.connection.close() {
+            teardown::disconnect(&self.connection, self.peer.ring);
         }
     }
 
     fn pinned_bytes(&self) -> u64 {
-        self.parts.pinned_bytes()
+        self.connection.pinned_bytes()
     }
 
     fn wakeups_sent(&self) -> u64 {
@@ -225,7 +229,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn route(&self) -> String {
-        let id = self.parts.id();
+        let id = self.connection.id();
         let device = id.device().map_or_else(String::new, |device| device.name());
         match self.addresses() {
             Some((here, there)) => format!("RDMA device {device}, {} to {}", here.ip(), there.ip()),
@@ -234,13 +238,13 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let id = self.parts.id();
+        let id = self.connection.id();
         id.local_address().zip(id.peer_address())
     }
 
     fn counts(&self) -> Counts {
-        let sent = self.parts.with_sending(|sending, _| sending.counts);
-        let received = self.parts.with_receiving(|receiving, _| receiving.counts);
+        let sent = self.connection.with_sending(|sending, _| sending.counts);
+        let received = self.connection.with_receiving(|receiving, _| receiving.counts);
         Counts {
             sends_posted: sent.sends_posted,
             receives_posted: received.receives_posted,

@@ -24,7 +24,7 @@ pub(crate) struct Receiving {
 /// Why no more comes; it stays so.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// The queue pair has come to its end; [`crate::parts::Parts`] knows why.
+    /// The queue pair has come to its end; [`crate::connection::Connection`] knows why.
     Ended(cq::Failure),
     /// The peer broke the protocol.
     Misbehaved(Misbehaviour),

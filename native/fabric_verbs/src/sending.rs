@@ -23,9 +23,9 @@ pub(crate) struct Sending {
     ledger: Ledger,
     /// The memory of `ledger`.
     staging: Arc<PinnedRegion>,
-    /// What takes its place.
+    /// The region that replaces it at [`Self::replace_staging`].
     prepared: Option<Arc<PinnedRegion>>,
-    /// What it has taken the place of, and the staged byte at which that ends.
+    /// Earlier staging regions, each with the staged-byte position from which it is free.
     replaced: Vec<(Arc<PinnedRegion>, u64)>,
     /// Requests for which the send queue had no place. They go before later ones, and before room is offered again.
     waiting: Backlog,
@@ -115,7 +115,7 @@ impl Sending {
         self.replaced
             .push((std::mem::replace(&mut self.staging, prepared), end));
         // Requests without a signal would never be known to be done if no more follow.
-        self.ask_for_the_end(outlet, target);
+        self.post_end_marker(outlet, target);
     }
 
     /// Replaced memory that nothing is sent from any more, and whether that is all.
@@ -237,7 +237,7 @@ impl Sending {
         self.send_waiting(outlet);
         let is_done = self.waiting.is_empty() && self.ledger.is_done(area.named_by());
         if !is_done {
-            self.ask_for_the_end(outlet, target);
+            self.post_end_marker(outlet, target);
         }
         is_done
     }
@@ -326,8 +326,8 @@ impl Sending {
         self.starved || self.has_waiting()
     }
 
-    /// Asks for a signal behind all that is under way, for [`Self::is_over`].
-    pub(crate) fn ask_for_the_end(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
+    /// Posts a signalled request behind all that is under way: its completion lets [`Self::is_over`] see the end of them.
+    pub(crate) fn post_end_marker(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
         if !self.is_over(outlet) {
             let _number = self.post_nothing(outlet, target);
         }

@@ -1,17 +1,16 @@
-//! Landing buffers that the peer may write only while it is to: each has a memory window of its own.
+//! Landing buffers behind memory windows: the peer may write only between open and close.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
 
-use inet_rdma_fabric::budget::{Charge, Need};
-use inet_rdma_fabric::{FabricError, Window, WindowState};
+use inet_rdma_fabric::{FabricError, WindowState};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::memory::{HostMemory, Pages};
 use inet_rdma_verbs::window::MemoryWindow;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::budget::{Charge, Need};
 use crate::memory::Account;
-use crate::parts::Parts;
 use crate::refusal::failed_call;
 
 /// One window. Its state changes under the lock of the connection's sending half.
@@ -119,15 +118,9 @@ impl WindowArea {
         drop(self.charge.lock().take());
     }
 
-    /// The windows as the user of the connection sees them.
-    pub(crate) fn windows(&self, parts: &Weak<Parts>) -> Vec<Arc<dyn Window>> {
-        let window = |cell: &Arc<Cell>| -> Arc<dyn Window> {
-            Arc::new(VerbsWindow {
-                cell: Arc::clone(cell),
-                parts: Weak::clone(parts),
-            })
-        };
-        self.cells.iter().map(window).collect()
+    /// One for each part, in their order.
+    pub(crate) fn cells(&self) -> &[Arc<Cell>] {
+        &self.cells
     }
 }
 
@@ -152,28 +145,5 @@ impl WindowAreas {
 impl Drop for WindowAreas {
     fn drop(&mut self) {
         self.0.get_mut().iter().for_each(|area| area.take_apart());
-    }
-}
-
-struct VerbsWindow {
-    cell: Arc<Cell>,
-    /// Only calls of the connection, which holds the parts, come here: none drops the last reference.
-    parts: Weak<Parts>,
-}
-
-impl Window for VerbsWindow {
-    fn open(&self) -> Result<RemoteAddress, FabricError> {
-        let parts = self.parts.upgrade().ok_or(FabricError::PeerGone)?;
-        parts.with_sending(|sending, outlet| sending.open_window(outlet, &self.cell))
-    }
-
-    fn close(&self) {
-        if let Some(parts) = self.parts.upgrade() {
-            parts.with_sending(|sending, outlet| sending.close_window(outlet, &self.cell));
-        }
-    }
-
-    fn state(&self) -> WindowState {
-        self.cell.state()
     }
 }

@@ -1,8 +1,8 @@
 //! Counts for `inet_rdma:info/1` and `inet_rdma:getstat/1`.
 
+use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::connection::LandingState;
 use inet_rdma_fabric::Safeguard;
-use inet_rdma_fabric::budget;
 use inet_rdma_records::Usage;
 use rustler::{Atom, Encoder, Env, NifMap, ResourceArc, Term};
 
@@ -131,7 +131,7 @@ impl From<&Registered> for StatisticsMap {
             landing_state: landing_state(all.landing_state).to_owned(),
             landing_refusals: all.landing_refusals,
             pinned_bytes: qp.pinned_bytes(),
-            node_pinned_bytes: budget::pinned_bytes(),
+            node_pinned_bytes: VerbsFabric.pinned_bytes(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The connections that events may be about, by all the names that events have for them.
+//! The event registry: the connections that events may be about, by all the names that events have for them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use inet_rdma_verbs::async_event::Concerns;
 
-use crate::fate::Fate;
+use crate::connection_end::ConnectionEnd;
 
 /// By which names events call a connection: addresses, which differ between all objects that are alive.
 #[derive(Debug, Clone, Copy)]
@@ -16,19 +16,19 @@ pub(crate) struct Names {
     pub(crate) completion_queues: [usize; 2],
 }
 
-/// Each connection leaves before the objects that it is named after are destroyed. `I` is what keeps a device open.
-pub(crate) struct Known<I> {
+/// Each connection is removed before the objects that it is named after are destroyed. `I` is what keeps a device open.
+pub(crate) struct Registry<I> {
     /// By the id.
-    connections: HashMap<usize, (Arc<Fate>, I)>,
+    connections: HashMap<usize, (Arc<ConnectionEnd>, I)>,
     /// The ids of queue pairs and completion queues.
     ids: HashMap<usize, usize>,
     /// The ids on each device that is in use.
     devices: HashMap<usize, HashSet<usize>>,
 }
 
-impl<I> Default for Known<I> {
+impl<I> Default for Registry<I> {
     fn default() -> Self {
-        Known {
+        Registry {
             connections: HashMap::new(),
             ids: HashMap::new(),
             devices: HashMap::new(),
@@ -36,10 +36,10 @@ impl<I> Default for Known<I> {
     }
 }
 
-impl<I> Known<I> {
+impl<I> Registry<I> {
     /// True: it is the first on its device.
-    pub(crate) fn enter(&mut self, names: Names, fate: Arc<Fate>, device: I) -> bool {
-        self.connections.insert(names.id, (fate, device));
+    pub(crate) fn insert(&mut self, names: Names, end: Arc<ConnectionEnd>, device: I) -> bool {
+        self.connections.insert(names.id, (end, device));
         self.ids.insert(names.queue_pair, names.id);
         self.ids.extend(names.completion_queues.map(|queue| (queue, names.id)));
         let on_device = self.devices.entry(names.device).or_default();
@@ -48,7 +48,7 @@ impl<I> Known<I> {
     }
 
     /// True: it was the last on its device.
-    pub(crate) fn leave(&mut self, names: Names) -> bool {
+    pub(crate) fn remove(&mut self, names: Names) -> bool {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
         for queue in names.completion_queues {
@@ -66,8 +66,8 @@ impl<I> Known<I> {
     }
 
     /// The connection of an id.
-    pub(crate) fn connection(&self, id: usize) -> Option<&Arc<Fate>> {
-        self.connections.get(&id).map(|(fate, _)| fate)
+    pub(crate) fn connection(&self, id: usize) -> Option<&Arc<ConnectionEnd>> {
+        self.connections.get(&id).map(|(end, _)| end)
     }
 
     /// What keeps this device open; None: no connection uses it.
@@ -77,12 +77,12 @@ impl<I> Known<I> {
     }
 
     /// All connections.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Fate>> {
-        self.connections.values().map(|(fate, _)| fate)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ConnectionEnd>> {
+        self.connections.values().map(|(end, _)| end)
     }
 
     /// The connections that an asynchronous event of this device is about.
-    pub(crate) fn concerned(&self, device: usize, concerns: Concerns) -> Vec<Arc<Fate>> {
+    pub(crate) fn concerned(&self, device: usize, concerns: Concerns) -> Vec<Arc<ConnectionEnd>> {
         let found = |id: &usize| self.connection(*id).cloned();
         match concerns {
             Concerns::QueuePair(object) | Concerns::CompletionQueue(object) => {
@@ -113,48 +113,47 @@ mod tests {
     }
 
     /// Three connections, the first two on one device.
-    fn three() -> (Known<&'static str>, [Arc<Fate>; 3]) {
-        let mut known = Known::default();
-        let fates = NAMES.map(|names| Arc::new(Fate::of(names.id, None)));
-        let is_first = std::array::from_fn(|index| known.enter(NAMES[index], Arc::clone(&fates[index]), "open"));
+    fn three() -> (Registry<&'static str>, [Arc<ConnectionEnd>; 3]) {
+        let mut registry = Registry::default();
+        let ends = NAMES.map(|names| Arc::new(ConnectionEnd::new(names.id, None)));
+        let is_first = std::array::from_fn(|index| registry.insert(NAMES[index], Arc::clone(&ends[index]), "open"));
         assert_eq!(is_first, [true, false, true]);
-        (known, fates)
+        (registry, ends)
     }
 
     #[test]
     fn an_event_reaches_the_connections_that_it_concerns() {
-        let (known, fates) = three();
+        let (registry, ends) = three();
         let concerned = |concerns| {
-            let concerned = known.concerned(1, concerns);
-            fates
-                .each_ref()
-                .map(|fate| concerned.iter().any(|one| Arc::ptr_eq(one, fate)))
+            let concerned = registry.concerned(1, concerns);
+            ends.each_ref()
+                .map(|end| concerned.iter().any(|one| Arc::ptr_eq(one, end)))
         };
         assert_eq!(concerned(Concerns::QueuePair(21)), [false, true, false]);
         assert_eq!(concerned(Concerns::CompletionQueue(12)), [true, false, false]);
         assert_eq!(concerned(Concerns::CompletionQueue(13)), [true, false, false]);
         assert_eq!(concerned(Concerns::Device), [true, true, false]);
         assert_eq!(concerned(Concerns::News), [false; 3]);
-        assert!(known.connection(30).is_some_and(|fate| Arc::ptr_eq(fate, &fates[2])));
-        assert!(known.connection(31).is_none(), "a queue pair is no id");
+        assert!(registry.connection(30).is_some_and(|end| Arc::ptr_eq(end, &ends[2])));
+        assert!(registry.connection(31).is_none(), "a queue pair is no id");
     }
 
     #[test]
-    fn a_connection_that_has_left_is_found_under_none_of_its_names() {
-        let (mut known, fates) = three();
-        assert!(!known.leave(NAMES[0]), "another one is on its device");
-        assert!(known.connection(10).is_none());
+    fn a_connection_that_was_removed_is_found_under_none_of_its_names() {
+        let (mut registry, ends) = three();
+        assert!(!registry.remove(NAMES[0]), "another one is on its device");
+        assert!(registry.connection(10).is_none());
         for concerns in [11]
             .map(Concerns::QueuePair)
             .into_iter()
             .chain([12, 13].map(Concerns::CompletionQueue))
         {
-            assert!(known.concerned(1, concerns).is_empty(), "{concerns:?}");
+            assert!(registry.concerned(1, concerns).is_empty(), "{concerns:?}");
         }
-        assert_eq!(known.concerned(1, Concerns::Device).len(), 1);
-        assert_eq!(known.device(1), Some(&"open"));
-        assert!(known.leave(NAMES[1]));
-        assert_eq!(known.device(1), None);
-        assert!(known.all().all(|fate| Arc::ptr_eq(fate, &fates[2])));
+        assert_eq!(registry.concerned(1, Concerns::Device).len(), 1);
+        assert_eq!(registry.device(1), Some(&"open"));
+        assert!(registry.remove(NAMES[1]));
+        assert_eq!(registry.device(1), None);
+        assert!(registry.all().all(|end| Arc::ptr_eq(end, &ends[2])));
     }
 }

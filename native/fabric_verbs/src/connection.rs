@@ -1,11 +1,10 @@
-//! All that a connection over verbs consists of.
+//! A connection over verbs: its resources, and the calls that concern several of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inet_rdma_fabric::budget::Need;
-use inet_rdma_fabric::{Capabilities, Exposer, FabricError, Memory, Parameters, Safeguard};
-use inet_rdma_stream::{CONTROL_BYTES, Hello, RemoteAddress};
+use inet_rdma_fabric::{Capabilities, FabricError, Memory, Parameters, Safeguard};
+use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
 use inet_rdma_verbs::cm::{CmId, Conduct};
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
@@ -14,13 +13,13 @@ use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, QueuePair, SGES_MAX};
 use parking_lot::Mutex;
 
-use crate::fate::End;
-use crate::life::Life;
-use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions, VerbsExposer};
+use crate::budget::Need;
+use crate::connection_end::{ConnectionEnd, End};
+use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions};
 use crate::network;
-use crate::reaper;
 use crate::receiving::{Fault, Inlet, Receiving};
 use crate::refusal::failed_call;
+use crate::registration::Registration;
 use crate::sending::{Outlet, Sending};
 use crate::windows::WindowAreas;
 
@@ -37,10 +36,10 @@ const RNR_RETRIES: u8 = 7;
 /// 0.64 ms between two such tries. The default, 0, means 655 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
-/// A connection's resources. The fields are in the order in which they must go: what uses something goes before it.
-pub(crate) struct Parts {
-    pub(crate) life: Life,
-    areas: Arc<WindowAreas>,
+/// A connection's resources. The fields are in the order in which they must be dropped: users before what they use.
+pub(crate) struct Connection {
+    registration: Registration,
+    pub(crate) areas: Arc<WindowAreas>,
     qp: Arc<QueuePair>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
@@ -49,7 +48,7 @@ pub(crate) struct Parts {
     slots: PinnedRegion,
     _ring: PinnedRegion,
     /// What was exposed beside the ring.
-    regions: Arc<Regions>,
+    pub(crate) regions: Arc<Regions>,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) hello: Hello,
     entries: u32,
@@ -62,7 +61,7 @@ pub(crate) struct Parts {
     has_waiting: AtomicBool,
     receiving: Mutex<Receiving>,
     is_closed: AtomicBool,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     id: Arc<CmId>,
 }
 
@@ -73,10 +72,9 @@ pub(crate) enum Role {
     Accepting,
 }
 
-impl Parts {
-    /// Makes everything for an id that has a device.
-    pub(crate) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Parts, FabricError> {
-        reaper::start()?;
+impl Connection {
+    /// Makes everything for an id that has a device. The teardown thread runs: see [`crate::teardown::start`].
+    pub(crate) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Connection, FabricError> {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
@@ -126,8 +124,8 @@ impl Parts {
             connection_id: parameters.connection_id,
             token: parameters.token,
         };
-        let parts = Parts {
-            life: Life::of(&id, &qp, [&send_queue, &receive_queue])?,
+        let connection = Connection {
+            registration: Registration::new(&id, &qp, [&send_queue, &receive_queue])?,
             areas: Arc::default(),
             qp,
             send_queue,
@@ -149,8 +147,8 @@ impl Parts {
             account: Arc::new(account),
             id,
         };
-        Receiving::begin(&parts.inlet())?;
-        Ok(parts)
+        Receiving::begin(&connection.inlet())?;
+        Ok(connection)
     }
 
     pub(crate) fn id(&self) -> &CmId {
@@ -165,17 +163,6 @@ impl Parts {
     /// Bytes that are pinned for the connection.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.account.pinned_bytes()
-    }
-
-    /// Registers more memory for the peer, whose first ring is `peer_ring`.
-    pub(crate) fn exposer(parts: &Arc<Parts>, peer_ring: RemoteAddress) -> Arc<dyn Exposer> {
-        Arc::new(VerbsExposer {
-            account: Arc::downgrade(&parts.account),
-            regions: Arc::downgrade(&parts.regions),
-            areas: Arc::downgrade(&parts.areas),
-            parts: Arc::downgrade(parts),
-            peer_ring,
-        })
     }
 
     /// Of a connection that is up. Asks the device.
@@ -219,7 +206,7 @@ impl Parts {
 
     /// The connection is up; the peer has `peer_slots` receive slots. Err: its end could not be seen.
     pub(crate) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
-        self.life.begin()?;
+        self.registration.connected()?;
         self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
             // Without it the connection works, too: the timer is for peers that break the credits.
@@ -282,11 +269,21 @@ impl Parts {
         }
     }
 
+    /// The end, once it has come.
+    pub(crate) fn end(&self) -> &ConnectionEnd {
+        self.registration.end()
+    }
+
+    /// Sets the end, for a caller that has seen it itself: see [`Registration::set_end`].
+    pub(crate) fn set_end(&self, end: End) {
+        self.registration.set_end(end);
+    }
+
     /// Takes the events of the completion channel.
     pub(crate) fn drain_events(&self) {
         if self.channel.drain().is_err() {
             // Only the device's removal makes it fail.
-            self.life.end(End::Failed(FabricError::DeviceRemoved));
+            self.registration.set_end(End::Failed(FabricError::DeviceRemoved));
         }
     }
 
@@ -313,7 +310,7 @@ impl Parts {
         if self.is_closed() {
             return Err(FabricError::PeerGone);
         }
-        self.life.fate().end().map_or(Ok(()), |end| Err(error_of(end)))
+        self.end().get().map_or(Ok(()), |end| Err(error_of(end)))
     }
 
     /// The error for a fault of the receiving half.
@@ -341,10 +338,10 @@ impl Parts {
                 peer_is_silent: failure.is_unreachable(),
             }),
             // Flushed: the reason is an event's, if one has come.
-            _ => self.life.why().cloned().unwrap_or(End::Peer),
+            _ => self.registration.why().cloned().unwrap_or(End::Peer),
         };
         let error = error_of(&end);
-        self.life.end(end);
+        self.registration.set_end(end);
         error
     }
 }

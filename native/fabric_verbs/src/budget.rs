@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::FabricError;
+use inet_rdma_fabric::FabricError;
 
 /// The purpose of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// A connection cannot be made without it.
     First,
     /// A connection would be faster with it.
@@ -42,7 +42,7 @@ pub fn pinned_bytes() -> u64 {
 
 /// The bound where the option `pinned_max_bytes` is 0: what the process may lock, at most a quarter of the machine's
 /// memory.
-pub fn default_bytes() -> u64 {
+fn default_bytes() -> u64 {
     static DEFAULT: OnceLock<u64> = OnceLock::new();
     *DEFAULT.get_or_init(|| {
         let memory = memory_bytes() / MEMORY_PARTS;
@@ -54,7 +54,7 @@ pub fn default_bytes() -> u64 {
 }
 
 /// Takes `bytes` of the process's bound; `max` is the option, 0 the default.
-pub fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<Charge, FabricError> {
+pub(crate) fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<Charge, FabricError> {
     let max = if max == 0 { default_bytes() } else { max };
     PROCESS.take(bytes as u64, need, max)?;
     own.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -65,7 +65,7 @@ pub fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<
 }
 
 /// Pinned bytes of a connection, which count until this is dropped.
-pub struct Charge {
+pub(crate) struct Charge {
     bytes: u64,
     /// The bytes of its connection.
     own: Arc<AtomicU64>,
@@ -114,11 +114,8 @@ fn locked_limit() -> Option<u64> {
 }
 
 fn memory_bytes() -> u64 {
-    // SAFETY: it only reads.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    u64::try_from(pages).map_or(u64::MAX, |pages| {
-        pages.saturating_mul(rustix::param::page_size() as u64)
-    })
+    let system = rustix::system::sysinfo();
+    (system.totalram as u64).saturating_mul(system.mem_unit.into())
 }
 
 /// Whether the kernel asks this process for no limit: CAP_IPC_LOCK, in the first user namespace.

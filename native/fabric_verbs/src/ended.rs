@@ -1,0 +1,46 @@
+//! Connections that have ended, for the teardown thread: whoever learns of an end reports it here and need not know the
+//! thread, which holds connections.
+
+use std::sync::{Arc, OnceLock};
+
+use inet_rdma_fabric::FabricError;
+
+use crate::connection_end::ConnectionEnd;
+use crate::mailbox::Mailbox;
+
+/// What the teardown thread has to do.
+pub(crate) enum Ended {
+    /// Call [`ConnectionEnd::carry_out`], in place of a user that found the end and must not wait for the kernel.
+    CarryOut(Arc<ConnectionEnd>),
+    /// Look at the connection with this token: its end was carried out.
+    Look(usize),
+}
+
+static MAILBOX: OnceLock<Mailbox<Ended>> = OnceLock::new();
+
+/// The mailbox, made at the first call.
+pub(crate) fn mailbox() -> Result<&'static Mailbox<Ended>, FabricError> {
+    if let Some(mailbox) = MAILBOX.get() {
+        return Ok(mailbox);
+    }
+    let mailbox = Mailbox::new()?;
+    Ok(MAILBOX.get_or_init(|| mailbox))
+}
+
+/// Has the teardown thread carry out an end that is set.
+pub(crate) fn have_carried_out(end: Arc<ConnectionEnd>) {
+    send(Ended::CarryOut(end));
+}
+
+/// Carries out an end that is set, on this thread, and tells the teardown thread.
+pub(crate) fn carry_out(end: &ConnectionEnd) {
+    end.carry_out();
+    send(Ended::Look(end.token()));
+}
+
+fn send(ended: Ended) {
+    // The mailbox is made before the first connection.
+    if let Some(mailbox) = MAILBOX.get() {
+        mailbox.send(ended);
+    }
+}
