@@ -28,6 +28,9 @@ pub enum Failure {
         /// The error.
         error: FabricError,
     },
+    /// The queue pair cannot carry a stream.
+    #[error("starting the connection: {0}")]
+    Start(Closed),
     /// The connection ended before the transfer was complete.
     #[error("the connection was lost: {0}")]
     Lost(Closed),
@@ -56,7 +59,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Local { .. } => 1,
             Self::Usage(_) => 2,
-            Self::Connect { .. } => 3,
+            Self::Connect { .. } | Self::Start(_) => 3,
             Self::Lost(_) | Self::Peer(_) => 4,
             Self::FarSide(_) => 5,
             Self::Differs(_) => 6,

@@ -55,7 +55,7 @@ impl Link {
         let (parameters, settings) = (shape.parameters(), shape.settings());
         let notifier = Arc::new(Notify(notify));
         let (connection, reader, writer) =
-            Connection::new(qp, &parameters, settings, Framing::Length4, None, notifier).map_err(failed)?;
+            Connection::new(qp, &parameters, settings, Framing::Length4, None, notifier).map_err(Failure::Start)?;
         let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,

@@ -9,28 +9,22 @@
 
 mod accept;
 mod connects;
+mod promise;
 mod shared_listener;
 
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
-use inet_rdma_fabric::{FabricError, Listener, Parameters, QueuePair, threads};
+use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
 use parking_lot::Mutex;
 
 use connects::{CONNECTS, Connect};
+use promise::{Awaited, Promise, Slot, State};
 
 pub use connects::CONNECTS_MAX;
-
-/// A queue pair, and why it is over its fabric, in words.
-pub type Outcome = Result<(Box<dyn QueuePair>, String), FabricError>;
-
-/// Tells the user of an attempt that the outcome is there. Called once, on the attempt's thread, unless the attempt is
-/// dropped before; must not block.
-pub type Notify = Box<dyn FnOnce() + Send>;
+pub use promise::{AttemptError, Made, Notify, Outcome};
 
 /// A queue pair in the making. See the module's description.
 #[must_use = "dropping it cancels the attempt"]
@@ -46,7 +40,7 @@ impl Attempt {
     /// Err: no thread can be started. `notify` is not called then.
     pub fn connect(
         timeout: Duration,
-        connect: impl FnOnce(Duration) -> Outcome + Send + 'static,
+        connect: impl FnOnce(Duration) -> Result<Made, FabricError> + Send + 'static,
         notify: Notify,
     ) -> Result<Attempt, FabricError> {
         let slot = Arc::new(Slot {
@@ -59,7 +53,7 @@ impl Attempt {
         CONNECTS.add(Connect {
             deadline: deadline(timeout),
             connect: Box::new(connect),
-            promise: Promise(slot),
+            promise: Promise::new(slot),
         })?;
         Ok(attempt)
     }
@@ -83,7 +77,7 @@ impl Attempt {
         };
         let deadline = deadline(timeout);
         threads::start("inet_rdma/accept", move || {
-            let promise = Promise(slot);
+            let promise = Promise::new(slot);
             promise.keep(|slot| accept::accept(listener, deadline, slot));
         })?;
         Ok(attempt)
@@ -98,7 +92,7 @@ impl Attempt {
             state: Mutex::new(State::Pending(None)),
             awaited: Awaited::Expected(parameters.token),
         });
-        let promise = Promise(Arc::clone(&slot));
+        let promise = Promise::new(Arc::clone(&slot));
         let port = shared_listener::expect(parameters, deadline(timeout), promise)?;
         Ok((Attempt { slot }, port))
     }
@@ -120,7 +114,7 @@ impl Attempt {
         let mut state = self.slot.state.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(outcome) => Some(outcome),
-            State::Taken | State::Cancelled => Some(Err(FabricError::AttemptTaken)),
+            State::Taken | State::Cancelled => Some(Err(AttemptError::Taken)),
             pending @ State::Pending(_) => {
                 *state = pending;
                 None
@@ -139,76 +133,6 @@ impl Drop for Attempt {
             Awaited::Connect => {}
             Awaited::Peer(cancelled) => cancelled.set(),
             Awaited::Expected(token) => shared_listener::forget(*token),
-        }
-    }
-}
-
-/// The state shared by the user's handle and the thread.
-struct Slot {
-    state: Mutex<State>,
-    awaited: Awaited,
-}
-
-/// The event that the outcome depends on.
-enum Awaited {
-    /// A connect, which ends at its deadline.
-    Connect,
-    /// The peer of a listener. The event is readable once the attempt is cancelled.
-    Peer(Event),
-    /// The peer with this token, at the shared listener.
-    Expected(u64),
-}
-
-enum State {
-    /// With the notifier, if one was given already.
-    Pending(Option<Notify>),
-    Done(Outcome),
-    Taken,
-    Cancelled,
-}
-
-impl Slot {
-    fn is_cancelled(&self) -> bool {
-        matches!(*self.state.lock(), State::Cancelled)
-    }
-
-    /// Readable once the attempt is cancelled.
-    fn cancelled_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.awaited {
-            Awaited::Peer(cancelled) => Some(cancelled.as_fd()),
-            Awaited::Connect | Awaited::Expected(_) => None,
-        }
-    }
-}
-
-/// The thread's end of an attempt: it owes an outcome.
-struct Promise(Arc<Slot>);
-
-impl Promise {
-    /// Does the work, unless the attempt is cancelled. Calls the notifier after the outcome is there. Closes the queue
-    /// pair if the attempt was cancelled meanwhile.
-    fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {
-        if self.0.is_cancelled() {
-            return;
-        }
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(&self.0)))
-            .unwrap_or_else(|_| Err(FabricError::Panicked("the thread that made this connection")));
-        let notify = {
-            let mut state = self.0.state.lock();
-            match std::mem::replace(&mut *state, State::Cancelled) {
-                State::Pending(notify) => {
-                    *state = State::Done(outcome);
-                    notify
-                }
-                cancelled => {
-                    *state = cancelled;
-                    return;
-                }
-            }
-        };
-        // The thread may have others to serve.
-        if let Some(notify) = notify {
-            let _ = catch_unwind(AssertUnwindSafe(notify));
         }
     }
 }

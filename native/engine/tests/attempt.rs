@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::attempt::{Attempt, CONNECTS_MAX, Notify, Outcome};
+use inet_rdma_engine::attempt::{Attempt, AttemptError, CONNECTS_MAX, Made, Notify, Outcome};
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use parking_lot::{Condvar, Mutex};
@@ -44,7 +44,7 @@ impl Begun {
     }
 }
 
-fn begin(timeout: Duration, connect: impl FnOnce(Duration) -> Outcome + Send + 'static) -> Begun {
+fn begin(timeout: Duration, connect: impl FnOnce(Duration) -> Result<Made, FabricError> + Send + 'static) -> Begun {
     let (notify, told) = notifier();
     let attempt = Attempt::connect(timeout, connect, notify).expect("a thread");
     Begun { attempt, told }
@@ -93,7 +93,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn pass(&self) -> Outcome {
+    fn pass(&self) -> Result<Made, FabricError> {
         let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         let mut is_open = self.is_open.lock();
@@ -133,8 +133,11 @@ fn both_sides_of_a_settlement_meet() {
 fn an_outcome_is_given_once() {
     let _alone = ALONE.lock();
     let begun = connect(9, 0, BOUND);
-    assert!(matches!(begun.outcome(), Err(FabricError::Refused(9))));
-    assert!(matches!(begun.attempt.take(), Some(Err(FabricError::AttemptTaken))));
+    assert!(matches!(
+        begun.outcome(),
+        Err(AttemptError::Fabric(FabricError::Refused(9)))
+    ));
+    assert!(matches!(begun.attempt.take(), Some(Err(AttemptError::Taken))));
     all_threads_end();
 }
 
@@ -144,7 +147,10 @@ fn a_stranger_does_not_end_the_wait() {
     let (expected, port) = expect(with_token(TOKEN), BOUND);
     for token in [0, TOKEN + 1] {
         let stranger = connect(port, token, BOUND).outcome().map(|_| ());
-        assert!(matches!(stranger, Err(FabricError::PeerMisbehaved(_))), "{stranger:?}");
+        assert!(
+            matches!(stranger, Err(AttemptError::Fabric(FabricError::PeerMisbehaved(_)))),
+            "{stranger:?}"
+        );
     }
     let (_client, _) = connect(port, TOKEN, BOUND).outcome().expect("a connection");
     assert!(expected.outcome().is_ok());
@@ -161,7 +167,10 @@ fn the_failure_of_the_peer_with_the_token_ends_the_wait() {
     assert!(stranger.is_err() && expected.attempt.take().is_none());
     assert!(connect(port, TOKEN, BOUND).outcome().is_err());
     let failed = expected.outcome().map(|_| ());
-    assert!(matches!(failed, Err(FabricError::Limits(_))), "{failed:?}");
+    assert!(
+        matches!(failed, Err(AttemptError::Fabric(FabricError::Limits(_)))),
+        "{failed:?}"
+    );
     assert!(is_closed(port));
     all_threads_end();
 }
@@ -170,13 +179,22 @@ fn the_failure_of_the_peer_with_the_token_ends_the_wait() {
 fn waiting_ends_at_the_deadline() {
     let _alone = ALONE.lock();
     let (nobody, port) = expect(with_token(TOKEN), Duration::from_millis(20));
-    assert!(matches!(nobody.outcome(), Err(FabricError::TimedOut)));
+    assert!(matches!(
+        nobody.outcome(),
+        Err(AttemptError::Fabric(FabricError::TimedOut))
+    ));
     assert!(is_closed(port));
     let (strangers, port) = expect(with_token(TOKEN), Duration::from_secs(2));
     assert!(connect(port, 1, BOUND).outcome().is_err());
     let late = strangers.outcome().map(|_| ());
     assert!(
-        matches!(&late, Err(FabricError::OnlyStrangers { refused: 1, last }) if **last == FabricError::WrongToken),
+        matches!(
+            &late,
+            Err(AttemptError::OnlyStrangers {
+                refused: 1,
+                last: FabricError::WrongToken
+            })
+        ),
         "{late:?}"
     );
     all_threads_end();
@@ -190,7 +208,10 @@ fn a_connect_ends_at_its_deadline() {
     let late = connect(silent.port(), 0, Duration::from_millis(20))
         .outcome()
         .map(|_| ());
-    assert!(matches!(late, Err(FabricError::TimedOut)), "{late:?}");
+    assert!(
+        matches!(late, Err(AttemptError::Fabric(FabricError::TimedOut))),
+        "{late:?}"
+    );
     all_threads_end();
 }
 
@@ -251,7 +272,10 @@ fn connects_are_bounded_and_the_rest_waits_in_order() {
     assert_eq!(threads("inet_rdma/conne"), CONNECTS_MAX);
     gate.open();
     for begun in first.iter().chain(&rest) {
-        assert!(matches!(begun.outcome(), Err(FabricError::PeerGone)));
+        assert!(matches!(
+            begun.outcome(),
+            Err(AttemptError::Fabric(FabricError::PeerGone))
+        ));
     }
     assert!(gate.most.load(Ordering::SeqCst) <= CONNECTS_MAX);
     let mut came: Vec<usize> = order.try_iter().collect();
@@ -276,7 +300,10 @@ fn a_connect_whose_time_passes_in_the_queue_times_out() {
         .map(|ms| begin(Duration::from_millis(*ms), |_| panic!("its turn has come")))
         .collect();
     for begun in &waiting[1..] {
-        assert!(matches!(begun.outcome(), Err(FabricError::TimedOut)));
+        assert!(matches!(
+            begun.outcome(),
+            Err(AttemptError::Fabric(FabricError::TimedOut))
+        ));
     }
     assert!(waiting[0].attempt.take().is_none());
     let begun = Instant::now();
@@ -321,7 +348,10 @@ fn a_panic_is_an_error_and_the_thread_goes_on() {
     let panicking: Vec<Begun> = (0..3).map(|_| begin(BOUND, |_| panic!("on purpose"))).collect();
     for begun in &panicking {
         let failed = begun.outcome().map(|_| ());
-        assert!(matches!(&failed, Err(FabricError::Panicked(_))), "{failed:?}");
+        assert!(
+            matches!(&failed, Err(AttemptError::Fabric(FabricError::Panicked(_)))),
+            "{failed:?}"
+        );
     }
     gate.open();
     for begun in &held {

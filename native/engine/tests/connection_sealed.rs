@@ -16,7 +16,7 @@ use inet_rdma_assembly::{Framing, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_fabric::{Misbehaviour, QueuePair};
+use inet_rdma_fabric::QueuePair;
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, KeyRefused, OVERHEAD_BYTES, RING_BYTES_MIN, Sealer, Violation};
 use inet_rdma_stream::{Advert, Control, ControlBody, NewRing, Notice, Phase, RemoteAddress, Seq};
@@ -68,7 +68,7 @@ fn ring(of: &Conn, at: usize) -> *mut u8 {
 
 fn violation(end: &ReadEnd) -> Violation {
     match end {
-        ReadEnd::Closed(Closed::PeerMisbehaved(Misbehaviour::Records(violation))) => *violation,
+        ReadEnd::Closed(Closed::RecordsViolated(violation)) => *violation,
         other => panic!("{other:?}"),
     }
 }

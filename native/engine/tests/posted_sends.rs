@@ -8,7 +8,6 @@ use std::sync::Arc;
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::stream_socket::{Bounds, Holder, Refused};
-use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric_shm::ShmFabric;
 use pair::signal::{Event, Ticket};
 use pair::{Conn, Side};
@@ -196,7 +195,7 @@ fn a_writer_that_dies_in_the_middle_of_a_send_ends_the_connection() {
     assert_eq!(left.connection().closed(), None, "it was not in the middle of anything");
     left.notifier().take();
     left.writer_died(7);
-    let half_sent = Closed::Fabric(FabricError::HalfSent);
+    let half_sent = Closed::HalfSent;
     assert_eq!(left.connection().closed(), Some(half_sent.clone()));
     assert_eq!(sent(&left), Some((1, Err(half_sent.clone()))));
     assert!(left.notifier().take().writer, "others find out");

@@ -7,7 +7,7 @@ mod support;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use inet_rdma_engine::attempt::{Attempt, Outcome, token};
+use inet_rdma_engine::attempt::{Attempt, AttemptError, Outcome, token};
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 
@@ -115,7 +115,10 @@ fn an_expectation_ends_at_its_deadline_whatever_the_others() {
     let late = expect();
     let told = late.told().expect("no peer has come");
     let early = expect_with(with_token(token()), Duration::from_millis(20));
-    assert!(matches!(early.outcome(), Err(FabricError::TimedOut)));
+    assert!(matches!(
+        early.outcome(),
+        Err(AttemptError::Fabric(FabricError::TimedOut))
+    ));
     is_refused(early.meet());
     assert!(told.try_recv().is_err(), "the other one goes on");
     assert!(late.meet().is_ok());
@@ -146,7 +149,10 @@ fn a_failure_of_this_side_is_told_to_both() {
         .expect("it is there before the peer's")
         .map(|_| ());
     assert!(
-        !matches!(outcome, Ok(()) | Err(FabricError::WrongToken | FabricError::TimedOut)),
+        !matches!(
+            outcome,
+            Ok(()) | Err(AttemptError::Fabric(FabricError::WrongToken | FabricError::TimedOut))
+        ),
         "{outcome:?}"
     );
 }

@@ -1,6 +1,6 @@
 //! Errors below the stream.
 
-use crate::Misbehaviour;
+use crate::misbehaviour::Misbehaviour;
 
 /// The system's number of an error, as in errno(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +65,6 @@ pub enum FabricError {
     /// It took too long.
     #[error("timed out")]
     TimedOut,
-    /// The peer that was awaited did not come in time, but others did.
-    #[error("timed out; {refused} other peers were refused, the last one because: {last}")]
-    OnlyStrangers {
-        /// How many.
-        refused: u32,
-        /// Why the last one was.
-        last: Box<FabricError>,
-    },
     /// More posted than the queue holds.
     #[error("the queue is full")]
     QueueFull,
@@ -169,15 +161,9 @@ pub enum FabricError {
         /// The retries are used up: the peer's host or the network is gone.
         peer_is_silent: bool,
     },
-    /// A process died in the middle of a send, so the rest of its packet cannot follow.
-    #[error("a process died in the middle of a send")]
-    HalfSent,
     /// A defect: this thread panicked. Standard error says where.
     #[error("{0} panicked; stderr says where")]
     Panicked(&'static str),
-    /// A misuse: the queue pair of an attempt was taken twice.
-    #[error("the queue pair of this attempt was taken already")]
-    AttemptTaken,
     /// A call of libibverbs or librdmacm failed.
     #[error("{doing}: {error}")]
     Verbs {

@@ -1,6 +1,5 @@
 //! How a peer breaks the rules of the protocol or of a fabric. Each ends the connection; none is ever the fault of this side.
 
-use inet_rdma_records::Violation as RecordViolation;
 use inet_rdma_stream::{LimitsError, RemoteAddress, Violation, WireError};
 
 /// How the peer broke the rules.
@@ -9,9 +8,6 @@ pub enum Misbehaviour {
     /// Those of the stream protocol.
     #[error(transparent)]
     Stream(#[from] Violation),
-    /// Those of records.
-    #[error(transparent)]
-    Records(#[from] RecordViolation),
     /// A hello with limits that no stream can run within.
     #[error(transparent)]
     Limits(#[from] LimitsError),

@@ -4,15 +4,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
+use inet_rdma_engine::attempt::{self, Attempt, AttemptError, Notify, Outcome};
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use parking_lot::Mutex;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::config::{Config, FabricOption};
-use crate::connection::{establish, next_id};
+use crate::connection::establish;
 use crate::protection::ProtectionOption;
+use crate::registry::next_id;
 use crate::terms;
 
 /// What `Attempt` is in Erlang.
@@ -41,7 +42,7 @@ impl AttemptResource {
     pub fn take(&self) -> Option<Outcome> {
         match &*self.attempt.lock() {
             Some(attempt) => attempt.take(),
-            None => Some(Err(FabricError::AttemptTaken)),
+            None => Some(Err(AttemptError::Taken)),
         }
     }
 }
@@ -184,12 +185,14 @@ fn check_token(token: u64) -> NifResult<()> {
 /// case, also to calls that come before. An error the second time.
 #[rustler::nif]
 fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: ProtectionOption) -> Term<'a> {
-    let Some(outcome) = attempt.take() else {
-        return atoms::waiting().encode(env);
+    let (qp, why) = match attempt.take() {
+        None => return atoms::waiting().encode(env),
+        Some(Err(error)) => return (atoms::error(), terms::attempt_error(env, &error)).encode(env),
+        Some(Ok(made)) => made,
     };
-    match outcome.and_then(|(qp, why)| establish(env, qp, attempt.id(), attempt.config(), &protection, why)) {
+    match establish(env, qp, attempt.id(), attempt.config(), &protection, why) {
         Ok(conn) => (atoms::ok(), conn).encode(env),
-        Err(error) => failed(env, &error),
+        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
     }
 }
 

@@ -2,33 +2,25 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
+use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::endpoint::Attachment;
 use inet_rdma_engine::stream_socket::{ActiveOption, Left, Refused, StreamSocket};
-use inet_rdma_fabric::{FabricError, QueuePair};
+use inet_rdma_fabric::QueuePair;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::kept::KeptTerm;
-use crate::posting::done;
 use crate::protection::ProtectionOption;
 use crate::receipt::Receipt;
 use crate::registry::{self, Registered};
-use crate::terms;
+use crate::terms::{self, accepted, closed_error};
 use crate::user::User;
 use crate::voice;
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// The next connection's name on this node.
-pub fn next_id() -> u64 {
-    NEXT_ID.fetch_add(1, Ordering::Relaxed)
-}
 
 /// The stream of an open connection.
 pub struct Open {
@@ -50,35 +42,68 @@ impl Open {
 
 /// What `Conn` is in Erlang.
 pub struct ConnectionResource {
-    /// None: closed, and everything that it held is given back, however long the VM keeps the term.
-    open: Mutex<Option<Arc<Open>>>,
-    attachment: Mutex<Option<Attachment>>,
-    owner: Mutex<Option<(LocalPid, Monitor)>>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Open(Box<Held>),
+    /// Everything that it held is given back, however long the VM keeps the term.
+    Closed,
+}
+
+impl State {
+    /// Closes it; None: it was closed before.
+    fn close(&mut self) -> Option<Box<Held>> {
+        match std::mem::replace(self, State::Closed) {
+            State::Open(held) => Some(held),
+            State::Closed => None,
+        }
+    }
+
+    fn held(&mut self) -> Option<&mut Held> {
+        match self {
+            State::Open(held) => Some(held),
+            State::Closed => None,
+        }
+    }
+}
+
+/// An open connection, and what the resource keeps for it.
+struct Held {
+    open: Arc<Open>,
+    owner: (LocalPid, Monitor),
     /// What inet_rdma knows of the socket, so that the term that names it stays small.
-    options: Mutex<Option<KeptTerm>>,
+    options: Option<KeptTerm>,
     /// A process in the middle of a send. A send that another process has posted waits for its end.
-    pub watched: Mutex<Option<LocalPid>>,
+    watched: Option<LocalPid>,
+    /// Behind `open`: the polling thread looks until the stream is closed.
+    _attachment: Attachment,
 }
 
 #[rustler::resource_impl]
 impl Resource for ConnectionResource {
     fn down<'a>(&'a self, env: Env<'a>, pid: LocalPid, monitor: Monitor) {
-        if self.owner.lock().take_if(|(_, of)| *of == monitor).is_some() {
-            self.close(env);
-        } else {
-            self.writer_died(env, pid);
+        let mut state = self.state.lock();
+        let is_owner = state.held().is_some_and(|held| held.owner.1 == monitor);
+        let ended = if is_owner { state.close() } else { None };
+        drop(state);
+        match ended {
+            Some(held) => end(env, *held),
+            None => self.writer_died(env, pid),
         }
     }
 
     fn destructor(self, env: Env<'_>) {
-        self.close(env);
+        if let Some(held) = self.state.into_inner().close() {
+            end(env, *held);
+        }
     }
 }
 
 impl ConnectionResource {
     /// The connection; None: it is closed.
     pub fn open(&self) -> Option<Arc<Open>> {
-        self.open.lock().clone()
+        self.state.lock().held().map(|held| Arc::clone(&held.open))
     }
 
     /// Calls the stream, in the name of the calling process. None: it is closed.
@@ -92,12 +117,21 @@ impl ConnectionResource {
         self.call(env, |socket| socket.writer_died(pid));
     }
 
-    fn close(&self, env: Env<'_>) {
-        let Some(open) = self.open.lock().take() else { return };
-        voice::speaking(env, || open.socket.close());
-        *self.options.lock() = None;
-        *self.attachment.lock() = None;
+    /// Notes that this process is to be monitored. False: it is noted already, or the connection is closed.
+    pub fn set_watched(&self, pid: LocalPid) -> bool {
+        let mut state = self.state.lock();
+        let Some(held) = state.held() else { return false };
+        held.watched.replace(pid) != Some(pid)
     }
+
+    fn owner(&self) -> Option<LocalPid> {
+        self.state.lock().held().map(|held| held.owner.0)
+    }
+}
+
+/// Ends a connection that was closed.
+fn end(env: Env<'_>, held: Held) {
+    voice::speaking(env, || held.open.socket.close());
 }
 
 /// A stream over a new queue pair, owned by the calling process. `why` says why it is over this fabric.
@@ -108,7 +142,7 @@ pub fn establish(
     config: &Config,
     protection: &ProtectionOption,
     why: String,
-) -> Result<ResourceArc<ConnectionResource>, FabricError> {
+) -> Result<ResourceArc<ConnectionResource>, Closed> {
     let parameters = config.parameters(id, 0);
     let socket = StreamSocket::new(
         qp,
@@ -123,17 +157,25 @@ pub fn establish(
     let attachment = engine(config)?.attach(Arc::clone(&connection))?;
     let registered = registry::add(id, connection, why, String::new());
     let resource = ResourceArc::new(ConnectionResource {
-        open: Mutex::new(Some(Arc::new(Open { socket, registered }))),
-        attachment: Mutex::new(Some(attachment)),
-        owner: Mutex::new(None),
-        options: Mutex::new(None),
-        watched: Mutex::new(None),
+        state: Mutex::new(State::Closed),
     });
     let caller = env.pid();
+    // Locked until the owner is stored: its death is looked up there.
+    let mut state = resource.state.lock();
     match env.monitor(&resource, &caller) {
-        Some(monitor) => *resource.owner.lock() = Some((caller, monitor)),
-        None => resource.close(env),
+        Some(monitor) => {
+            *state = State::Open(Box::new(Held {
+                open: Arc::new(Open { socket, registered }),
+                owner: (caller, monitor),
+                options: None,
+                watched: None,
+                _attachment: attachment,
+            }));
+        }
+        // The caller is dead.
+        None => voice::speaking(env, || socket.close()),
     }
+    drop(state);
     Ok(resource)
 }
 
@@ -159,11 +201,6 @@ fn check_verbs(env: Env<'_>) -> Term<'_> {
         Ok(()) => atoms::ok().encode(env),
         Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
     }
-}
-
-/// What every call on a closed connection gives.
-pub fn closed_error(env: Env<'_>) -> Term<'_> {
-    (atoms::error(), atoms::closed()).encode(env)
 }
 
 /// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2, length4 or
@@ -220,12 +257,12 @@ fn active<'a>(
         Err(_) if atoms::passive() == option => ActiveOption::Passive,
         Err(error) => return Err(error),
     };
-    let Some(owner) = conn.owner.lock().as_ref().map(|(pid, _)| *pid) else {
+    let Some(owner) = conn.owner() else {
         return Ok(closed_error(env));
     };
     let receipt = Receipt::active(env, owner, socket);
     Ok(match conn.call(env, |socket| socket.set_active(option, receipt)) {
-        Some(switched) => done(env, switched),
+        Some(switched) => accepted(env, switched),
         None => closed_error(env),
     })
 }
@@ -252,15 +289,15 @@ fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
 /// dead already, and the owner stays the owner.
 #[rustler::nif]
 fn own(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Term<'_> {
-    let mut owner = conn.owner.lock();
-    let Some((_, before)) = *owner else {
+    let mut state = conn.state.lock();
+    let Some(held) = state.held() else {
         return closed_error(env);
     };
     let Some(monitor) = env.monitor(&conn, &pid) else {
         return (atoms::error(), atoms::badarg()).encode(env);
     };
-    *owner = Some((pid, monitor));
-    drop(owner);
+    let (_, before) = std::mem::replace(&mut held.owner, (pid, monitor));
+    drop(state);
     env.demonitor(&conn, &before);
     atoms::ok().encode(env)
 }
@@ -268,8 +305,8 @@ fn own(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Te
 /// `owner(Conn) -> Pid | closed`
 #[rustler::nif]
 fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match &*conn.owner.lock() {
-        Some((pid, _)) => pid.encode(env),
+    match conn.owner() {
+        Some(pid) => pid.encode(env),
         None => atoms::closed().encode(env),
     }
 }
@@ -277,8 +314,9 @@ fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
 /// `set_options(Conn, Term) -> ok`: keeps a copy of what inet_rdma knows of the socket.
 #[rustler::nif]
 fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom {
-    if conn.open().is_some() {
-        *conn.options.lock() = Some(KeptTerm::new(options));
+    let kept = KeptTerm::new(options);
+    if let Some(held) = conn.state.lock().held() {
+        held.options = Some(kept);
     }
     atoms::ok()
 }
@@ -286,7 +324,7 @@ fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom
 /// `options(Conn) -> Term | closed`: what `set_options/2` was called with.
 #[rustler::nif]
 fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match &*conn.options.lock() {
+    match conn.state.lock().held().and_then(|held| held.options.as_ref()) {
         Some(options) => options.copy(env),
         None => atoms::closed().encode(env),
     }
@@ -296,7 +334,7 @@ fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> 
 #[rustler::nif]
 fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.call(env, StreamSocket::finish) {
-        Some(finished) => done(env, finished.map_err(Refused::Closed)),
+        Some(finished) => accepted(env, finished.map_err(Refused::Closed)),
         None => closed_error(env),
     }
 }
@@ -304,9 +342,10 @@ fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
 /// `close(Conn) -> ok`. Idempotent.
 #[rustler::nif]
 fn close(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
-    if let Some((_, monitor)) = conn.owner.lock().take() {
-        env.demonitor(&conn, &monitor);
+    let ended = conn.state.lock().close();
+    if let Some(held) = ended {
+        env.demonitor(&conn, &held.owner.1);
+        end(env, *held);
     }
-    conn.close(env);
     atoms::ok()
 }

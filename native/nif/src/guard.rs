@@ -8,7 +8,8 @@ use inet_rdma_fabric::Misbehaviour;
 use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::connection::{ConnectionResource, closed_error};
+use crate::connection::ConnectionResource;
+use crate::terms::closed_error;
 use crate::user::User;
 use crate::voice;
 

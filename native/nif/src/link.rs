@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use inet_rdma_assembly::Framing;
-use inet_rdma_engine::connection::{Connection, Notifier, Settings};
-use inet_rdma_fabric::{FabricError, QueuePair};
+use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
+use inet_rdma_fabric::QueuePair;
 use inet_rdma_port::links::{self, Carried};
 use inet_rdma_port::noted::Noted;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
@@ -46,11 +46,12 @@ fn link<'a>(
     config: Config,
     protection: ProtectionOption,
 ) -> Term<'a> {
-    let result = match attempt.take() {
+    let (qp, why) = match attempt.take() {
         None => return atoms::waiting().encode(env),
-        Some(result) => result.and_then(|(qp, why)| establish(qp, attempt.id(), why, node, &config, &protection)),
+        Some(Err(error)) => return (atoms::error(), terms::attempt_error(env, &error)).encode(env),
+        Some(Ok(made)) => made,
     };
-    match result {
+    match establish(qp, attempt.id(), why, node, &config, &protection) {
         Ok(registered) => {
             let fabric = registered.connection().queue_pair().fabric();
             let (id, why) = (registered.id(), registered.why().to_owned());
@@ -63,7 +64,7 @@ fn link<'a>(
             )
                 .encode(env)
         }
-        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
     }
 }
 
@@ -74,7 +75,7 @@ fn establish(
     node: String,
     config: &Config,
     protection: &ProtectionOption,
-) -> Result<Arc<Registered>, FabricError> {
+) -> Result<Arc<Registered>, Closed> {
     let settings = Settings {
         // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
         busy: false,

@@ -11,9 +11,10 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resour
 
 use crate::atoms;
 use crate::config::{Config, engine};
-use crate::connection::{establish, next_id};
+use crate::connection::establish;
 use crate::protection::ProtectionOption;
 use crate::refusals::Refusals;
+use crate::registry::next_id;
 use crate::terms;
 use crate::user::add_once;
 
@@ -150,7 +151,7 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     let why = format!("the peer chose it: {}", qp.route());
     match establish(env, qp, id, &config, &ProtectionOption::none(), why) {
         Ok(resource) => (atoms::ok(), resource, id).encode(env),
-        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
     }
 }
 

@@ -1,25 +1,13 @@
 //! Sends and receives that are posted, and complete as messages.
 
-use inet_rdma_engine::stream_socket::{Parcel, Refused};
+use inet_rdma_engine::stream_socket::Parcel;
 use rustler::{Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
 
 use crate::atoms;
-use crate::connection::{ConnectionResource, closed_error};
+use crate::connection::ConnectionResource;
 use crate::receipt::Receipt;
-use crate::terms;
-use crate::transfer::charge;
-
-/// `ok`, or why not.
-pub fn done<'a>(env: Env<'a>, result: Result<(), Refused>) -> Term<'a> {
-    let error = |why: &dyn Encoder| (atoms::error(), why.encode(env)).encode(env);
-    match result {
-        Ok(()) => atoms::ok().encode(env),
-        Err(Refused::Closed(closed)) => error(&terms::closed(env, &closed)),
-        Err(Refused::Full) => error(&atoms::enobufs()),
-        Err(Refused::TooLarge) => error(&atoms::emsgsize()),
-        Err(Refused::Unfit) => error(&atoms::einval()),
-    }
-}
+use crate::terms::{accepted, closed_error};
+use crate::timeslice::charge;
 
 /// `post_send(Conn, Socket, Reference, Binaries) -> ok | {error, Reason}`: after `ok` the caller gets one
 /// `{inet_rdma_sent, Socket, Reference, {ok, Bytes} | {error, Reason}}`. `enobufs`: `sends_max` are posted already.
@@ -42,7 +30,7 @@ fn post_send<'a>(
     if let Ok(Some(holder)) = posted {
         watch(env, &conn, holder);
     }
-    Ok(done(env, posted.map(|_| ())))
+    Ok(accepted(env, posted.map(|_| ())))
 }
 
 /// `post_recv(Conn, Socket, Reference, Length) -> ok | {error, Reason}`: after `ok` the caller gets one
@@ -63,7 +51,7 @@ fn post_recv<'a>(
         socket.post_receive(receipt, length)
     });
     match posted {
-        Some(posted) => done(env, posted),
+        Some(posted) => accepted(env, posted),
         None => closed_error(env),
     }
 }
@@ -82,7 +70,7 @@ fn leave<'a>(
         _ => Some((Receipt::silent().with_binaries(binaries)?, sent)),
     };
     let left = conn.call(env, |socket| socket.leave(env.pid(), rest));
-    Ok(done(env, left.unwrap_or(Ok(()))))
+    Ok(accepted(env, left.unwrap_or(Ok(()))))
 }
 
 /// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of the
@@ -111,13 +99,7 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
 /// Monitors the process with an unfinished send before which a posted send waits. If the process dies the send is never
 /// finished, and the connection ends.
 fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
-    let mut watched = conn.watched.lock();
-    if *watched == Some(holder) {
-        return;
-    }
-    *watched = Some(holder);
-    drop(watched);
-    if env.monitor(conn, &holder).is_none() {
+    if conn.set_watched(holder) && env.monitor(conn, &holder).is_none() {
         conn.writer_died(env, holder);
     }
 }

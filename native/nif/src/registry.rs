@@ -1,10 +1,13 @@
 //! All connections of this node, for `inet_rdma:info/0`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use inet_rdma_engine::connection::Connection;
 use parking_lot::Mutex;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 static ALL: Mutex<BTreeMap<u64, Weak<Registered>>> = Mutex::new(BTreeMap::new());
 
@@ -44,6 +47,11 @@ impl Drop for Registered {
     fn drop(&mut self) {
         ALL.lock().remove(&self.id);
     }
+}
+
+/// The next connection's name on this node.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Keeps an eye on a new connection.

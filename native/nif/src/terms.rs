@@ -1,6 +1,8 @@
 //! Errors as Erlang terms; no other module encodes them. `inet_rdma_error` has the texts.
 
+use inet_rdma_engine::attempt::AttemptError;
 use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::stream_socket::Refused;
 use inet_rdma_fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
 use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
@@ -8,6 +10,8 @@ use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, 
 use rustler::types::atom::Atom;
 use rustler::types::tuple::make_tuple;
 use rustler::{Encoder, Env, Term};
+
+use crate::atoms;
 
 /// Makes a function that encodes an enum's variants as an atom, or as a tuple of an atom and the variant's fields; and the
 /// list of these shapes, from which a test makes each term. A variant that is missing here does not compile.
@@ -67,8 +71,10 @@ shapes! {
         Closed::PeerGone => peer_gone,
         Closed::Unanswered => unanswered,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
+        Closed::RecordsViolated(how) => peer_misbehaved(record_violation(env, how)),
         Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
         Closed::NoNewKeys => tls_gone,
+        Closed::HalfSent => half_sent,
         Closed::NoMemory(bytes) => no_memory(bytes),
     }
     via { Closed::Fabric(error) => fabric_error(env, error), }
@@ -86,7 +92,6 @@ shapes! {
         FabricError::Refused(_) => econnrefused,
         FabricError::PortsTaken { .. } => eaddrinuse,
         FabricError::TimedOut => etimedout,
-        FabricError::OnlyStrangers { refused, last } => only_strangers(refused, fabric_error(env, last)),
         FabricError::QueueFull => enobufs,
         FabricError::Limits(error) => limits(limits_error(env, error)),
         FabricError::Unavailable(what) => unavailable(lack(env, what)),
@@ -100,12 +105,19 @@ shapes! {
         FabricError::DeviceRemoved => device_removed,
         FabricError::DeviceEvent { device, event } => device_event(device, event),
         FabricError::Completion { status, vendor, .. } => verbs(doing(env, "completion"), (atom(env, status), vendor)),
-        FabricError::HalfSent => half_sent,
         FabricError::Panicked(thread) => panicked(thread),
-        FabricError::AttemptTaken => attempt_taken,
         FabricError::Verbs { doing: words, error } => verbs(doing(env, words), posix(env, *error)),
         FabricError::System { doing: words, error } => system(doing(env, words), posix(env, *error)),
     }
+}
+
+shapes! {
+    /// Why an attempt gives no queue pair, as a reason.
+    pub fn attempt_error(env, AttemptError), ATTEMPT_ERRORS {
+        AttemptError::OnlyStrangers { refused, last } => only_strangers(refused, fabric_error(env, last)),
+        AttemptError::Taken => attempt_taken,
+    }
+    via { AttemptError::Fabric(error) => fabric_error(env, error), }
 }
 
 shapes! {
@@ -132,7 +144,6 @@ shapes! {
     }
     via {
         Misbehaviour::Stream(broken) => violation(env, broken),
-        Misbehaviour::Records(broken) => record_violation(env, broken),
         Misbehaviour::Limits(error) => limits_error(env, error),
     }
 }
@@ -223,6 +234,23 @@ shapes! {
     }
 }
 
+/// `{error, closed}`: the answer of each call on a closed connection.
+pub fn closed_error(env: Env<'_>) -> Term<'_> {
+    (atoms::error(), atoms::closed()).encode(env)
+}
+
+/// `ok | {error, Reason}`: the answer to a posted operation, or to a change of a stream.
+pub fn accepted<'a>(env: Env<'a>, result: Result<(), Refused>) -> Term<'a> {
+    let error = |why: &dyn Encoder| (atoms::error(), why.encode(env)).encode(env);
+    match result {
+        Ok(()) => atoms::ok().encode(env),
+        Err(Refused::Closed(why)) => error(&closed(env, &why)),
+        Err(Refused::Full) => error(&atoms::enobufs()),
+        Err(Refused::TooLarge) => error(&atoms::emsgsize()),
+        Err(Refused::Unfit) => error(&atoms::einval()),
+    }
+}
+
 fn limit_bytes(env: Env<'_>, limit: Option<u64>) -> Term<'_> {
     match limit {
         Some(bytes) => bytes.encode(env),
@@ -237,6 +265,7 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
     let groups = [
         ("reason", CLOSED),
         ("reason", FABRIC_ERRORS),
+        ("reason", ATTEMPT_ERRORS),
         ("misbehaviour", MISBEHAVIOURS),
         ("reason", KEYS_REFUSED),
         ("misbehaviour", RECORD_VIOLATIONS),

@@ -6,9 +6,10 @@ use inet_rdma_engine::stream_socket::{Holder, StreamSocket};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
-use crate::connection::{ConnectionResource, closed_error};
+use crate::connection::ConnectionResource;
 use crate::packets::{Outgoing, encode_packets};
-use crate::terms;
+use crate::terms::{self, closed_error};
+use crate::timeslice::charge;
 use crate::user::User;
 
 /// `send(Conn, Packets, Offset) -> ok | {more | blocked, Rest, Offset} | {error, Reason}`
@@ -68,12 +69,6 @@ fn send_some<'a>(env: Env<'a>, socket: &StreamSocket<User>, packets: Term<'a>, o
         atoms::more()
     };
     Ok((how, rest, sent).encode(env))
-}
-
-/// Charges the process for copying: a millisecond's slice is about a megabyte.
-pub fn charge(env: Env<'_>, bytes: usize) {
-    let percent = (bytes / (10 * 1024)).clamp(1, 100);
-    rustler::schedule::consume_timeslice(env, i32::try_from(percent).unwrap_or(100));
 }
 
 /// `recv(Conn, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`: one packet at most.

@@ -27,6 +27,9 @@ pub enum Failure {
         /// The error.
         error: FabricError,
     },
+    /// The queue pair cannot carry a stream.
+    #[error("starting the connection: {0}")]
+    Start(Closed),
     /// The connection ended before the measurement did.
     #[error("the connection was lost: {0}")]
     Lost(Closed),

@@ -77,7 +77,8 @@ impl Link {
         let user = Arc::new(Unpark(std::thread::current()));
         let protection = order.protection(role);
         let (connection, reader, writer) =
-            Connection::new(qp, &parameters, settings, Framing::Length4, protection.as_ref(), user).map_err(failed)?;
+            Connection::new(qp, &parameters, settings, Framing::Length4, protection.as_ref(), user)
+                .map_err(Failure::Start)?;
         let waiting = match order.polling {
             Polling::Busy => Waiting::Busy,
             Polling::Reader => Waiting::Look(order.spin()),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use inet_rdma_fabric::{FabricError, Listener, waiting};
 
-use super::{Outcome, Slot};
+use super::promise::{AttemptError, Outcome, Slot};
 use crate::auto::SETTLED;
 
 /// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it
@@ -17,7 +17,7 @@ pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &
                 let why = format!("{SETTLED}: {}", qp.route());
                 return Ok((qp, why));
             }
-            Some(Err(error)) if listener.is_over() => return Err(error),
+            Some(Err(error)) if listener.is_over() => return Err(error.into()),
             // There may be more to look at.
             Some(Err(error)) => strangers.add(error),
             None => wait(&*listener, deadline, slot)?,
@@ -42,12 +42,12 @@ impl Strangers {
     }
 
     /// Why there is no queue pair.
-    fn sum(self) -> FabricError {
+    fn sum(self) -> AttemptError {
         match self.last {
-            None => FabricError::TimedOut,
-            Some(last) => FabricError::OnlyStrangers {
+            None => FabricError::TimedOut.into(),
+            Some(last) => AttemptError::OnlyStrangers {
                 refused: self.refused,
-                last: Box::new(last),
+                last,
             },
         }
     }

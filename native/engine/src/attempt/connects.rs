@@ -7,7 +7,7 @@ use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric::threads::start;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Outcome, Promise};
+use super::promise::{Made, Promise};
 
 /// Connects that are under way at a time, each on a thread.
 ///
@@ -21,7 +21,7 @@ pub const CONNECTS_MAX: usize = 32;
 /// A connect that waits or is under way.
 pub(super) struct Connect {
     pub(super) deadline: Instant,
-    pub(super) connect: Box<dyn FnOnce(Duration) -> Outcome + Send>,
+    pub(super) connect: Box<dyn FnOnce(Duration) -> Result<Made, FabricError> + Send>,
     pub(super) promise: Promise,
 }
 
@@ -34,8 +34,8 @@ impl Connect {
             promise,
         } = self;
         promise.keep(|_| match deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(FabricError::TimedOut),
-            left => connect(left),
+            Duration::ZERO => Err(FabricError::TimedOut.into()),
+            left => Ok(connect(left)?),
         });
     }
 }

@@ -17,7 +17,7 @@ use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
 
-use super::Promise;
+use super::promise::Promise;
 use crate::auto::SETTLED;
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
@@ -118,7 +118,7 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
         *SHARED.lock() = None;
         let lost = run.expected.lock().fail(&error);
         for peer in lost {
-            peer.promise.keep(|_| Err(error.clone()));
+            peer.promise.keep(|_| Err(error.clone().into()));
         }
     })?;
     *slot = Some(Arc::clone(&shared));
@@ -161,7 +161,7 @@ fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
         }
         let (late, next) = shared.expected.lock().late(listener.next_deadline());
         for peer in late {
-            peer.promise.keep(|_| Err(FabricError::TimedOut));
+            peer.promise.keep(|_| Err(FabricError::TimedOut.into()));
         }
         let fds = [listener.event_fd(), shared.changed.as_fd()];
         if let Err(error) = waiting::until_readable(&fds, next, "waiting for peers") {

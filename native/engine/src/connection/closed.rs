@@ -22,9 +22,15 @@ pub enum Closed {
     /// The peer broke the protocol.
     #[error("the peer misbehaved: {0}")]
     PeerMisbehaved(Misbehaviour),
+    /// The peer broke the rules of records.
+    #[error("the peer misbehaved: {0}")]
+    RecordsViolated(#[from] Violation),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(FabricError),
+    /// A process died in the middle of a send, so the rest of its packet cannot follow.
+    #[error("a process died in the middle of a send")]
+    HalfSent,
     /// This side's key has sealed all that it may, and no next one has come.
     #[error(transparent)]
     KeyUsedUp(#[from] UsedUp),
@@ -54,11 +60,5 @@ impl From<AssemblyError> for Closed {
             }
             AssemblyError::NoMemory(bytes) => Closed::NoMemory(bytes),
         }
-    }
-}
-
-impl From<Violation> for Closed {
-    fn from(violation: Violation) -> Self {
-        Closed::PeerMisbehaved(violation.into())
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_assembly::{Buffer, Framing};
-use inet_rdma_fabric::{FabricError, Parameters, QueuePair, Safeguard};
+use inet_rdma_fabric::{Parameters, QueuePair, Safeguard};
 use inet_rdma_records::Protection;
 use inet_rdma_stream::{Limits, Mode, Stream};
 use parking_lot::Mutex;
 
+use super::closed::Closed;
 use super::core::Core;
 use super::notifier::Notifier;
 use super::reading::ReadHalf;
@@ -32,7 +33,7 @@ impl Connection {
         framing: Framing,
         protection: Option<&Protection>,
         notifier: Arc<dyn Notifier>,
-    ) -> Result<(Arc<Self>, ReadHalf<B>, WriteHalf), FabricError> {
+    ) -> Result<(Arc<Self>, ReadHalf<B>, WriteHalf), Closed> {
         let connection = Self::make(qp, parameters, settings, protection, notifier)?;
         connection.begin_landing();
         let reader = ReadHalf::new(Arc::clone(&connection), framing);
@@ -46,14 +47,13 @@ impl Connection {
         mut settings: Settings,
         protection: Option<&Protection>,
         notifier: Arc<dyn Notifier>,
-    ) -> Result<Arc<Self>, FabricError> {
+    ) -> Result<Arc<Self>, Closed> {
         let (records, controls) = match protection {
             None => (None, None),
             Some(protection) => {
                 settings.mode = Mode::IndirectOnly;
                 let ring_bytes = [qp.remote_hello().ring_bytes, parameters.limits.ring_bytes];
-                let sealed = Records::new(protection, ring_bytes);
-                let (records, controls) = sealed.map_err(|violation| FabricError::PeerMisbehaved(violation.into()))?;
+                let (records, controls) = Records::new(protection, ring_bytes)?;
                 (Some(Box::new(records)), Some(Box::new(controls)))
             }
         };
@@ -64,7 +64,7 @@ impl Connection {
         };
         let remote = hello.limits();
         let stream = Stream::new(settings.mode, limits, remote, hello.ring)
-            .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
+            .map_err(|error| Closed::PeerMisbehaved(error.into()))?;
         let source = match qp.capabilities().pins {
             true => Source::Pinned,
             false => Source::Mapped,

@@ -3,14 +3,14 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_assembly::Framing;
-use inet_rdma_fabric::{FabricError, Parameters, QueuePair};
+use inet_rdma_fabric::{Parameters, QueuePair};
 use inet_rdma_records::Protection;
 use parking_lot::Mutex;
 
 use super::notifier::StreamNotifier;
 use super::sending::Sending;
 use super::shared::{Bounds, Demand, Receiving, StreamSocket};
-use crate::connection::{Caller, Connection, Notifier, Settings, Woken};
+use crate::connection::{Caller, Closed, Connection, Notifier, Settings, Woken};
 
 impl<N: StreamNotifier> StreamSocket<N> {
     /// A stream over `qp`; see [`Connection::new`].
@@ -22,7 +22,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         framing: Framing,
         protection: Option<&Protection>,
         notifier: N,
-    ) -> Result<Arc<Self>, FabricError> {
+    ) -> Result<Arc<Self>, Closed> {
         let notifier = Arc::new(notifier);
         let waker = Arc::new(Waker {
             notifier: Arc::clone(&notifier),

@@ -1,7 +1,6 @@
 //! Calls of a stream's user beside reads and writes: writers that take turns, posted sends and receives, active mode.
 
 use inet_rdma_assembly::{Framing, Header};
-use inet_rdma_fabric::FabricError;
 
 use super::active_mode::{ActiveOption, Left};
 use super::notifier::{Parcel, StreamNotifier};
@@ -92,7 +91,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection ends.
     pub fn writer_died(&self, writer: N::Writer) {
         if self.sending.lock().holder() == Some(writer) {
-            self.connection.close_with(Closed::Fabric(FabricError::HalfSent));
+            self.connection.close_with(Closed::HalfSent);
             self.heed(Woken::WRITER, Caller::User);
         }
     }

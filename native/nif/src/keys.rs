@@ -1,0 +1,78 @@
+//! New keys of sealed connections.
+
+use inet_rdma_records::KeyRefused;
+use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
+
+use crate::atoms;
+use crate::guard::GuardResource;
+use crate::link::LinkResource;
+use crate::protection::key;
+use crate::terms;
+use crate::voice;
+
+/// `link_receive_key(Link, Generation, Key) -> ok | {error, Reason}`: the peer may use this key from here on. The first key
+/// has generation 0, each further one the next number.
+#[rustler::nif]
+fn link_receive_key<'a>(
+    env: Env<'a>,
+    link: ResourceArc<LinkResource>,
+    generation: u32,
+    bytes: Term<'a>,
+) -> NifResult<Term<'a>> {
+    let key = key(bytes)?;
+    Ok(taken(env, link.connection().install_receive_key(generation, &key)))
+}
+
+/// `link_send_key(Link, Generation, Key) -> ok | {error, Reason}`: all that the link sends from here on is sealed under this
+/// key, which the peer must have installed. Send a tick behind it: the peer sees the change even if nothing else is sent.
+#[rustler::nif]
+fn link_send_key<'a>(
+    env: Env<'a>,
+    link: ResourceArc<LinkResource>,
+    generation: u32,
+    bytes: Term<'a>,
+) -> NifResult<Term<'a>> {
+    let key = key(bytes)?;
+    Ok(taken(env, link.connection().renew_send_key(generation, &key)))
+}
+
+/// `receive_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_receive_key`], of a stream.
+#[rustler::nif]
+fn receive_key<'a>(
+    env: Env<'a>,
+    guard: ResourceArc<GuardResource>,
+    generation: u32,
+    bytes: Term<'a>,
+) -> NifResult<Term<'a>> {
+    let key = key(bytes)?;
+    let connection = guard.connection();
+    let result = voice::speaking(env, || connection.install_receive_key(generation, &key));
+    Ok(taken(env, result))
+}
+
+/// `send_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_send_key`], of a stream; the tick goes by
+/// itself.
+#[rustler::nif]
+fn send_key<'a>(
+    env: Env<'a>,
+    guard: ResourceArc<GuardResource>,
+    generation: u32,
+    bytes: Term<'a>,
+) -> NifResult<Term<'a>> {
+    let key = key(bytes)?;
+    let connection = guard.connection();
+    let result = voice::speaking(env, || {
+        connection.renew_send_key(generation, &key)?;
+        // An end shows elsewhere.
+        let _ = connection.tick();
+        Ok(())
+    });
+    Ok(taken(env, result))
+}
+
+fn taken(env: Env<'_>, result: Result<(), KeyRefused>) -> Term<'_> {
+    match result {
+        Ok(()) => atoms::ok().encode(env),
+        Err(refused) => (atoms::error(), terms::key_refused(env, &refused)).encode(env),
+    }
+}
