@@ -6,6 +6,7 @@
 
 mod arrived;
 mod begun;
+mod error;
 mod framing;
 mod gather;
 mod landing;
@@ -20,27 +21,12 @@ use std::ops::Range;
 use begun::{Begun, Partial};
 
 pub use arrived::Arrived;
+pub use error::AssemblyError;
 pub use framing::{Framing, Header};
 pub use gather::Gather;
 pub use landing::{LandingBuffer, LandingPool};
 pub use received::{Buffer, ReadLimit, Received, Sizes};
 pub use record::Rest;
-
-/// Why assembly had to stop.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum AssemblyError {
-    /// The peer announced a packet larger than allowed, or a line gets longer.
-    #[error("the peer sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
-    TooLarge {
-        /// What it announced, or what is here of the line.
-        bytes: usize,
-        /// The option `packet_max_bytes`, or a smaller `packet_size`.
-        max: usize,
-    },
-    /// No memory for a packet.
-    #[error("no memory for a packet of {0} bytes")]
-    NoMemory(usize),
-}
 
 /// Cuts one connection's incoming bytes.
 pub struct Assembly<B> {

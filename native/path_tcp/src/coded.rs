@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use crate::compress::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, Decompressor, PLAIN_BLOCK_BYTES_MAX,
 };
+use crate::outcome::{Lost, ReceiveError, Transmitted};
 use crate::seal::Seal;
-use crate::socket::{send_all, send_all_of};
-use crate::{Lost, ReceiveError, SLICES, Transmitted};
+use crate::socket::{SLICES, send_all, send_all_of};
 
 /// What is coded at a time ends behind a slice of this size: the cipher reads the last slice where it is and copies those before
 /// it.

@@ -8,10 +8,12 @@
 
 mod coded;
 mod compress;
+mod outcome;
 mod seal;
 mod socket;
 
 pub use compress::{BlockViolation, Compression};
+pub use outcome::{Lost, ReceiveError, Transmitted};
 pub use seal::{Protection, Sealing};
 
 use std::cell::RefCell;
@@ -20,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use inet_rdma_session::{Session, Sink, Violation};
+use inet_rdma_session::{Session, Sink};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrAny};
 use smallvec::SmallVec;
@@ -28,10 +30,7 @@ use smallvec::SmallVec;
 use crate::coded::Coded;
 use crate::compress::{Compressor, Decompressor};
 use crate::seal::Seal;
-use crate::socket::{recv, recv_both, send};
-
-/// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
-const SLICES: usize = 64;
+use crate::socket::{SLICES, recv, recv_both, send};
 
 /// Bytes of one `recv` of small packets. The buffer is one for each thread, not one for each link.
 const RECEIVE_BYTES: usize = 128 * 1024;
@@ -47,51 +46,6 @@ const TURN_PACKETS: u64 = 1024;
 thread_local! {
     /// Allocated with the first read on a thread.
     static ARRIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The socket can be used no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// The peer has closed it, or its host has on behalf of the process.
-    #[error("the peer closed the TCP connection")]
-    Eof,
-    /// The kernel gives this error.
-    #[error("the TCP connection failed: {0}")]
-    Error(Errno),
-}
-
-/// Why no more can be received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ReceiveError {
-    /// The path ends; the session may go on over another one.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The session ends.
-    #[error(transparent)]
-    Violation(#[from] Violation),
-    /// The session ends: a record is not the peer's.
-    #[error(transparent)]
-    Record(#[from] inet_rdma_records::Violation),
-    /// The session ends: the peer compresses what cannot be.
-    #[error(transparent)]
-    Block(#[from] BlockViolation),
-}
-
-impl ReceiveError {
-    /// The peer broke the rules; else the path alone is lost.
-    pub fn ends_session(&self) -> bool {
-        !matches!(self, ReceiveError::Lost(_))
-    }
-}
-
-/// How far a transmission came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Transmitted {
-    /// All that the session has.
-    All,
-    /// The socket takes no more: wait until it is writable.
-    Blocked,
 }
 
 /// False for a socket that is not connected any more.

@@ -8,7 +8,7 @@ use inet_rdma_records::{
     Violation,
 };
 
-use crate::ReceiveError;
+use crate::outcome::ReceiveError;
 
 thread_local! {
     /// A record that is being made.

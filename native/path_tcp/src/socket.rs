@@ -7,7 +7,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 use smallvec::SmallVec;
 
-use crate::{Lost, SLICES};
+use crate::outcome::Lost;
+
+/// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
+pub(crate) const SLICES: usize = 64;
 
 /// How many bytes the socket has taken; fewer than all: it is full.
 pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {

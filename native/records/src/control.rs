@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::aead::{AeadKey, Kind};
 use crate::keyring::Keyring;
-use crate::seal::{MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
+use crate::limits::{MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
 use crate::violation::{KeyRefused, Violation};
 use crate::wire::TAG_BYTES;
 

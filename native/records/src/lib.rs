@@ -70,6 +70,7 @@
 mod aead;
 mod control;
 mod keyring;
+mod limits;
 mod open;
 mod path;
 mod seal;
@@ -79,9 +80,10 @@ mod wire;
 pub use aead::{Cipher, KEY_BYTES, Key};
 pub use control::{CONTROL_BYTES, ControlOpener, ControlSealer};
 pub use keyring::KEYS_MAX;
+pub use limits::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
 pub use open::Opener;
 pub use path::{PathOpener, PathSealer};
-pub use seal::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, Sealer, Usage, UsedUp};
+pub use seal::{Sealer, Usage};
 pub use violation::{KeyRefused, Violation};
 pub use wire::{
     HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN,

@@ -8,7 +8,8 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::Zeroizing;
 
 use crate::aead::{AeadKey, Cipher, KEY_BYTES, Key, Kind};
-use crate::seal::{self, BYTES_MAX, RENEW_MESSAGES, Usage};
+use crate::limits::{BYTES_MAX, RENEW_MESSAGES};
+use crate::seal::{self, Usage};
 use crate::violation::Violation;
 use crate::wire::{self, Header, Place, TAG_BYTES};
 
