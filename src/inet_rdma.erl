@@ -17,29 +17,8 @@
     id :: pos_integer()
 }).
 
--record(inet_rdma_listener, {
-    listener :: inet_rdma_nif:listener() | {tls, pid()},
-    id :: pos_integer() | none,
-    port :: inet:port_number(),
-    config :: inet_rdma_options:config(),
-    socket_options :: inet_rdma_socket_options:options()
-}).
-
-%% The term that the native side keeps for a socket.
--record(details, {
-    %% The listener's port, of either side.
-    port :: inet:port_number(),
-    role :: connected | accepted,
-    config :: inet_rdma_options:config(),
-    packet = raw :: inet_rdma_socket_options:packet(),
-    packet_size = 0 :: non_neg_integer(),
-    buffer = 1 :: pos_integer(),
-    send_timeout = infinity :: timeout(),
-    send_timeout_close = false :: boolean()
-}).
-
 -opaque socket() :: #inet_rdma_socket{}.
--opaque listener() :: #inet_rdma_listener{}.
+-type listener() :: inet_rdma_listener:t().
 -type address() :: {shm, inet:port_number()} | {verbs | tcp | tls, inet:ip_address(), inet:port_number()}.
 %% The side that connected over shm has port 0.
 -type option() :: {active, boolean() | once | -32768..32767} | {packet, raw | 0 | 1 | 2 | 4 | line} |
@@ -59,47 +38,8 @@
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, #{tls := none, ip := Ip} = SocketOptions} -> listen(own_address(Ip), Port, Config, SocketOptions);
-        {ok, Config, SocketOptions} -> listen_tls(Port, Config, SocketOptions);
+        {ok, Config, SocketOptions} -> inet_rdma_listener:listen(Port, Config, SocketOptions);
         Error -> Error
-    end.
-
-%% The options of TLS may have keys and passwords: the listener's term has none of them.
-listen_tls(Port, Config, SocketOptions) ->
-    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
-        {ok, Listener, Bound} ->
-            {ok, #inet_rdma_listener{listener = {tls, Listener}, id = none, port = Bound, config = Config,
-                                     socket_options = SocketOptions#{tls := none}}};
-        Error ->
-            Error
-    end.
-
-listen({ok, Address}, Port, Config, SocketOptions) ->
-    case inet_rdma_nif:listen(Address, Port, Port, Config, logger_process()) of
-        {ok, Listener, Id, Bound, _Over} ->
-            {ok, #inet_rdma_listener{listener = Listener, id = Id, port = Bound, config = Config,
-                                     socket_options = SocketOptions}};
-        Error ->
-            Error
-    end;
-listen(Error, _Port, _Config, _SocketOptions) ->
-    Error.
-
-%% As the native side takes it: <<>> is any.
-own_address(any) ->
-    {ok, <<>>};
-own_address(Ip) ->
-    case is_local(Ip) of
-        {ok, true} -> {ok, list_to_binary(inet:ntoa(Ip))};
-        _ -> {error, eaddrnotavail}
-    end.
-
-%% The process that logs events of the runtime system and its native code. It is undefined only for moments in which
-%% that process is overloaded and drops events.
-logger_process() ->
-    case erlang:system_info(system_logger) of
-        Pid when is_pid(Pid) -> Pid;
-        _ -> whereis(logger)
     end.
 
 %% @doc The same as accept/2 without a limit of time.
@@ -109,39 +49,13 @@ accept(Listener) ->
 
 %% @doc Waits for a connection. The caller owns the new socket: its death closes it.
 -spec accept(listener(), timeout()) -> {ok, socket()} | {error, reason()}.
-accept(#inet_rdma_listener{} = Listener, Timeout) ->
-    accept_until(Listener, deadline(Timeout)).
-
-accept_until(#inet_rdma_listener{listener = {tls, Pid}, port = Port, config = Config} = Listener, Deadline) ->
-    case inet_rdma_stream_listener:accept(Pid, Deadline) of
+accept(Listener, Timeout) ->
+    case inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(Timeout)) of
         {ok, Conn, Id} ->
-            opened(#inet_rdma_socket{conn = Conn, id = Id}, #details{port = Port, role = accepted, config = Config},
-                   Listener#inet_rdma_listener.socket_options);
+            opened(#inet_rdma_socket{conn = Conn, id = Id}, accepted, inet_rdma_listener:settings(Listener));
         Error ->
-            Error
-    end;
-accept_until(#inet_rdma_listener{listener = Ref, id = Id, port = Port, config = Config} = Listener, Deadline) ->
-    case inet_rdma_nif:accept(Ref, Config) of
-        {ok, Conn, ConnId} ->
-            flush(Id, acceptable),
-            opened(#inet_rdma_socket{conn = Conn, id = ConnId}, #details{port = Port, role = accepted, config = Config},
-                   Listener#inet_rdma_listener.socket_options);
-        empty ->
-            receive
-                {'$inet_rdma', Id, acceptable} -> accept_until(Listener, Deadline)
-            after left(Deadline) ->
-                ok = inet_rdma_nif:stop_accepting(Ref),
-                flush(Id, acceptable),
-                {error, timeout}
-            end;
-        Error ->
-            flush(Id, acceptable),
             Error
     end.
-
-%% Takes a wake that the caller does not wait for any more out of its message queue.
-flush(Id, What) ->
-    receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
 
 %% @doc The same as connect/4 without a limit of time but the option connect_timeout_ms.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()]) ->
@@ -159,57 +73,16 @@ connect(Host, Port, Options) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
-        {ok, Config, #{tls := Tls, ip := Own, family := Family} = SocketOptions} when Tls =/= none ->
-            case resolve(Host, family(Family, Own)) of
-                {ok, Ip} -> connect_tls(Host, Port, Config, SocketOptions#{family := family_of(Ip)}, Timeout);
-                Error -> Error
-            end;
-        {ok, Config, #{ip := Own, family := Family} = SocketOptions} ->
-            case {own_address(Own), resolve(Host, family(Family, Own))} of
-                {{ok, From}, {ok, Ip}} -> connect(From, Ip, Port, Config, SocketOptions, Timeout);
-                {{ok, _}, Error} -> Error;
-                {Error, _} -> Error
+        {ok, Config, SocketOptions} ->
+            case inet_rdma_connect:connect(Host, Port, Config, SocketOptions, Timeout) of
+                {ok, Conn, Id} ->
+                    opened(#inet_rdma_socket{conn = Conn, id = Id}, connected, {Port, Config, SocketOptions});
+                Error ->
+                    Error
             end;
         Error ->
             Error
     end.
-
-%% Host as it is given: TLS compares it with the peer's certificate.
-connect_tls(Host, Port, #{connect_timeout_ms := Limit} = Config, SocketOptions, Timeout) ->
-    case inet_rdma_stream_tls:start() of
-        ok ->
-            Result = inet_rdma_stream:connect(Host, Port, SocketOptions, Config, min(Limit, max(1, Timeout))),
-            connected(Result, Port, Config, SocketOptions, Timeout);
-        Error ->
-            Error
-    end.
-
-connect(From, Ip, Port, Config, SocketOptions, Timeout) ->
-    Limit = maps:get(connect_timeout_ms, Config),
-    %% A number is less than any atom: infinity.
-    Bound = min(Limit, max(1, Timeout)),
-    Address = list_to_binary(inet:ntoa(Ip)),
-    case inet_rdma_nif:connect(maps:get(fabric, Config), From, {Address, Port}, 0, Bound, Config) of
-        {ok, Attempt, Id} ->
-            %% The message comes once, with any outcome, and the attempt ends within Bound: no `after` here, so no
-            %% message stays in the mailbox.
-            receive {'$inet_rdma', Id, connected} -> ok end,
-            Result = case inet_rdma_nif:stream(Attempt, none) of
-                         {ok, Conn} -> {ok, Conn, Id};
-                         Failed -> Failed
-                     end,
-            connected(Result, Port, Config, SocketOptions, Timeout);
-        Error ->
-            Error
-    end.
-
-%% The time of the caller, or that of the option connect_timeout_ms, whichever is shorter.
-connected({ok, Conn, Id}, Port, Config, SocketOptions, _Timeout) ->
-    opened(#inet_rdma_socket{conn = Conn, id = Id}, #details{port = Port, role = connected, config = Config}, SocketOptions);
-connected({error, etimedout}, _Port, #{connect_timeout_ms := Limit}, _SocketOptions, Timeout) when Timeout =< Limit ->
-    {error, timeout};
-connected(Error, _Port, _Config, _SocketOptions, _Timeout) ->
-    Error.
 
 %% @doc A reason in words.
 -spec format_error(reason()) -> string().
@@ -218,26 +91,7 @@ format_error(Reason) -> inet_rdma_error:format(Reason).
 %% @doc Whether a host is this host: shm reaches no other. The choice of a stream's fabric depends on it.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
-    case resolve(Host, any) of
-        {ok, Address} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
-        Error -> Error
-    end.
-
-resolve(Host, any) ->
-    case inet:getaddr(Host, inet) of
-        {ok, Address} -> {ok, Address};
-        {error, _} -> inet:getaddr(Host, inet6)
-    end;
-resolve(Host, Family) ->
-    inet:getaddr(Host, Family).
-
-%% Without an option the family is that of the own address.
-family(any, any) -> any;
-family(any, Own) -> family_of(Own);
-family(Family, _Own) -> Family.
-
-family_of(Ip) when tuple_size(Ip) =:= 4 -> inet;
-family_of(_Ip) -> inet6.
+    inet_rdma_connect:is_local(Host).
 
 %% @doc Makes a process the owner of a socket. Only the owner may do so. Messages of the socket that are in the caller's
 %% message queue go to the new owner, before all that arrive later. {error, badarg}: Pid is no living process of this
@@ -283,48 +137,8 @@ forward(Socket, Pid) ->
 %% with gen_tcp, so that the peer's stream stays whole; unless the socket is closed before (send_timeout_close,
 %% close/1).
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
-send(#inet_rdma_socket{} = Socket, Data) ->
-    send_on(Socket, [erlang:iolist_to_iovec(Data)], 0, unset).
-
-%% Deadline: unset as long as the peer has had room.
-send_on(#inet_rdma_socket{conn = Conn} = Socket, Packets, Offset, Deadline) ->
-    case inet_rdma_nif:send(Conn, Packets, Offset) of
-        ok -> ok;
-        {more, Rest, Sent} -> send_on(Socket, Rest, Sent, Deadline);
-        {blocked, Rest, Sent} -> send_blocked(Socket, Rest, Sent, Deadline);
-        Error -> Error
-    end.
-
-send_blocked(#inet_rdma_socket{conn = Conn} = Socket, Rest, Sent, unset) ->
-    case inet_rdma_nif:options(Conn) of
-        #details{send_timeout = Timeout} -> send_blocked(Socket, Rest, Sent, deadline(Timeout));
-        closed -> {error, closed}
-    end;
-send_blocked(#inet_rdma_socket{conn = Conn} = Socket, [Binaries] = Rest, Sent, Deadline) ->
-    case left(Deadline) of
-        0 ->
-            ok = inet_rdma_nif:leave(Conn, Binaries, Sent),
-            close_late(Socket, inet_rdma_nif:options(Conn)),
-            {error, timeout};
-        Left ->
-            await_writable(Socket, Left),
-            send_on(Socket, Rest, Sent, Deadline)
-    end.
-
-close_late(Socket, #details{send_timeout_close = true}) -> close(Socket);
-close_late(_Socket, _Details) -> ok.
-
-%% Another process may have died in the middle of its bytes, which no message tells: look for that once in a second.
-await_writable(#inet_rdma_socket{conn = Conn, id = Id}, Left) ->
-    case inet_rdma_nif:arm_writer(Conn) of
-        true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, Left) -> disarm(Conn, Id, writable) end;
-        false -> ok
-    end.
-
-%% Not woken: takes its name off the list, and the message that may be under way out of the queue.
-disarm(Conn, Id, What) ->
-    ok = inet_rdma_nif:disarm(Conn),
-    flush(Id, What).
+send(#inet_rdma_socket{conn = Conn, id = Id}, Data) ->
+    inet_rdma_transfer:send(Conn, Id, erlang:iolist_to_iovec(Data)).
 
 %% @doc The same as recv/3 without a limit of time.
 -spec recv(socket(), non_neg_integer()) -> {ok, binary()} | {error, reason()}.
@@ -335,33 +149,8 @@ recv(Socket, Length) ->
 %% packet or line. Another Length: exactly that many bytes; {error, einval} with packets or lines. After a timeout
 %% nothing is lost. Data that came before the end is handed over first, then {error, Reason}.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
-recv(#inet_rdma_socket{conn = Conn} = Socket, Length, Timeout) when is_integer(Length), Length >= 0 ->
-    case inet_rdma_nif:active_left(Conn) of
-        passive -> recv_until(Socket, Length, deadline(Timeout));
-        _ -> {error, einval}
-    end.
-
-recv_until(#inet_rdma_socket{conn = Conn} = Socket, Length, Deadline) ->
-    case inet_rdma_nif:recv(Conn, Length) of
-        {_, [Packet]} -> {ok, Packet};
-        {error, _, [Packet]} -> {ok, Packet};
-        {error, Reason, []} -> {error, Reason};
-        {more, []} -> recv_until(Socket, Length, Deadline);
-        _Nothing -> await_readable(Socket, Length, Deadline)
-    end.
-
-await_readable(#inet_rdma_socket{conn = Conn, id = Id} = Socket, Length, Deadline) ->
-    case inet_rdma_nif:arm(Conn) of
-        false ->
-            recv_until(Socket, Length, Deadline);
-        true ->
-            receive
-                {'$inet_rdma', Id, readable} -> recv_until(Socket, Length, Deadline)
-            after left(Deadline) ->
-                ok = disarm(Conn, Id, readable),
-                {error, timeout}
-            end
-    end.
+recv(#inet_rdma_socket{conn = Conn, id = Id}, Length, Timeout) when is_integer(Length), Length >= 0 ->
+    inet_rdma_transfer:recv(Conn, Id, Length, Timeout).
 
 %% @doc Sends without waiting. When the last byte is on its way the caller gets
 %%   {inet_rdma_sent, Socket, Ref, {ok, Bytes} | {error, Reason}}
@@ -429,51 +218,25 @@ shutdown(Socket, read_write) ->
 -spec close(socket() | listener()) -> ok.
 close(#inet_rdma_socket{conn = Conn}) ->
     inet_rdma_nif:close(Conn);
-close(#inet_rdma_listener{listener = {tls, Pid}}) ->
-    inet_rdma_stream_listener:close(Pid);
-close(#inet_rdma_listener{listener = Listener}) ->
-    inet_rdma_nif:close_listener(Listener).
+close(Listener) ->
+    inet_rdma_listener:close(Listener).
 
 %% @doc The address of the peer.
 -spec peername(socket()) -> {ok, address()} | {error, reason()}.
 peername(#inet_rdma_socket{conn = Conn}) ->
-    case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{Fabric, _, {Address, PeerPort}}, _} -> {ok, address(Fabric, Address, PeerPort)};
-        {{_, none, none}, #details{port = Port, role = connected}} -> {ok, {shm, Port}};
-        {{_, none, none}, #details{role = accepted}} -> {ok, {shm, 0}};
-        _ -> {error, closed}
-    end.
+    inet_rdma_socket:peername(Conn).
 
 %% @doc The own address.
 -spec sockname(socket() | listener()) -> {ok, address()} | {error, reason()}.
 sockname(#inet_rdma_socket{conn = Conn}) ->
-    case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{Fabric, {Address, OwnPort}, _}, _} -> {ok, address(Fabric, Address, OwnPort)};
-        {{_, none, none}, #details{port = Port, role = accepted}} -> {ok, {shm, Port}};
-        {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
-        _ -> {error, closed}
-    end;
-sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
-    inet_rdma_stream_listener:sockname(Pid);
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := any}}) when
-    Fabric =:= verbs; Fabric =:= tcp
-->
-    {ok, {Fabric, {0, 0, 0, 0}, Port}};
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) when
-    Fabric =:= verbs; Fabric =:= tcp
-->
-    {ok, {Fabric, Ip, Port}};
-sockname(#inet_rdma_listener{port = Port}) ->
-    {ok, {shm, Port}}.
-
-address(Fabric, Address, Port) ->
-    {ok, Ip} = inet:parse_address(binary_to_list(Address)),
-    {binary_to_existing_atom(Fabric), Ip, Port}.
+    inet_rdma_socket:sockname(Conn);
+sockname(Listener) ->
+    inet_rdma_listener:sockname(Listener).
 
 %% @doc The port of a listener.
 -spec port(listener()) -> {ok, inet:port_number()}.
-port(#inet_rdma_listener{port = Port}) ->
-    {ok, Port}.
+port(Listener) ->
+    {ok, inet_rdma_listener:port(Listener)}.
 
 %% @doc Sets options: active, packet, packet_size, buffer, send_timeout and send_timeout_close. Options of gen_tcp
 %% without effect are taken with the value that a stream has; the others cannot change after the socket is made. Of two
@@ -485,65 +248,13 @@ port(#inet_rdma_listener{port = Port}) ->
 %% can change: the part of the line comes first.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
-    case inet_rdma_nif:options(Conn) of
-        closed -> {error, closed};
-        _ when Options =:= [] -> ok;
-        Details -> setopts(Socket, Details, Options)
-    end.
-
-setopts(Socket, Details, [Option | Rest]) ->
-    case setopt(Socket, Details, inet_rdma_socket_options:check(Option)) of
-        ok -> setopts(Socket, Rest);
-        Error -> Error
-    end.
-
-setopt(#inet_rdma_socket{conn = Conn} = Socket, _Details, {ok, {active, Active}}) ->
-    inet_rdma_nif:active(Conn, Socket, Active);
-setopt(Socket, Details, {ok, {packet, Packet}}) ->
-    reframe(Socket, Details#details{packet = Packet});
-setopt(Socket, Details, {ok, {packet_size, Bytes}}) ->
-    reframe(Socket, Details#details{packet_size = Bytes});
-setopt(Socket, Details, {ok, {buffer, Bytes}}) ->
-    reframe(Socket, Details#details{buffer = Bytes});
-setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout, Timeout}}) ->
-    inet_rdma_nif:set_options(Conn, Details#details{send_timeout = Timeout});
-setopt(#inet_rdma_socket{conn = Conn}, Details, {ok, {send_timeout_close, Close}}) ->
-    inet_rdma_nif:set_options(Conn, Details#details{send_timeout_close = Close});
-setopt(_Socket, _Details, {ok, {Key, Value}}) when
-    Key =:= ip; Key =:= family; Key =:= tls
-->
-    {error, {bad_option, Key, Value, "an option of listen/2 or connect/3,4"}};
-setopt(_Socket, _Details, {ok, without_effect}) ->
-    ok;
-setopt(_Socket, _Details, Error) ->
-    Error.
-
-reframe(#inet_rdma_socket{conn = Conn}, Details) ->
-    #details{packet = Packet, packet_size = Size, buffer = Buffer, config = #{packet_max_bytes := Max}} = Details,
-    case inet_rdma_nif:framing(Conn, inet_rdma_socket_options:framing(Packet, Buffer), largest(Size, Max)) of
-        ok -> inet_rdma_nif:set_options(Conn, Details);
-        Error -> Error
-    end.
-
-%% packet_size 0: packet_max_bytes alone.
-largest(0, Max) -> Max;
-largest(Size, Max) -> min(Size, Max).
+    inet_rdma_socket:setopts(Conn, Socket, Options).
 
 %% @doc The values of options: active, packet, packet_size, buffer, send_timeout, send_timeout_close, and every key of
 %% docs/OPTIONS.md; of the options of gen_tcp that have no effect the value that holds.
 -spec getopts(socket(), [atom()]) -> {ok, [{atom(), term()}]} | {error, reason()}.
 getopts(#inet_rdma_socket{conn = Conn}, Keys) ->
-    case inet_rdma_nif:options(Conn) of
-        closed ->
-            {error, closed};
-        #details{config = Config, packet = Packet, packet_size = Size, buffer = Buffer, send_timeout = Timeout,
-                 send_timeout_close = Close} ->
-            Own = #{active => inet_rdma_socket_options:active_option(inet_rdma_nif:active_left(Conn)),
-                    packet => Packet, packet_size => Size, buffer => Buffer,
-                    send_timeout => Timeout, send_timeout_close => Close},
-            Others = maps:from_list([{Key, Value} || Key <- Keys, {ok, Value} <- [inet_rdma_tcp_options:value(Key)]]),
-            inet_rdma_options:values(maps:merge(Others, maps:merge(Config, Own)), Keys)
-    end.
+    inet_rdma_socket:getopts(Conn, Keys).
 
 %% @doc All counts of getstat/2.
 -spec getstat(socket()) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
@@ -568,7 +279,7 @@ info() ->
 %% another one and moved, why. "-" where a number is unknown. Prints nothing where there is no connection.
 -spec i() -> ok.
 i() ->
-    io:put_chars(inet_rdma_table:format(info())).
+    io:put_chars(inet_rdma_info:table(info())).
 
 %% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there is none. The keys:
 %%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words),
@@ -632,21 +343,8 @@ loaded_options() ->
         Error -> Error
     end.
 
-%% Framing first: in active mode bytes that have arrived are cut at once. A new socket is passive: a count of 0 or less
-%% leaves it passive, and its owner is told.
-opened(#inet_rdma_socket{conn = Conn} = Socket, Unset, SocketOptions) ->
-    #{packet := Packet, packet_size := Size, buffer := Buffer, active := Active, send_timeout := Timeout,
-      send_timeout_close := Close} = SocketOptions,
-    Details = Unset#details{packet_size = Size, buffer = Buffer, send_timeout = Timeout, send_timeout_close = Close},
-    ok = inet_rdma_nif:set_options(Conn, Details),
-    case [Error || Option <- [{packet, Packet}, {active, Active}],
-                   {error, _} = Error <- [setopt(Socket, Details, {ok, Option})]] of
-        [] -> {ok, Socket};
-        [Error | _] -> Error
+opened(#inet_rdma_socket{conn = Conn} = Socket, Role, Settings) ->
+    case inet_rdma_socket:open(Conn, Socket, Role, Settings) of
+        ok -> {ok, Socket};
+        Error -> Error
     end.
-
-deadline(infinity) -> infinity;
-deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
-
-left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -1,9 +1,9 @@
 %% Facts and counts of connections: links, streams, and links that stayed on TCP or TLS.
 %%
-%% Internal: use inet_rdma:info/0,1 and inet_rdma:getstat/1,2.
+%% Internal: use inet_rdma:info/0,1, inet_rdma:i/0 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
--export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1]).
+-export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1, table/1]).
 
 %% Every connection of this node, oldest first, and behind them the links that TCP or TLS carries. A link is there once:
 %% by its queue pair if that carries it.
@@ -137,3 +137,47 @@ complete(#{node := Node, fabric := Fabric, why := Why, state := State, landing_s
 
 percent(_Part, 0) -> 0.0;
 percent(Part, Whole) -> 100 * Part / Whole.
+
+%% The connections as a table for the shell, in the manner of inet:i/0. Columns are as wide as their widest field; why,
+%% the last one, is not padded. Nothing where there is no connection.
+-spec table([inet_rdma:info()]) -> iodata().
+table([]) ->
+    [];
+table(Infos) ->
+    Rows = [header() | [row(Info) || Info <- Infos]],
+    Widths = lists:foldl(fun(Row, Widest) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widest) end,
+                         [0 || _ <- header()], Rows),
+    [line(Row, Widths) || Row <- Rows].
+
+line([Why], [_Width]) -> [Why, $\n];
+line([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), $\s | line(Fields, Widths)].
+
+header() ->
+    ["Node", "Fabric", "State", "Recv", "Recv Packets", "Sent", "Sent Packets", "Direct", "Queued", "Losses", "Resumes",
+     "Moves", "Why"].
+
+row(#{node := Node, fabric := Fabric, why := Why} = Info) ->
+    [name(Node), atom_to_list(Fabric), state(Info), number(bytes_received, Info), number(packets_received, Info),
+     number(bytes_sent, Info), number(packets_sent, Info), direct(Info), number(bytes_pending, Info),
+     number(losses, Info), number(resumes, Info), number(moves, Info), Why].
+
+%% Of a link whose connection is lost, and not restored yet, no path carries what is sent.
+state(#{suspended := true}) -> "suspended";
+state(#{state := State}) -> atom_to_list(State).
+
+%% A stream has no node.
+name(undefined) -> "-";
+name(Node) -> atom_to_list(Node).
+
+number(Key, Info) ->
+    case Info of
+        #{Key := Number} -> integer_to_list(Number);
+        #{} -> "-"
+    end.
+
+%% Of the bytes both ways. TCP knows no direct transfers.
+direct(#{direct_bytes_sent := DirectSent, direct_bytes_received := DirectReceived, bytes_sent := Sent,
+         bytes_received := Received}) ->
+    io_lib:format("~b%", [(DirectSent + DirectReceived) * 100 div max(1, Sent + Received)]);
+direct(#{}) ->
+    "-".

@@ -15,11 +15,18 @@
 
 -export([collect_mf/2, deregister_cleanup/1]).
 
+%% What is known of a distribution link, over RDMA or over TCP. owner: the connection supervisor. controller: what
+%% carries the packets, a port or TLS's process; undefined before the link is up.
+-type link() :: #{node := node(), state := atom(), owner := pid() | undefined, controller := port() | pid() | undefined,
+                  info := inet_rdma:info() | undefined}.
+%% Each fact is asked for by itself. One that cannot be had (the link has just ended, the carrier does not count that)
+%% is absent, and the others are there all the same.
+-type fact() :: {ok, term()} | absent.
 -type type() :: gauge | counter.
 -type metric() :: {Labels :: [{atom(), term()}], number()}.
 %% Where values come from: a count of inet:getstat/1, an item of port_info/2 or process_info/2, or a function of a link.
 -type source() :: {count, atom()} | {port, atom()} | {process, atom()}
-                | fun((inet_rdma_link_facts:link()) -> [metric()]).
+                | fun((link()) -> [metric()]).
 
 -spec deregister_cleanup(Registry :: atom()) -> ok.
 deregister_cleanup(_Registry) ->
@@ -28,8 +35,8 @@ deregister_cleanup(_Registry) ->
 %% Callback gets a metric family for each series, in no order that is promised.
 -spec collect_mf(Registry :: atom(), Callback :: fun((term()) -> term())) -> ok.
 collect_mf(_Registry, Callback) ->
-    Links = inet_rdma_link_facts:all(),
-    Counted = [{Link, inet_rdma_link_facts:counts(Link)} || Link <- Links],
+    Links = links(),
+    Counted = [{Link, counts(Link)} || Link <- Links],
     Enabled = application:get_env(prometheus, vm_dist_collector_metrics, all),
     _ = [family(Callback, ["erlang_vm_dist_", atom_to_list(Name)], Type, Help, values(Source, Counted))
          || {Name, Type, Help, Source} <- distribution(), Enabled =:= all orelse lists:member(Name, Enabled)],
@@ -53,8 +60,8 @@ values(Source, Counted) ->
     lists:append([try values(Source, Link, Counts) catch _:_ -> [] end || {Link, Counts} <- Counted]).
 
 values({count, Key}, Link, Counts) -> [{peer(Link), Value} || {Name, Value} <- Counts, Name =:= Key];
-values({port, Item}, Link, _Counts) -> metric(peer(Link), inet_rdma_link_facts:port(Link, Item));
-values({process, Item}, Link, _Counts) -> metric(supervisor(Link), inet_rdma_link_facts:process(Link, Item));
+values({port, Item}, Link, _Counts) -> metric(peer(Link), port(Link, Item));
+values({process, Item}, Link, _Counts) -> metric(supervisor(Link), process(Link, Item));
 values(Source, Link, _Counts) -> Source(Link).
 
 peer(#{node := Node}) -> [{peer, Node}].
@@ -98,7 +105,7 @@ distribution() ->
       fun node_queue/1}].
 
 process_status(Link) ->
-    {ok, Status} = inet_rdma_link_facts:process(Link, status),
+    {ok, Status} = process(Link, status),
     place(supervisor(Link), Status, [exiting, suspended, runnable, garbage_collecting, running, waiting]).
 
 node_state(#{state := State} = Link) ->
@@ -109,7 +116,7 @@ place(Labels, State, States) ->
     [{Labels, Number} || {Number, Name} <- lists:zip(lists:seq(1, length(States)), States), Name =:= State].
 
 node_queue(Link) ->
-    case inet_rdma_link_facts:queued(Link) of
+    case queued(Link) of
         {ok, false} -> [{peer(Link), 0}];
         {ok, true} -> [{peer(Link), -1}];
         Bytes -> metric(peer(Link), Bytes)
@@ -147,12 +154,12 @@ carrier() ->
       each_way(wakeups_received, wakeups_sent, fun(Wakeups) -> Wakeups end)}].
 
 link_info(Link) ->
-    {ok, #{fabric := Fabric, why := Why}} = inet_rdma_link_facts:info(Link),
+    {ok, #{fabric := Fabric, why := Why}} = info(Link),
     [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
 
 %% Each path has a value, so that averages over time are shares of the time.
 link_path(Link) ->
-    {ok, #{fabric := Fabric} = Info} = inet_rdma_link_facts:info(Link),
+    {ok, #{fabric := Fabric} = Info} = info(Link),
     Carries = case Info of
                   #{suspended := true} -> none;
                   #{} -> Fabric
@@ -160,7 +167,7 @@ link_path(Link) ->
     [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls, shm, verbs]].
 
 suspended(Link) ->
-    {ok, #{suspended := IsSuspended}} = inet_rdma_link_facts:info(Link),
+    {ok, #{suspended := IsSuspended}} = info(Link),
     [{peer(Link), one_if(IsSuspended)}].
 
 one_if(true) -> 1;
@@ -169,7 +176,7 @@ one_if(false) -> 0.
 %% A number of inet_rdma:info/1.
 known(Key) ->
     fun(Link) ->
-            {ok, #{Key := Number}} = inet_rdma_link_facts:info(Link),
+            {ok, #{Key := Number}} = info(Link),
             [{peer(Link), Number}]
     end.
 
@@ -186,7 +193,7 @@ round_trips(Link) ->
 
 each_way(Received, Sent, Value) ->
     fun(Link) ->
-            {ok, #{Received := In, Sent := Out}} = inet_rdma_link_facts:info(Link),
+            {ok, #{Received := In, Sent := Out}} = info(Link),
             [{peer(Link) ++ [{direction, recv}], Value(In)}, {peer(Link) ++ [{direction, send}], Value(Out)}]
     end.
 
@@ -204,3 +211,86 @@ lasting() ->
 
 tried([]) -> <<"none">>;
 tried(Fabrics) -> iolist_to_binary(lists:join(",", [atom_to_list(Fabric) || Fabric <- Fabrics])).
+
+%% Every node that net_kernel has a connection with, or in the making.
+-spec links() -> [link()].
+links() ->
+    Infos = value(fun inet_rdma_info:all/0, []),
+    Controllers = erlang:system_info(dist_ctrl),
+    [#{node => Node, state => proplists:get_value(state, Properties), owner => proplists:get_value(owner, Properties),
+       controller => proplists:get_value(Node, Controllers), info => find(Node, Infos)}
+     || {Node, Properties} <- value(fun nodes_info/0, [])].
+
+nodes_info() ->
+    {ok, Nodes} = net_kernel:nodes_info(),
+    Nodes.
+
+find(Node, Infos) ->
+    case [Info || #{node := Name, state := up} = Info <- Infos, Name =:= Node] of
+        %% The newest: an old link of the same peer may be on its way out.
+        [_ | _] = Found -> lists:last(Found);
+        [] -> undefined
+    end.
+
+%% The counts of inet:getstat/1, of a port of TCP or of inet_rdma. None of TLS's process.
+-spec counts(link()) -> [{atom(), number()}].
+counts(#{controller := Port} = Link) when is_port(Port) ->
+    case port(Link, name) of
+        {ok, "tcp_inet"} -> socket_counts(Port);
+        %% inet's commands mean something else to another driver.
+        {ok, _} -> carried_counts(Link);
+        absent -> []
+    end;
+counts(#{}) ->
+    [].
+
+socket_counts(Socket) ->
+    case fact(fun() -> inet:getstat(Socket) end) of
+        {ok, {ok, Counts}} -> Counts;
+        _ -> []
+    end.
+
+carried_counts(#{info := undefined}) -> [];
+carried_counts(#{info := Info}) -> value(fun() -> inet_rdma_info:link_counts(Info) end, []).
+
+%% An item of erlang:port_info/2.
+-spec port(link(), atom()) -> fact().
+port(#{controller := Port}, Item) ->
+    item(Item, fun() -> erlang:port_info(Port, Item) end).
+
+%% An item of erlang:process_info/2, of the connection supervisor.
+-spec process(link(), atom()) -> fact().
+process(#{owner := Owner}, Item) ->
+    item(Item, fun() -> erlang:process_info(Owner, Item) end).
+
+item(Item, Ask) ->
+    case fact(Ask) of
+        {ok, {Item, Value}} -> {ok, Value};
+        _ -> absent
+    end.
+
+%% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
+-spec queued(link()) -> fact().
+queued(#{node := Node}) ->
+    %% #connection{} of net_kernel: node, connection id, state.
+    case fact(fun() -> erlang:dist_get_stat(ets:lookup_element(sys_dist, Node, 3)) end) of
+        {ok, {ok, _Received, _Sent, Queued}} -> {ok, Queued};
+        _ -> absent
+    end.
+
+%% What inet_rdma:info/1 says.
+-spec info(link()) -> {ok, inet_rdma:info()} | absent.
+info(#{info := undefined}) -> absent;
+info(#{info := Info}) -> {ok, Info}.
+
+-spec fact(fun(() -> term())) -> fact().
+fact(Ask) ->
+    try {ok, Ask()}
+    catch _:_ -> absent
+    end.
+
+value(Ask, Default) ->
+    case fact(Ask) of
+        {ok, Value} -> Value;
+        absent -> Default
+    end.

@@ -1,10 +1,9 @@
 %% The options that a stream socket has and a node has not, in the manner of inet.
 %%
-%% The options of a node, which sockets have too, are in inet_rdma_options; those of gen_tcp that change nothing here in
-%% inet_rdma_tcp_options.
+%% The options of a node, which sockets have too, are in inet_rdma_options.
 -module(inet_rdma_socket_options).
 
--export([split/1, check/1, framing/2, active_option/1]).
+-export([split/1, check/1, framing/2, active_option/1, tcp_options/0, tcp_value/1]).
 -export_type([options/0, active/0, packet/0]).
 
 %% A longer line comes in pieces of this size, unless the option buffer says another.
@@ -56,7 +55,7 @@ check({tls, Value}) -> tls(Value);
 check(inet) -> {ok, {family, inet}};
 check(inet6) -> {ok, {family, inet6}};
 check(Other) ->
-    case inet_rdma_tcp_options:check(Other) of
+    case check_tcp(Other) of
         ok -> {ok, without_effect};
         unknown -> {error, {unknown_option, Other}};
         Error -> Error
@@ -109,3 +108,79 @@ framing(line, Buffer) -> {line, Buffer}.
 active_option(passive) -> false;
 active_option(infinity) -> true;
 active_option(Other) -> Other.
+
+%% Options of gen_tcp and inet for features that a stream does not have, or has with one value only. The value that a
+%% stream has anyway is accepted, without effect. Any other is refused, and the error names the stream's value.
+%% docs/OPTIONS.md has the same list for users; parity_SUITE compares both. Key, the values that hold, what must be
+%% instead of any other; getopts gives the first value.
+-spec tcp_options() -> [{Key :: atom(), Holds :: [term()], Expected :: string()}].
+tcp_options() ->
+    [{nodelay,             [true, false],   "true or false"},
+     {delay_send,          [false],         "false: nothing that is sent is held back"},
+     {deliver,             [term],          "term"},
+     {header,              [0],             "0: data does not come as lists"},
+     {line_delimiter,      [$\n],           "10: a line ends with a newline"},
+     {exit_on_close,       [false],         "false: when the peer ends its stream, this side can send until it closes"},
+     {show_econnreset,     [true],          "true: a peer that is gone without a close is an error of its own"},
+     {linger,              [{false, 0}],    "{false, _}: close/1 does not wait, and what was sent arrives"},
+     {keepalive,           [false],         "false: nothing is sent on a silent connection"},
+     {reuseaddr,           [true, false],   "true or false"},
+     {port,                [0],             "0: the own port of a connection is the system's choice"},
+     {recvtos,             [false],         "false: " ++ no_packets()},
+     {recvtclass,          [false],         "false: " ++ no_packets()},
+     {recvttl,             [false],         "false: " ++ no_packets()},
+     {tos,                 [],              "left out: " ++ no_packets()},
+     {tclass,              [],              "left out: " ++ no_packets()},
+     {ttl,                 [],              "left out: " ++ no_packets()},
+     {priority,            [],              "left out: " ++ no_packets()},
+     {pktoptions,          [],              "left out: " ++ no_packets()},
+     {recbuf,              [],              "left out: ring_bytes is the size of the receive buffer"},
+     {sndbuf,              [],              "left out: what is sent goes to the receive buffer of the peer, its ring_bytes"},
+     {high_watermark,      [],              "left out: " ++ no_queue()},
+     {low_watermark,       [],              "left out: " ++ no_queue()},
+     {high_msgq_watermark, [],              "left out: " ++ no_queue()},
+     {low_msgq_watermark,  [],              "left out: " ++ no_queue()},
+     {ipv6_v6only,         [],              "left out: ip says which addresses a listener has"},
+     {bind_to_device,      [],              "left out: ip chooses the RDMA device"},
+     {netns,               [],              "left out: a node uses its own network namespace"},
+     {dontroute,           [false],         "false: the route to the peer is the system's"},
+     {fd,                  [],              "left out: a stream is not made of a descriptor"},
+     {raw,                 [],              "left out: a stream is no socket of the kernel"},
+     {local,               [],              "left out: fabric shm keeps a connection within this host"},
+     {inet_backend,        [],              "left out: streams have one implementation"},
+     {tcp_module,          [],              "left out: streams have one implementation"}].
+
+no_packets() -> "a stream has no IP packets of its own".
+
+no_queue() -> "send/2 queues nothing; sends_max bounds post_send/2".
+
+%% unknown: none of them.
+-spec check_tcp(term()) -> ok | unknown | {error, {bad_option, atom(), term(), Expected :: string()}}.
+check_tcp({linger, {false, Seconds}}) when is_integer(Seconds), Seconds >= 0 -> ok;
+check_tcp({raw, _, _, _} = Raw) -> check_tcp({raw, Raw});
+check_tcp(binary) -> ok;
+check_tcp(list) -> check_tcp({mode, list});
+%% mode is an option of streams, too, with other values.
+check_tcp({mode, binary}) -> ok;
+check_tcp({mode, list}) -> {error, {bad_option, mode, list, "binary: data of these sockets does not come as lists"}};
+check_tcp(local) -> check_tcp({local, true});
+check_tcp({Key, Value}) ->
+    case lists:keyfind(Key, 1, tcp_options()) of
+        {Key, Holds, Expected} ->
+            case lists:member(Value, Holds) of
+                true -> ok;
+                false -> {error, {bad_option, Key, Value, Expected}}
+            end;
+        false ->
+            unknown
+    end;
+check_tcp(_Other) ->
+    unknown.
+
+%% The value that getopts gives.
+-spec tcp_value(atom()) -> {ok, term()} | unknown.
+tcp_value(Key) ->
+    case lists:keyfind(Key, 1, tcp_options()) of
+        {Key, [Value | _], _Expected} -> {ok, Value};
+        _ -> unknown
+    end.

@@ -17,8 +17,6 @@
 
 %% Where the system has no descriptor left, another try comes after that time.
 -define(RETRY_MS, 100).
-%% Refused peers are logged once in this time, with the number of those between.
--define(LOG_MS, 1000).
 
 -record(listener, {
     %% hidden: in what format_status/1 shows.
@@ -34,8 +32,7 @@
     ready = queue:new() :: queue:queue(pid()),
     %% The calls of accept/2 that wait.
     waiting = [] :: [{pid(), reference()}],
-    logged_ms :: integer(),
-    left_out = 0 :: non_neg_integer()
+    log_limit :: inet_rdma_log_limit:t()
 }).
 
 %% The caller owns the listener.
@@ -109,7 +106,7 @@ init({Owner, Port, SocketOptions, #{backlog := Backlog} = Config}) ->
     case inet_rdma_stream_tls:listen(Port, SocketOptions, Backlog) of
         {ok, Socket, Bound} ->
             {ok, await_next(#listener{socket = Socket, port = Bound, config = Config, owner = monitor(process, Owner),
-                                      logged_ms = now_ms() - ?LOG_MS})};
+                                      log_limit = inet_rdma_log_limit:new(now_ms())})};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
@@ -178,16 +175,17 @@ await_next(#listener{arriving = none, present = Present, config = #{backlog := B
 await_next(State) ->
     State.
 
-log({shutdown, {refused, Why}}, #listener{logged_ms = LoggedMs, left_out = LeftOut, port = Port} = State) ->
-    case now_ms() - LoggedMs of
-        PassedMs when PassedMs < ?LOG_MS ->
-            State#listener{left_out = LeftOut + 1};
-        _ ->
+log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port} = State) ->
+    {Admitted, Next} = inet_rdma_log_limit:admit(now_ms(), Limit),
+    case Admitted of
+        {yes, LeftOut} ->
             Others = [io_lib:format(" (and ~b others that are not in the log)", [LeftOut]) || LeftOut > 0],
             ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts~ts", [Port, inet_rdma:format_error(Why), Others],
-                         #{inet_rdma_reason => Why}),
-            State#listener{logged_ms = now_ms(), left_out = 0}
-    end;
+                         #{inet_rdma_reason => Why});
+        no ->
+            ok
+    end,
+    State#listener{log_limit = Next};
 log(_Reason, State) ->
     State.
 

@@ -161,7 +161,7 @@ sends_behind_the_peers_end(_Config) ->
 %% Each option of inet, and each of the table for users: accepted with what holds, else refused with a reason.
 options_that_are_refused(Config) ->
     {X, _} = pair(inet_rdma, []),
-    Listed = [Key || {Key, _, _} <- inet_rdma_tcp_options:list()],
+    Listed = [Key || {Key, _, _} <- inet_rdma_socket_options:tcp_options()],
     Effective = [active, packet, buffer, mode, send_timeout, send_timeout_close],
     ?assertEqual([], ?OPTIONS_OF_INET -- (Listed ++ Effective)),
     ?assertEqual(lists:sort(Listed), lists:sort(documented(Config))),
@@ -171,13 +171,13 @@ options_that_are_refused(Config) ->
             {error, Reason} = Refused,
             ?assertMatch({match, _}, re:run(inet_rdma:format_error(Reason), "it must be [a-z0-9{].{3,}"))
         end
-     || {Key, _, _} <- inet_rdma_tcp_options:list(),
+     || {Key, _, _} <- inet_rdma_socket_options:tcp_options(),
         Refused <- [inet_rdma:listen(0, [{Key, no_value}]), inet_rdma:connect("localhost", 1, [{Key, no_value}]),
                     inet_rdma:setopts(X, [{Key, no_value}])]
     ],
     [?assertEqual({Key, ok}, {Key, inet_rdma:setopts(X, [{Key, Value}])})
-     || {Key, Holds, _} <- inet_rdma_tcp_options:list(), Value <- Holds],
-    [?assertEqual({ok, [{Key, Value}]}, inet_rdma:getopts(X, [Key])) || {Key, [Value | _], _} <- inet_rdma_tcp_options:list()],
+     || {Key, Holds, _} <- inet_rdma_socket_options:tcp_options(), Value <- Holds],
+    [?assertEqual({ok, [{Key, Value}]}, inet_rdma:getopts(X, [Key])) || {Key, [Value | _], _} <- inet_rdma_socket_options:tcp_options()],
     [?assertMatch({error, {bad_option, Key, _, _}}, inet_rdma:listen(0, [Option]))
      || {Key, Option} <- [{local, local}, {raw, {raw, 6, 1, <<1:32>>}}, {mode, list}, {linger, {linger, {true, 5}}},
                           {keepalive, {keepalive, true}}, {exit_on_close, {exit_on_close, true}}, {packet, {packet, http}}]].

@@ -1,0 +1,93 @@
+%% A listener of streams: at a port of the native side, or at a TCP port on which streams begin inside TLS.
+-module(inet_rdma_listener).
+
+-export([listen/3, accept/2, close/1, sockname/1, port/1, settings/1]).
+-export_type([t/0]).
+
+%% The options of TLS may have keys and passwords: this term, which the user keeps, has none of them.
+-record(inet_rdma_listener, {
+    listener :: {native, inet_rdma_nif:listener(), Id :: pos_integer()} | {tls, pid()},
+    port :: inet:port_number(),
+    config :: inet_rdma_options:config(),
+    socket_options :: inet_rdma_socket_options:options()
+}).
+
+-opaque t() :: #inet_rdma_listener{}.
+
+-spec listen(inet:port_number(), inet_rdma_options:config(), inet_rdma_socket_options:options()) ->
+          {ok, t()} | {error, inet_rdma:reason()}.
+listen(Port, Config, #{tls := none, ip := Ip} = SocketOptions) ->
+    case inet_rdma_connect:own_address(Ip) of
+        {ok, Address} -> listen(Address, Port, Config, SocketOptions);
+        Error -> Error
+    end;
+listen(Port, Config, SocketOptions) ->
+    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
+        {ok, Pid, Bound} ->
+            {ok, #inet_rdma_listener{listener = {tls, Pid}, port = Bound, config = Config,
+                                     socket_options = SocketOptions#{tls := none}}};
+        Error ->
+            Error
+    end.
+
+listen(Address, Port, Config, SocketOptions) ->
+    case inet_rdma_nif:listen(Address, Port, Port, Config, logger_process()) of
+        {ok, Native, Id, Bound, _Over} ->
+            {ok, #inet_rdma_listener{listener = {native, Native, Id}, port = Bound, config = Config,
+                                     socket_options = SocketOptions}};
+        Error ->
+            Error
+    end.
+
+%% The process that logs events of the runtime system and its native code. It is undefined only for moments in which
+%% that process is overloaded and drops events.
+logger_process() ->
+    case erlang:system_info(system_logger) of
+        Pid when is_pid(Pid) -> Pid;
+        _ -> whereis(logger)
+    end.
+
+%% The caller owns the stream.
+-spec accept(t(), inet_rdma_transfer:deadline()) ->
+          {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
+accept(#inet_rdma_listener{listener = {tls, Pid}}, Deadline) ->
+    inet_rdma_stream_listener:accept(Pid, Deadline);
+accept(#inet_rdma_listener{listener = {native, Native, Id}, config = Config}, Deadline) ->
+    accept(Native, Id, Config, Deadline).
+
+accept(Native, Id, Config, Deadline) ->
+    case inet_rdma_nif:accept(Native, Config) of
+        empty ->
+            receive
+                {'$inet_rdma', Id, acceptable} -> accept(Native, Id, Config, Deadline)
+            after inet_rdma_transfer:left(Deadline) ->
+                ok = inet_rdma_nif:stop_accepting(Native),
+                inet_rdma_transfer:flush(Id, acceptable),
+                {error, timeout}
+            end;
+        Result ->
+            inet_rdma_transfer:flush(Id, acceptable),
+            Result
+    end.
+
+-spec close(t()) -> ok.
+close(#inet_rdma_listener{listener = {tls, Pid}}) -> inet_rdma_stream_listener:close(Pid);
+close(#inet_rdma_listener{listener = {native, Native, _Id}}) -> inet_rdma_nif:close_listener(Native).
+
+-spec sockname(t()) -> {ok, inet_rdma:address()} | {error, inet_rdma:reason()}.
+sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
+    inet_rdma_stream_listener:sockname(Pid);
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) when
+    Fabric =:= verbs; Fabric =:= tcp
+->
+    {ok, {Fabric, case Ip of any -> {0, 0, 0, 0}; _ -> Ip end, Port}};
+sockname(#inet_rdma_listener{port = Port}) ->
+    {ok, {shm, Port}}.
+
+-spec port(t()) -> inet:port_number().
+port(#inet_rdma_listener{port = Port}) -> Port.
+
+%% What a socket that was accepted is opened with: inet_rdma_socket:open/4.
+-spec settings(t()) -> inet_rdma_socket:settings().
+settings(#inet_rdma_listener{port = Port, config = Config, socket_options = SocketOptions}) ->
+    {Port, Config, SocketOptions}.
