@@ -18,6 +18,7 @@ mod connection_end;
 mod ended;
 mod events;
 mod exposer;
+mod gather;
 mod listener;
 mod mailbox;
 mod memory;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::connection::Connection;
 use crate::exposer::VerbsExposer;
 use crate::sending::Sending;
-use crate::{sending, teardown};
+use crate::{gather, teardown};
 
 /// See the module's description. Its resources are destroyed when all that was posted is sent.
 pub(crate) struct VerbsQueuePair {
@@ -94,14 +94,14 @@ impl QueuePair for VerbsQueuePair {
                 sending.post_write(outlet, Source::Region(&[]), target, notice)
             });
         }
-        if let Some((pieces, count)) = sending::inline(source, total, connection.inline_limits()) {
+        if let Some((pieces, count)) = gather::inline(source, total, connection.inline_limits()) {
             return connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
             });
         }
         let staged = connection.with_sending(|sending, outlet| sending.stage(outlet, total))?;
-        let (sges, count) = sending::copy(&staged.region, staged.ranges, source);
+        let (sges, count) = gather::copy(&staged.region, staged.ranges, source);
         connection
             .with_sending(|sending, outlet| sending.post_write(outlet, Source::Region(&sges[..count]), target, notice))
     }

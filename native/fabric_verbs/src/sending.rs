@@ -1,5 +1,7 @@
 //! The sending half of a queue pair.
 
+mod windows;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,16 +9,15 @@ use std::sync::Arc;
 use inet_rdma_fabric::{Answer, Counts, FabricError, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
-use inet_rdma_verbs::memory::{MemoryRegion, Sge};
-use inet_rdma_verbs::qp::{Operation, QueuePair, SGES_MAX, Source};
-use inet_rdma_verbs::window::MemoryWindow;
+use inet_rdma_verbs::memory::MemoryRegion;
+use inet_rdma_verbs::qp::{Operation, QueuePair, Source};
 use inet_rdma_verbs::{Transport, VerbsError};
 
 use crate::backlog::{Backlog, Request};
 use crate::memory::PinnedRegion;
 use crate::refusal::failed_call;
 use crate::staging::Ledger;
-use crate::windows::{Cell, WindowArea};
+use crate::windows::Cell;
 
 /// The ledger, controls that wait for a place, and the fault, if any.
 pub(crate) struct Sending {
@@ -193,55 +194,6 @@ impl Sending {
         self.submit(outlet, Request::Control(*message))
     }
 
-    /// Opens a window, behind its end if it is open: what to tell the peer.
-    pub(crate) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
-        let before = cell.keyed().key;
-        let key = MemoryWindow::key_after(before);
-        if cell.state() == WindowState::Open {
-            let end = Request::Invalidate {
-                cell: Arc::clone(cell),
-                key: before,
-                awaited: false,
-            };
-            self.submit(outlet, end)?;
-            // If it cannot be bound again.
-            cell.set_state(WindowState::Closed);
-        }
-        self.submit(outlet, Request::Bind(Arc::clone(cell), key))?;
-        cell.keyed().key = key;
-        cell.set_state(WindowState::Open);
-        Ok(cell.remote_address(key))
-    }
-
-    /// Closes a window that is open. It stays so where that cannot be posted.
-    pub(crate) fn close_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) {
-        if cell.state() != WindowState::Open {
-            return;
-        }
-        cell.set_state(WindowState::Closing);
-        let key = cell.keyed().key;
-        let end = Request::Invalidate {
-            cell: Arc::clone(cell),
-            key,
-            awaited: true,
-        };
-        if self.submit(outlet, end).is_err() {
-            cell.set_state(WindowState::Open);
-        }
-    }
-
-    /// Whether no work request that is under way, or waits for a place, may name a window of the area. Where one does, asks
-    /// for a signal behind it, so that a later call finds it done. `target` is somewhere in the peer's memory.
-    pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
-        self.reap(outlet);
-        self.send_waiting(outlet);
-        let is_done = self.waiting.is_empty() && self.ledger.is_done(area.named_by());
-        if !is_done {
-            self.post_end_marker(outlet, target);
-        }
-        is_done
-    }
-
     /// Posts a request, or keeps it until there is a place.
     fn submit(&mut self, outlet: &Outlet<'_>, request: Request) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_control() {
@@ -283,18 +235,6 @@ impl Sending {
                     self.closing.push_back((number, cell, key));
                 }
                 Ok(())
-            }
-        }
-    }
-
-    /// The requests up to this number are done, or none will be: what became of the windows whose end was posted.
-    fn settle_windows(&mut self, number: u64, state: WindowState) {
-        while let Some((closing, ..)) = self.closing.front() {
-            if *closing > number {
-                return;
-            }
-            if let Some((_, cell, key)) = self.closing.pop_front() {
-                cell.settle(key, state);
             }
         }
     }
@@ -454,42 +394,4 @@ fn posted(result: Result<(), VerbsError>) -> Result<(), FabricError> {
         libc::EINVAL | libc::ENOTCONN => FabricError::PeerGone,
         _ => failed_call(failed),
     })
-}
-
-/// Gathers `source` for a write that goes along inline; None: too many bytes or elements for that.
-pub(crate) fn inline<'a>(
-    source: &[&'a [u8]],
-    total: usize,
-    (bytes_max, pieces_max): (usize, usize),
-) -> Option<([&'a [u8]; SGES_MAX], usize)> {
-    if total > bytes_max {
-        return None;
-    }
-    let mut pieces: [&[u8]; SGES_MAX] = [&[]; SGES_MAX];
-    let mut count = 0;
-    for piece in source.iter().filter(|piece| !piece.is_empty()) {
-        *pieces[..pieces_max].get_mut(count)? = piece;
-        count += 1;
-    }
-    Some((pieces, count))
-}
-
-/// Copies `source` to the staging ranges, and names them.
-pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[&[u8]]) -> ([Sge; 2], usize) {
-    let sges = ranges.clone().map(|range| staging.sge(range.start, range.len()));
-    let count = if ranges[1].is_empty() { 1 } else { 2 };
-    let [mut place, mut behind] = ranges;
-    for piece in source {
-        let mut rest = *piece;
-        while !rest.is_empty() {
-            if place.is_empty() {
-                place = std::mem::take(&mut behind);
-            }
-            let (now, later) = rest.split_at(rest.len().min(place.len()));
-            staging.write(place.start, now);
-            place.start += now.len();
-            rest = later;
-        }
-    }
-    (sges, count)
 }

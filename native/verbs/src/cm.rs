@@ -1,5 +1,8 @@
 //! The connection manager: ids, which are to queue pairs what sockets are to TCP, and the channels of their events.
 
+mod address;
+mod kind;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -7,13 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rdma_sys::{
-    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
-    rdma_connect, rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id,
-    rdma_disconnect, rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr, rdma_listen,
-    rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_connect,
+    rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect,
+    rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr, rdma_listen, rdma_migrate_id,
+    rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 use socket2::SockAddr;
 
+use self::address::{raw, socket_address};
+pub use self::kind::Kind;
 use crate::VerbsError;
 use crate::device::Device;
 use crate::error::{check, nothing_yet};
@@ -99,70 +104,6 @@ impl Drop for EventChannel {
     fn drop(&mut self) {
         // SAFETY: created in `create`, destroyed once; ids hold a reference to their channel, so none is left.
         unsafe { rdma_destroy_event_channel(self.raw.as_ptr()) };
-    }
-}
-
-/// An event of an id. See `rdma_get_cm_event(3)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// [`CmId::resolve_address`] is done.
-    AddressResolved,
-    /// It failed.
-    AddressError,
-    /// [`CmId::resolve_route`] is done.
-    RouteResolved,
-    /// It failed.
-    RouteError,
-    /// A peer wants to connect: [`Event::request`].
-    ConnectRequest,
-    /// The connection could not be made.
-    ConnectError,
-    /// No host answered.
-    Unreachable,
-    /// The peer said no.
-    Rejected,
-    /// The connection is up.
-    Established,
-    /// It is down.
-    Disconnected,
-    /// The device is going away.
-    DeviceRemoval,
-    /// The address has moved to other hardware.
-    AddressChange,
-    /// The queue pair's number may be used again.
-    TimewaitExit,
-    /// Something else, by its number.
-    Other(u32),
-}
-
-impl Kind {
-    fn of(event: rdma_cm_event_type::Type) -> Kind {
-        match event {
-            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Kind::AddressResolved,
-            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => Kind::AddressError,
-            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => Kind::RouteResolved,
-            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => Kind::RouteError,
-            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST => Kind::ConnectRequest,
-            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => Kind::ConnectError,
-            rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => Kind::Unreachable,
-            rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => Kind::Rejected,
-            rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => Kind::Established,
-            rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => Kind::Disconnected,
-            rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Kind::DeviceRemoval,
-            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => Kind::AddressChange,
-            rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => Kind::TimewaitExit,
-            other => Kind::Other(other),
-        }
-    }
-
-    fn has_private_data(self) -> bool {
-        matches!(self, Kind::ConnectRequest | Kind::Established | Kind::Rejected)
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self:?}")
     }
 }
 
@@ -434,50 +375,4 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), VerbsError> {
         rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
     };
     set().map_err(|errno: rustix::io::Errno| VerbsError::of("making a descriptor non-blocking", errno.raw_os_error()))
-}
-
-/// An address as librdmacm wants it: it takes a mutable pointer, and only reads.
-fn raw(address: &SockAddr) -> *mut libc::sockaddr {
-    address.as_ptr().cast_mut().cast()
-}
-
-/// # Safety
-///
-/// `address` must be the start of an address of the length that its family says.
-unsafe fn socket_address(address: &libc::sockaddr) -> Option<SocketAddr> {
-    let bytes = match i32::from(address.sa_family) {
-        libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-        _ => return None,
-    };
-    let address: *const libc::sockaddr = address;
-    // SAFETY: the caller guarantees that `bytes` bytes are there, and the storage has room for an address of any
-    // family. They are a valid address of their family, and their length is set.
-    let copied = unsafe {
-        SockAddr::try_init(|storage, length| {
-            std::ptr::copy_nonoverlapping(address.cast::<u8>(), storage.cast::<u8>(), bytes);
-            *length = bytes as libc::socklen_t;
-            Ok(())
-        })
-    };
-    copied.ok().and_then(|((), address)| address.as_socket())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_survives_the_way_to_c_and_back() {
-        for text in ["10.9.8.1:7000", "[fd09:8::1]:65535", "[fe80::1%3]:1"] {
-            let address: SocketAddr = text.parse().expect("an address");
-            let made = SockAddr::from(address);
-            // SAFETY: `made` lives, and has an address of the family that it names.
-            assert_eq!(unsafe { socket_address(&*raw(&made)) }, Some(address), "{text}");
-        }
-        // SAFETY: all zeros are a value of this C struct of numbers.
-        let unset: libc::sockaddr = unsafe { std::mem::zeroed() };
-        // SAFETY: an address of the family 0 has no bytes beyond.
-        assert_eq!(unsafe { socket_address(&unset) }, None);
-    }
 }

@@ -1,0 +1,160 @@
+//! Bytes that come over the TCP connection, and packets that come over the queue pair.
+
+use super::{ACKNOWLEDGED_BYTES, Event, PathId, Route, Session, Source, TCP};
+use crate::Violation;
+use crate::frame::{Header, Kind};
+use crate::inbound::{Said, Sink};
+use crate::position::Position;
+
+impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+    /// Memory that the connection's next bytes belong to, if it pays to read them there.
+    pub fn direct(&mut self) -> Option<&mut [u8]> {
+        self.inbound.direct()
+    }
+
+    /// The connection has written `bytes` bytes into [`Self::direct`].
+    pub fn handle_direct<S: Sink<Large = L>>(&mut self, bytes: usize, sink: &mut S) {
+        self.inbound.handle_direct(bytes, sink);
+        self.note_received();
+    }
+
+    /// Takes bytes that the TCP connection has brought. Packets go to `sink`. After an error the session is over.
+    pub fn handle_input<S: Sink<Large = L>>(&mut self, bytes: &[u8], sink: &mut S) -> Result<(), Violation> {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.has_ended {
+            let (taken, said) = self.inbound.handle(rest, sink)?;
+            rest = &rest[taken..];
+            match said {
+                None => {}
+                Some(Said::Header(header)) => self.handle_header(header)?,
+                Some(Said::Message(Kind::Move, message)) => self.handle_move(&message)?,
+                Some(Said::Message(Kind::End, message)) => self.handle_end(&message)?,
+                Some(Said::Message(Kind::Echo, message)) => self.pending.echoed = Some(parse_number(&message)?),
+                Some(Said::Message(Kind::Echoed, message)) => {
+                    self.events.push_back(Event::Echoed(parse_number(&message)?));
+                }
+                Some(Said::Message(_, message)) => self.events.push_back(Event::Control(message)),
+            }
+        }
+        self.note_received();
+        Ok(())
+    }
+
+    fn note_received(&mut self) {
+        if self.received() - self.told >= ACKNOWLEDGED_BYTES {
+            self.pending.acknowledgement = true;
+        }
+    }
+
+    fn handle_header(&mut self, header: Header) -> Result<(), Violation> {
+        if header.received > self.sent {
+            return Err(Violation::Position);
+        }
+        self.heard = self.heard.max(header.received);
+        self.release(header.received.min(self.sent_again()));
+        match header.kind {
+            Kind::Data if header.bytes > 0 && self.source != Source::Tcp => Err(Violation::Path),
+            Kind::Tick => {
+                self.counts.packets_received += 1;
+                Ok(())
+            }
+            // Nothing follows such a header.
+            Kind::Control if header.bytes == 0 => {
+                self.events.push_back(Event::Control(Vec::new()));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is before this place is not being sent again. Behind a resume the peer acknowledges bytes that come once more, but
+    /// the frames that bring them need them.
+    fn sent_again(&self) -> Position {
+        match self.route {
+            Route::Queue { mark, .. } if self.tcp.position() >= mark => self.log.end(),
+            _ => self.tcp.position(),
+        }
+    }
+
+    fn handle_move(&mut self, message: &[u8]) -> Result<(), Violation> {
+        let (path, mark) = parse_move(message).ok_or(Violation::Frame)?;
+        let is_between_packets = self.inbound.is_between_packets();
+        match self.source {
+            // Behind a resume. A queue pair may have brought more since this side told its standing: that comes again.
+            Source::Tcp if path == TCP && (mark == self.received() || mark < self.received() && is_between_packets) => {
+                self.inbound.skip(self.received() - mark);
+                Ok(())
+            }
+            // The side that returns knows that all it sent before has arrived.
+            Source::Queue(left) if path == TCP && mark == self.received() => {
+                self.source = Source::Tcp;
+                if let Some(path) = self.path.as_mut().filter(|path| path.id == left) {
+                    path.peer_has_left = true;
+                }
+                self.events.push_back(Event::Returned);
+                Ok(())
+            }
+            // Said again behind a resume.
+            Source::Queue(known) if known == path && mark <= self.received() => Ok(()),
+            Source::Tcp if path != TCP && mark == self.received() && is_between_packets => {
+                self.source = Source::Queue(path);
+                // The peer keeps what went over TCP until it knows that it has arrived.
+                self.pending.acknowledgement = true;
+                self.events.push_back(Event::Moved);
+                Ok(())
+            }
+            _ => Err(Violation::Move),
+        }
+    }
+
+    /// The end may come before what a queue pair has taken before it.
+    fn handle_end(&mut self, message: &[u8]) -> Result<(), Violation> {
+        let end = Position(parse_number(message)?);
+        if end < self.received() {
+            return Err(Violation::Position);
+        }
+        self.peer_end = Some(end);
+        self.note_end();
+        Ok(())
+    }
+
+    fn note_end(&mut self) {
+        if self.peer_end.is_some_and(|end| end <= self.received()) && !self.has_ended {
+            self.has_ended = true;
+            self.events.push_back(Event::Ended);
+        }
+    }
+
+    /// Whether the peer's bytes come over the queue pair with this name.
+    pub fn reads_queue(&self, path: PathId) -> bool {
+        self.source == Source::Queue(path)
+    }
+
+    /// Whether the peer has moved to a queue pair that this side does not have: nothing comes until the session is resumed.
+    pub fn awaits_queue(&self) -> bool {
+        matches!(self.source, Source::Queue(carries) if self.path() != Some(carries))
+    }
+
+    /// The queue pair has brought packets: their bytes with their lengths.
+    pub fn handle_queue_packets(&mut self, bytes: usize) {
+        self.received_by_queue += bytes as u64;
+        self.note_end();
+    }
+
+    /// Takes the next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+fn parse_number(message: &[u8]) -> Result<u64, Violation> {
+    Ok(u64::from_be_bytes(message.try_into().map_err(|_| Violation::Frame)?))
+}
+
+fn parse_move(message: &[u8]) -> Option<(PathId, Position)> {
+    let (path, mark) = message.split_at_checked(8)?;
+    Some((
+        u64::from_be_bytes(path.try_into().ok()?),
+        Position(u64::from_be_bytes(mark.try_into().ok()?)),
+    ))
+}

@@ -1,0 +1,94 @@
+//! Outgoing packets: into the log, and to the queue pair.
+
+use super::{Route, Session, Source};
+use crate::inbound::LENGTH_BYTES;
+use crate::log::Log;
+use crate::position::Position;
+
+impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+    /// Whether a packet may go to the queue pair without the log: it carries, all before has left, and it lives as long as the
+    /// peer does.
+    pub fn passes(&self) -> bool {
+        self.log.is_empty() && self.keeps_nothing()
+    }
+
+    /// The queue pair has taken the first `bytes` bytes of a packet of `packet_bytes` bytes with its length, past the log. The
+    /// rest goes by [`Self::append_rest`].
+    pub fn handle_passed(&mut self, bytes: usize, packet_bytes: usize) {
+        self.counts.packets_sent += 1;
+        self.counts.bytes_sent += packet_bytes as u64;
+        self.log.pass(bytes);
+        self.sent = self.log.end();
+        self.queue = self.log.seek(self.log.end()).unwrap_or_default();
+    }
+
+    /// A packet of `bytes` bytes: its length, then its pieces by the two functions of `add`.
+    pub fn append(&mut self, bytes: usize, add: impl FnOnce(&mut Log<H>)) {
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.counts.packets_sent += 1;
+        self.counts.bytes_sent += (LENGTH_BYTES + bytes) as u64;
+        self.log.copy(&length.to_be_bytes());
+        self.append_rest(add);
+    }
+
+    /// The rest of a packet, behind [`Self::handle_passed`].
+    pub fn append_rest(&mut self, add: impl FnOnce(&mut Log<H>)) {
+        add(&mut self.log);
+        if matches!(self.route, Route::Queue { .. }) {
+            self.packet_ends.push_back(self.log.end());
+        }
+    }
+
+    /// Slices of up to `bytes` bytes for the queue pair, to `take` as long as that answers true.
+    pub fn queue_slices<'a>(&'a self, bytes: usize, take: impl FnMut(&'a [u8]) -> bool) {
+        if matches!(self.route, Route::Queue { .. }) {
+            self.log.slices(&self.queue, bytes, take);
+        }
+    }
+
+    /// The queue pair has taken this many bytes of them.
+    pub fn handle_queued(&mut self, bytes: usize) {
+        self.log.advance(&mut self.queue, bytes);
+        self.sent = self.sent.max(self.queue.position());
+        if self.keeps_nothing() {
+            self.release(self.queue.position());
+        }
+    }
+
+    /// The queue pair's peer has read the first `bytes` bytes that went over it.
+    pub fn handle_queue_read(&mut self, bytes: u64) {
+        if let Route::Queue { mark, .. } = self.route {
+            if self.log.start() < mark {
+                return;
+            }
+            let read = Position(mark.0 + bytes).min(self.queue.position());
+            // The peer gives up a packet of which it has a part when it loses the queue pair.
+            let whole = self.packet_ends.iter().take_while(|&&end| end <= read).last().copied();
+            if let Some(end) = whole {
+                self.release(end);
+            }
+        }
+    }
+
+    /// Whether what the queue pair takes need not be kept: it is lost only with the peer, the peer has it, too (it has moved
+    /// there), the attempt under way does not give it up, and all that went over TCP before has arrived.
+    fn keeps_nothing(&self) -> bool {
+        match (self.route, self.path) {
+            (Route::Queue { path: id, mark }, Some(path)) => {
+                path.id == id
+                    && !path.is_mortal
+                    && self.source == Source::Queue(id)
+                    && self.standing.is_none_or(|ours| ours.path == Some(id))
+                    && self.log.start() >= mark
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn release(&mut self, position: Position) {
+        self.log.acknowledge(position);
+        while self.packet_ends.front().is_some_and(|&end| end <= position) {
+            self.packet_ends.pop_front();
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Paths: made, changed, lost and resumed.
+
+use super::{Path, PathId, Pending, Role, Route, Session, Source, Standing, Superseded, Unit};
+use crate::Violation;
+use crate::position::Position;
+
+impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+    /// This side has a queue pair, which both know by this name; nothing goes over it yet. `is_mortal`: it may be lost while
+    /// the peer lives. An attempt whose standings were told before gives it up.
+    pub fn add_path(&mut self, id: PathId, is_mortal: bool) {
+        self.path = Some(Path {
+            id,
+            is_mortal,
+            has_carried: false,
+            peer_has_left: false,
+        });
+    }
+
+    /// The queue pair that this side has.
+    pub fn path(&self) -> Option<PathId> {
+        self.path.map(|path| path.id)
+    }
+
+    /// Both sides begin on the queue pair of [`Self::add_path`], before the first byte.
+    pub fn begin_on_queue(&mut self) {
+        if let Some(path) = &mut self.path {
+            path.has_carried = true;
+            self.route = Route::Queue {
+                path: path.id,
+                mark: Position::default(),
+            };
+            self.source = Source::Queue(path.id);
+        }
+    }
+
+    /// What is appended from here on goes over the queue pair of [`Self::add_path`]. False: it carries or has carried, or there
+    /// is none.
+    pub fn move_to_queue(&mut self) -> bool {
+        let (Route::Tcp, Some(path)) = (self.route, self.path.as_mut().filter(|path| !path.has_carried)) else {
+            return false;
+        };
+        path.has_carried = true;
+        let mark = self.log.end();
+        self.route = Route::Queue { path: path.id, mark };
+        self.queue = self.log.seek(mark).unwrap_or_default();
+        self.pending.move_to_queue = true;
+        true
+    }
+
+    /// What is appended from here on goes over the TCP connection again. The initiator begins: it returns while both sides send
+    /// over the queue pair, the acceptor when the initiator has returned. False: it is not this side's turn, or the peer has not
+    /// said yet that all has arrived, which its next frame over TCP does.
+    pub fn return_to_tcp(&mut self) -> bool {
+        let Route::Queue { mark, .. } = self.route else {
+            return false;
+        };
+        let is_turn = match self.role {
+            Role::Initiator => self.source != Source::Tcp,
+            Role::Acceptor => self.path.is_some_and(|path| path.peer_has_left),
+        };
+        let has_arrived = self.heard >= self.log.end() && self.tcp.position() >= mark;
+        if !is_turn || !has_arrived || self.standing.is_some() || self.pending.move_to_queue {
+            return false;
+        }
+        self.release(self.log.end());
+        self.route = Route::Tcp;
+        self.tcp = self.log.seek(self.log.end()).unwrap_or_default();
+        self.pending.begin_on_tcp = true;
+        true
+    }
+
+    /// Whether both sides have gone back to the TCP connection from the queue pair that this side has.
+    pub fn has_left_queue(&self) -> bool {
+        self.route == Route::Tcp && self.path.is_some_and(|path| path.peer_has_left)
+    }
+
+    /// The next frame for the TCP connection tells the peer what has arrived.
+    pub fn acknowledge(&mut self) {
+        self.pending.acknowledgement = true;
+    }
+
+    /// Whether outgoing packets go over the queue pair.
+    pub fn is_sent_by_queue(&self) -> bool {
+        matches!(self.route, Route::Queue { .. })
+    }
+
+    /// The queue pair is lost: [`Self::suspend`] says so to the peer. Nothing is sent or received over it any more. If an
+    /// attempt is under way, its standing may have named the queue pair: another attempt has to follow.
+    pub fn lose_path(&mut self) {
+        self.path = None;
+    }
+
+    /// The TCP connection is lost, and the frames under way with it.
+    pub fn lose_tcp(&mut self) {
+        self.unit = Unit::default();
+        self.inbound.reset_frame();
+        self.peer_end = None;
+        self.pending = Pending {
+            end: self.ends,
+            move_to_queue: self.pending.move_to_queue,
+            ..Pending::default()
+        };
+    }
+
+    /// The number of the next attempt of this side.
+    pub fn next_attempt(&self) -> u64 {
+        let role = match self.role {
+            Role::Initiator => 1,
+            Role::Acceptor => 0,
+        };
+        ((self.attempt >> 1) + 1) << 1 | role
+    }
+
+    /// Whether an attempt with this number may still succeed.
+    pub fn is_newer(&self, attempt: u64) -> bool {
+        attempt > self.attempt
+    }
+
+    /// An attempt to resume begins, for which the peer has proved the session's secret. The TCP connection is given up if
+    /// there is one. Returns what to tell the peer.
+    pub fn suspend(&mut self, attempt: u64) -> Result<Standing, Superseded> {
+        if !self.is_newer(attempt) {
+            return Err(Superseded(self.attempt));
+        }
+        self.attempt = attempt;
+        self.lose_tcp();
+        let standing = Standing {
+            received: self.received(),
+            path: self.path().filter(|&path| self.is_free_for(path)),
+        };
+        self.standing = Some(standing);
+        Ok(standing)
+    }
+
+    /// Whether neither direction needs a queue pair that was there before this one.
+    fn is_free_for(&self, path: PathId) -> bool {
+        let sends = match self.route {
+            Route::Tcp => true,
+            Route::Queue { path: carries, .. } => carries == path,
+        };
+        let receives = match self.source {
+            Source::Tcp => true,
+            Source::Queue(carries) => carries == path,
+        };
+        sends && receives
+    }
+
+    /// The attempt has led to another TCP connection, on which the peer has said this. True: the queue pair carries on. False:
+    /// there is none, or it is given up. Err: the attempt is an older one or has led to a resume before (None), or the session
+    /// is over.
+    pub fn resume(&mut self, attempt: u64, theirs: Standing) -> Result<bool, Option<Violation>> {
+        let Some(ours) = self.standing.filter(|_| attempt == self.attempt) else {
+            return Err(None);
+        };
+        // Over a queue pair the peer may have read on since, and what lives as long as the peer is not kept.
+        let acknowledged = match self.route {
+            Route::Tcp => self.log.start(),
+            Route::Queue { mark, .. } => self.log.start().min(mark),
+        };
+        if theirs.received < acknowledged || theirs.received > self.sent {
+            return Err(Some(Violation::Position));
+        }
+        self.standing = None;
+        self.heard = self.heard.max(theirs.received);
+        // Whatever the caller did without a connection, the next one begins with a frame.
+        self.unit = Unit::default();
+        self.inbound.reset_frame();
+        self.release(theirs.received);
+        // By what both have said: whatever has become of the queue pair since, the peer decides the same.
+        let keeps_path = ours.path.is_some() && ours.path == theirs.path;
+        if !keeps_path {
+            self.path = None;
+            self.route = Route::Tcp;
+            self.source = Source::Tcp;
+            self.packet_ends.clear();
+            self.pending.move_to_queue = false;
+        }
+        let from = match self.route {
+            Route::Tcp => theirs.received,
+            Route::Queue { mark, .. } => {
+                self.pending.move_to_queue = true;
+                theirs.received.min(mark)
+            }
+        };
+        self.tcp = self
+            .log
+            .seek(from.max(self.log.start()))
+            .ok_or(Some(Violation::Position))?;
+        self.pending.begin_on_tcp = self.route == Route::Tcp;
+        // The peer's frame with the acknowledgement may be lost.
+        self.pending.acknowledgement = self.received() != self.told;
+        Ok(keeps_path)
+    }
+}
