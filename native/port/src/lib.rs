@@ -6,6 +6,7 @@
 
 mod answers;
 pub mod block;
+mod commands;
 pub mod entry;
 mod link;
 pub mod links;

@@ -20,6 +20,7 @@ mod notices;
 mod paths;
 mod receiving;
 mod sending;
+mod watcher;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -28,7 +29,6 @@ use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
 
 pub use self::coding::{Coding, Sealing};
-use self::counts::Changes;
 use self::notices::Loss;
 use crate::block::{Block, Held};
 use crate::links::Carried;
@@ -93,6 +93,14 @@ pub struct Link {
     follows: bool,
     /// Descriptors of the TCP connection that processes use.
     lent: Vec<OwnedFd>,
+}
+
+/// What has happened to the paths, for [`Link::statistics`].
+#[derive(Clone, Copy, Default)]
+struct Changes {
+    losses: u64,
+    resumes: u64,
+    moves: u64,
 }
 
 impl Link {

@@ -14,14 +14,6 @@ const EARNED_PACKETS: u64 = 64;
 /// The same in bytes.
 const EARNED_BYTES: u64 = 256 * 1024;
 
-/// What has happened to the paths, for [`Link::statistics`].
-#[derive(Clone, Copy, Default)]
-pub(super) struct Changes {
-    pub(super) losses: u64,
-    pub(super) resumes: u64,
-    pub(super) moves: u64,
-}
-
 impl Link {
     /// Packets received and sent, ticks included.
     pub fn packets(&self) -> (u64, u64) {

@@ -1,14 +1,11 @@
 //! What the process that watches the link is told.
 
 use std::ffi::CStr;
-use std::fmt::Display;
 use std::io;
 
 use inet_rdma_path_tcp::Lost;
 
-use super::Link;
-use crate::port::{Port, errno_atom};
-use crate::stall::Change;
+use crate::port::errno_atom;
 
 /// What the process that watches the link is told: its sending key nears its limit.
 pub(super) const KEY_DUE: &CStr = c"key_due";
@@ -36,6 +33,11 @@ pub(super) const PEER_MISBEHAVED: &CStr = c"peer_misbehaved";
 pub(super) struct Loss(&'static CStr);
 
 impl Loss {
+    /// The atom.
+    pub(super) fn name(self) -> &'static CStr {
+        self.0
+    }
+
     /// The queue pair is lost, or the peer uses one that this side has given up: the TCP connection is given up, too.
     pub(super) const QUEUE_PAIR: Loss = Loss(c"queue_pair");
     /// The VM cannot watch another descriptor.
@@ -60,58 +62,5 @@ impl From<io::Error> for Loss {
         error
             .raw_os_error()
             .map_or(Loss::SYSTEM_LIMIT, |errno| Loss(errno_atom(errno)))
-    }
-}
-
-impl Link {
-    /// The caller is told of what happens to the link.
-    pub fn watch(&mut self, port: Port) {
-        self.watcher = Some(port.caller());
-        self.heed_key(port);
-        if self.secret.is_some() && self.tcp.is_none() {
-            self.tell_lost(port, self.loss);
-        }
-    }
-
-    pub(super) fn tell(&self, port: Port, what: &CStr) {
-        if let Some(watcher) = self.watcher {
-            port.tell(watcher, what);
-        }
-    }
-
-    /// The peer broke the rules, and how.
-    pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
-        self.tell(port, PEER_MISBEHAVED);
-        if let Some(watcher) = self.watcher {
-            port.tell_bytes(watcher, violation.to_string().as_bytes());
-        }
-    }
-
-    pub(super) fn tell_stall(&self, port: Port, change: Option<Change>) {
-        if let Some(change) = change {
-            self.tell(
-                port,
-                match change {
-                    Change::Stalled => STALLED,
-                    Change::Resumed => RESUMED,
-                },
-            );
-        }
-    }
-
-    pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
-        self.loss = loss;
-        if let Some(watcher) = self.watcher {
-            port.tell_of(watcher, LOST, loss.0);
-        }
-    }
-
-    pub(super) fn heed_key(&self, port: Port) {
-        let (Some(watcher), Some(queue)) = (self.watcher, &self.queue) else {
-            return;
-        };
-        if queue.take_key_due() {
-            port.tell(watcher, KEY_DUE);
-        }
     }
 }

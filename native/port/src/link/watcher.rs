@@ -1,0 +1,62 @@
+//! The process that watches the link.
+
+use std::ffi::CStr;
+use std::fmt::Display;
+
+use super::Link;
+use super::notices::{KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
+use crate::port::Port;
+use crate::stall::Change;
+
+impl Link {
+    /// The caller is told of what happens to the link.
+    pub fn watch(&mut self, port: Port) {
+        self.watcher = Some(port.caller());
+        self.heed_key(port);
+        if self.secret.is_some() && self.tcp.is_none() {
+            self.tell_lost(port, self.loss);
+        }
+    }
+
+    pub(super) fn tell(&self, port: Port, what: &CStr) {
+        if let Some(watcher) = self.watcher {
+            port.tell(watcher, what);
+        }
+    }
+
+    /// The peer broke the rules, and how.
+    pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
+        self.tell(port, PEER_MISBEHAVED);
+        if let Some(watcher) = self.watcher {
+            port.tell_bytes(watcher, violation.to_string().as_bytes());
+        }
+    }
+
+    pub(super) fn tell_stall(&self, port: Port, change: Option<Change>) {
+        if let Some(change) = change {
+            self.tell(
+                port,
+                match change {
+                    Change::Stalled => STALLED,
+                    Change::Resumed => RESUMED,
+                },
+            );
+        }
+    }
+
+    pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
+        self.loss = loss;
+        if let Some(watcher) = self.watcher {
+            port.tell_of(watcher, LOST, loss.name());
+        }
+    }
+
+    pub(super) fn heed_key(&self, port: Port) {
+        let (Some(watcher), Some(queue)) = (self.watcher, &self.queue) else {
+            return;
+        };
+        if queue.take_key_due() {
+            port.tell(watcher, KEY_DUE);
+        }
+    }
+}
