@@ -1,5 +1,5 @@
-//! Reads from memory that the peer can write, at packet boundaries: cuts what arrived, copies it out, and hands a landing
-//! buffer on as it lies. A length is read once, checked, and never looked at again in the peer's reach.
+//! Reads from memory that the peer can write, at packet boundaries: cuts what arrived, copies it out, and hands a
+//! landing buffer on as it lies. A length is read once, checked, and never looked at again in the peer's reach.
 //!
 //! The unsafe code of that is here: bytes of the ring and of landing buffers are reached through raw pointers, and only
 //! their copies are looked at. What tells where they lie promises it with [`Arrived::new`].
@@ -89,8 +89,8 @@ impl<B: Buffer> Assembly<B> {
         matches!(self.begun, Begun::Nothing)
     }
 
-    /// Takes in `arrived` from its start, as far as `limit` allows, and adds the packets that are complete to `out`; how
-    /// many bytes it took (at least one).
+    /// Takes in `arrived` from its start, as far as `limit` allows, and adds the packets that are complete to `out`;
+    /// how many bytes it took (at least one).
     pub fn push(
         &mut self,
         arrived: &Arrived,

@@ -27,8 +27,8 @@ impl From<std::io::Error> for Errno {
 
 /// Errors below the stream.
 ///
-/// native/nif encodes each variant as a term, and `inet_rdma_error` has its text for Erlang; the texts here are those of the
-/// command line tools.
+/// native/nif encodes each variant as a term, and `inet_rdma_error` has its text for Erlang; the texts here are those
+/// of the command line tools.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
     /// The peer closed the connection or its process ended.

@@ -39,8 +39,8 @@ pub struct Parameters {
     pub landing_bytes: u32,
     /// Names this connection on this side (for logs).
     pub connection_id: u32,
-    /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same: see
-    /// [`Parameters::check_token`].
+    /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same:
+    /// see [`Parameters::check_token`].
     pub token: u64,
     /// Bytes that all connections of this process together may pin; 0: what the process may lock, at most a quarter of
     /// the machine's memory.
@@ -52,8 +52,8 @@ pub struct Parameters {
 /// How a device treats the packets of one side. Shared memory has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// How long the device waits for an acknowledgement before it sends again, rounded up to the next 4.096 µs times a power
-    /// of two; None: as the connection manager has it.
+    /// How long the device waits for an acknowledgement before it sends again, rounded up to the next 4.096 µs times a
+    /// power of two; None: as the connection manager has it.
     pub ack_timeout: Option<Duration>,
     /// The type of service of what is sent, as in ip(7); None: as the connection manager has it.
     pub type_of_service: Option<u8>,
@@ -67,8 +67,8 @@ impl Network {
     };
 }
 
-/// The ring and the staging memory that a connection begins with where they are pinned. An idle link holds little more than
-/// both; more would not make a small message faster, and bulk replaces them within its first round trips.
+/// The ring and the staging memory that a connection begins with where they are pinned. An idle link holds little more
+/// than both; more would not make a small message faster, and bulk replaces them within its first round trips.
 pub const FIRST_RING_BYTES: u32 = 64 * 1024;
 
 impl Parameters {
@@ -77,8 +77,8 @@ impl Parameters {
         self.limits.ring_bytes.min(FIRST_RING_BYTES)
     }
 
-    /// Fails unless the peer's hello has the token of this side. A listener calls it before it maps memory of the peer or
-    /// makes memory of its own, so a peer without the token costs a file descriptor and no more.
+    /// Fails unless the peer's hello has the token of this side. A listener calls it before it maps memory of the peer
+    /// or makes memory of its own, so a peer without the token costs a file descriptor and no more.
     pub fn check_token(&self, peer: &Hello) -> Result<(), FabricError> {
         if peer.token == self.token {
             Ok(())
@@ -107,9 +107,9 @@ pub trait Memory: Send + Sync {
     fn bytes(&self) -> usize;
     /// What to tell the peer so that it can write at `offset`.
     fn remote_address(&self, offset: usize) -> RemoteAddress;
-    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros, and take memory again when they are
-    /// touched. The peer must have no right to write there any more. Does nothing where the pages cannot be had again for
-    /// certain.
+    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros, and take memory again when
+    /// they are touched. The peer must have no right to write there any more. Does nothing where the pages cannot be
+    /// had again for certain.
     fn discard(&self, range: Range<usize>);
 }
 
@@ -145,8 +145,8 @@ pub trait Exposed: Send {
 
 /// A part of memory that the peer may write while it is open. Only calls of its connection's open and close it.
 pub trait Window: Send + Sync {
-    /// Opens it, anew if it is open: what to tell the peer in a control message that is posted afterwards. What the peer
-    /// was told before is worth nothing from then on.
+    /// Opens it, anew if it is open: what to tell the peer in a control message that is posted afterwards. What the
+    /// peer was told before is worth nothing from then on.
     fn open(&self) -> Result<RemoteAddress, FabricError>;
     /// Asks the device to close it. The queue pair is to be polled until that is done, and its event tells when.
     fn close(&self);
@@ -178,21 +178,21 @@ pub trait QueuePair: Send + Sync {
     /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
     /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
     ///
-    /// `target` is the peer's word, and must be inside memory that it has exposed as a whole. Nothing is written where it is
-    /// not: either this call is [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An empty `source`
-    /// is a transfer of no bytes. A post after the peer's death may still succeed without
-    /// an effect: ask [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
+    /// `target` is the peer's word, and must be inside memory that it has exposed as a whole. Nothing is written where
+    /// it is not: either this call is [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An
+    /// empty `source` is a transfer of no bytes. A post after the peer's death may still succeed without an effect: ask
+    /// [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
-    /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a place
-    /// for it, which it looks for when this side posts, polls (also nothing) or arms.
+    /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a
+    /// place for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
     /// Gets memory for [`Self::replace_staging`], from which `bytes` can be sent at a time. Takes as long as
     /// [`Exposer::expose`]. Does nothing on a fabric that sends from where the bytes are.
     fn prepare_staging(&self, _bytes: usize) -> Result<(), FabricError> {
         Ok(())
     }
-    /// Transfers are sent from the prepared memory from now on. Not between an offer of [`Self::write_room`] and the post that
-    /// relies on it.
+    /// Transfers are sent from the prepared memory from now on. Not between an offer of [`Self::write_room`] and the
+    /// post that relies on it.
     fn replace_staging(&self) {}
     /// Gives back memory that was replaced and that nothing is sent from any more. Takes long, too. True: none is left.
     fn release_staging(&self) -> bool {
@@ -200,17 +200,16 @@ pub trait QueuePair: Send + Sync {
     }
     /// Bytes that can be posted now; 0: wait for an event, then poll.
     fn write_room(&self) -> usize;
-    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`] (the
-    /// engine holds the connection's lock).
-    /// Err once all that came before the fault has been taken; it stays so.
+    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`]
+    /// (the engine holds the connection's lock). Err once all that came before the fault has been taken; it stays so.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
     /// True only if the receive queue is empty. Called without the connection's lock; may return false spuriously.
     fn is_quiet(&self) -> bool {
         false
     }
     /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was 0.
-    /// False: there is something already, or the connection has come to its end: poll again (nothing is armed then, yet an
-    /// event that was on its way may still make `event_fd` readable once).
+    /// False: there is something already, or the connection has come to its end: poll again (nothing is armed then, yet
+    /// an event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
     /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
     fn disarm(&self);
@@ -220,18 +219,18 @@ pub trait QueuePair: Send + Sync {
     /// poll could take the event of a completion that was not polled. It may take one event of several and leave
     /// `event_fd` readable.
     ///
-    /// False: `event_fd` is [`Self::liveness_fd`] as well, and it is the connection's end that made it readable; ask with
-    /// [`Self::check_alive`].
+    /// False: `event_fd` is [`Self::liveness_fd`] as well, and it is the connection's end that made it readable; ask
+    /// with [`Self::check_alive`].
     fn drain_event(&self) -> bool;
-    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`]. May be
-    /// [`Self::event_fd`]: watch it once. The end may show there only while the queue pair is armed, as an arrival does;
-    /// else [`Self::poll`] or [`Self::arm`] finds it.
+    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`]. May
+    /// be [`Self::event_fd`]: watch it once. The end may show there only while the queue pair is armed, as an arrival
+    /// does; else [`Self::poll`] or [`Self::arm`] finds it.
     fn liveness_fd(&self) -> BorrowedFd<'_>;
     /// Err once the peer has disconnected or died. What it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;
-    /// Asks the peer's device for an answer behind all that was posted, unless it owes one already; whether it has answered
-    /// since the last call. Neither the peer's process nor its processor takes part, and the peer's user sees nothing of it.
-    /// Never waits.
+    /// Asks the peer's device for an answer behind all that was posted, unless it owes one already; whether it has
+    /// answered since the last call. Neither the peer's process nor its processor takes part, and the peer's user sees
+    /// nothing of it. Never waits.
     fn ask(&self) -> Answer {
         Answer::NotAsked
     }
@@ -260,8 +259,8 @@ pub trait QueuePair: Send + Sync {
 /// What [`QueuePair::ask`] has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The fabric has no device that could be asked, the transport's completions say nothing of the peer, or the connection has
-    /// ended.
+    /// The fabric has no device that could be asked, the transport's completions say nothing of the peer, or the
+    /// connection has ended.
     NotAsked,
     /// The peer's device has answered since the last call, or nothing had been asked before.
     Arrived,
@@ -278,21 +277,21 @@ pub struct Capabilities {
     pub immediate: bool,
     /// Transfers of up to this many bytes take no staging memory.
     pub inline_max: usize,
-    /// A post costs a system call, or the device's attention: it pays to collect packets that follow each other closely for
-    /// one transfer.
+    /// A post costs a system call, or the device's attention: it pays to collect packets that follow each other closely
+    /// for one transfer.
     pub post_is_costly: bool,
-    /// Exposing memory pins it: that takes long, and others cannot use the memory meanwhile. False: exposing costs nothing,
-    /// and pages take memory when they are touched.
+    /// Exposing memory pins it: that takes long, and others cannot use the memory meanwhile. False: exposing costs
+    /// nothing, and pages take memory when they are touched.
     pub pins: bool,
     /// What keeps the peer from changing what landed when the user has it as it lies.
     pub safeguard: Safeguard,
     /// Landing buffers can have windows ([`Exposer::expose_windows`]), also where these are no safeguard.
     pub windows: bool,
-    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the better:
-    /// they are written and read again while they are in the processor's cache.
+    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the
+    /// better: they are written and read again while they are in the processor's cache.
     pub landing_window_bytes: usize,
-    /// How long the device waits for an acknowledgement before it sends again. None: nothing is sent again, or the transport
-    /// measures that itself.
+    /// How long the device waits for an acknowledgement before it sends again. None: nothing is sent again, or the
+    /// transport measures that itself.
     pub ack_timeout: Option<Duration>,
 }
 

@@ -1,4 +1,5 @@
-//! How a peer breaks the rules of the protocol or of a fabric. Each ends the connection; none is ever the fault of this side.
+//! How a peer breaks the rules of the protocol or of a fabric. Each ends the connection; none is ever the fault of this
+//! side.
 
 use inet_rdma_stream::{LimitsError, RemoteAddress, Violation, WireError};
 

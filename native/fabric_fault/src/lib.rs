@@ -4,8 +4,9 @@
 //!
 //! * Completions of one direction keep their order. A delayed one holds up those behind it, which stay in the receive
 //!   queue and keep their slots, so the sender's credits are as short as with a slow network.
-//! * At a distance completions are under way side by side, each for the same time, and leave the receive queue when they set
-//!   out; the stream's credits come back when they have arrived, so no more are under way than there are slots.
+//! * At a distance completions are under way side by side, each for the same time, and leave the receive queue when
+//!   they set out; the stream's credits come back when they have arrived, so no more are under way than there are
+//!   slots.
 //! * The two directions know nothing of each other. So by delaying controls, notices, or both, on one side or both,
 //!   every order of this side's controls against the *other* direction's notices can come about. That is the only
 //!   reordering there is: within a direction none is possible on any fabric.
@@ -18,26 +19,19 @@
 mod distance;
 mod exposing;
 mod inbound;
+mod queue_pair;
 mod stall;
 mod windows;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use inet_rdma_fabric::event::Event;
-use inet_rdma_fabric::{
-    Answer, Capabilities, Completion, Counts, Exposer, Fabric, FabricError, FabricName, ListenOptions, Listener,
-    Memory, Parameters, QueuePair, Safeguard,
-};
-use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
-use inbound::{Inbound, Next};
+use queue_pair::FaultQueuePair;
 
 pub use exposing::{Exposing, Grants};
 pub use inbound::{Delay, FaultPlan};
@@ -56,8 +50,8 @@ pub struct FaultFabric<F> {
 struct Injection {
     plan: FaultPlan,
     stall: Stall,
-    /// Queue pairs made so far by connecting and by accepting. Each has a seed of its own, which does not depend on which
-    /// end of a connection was faster.
+    /// Queue pairs made so far by connecting and by accepting. Each has a seed of its own, which does not depend on
+    /// which end of a connection was faster.
     made: Arc<[AtomicU64; 2]>,
 }
 
@@ -155,267 +149,9 @@ impl Injection {
         let number = self.made[by as usize].fetch_add(1, Ordering::Relaxed) * 2 + by as u64;
         Ok(Box::new(FaultQueuePair::new(
             inner,
-            self,
+            &self.plan,
+            &self.stall,
             self.plan.seed.wrapping_add(number),
         )?))
-    }
-}
-
-/// A queue pair that suffers. Its event is readable when the inner one's is, when a delayed completion is due, or when a
-/// stall has ended.
-struct FaultQueuePair {
-    inner: Box<dyn QueuePair>,
-    plan: FaultPlan,
-    stall: Stall,
-    inbound: Mutex<Inbound>,
-    posts: AtomicU64,
-    /// Holds the inner event, the timer and the stall's event.
-    event: OwnedFd,
-    timer: OwnedFd,
-    resumed: Arc<Event>,
-    /// Whose windows are its own.
-    owner: Arc<()>,
-    staging: exposing::Staging,
-}
-
-impl FaultQueuePair {
-    fn new(inner: Box<dyn QueuePair>, injection: &Injection, seed: u64) -> Result<FaultQueuePair, FabricError> {
-        let system = |doing| move |errno: Errno| FabricError::system(doing, errno);
-        let event = epoll::create(CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer =
-            rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system("creating a timer"))?;
-        let resumed = injection.stall.enrol()?;
-        for fd in [inner.event_fd(), timer.as_fd(), resumed.as_fd()] {
-            epoll::add(&event, fd, EventData::new_u64(0), EventFlags::IN).map_err(system("watching an event"))?;
-        }
-        Ok(FaultQueuePair {
-            staging: exposing::Staging::new(&**inner.memory()),
-            inner,
-            plan: injection.plan.clone(),
-            stall: injection.stall.clone(),
-            inbound: Mutex::new(Inbound::new(seed)),
-            posts: AtomicU64::new(0),
-            event,
-            timer,
-            resumed,
-            owner: Arc::default(),
-        })
-    }
-
-    fn inbound(&self) -> MutexGuard<'_, Inbound> {
-        self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a post; the post after the last that the plan allows ends the connection.
-    fn count_post(&self) -> Result<(), FabricError> {
-        let before = self.posts.fetch_add(1, Ordering::Relaxed);
-        if self.plan.drop_after_posts.is_some_and(|allowed| before >= allowed) {
-            self.inner.disconnect();
-            return Err(FabricError::PeerGone);
-        }
-        Ok(())
-    }
-
-    /// Makes the event readable at `due`.
-    fn set_timer(&self, due: Instant) -> Result<(), FabricError> {
-        // Zero would switch the timer off.
-        let left = due
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_nanos(1));
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec::try_from(left).unwrap_or(Timespec {
-            tv_sec: i64::MAX,
-            tv_nsec: 0,
-        });
-        rustix::time::timerfd_settime(
-            &self.timer,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec {
-                it_interval: zero,
-                it_value,
-            },
-        )
-        .map(|_| ())
-        .map_err(|errno| FabricError::system("setting a timer", errno))
-    }
-}
-
-impl QueuePair for FaultQueuePair {
-    fn memory(&self) -> &Arc<dyn Memory> {
-        self.inner.memory()
-    }
-
-    fn exposer(&self) -> Arc<dyn Exposer> {
-        match &self.plan.exposing {
-            Exposing::AsInner => self.inner.exposer(),
-            Exposing::Pinning(grants) => Arc::new(exposing::Granted {
-                inner: self.inner.exposer(),
-                grants: Arc::clone(grants),
-            }),
-            Exposing::Windows(windows) => Arc::new(windows::Windowing {
-                inner: self.inner.exposer(),
-                windows: Arc::clone(windows),
-                owner: Arc::downgrade(&self.owner),
-            }),
-        }
-    }
-
-    fn remote_hello(&self) -> &Hello {
-        self.inner.remote_hello()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let inner = self.inner.capabilities();
-        let is_far = !self.plan.distance.is_zero();
-        Capabilities {
-            landing_window_bytes: if is_far { usize::MAX } else { inner.landing_window_bytes },
-            safeguard: match self.plan.exposing {
-                Exposing::Windows(_) => Safeguard::Windows,
-                Exposing::AsInner | Exposing::Pinning(_) => inner.safeguard,
-            },
-            windows: inner.windows || matches!(self.plan.exposing, Exposing::Windows(_)),
-            pins: inner.pins || matches!(self.plan.exposing, Exposing::Pinning(_)),
-            ..inner
-        }
-    }
-
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
-        self.count_post()?;
-        let target = match &self.plan.exposing {
-            Exposing::Windows(windows) => windows.resolve(target, source.iter().map(|piece| piece.len()).sum())?,
-            Exposing::AsInner | Exposing::Pinning(_) => target,
-        };
-        self.inner.post_write(source, target, notice)
-    }
-
-    fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
-        self.count_post()?;
-        self.inner.post_control(message)
-    }
-
-    fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
-        match &self.plan.exposing {
-            Exposing::Pinning(grants) => self.staging.prepare(bytes, grants),
-            Exposing::AsInner | Exposing::Windows(_) => self.inner.prepare_staging(bytes),
-        }
-    }
-
-    fn replace_staging(&self) {
-        match self.plan.exposing {
-            Exposing::Pinning(_) => self.staging.replace(),
-            Exposing::AsInner | Exposing::Windows(_) => self.inner.replace_staging(),
-        }
-    }
-
-    fn release_staging(&self) -> bool {
-        self.staging.release();
-        self.inner.release_staging()
-    }
-
-    fn write_room(&self) -> usize {
-        let staging = match self.plan.exposing {
-            Exposing::Pinning(_) => self.staging.bytes(),
-            Exposing::AsInner | Exposing::Windows(_) => usize::MAX,
-        };
-        self.inner
-            .write_room()
-            .min(self.plan.write_room_max.unwrap_or(usize::MAX))
-            .min(staging)
-    }
-
-    fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
-        if self.stall.is_on() {
-            return Ok(0);
-        }
-        if let Exposing::Windows(windows) = &self.plan.exposing {
-            windows.poll(&self.owner);
-        }
-        self.inbound().poll(&*self.inner, &self.plan, out)
-    }
-
-    fn disarm(&self) {
-        self.inner.disarm();
-    }
-
-    fn arm(&self) -> Result<bool, FabricError> {
-        // The end of the stall is an event of its own; what has come by then is found by the poll that follows it.
-        if self.stall.is_on() {
-            return Ok(true);
-        }
-        if let Exposing::Windows(windows) = &self.plan.exposing {
-            if windows.is_due(&self.owner) {
-                return Ok(false);
-            }
-        }
-        let next = self.inbound().next();
-        match next {
-            Next::Unknown => self.inner.arm(),
-            Next::AfterPolls => Ok(false),
-            Next::At(due) => {
-                self.set_timer(due)?;
-                Ok(true)
-            }
-            Next::UnderWay(due) => {
-                if !self.inner.arm()? {
-                    return Ok(false);
-                }
-                self.set_timer(due)?;
-                Ok(true)
-            }
-        }
-    }
-
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn drain_event(&self) -> bool {
-        let is_event = self.inner.drain_event();
-        for fd in [self.timer.as_fd(), self.resumed.as_fd()] {
-            // EAGAIN: it was another of the three.
-            let _ = rustix::io::read(fd, &mut [0u8; 8]);
-        }
-        is_event
-    }
-
-    fn liveness_fd(&self) -> BorrowedFd<'_> {
-        self.inner.liveness_fd()
-    }
-
-    fn check_alive(&self) -> Result<(), FabricError> {
-        self.inner.check_alive()
-    }
-
-    fn ask(&self) -> Answer {
-        self.inner.ask()
-    }
-
-    fn disconnect(&self) {
-        self.inner.disconnect();
-    }
-
-    fn pinned_bytes(&self) -> u64 {
-        self.inner.pinned_bytes()
-    }
-
-    fn wakeups_sent(&self) -> u64 {
-        self.inner.wakeups_sent()
-    }
-
-    fn fabric(&self) -> FabricName {
-        self.inner.fabric()
-    }
-
-    fn route(&self) -> String {
-        self.inner.route()
-    }
-
-    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.inner.addresses()
-    }
-
-    fn counts(&self) -> Counts {
-        self.inner.counts()
     }
 }

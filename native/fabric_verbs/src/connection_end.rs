@@ -60,17 +60,17 @@ impl ConnectionEnd {
         self.end.get()
     }
 
-    /// Whether the end is set, for a caller that has armed the completion queue before it asks. False: the queue pair is
-    /// not yet on its way to the error state, so the receives that are flushed there raise the event.
+    /// Whether the end is set, for a caller that has armed the completion queue before it asks. False: the queue pair
+    /// is not yet on its way to the error state, so the receives that are flushed there raise the event.
     pub(crate) fn is_set_since_armed(&self) -> bool {
         // Orders the arming before the load; its counterpart is in `carry_out`.
         fence(Ordering::SeqCst);
         self.end.get().is_some()
     }
 
-    /// Wakes the user of a connection whose end is set: moves the queue pair to the error state, which flushes the posted
-    /// receives, which makes an event of an armed completion queue. Disconnects, so that the peer need not wait for this
-    /// side's user. Asks the kernel: do not call it on a thread that wakes other connections.
+    /// Wakes the user of a connection whose end is set: moves the queue pair to the error state, which flushes the
+    /// posted receives, which makes an event of an armed completion queue. Disconnects, so that the peer need not wait
+    /// for this side's user. Asks the kernel: do not call it on a thread that wakes other connections.
     pub(crate) fn carry_out(&self) {
         #[cfg(test)]
         let _first = self.carried_out_by.set(std::thread::current().id());

@@ -1,7 +1,8 @@
 //! The thread that takes the events about the ends of connections: one for the process, started with the first
-//! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous events
-//! of each device once. A connection so needs no descriptor for its end: the thread stores the end, and moves its queue pair
-//! to the error state, which wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
+//! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous
+//! events of each device once. A connection so needs no descriptor for its end: the thread stores the end, and moves
+//! its queue pair to the error state, which wakes the user through the completion channel
+//! ([`ConnectionEnd::carry_out`]).
 
 mod turn;
 
@@ -40,8 +41,8 @@ pub(crate) struct Events {
     watch: OwnedFd,
     /// Makes the thread look at the channel and at `pending`.
     called: Event,
-    /// Locked while an event is taken and its connection looked up: a connection that is new cannot be taken for one that
-    /// had its names before and has left meanwhile.
+    /// Locked while an event is taken and its connection looked up: a connection that is new cannot be taken for one
+    /// that had its names before and has left meanwhile.
     registry: Mutex<Registry<Arc<CmId>>>,
     /// Connections whose ends [`Events::pull`] has stored, for the thread to carry them out.
     pending: Mutex<Vec<Arc<ConnectionEnd>>>,
@@ -54,8 +55,8 @@ pub(crate) struct Events {
 static RUNNING: Mutex<Option<Arc<Events>>> = Mutex::new(None);
 
 impl Events {
-    /// Those of the thread, which is started where none runs. Err also where it hangs: the end of a new connection would
-    /// not be seen.
+    /// Those of the thread, which is started where none runs. Err also where it hangs: the end of a new connection
+    /// would not be seen.
     pub(crate) fn running() -> Result<Arc<Events>, FabricError> {
         let mut running = RUNNING.lock();
         if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
@@ -87,7 +88,8 @@ impl Events {
         Ok(events)
     }
 
-    /// The end of this connection is stored in `connection_end` from now on, as far as its device knows of it. See [`Self::adopt`].
+    /// The end of this connection is stored in `connection_end` from now on, as far as its device knows of it. See
+    /// [`Self::adopt`].
     pub(crate) fn insert(
         &self,
         names: Names,
@@ -272,8 +274,8 @@ fn end_by(kind: Kind) -> Option<End> {
     match kind {
         Kind::Disconnected | Kind::ConnectError | Kind::Unreachable | Kind::Rejected => Some(End::Peer),
         Kind::DeviceRemoval => Some(End::Failed(FabricError::DeviceRemoved)),
-        // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the queue
-        // pair stays on its device, and ends with it.
+        // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the
+        // queue pair stays on its device, and ends with it.
         Kind::AddressChange
         | Kind::Established
         | Kind::TimewaitExit

@@ -202,10 +202,10 @@ impl QueuePair for VerbsQueuePair {
 
     fn ask(&self) -> Answer {
         // Over iWARP a write is complete when this side's device has taken it, whatever becomes of it.
-        if self.capabilities.transport != Transport::InfiniBand || self.parts.is_closed() {
+        if self.capabilities.transport != Transport::InfiniBand || self.connection.is_closed() {
             return Answer::NotAsked;
         }
-        self.parts
+        self.connection
             .with_sending(|sending, outlet| sending.ask(outlet, self.peer.ring))
     }
 

@@ -84,7 +84,13 @@ mod command {
     pub const ROUND_TRIPS: u32 = 26;
 }
 
-pub(crate) fn execute(port: Port, link: &mut Option<Link>, command: u32, argument: &[u8], answer: &mut [u8]) -> (isize, Fate) {
+pub(crate) fn execute(
+    port: Port,
+    link: &mut Option<Link>,
+    command: u32,
+    argument: &[u8],
+    answer: &mut [u8],
+) -> (isize, Fate) {
     let mut fields = Fields(argument);
     let answered = match (command, link) {
         (command::CARRY, link) => carry(port, link, &mut fields),

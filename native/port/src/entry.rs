@@ -168,7 +168,11 @@ unsafe extern "C" fn control(
     // SAFETY: the VM gives room for this many bytes; an answer that fits is left there.
     let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
-    unsafe { callback(data, -1, |port, link| commands::execute(port, link, command, argument, room)) }
+    unsafe {
+        callback(data, -1, |port, link| {
+            commands::execute(port, link, command, argument, room)
+        })
+    }
 }
 
 /// May come from any thread, also after `stop`.

@@ -1,5 +1,8 @@
 //! The receiving half: arrived bytes, the ring, and which posted receives are advertised.
 
+mod adverts;
+mod questions;
+
 use std::collections::VecDeque;
 
 use crate::counters::Counters;
@@ -8,7 +11,7 @@ use crate::receive::{Arrival, Completed, Posted, Receive, ReceiveId};
 use crate::ring::{Ring, RingSpan};
 use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
-use crate::wire::{Advert, ControlBody, NewRing, TRANSFER_BYTES_MAX};
+use crate::wire::{NewRing, TRANSFER_BYTES_MAX};
 
 /// From this many bytes freed on an acknowledgement is due, however large the ring is.
 const ACK_BYTES_MAX: u64 = 1 << 20;
@@ -153,74 +156,6 @@ impl Receiver {
     #[inline]
     pub fn ring_to_end(&self) -> u32 {
         self.old.as_ref().unwrap_or(&self.ring).read_to_end()
-    }
-
-    /// See [`crate::Stream::recall`].
-    pub fn recall(&mut self) -> bool {
-        self.want(Question::Recall)
-    }
-
-    /// See [`crate::Stream::replace_ring`].
-    pub fn replace_ring(&mut self, ring: NewRing) -> bool {
-        debug_assert!(ring.bytes > 0 && ring.bytes <= TRANSFER_BYTES_MAX);
-        self.old.is_none() && self.want(Question::Ring(ring))
-    }
-
-    fn want(&mut self, question: Question) -> bool {
-        let may = !self.is_asking() && self.end.is_none();
-        if may {
-            self.ask = Ask::Wanted(question);
-        }
-        may
-    }
-
-    /// Whether a question waits to be sent. Behind the peer's end it would not answer.
-    #[inline]
-    pub fn wants_to_ask(&self) -> bool {
-        matches!(self.ask, Ask::Wanted(_)) && self.end.is_none()
-    }
-
-    /// Whether a question waits to be sent, or its mark to come.
-    pub fn is_asking(&self) -> bool {
-        !matches!(self.ask, Ask::Nothing)
-    }
-
-    /// The question, which the caller must send.
-    #[inline]
-    pub fn take_ask(&mut self) -> Option<ControlBody> {
-        if self.wants_to_ask() { self.take_wanted() } else { None }
-    }
-
-    #[cold]
-    fn take_wanted(&mut self) -> Option<ControlBody> {
-        let Ask::Wanted(question) = self.ask else { return None };
-        self.ask = Ask::Sent(question);
-        Some(match question {
-            Question::Recall => ControlBody::Recall,
-            Question::Ring(ring) => ControlBody::Ring(ring),
-        })
-    }
-
-    /// The peer answers: it holds no advertisement, waits for none, and has taken over the ring of the question.
-    #[cold]
-    pub fn handle_mark(&mut self, counters: &mut Counters) -> Result<Arrival, Violation> {
-        let Ask::Sent(question) = self.ask else {
-            return Err(Violation::MarkUnasked);
-        };
-        self.ask = Ask::Nothing;
-        if self.phase.is_direct() {
-            self.phase = self.phase.next();
-            counters.phase_switches_received += 1;
-        }
-        self.answer = Answer::NotDue;
-        let Question::Ring(NewRing { bytes, .. }) = question else {
-            return Ok(Arrival::Mark { ring: false });
-        };
-        let next = self.ring.successor(bytes);
-        let before = std::mem::replace(&mut self.ring, next);
-        debug_assert!(self.old.is_none());
-        self.old = (before.used() > 0).then_some(before);
-        Ok(Arrival::Mark { ring: true })
     }
 
     pub fn receives(&self) -> usize {
@@ -404,67 +339,6 @@ impl Receiver {
             self.receives.pop_back()
         };
         posted.map(|posted| posted.receive.id)
-    }
-
-    /// Whether there is an advertisement that the peer can use, as far as can be told.
-    fn is_advertising(&self) -> bool {
-        self.advertised > 0 && self.advert_phase == self.phase
-    }
-
-    /// Whether the first receive that is not advertised may be now.
-    pub fn may_advertise(&self) -> bool {
-        self.mode != Mode::IndirectOnly
-            && self.end.is_none()
-            && self.used() == 0
-            && matches!(self.ask, Ask::Nothing)
-            && self.receives.len() > self.advertised
-            && (self.advertised == 0 || self.is_advertising())
-            && self.advertised < usize::from(self.adverts_max)
-    }
-
-    /// The next advertisement, which the caller must send.
-    pub fn advertise(&mut self, counters: &mut Counters) -> Option<Advert> {
-        if !self.may_advertise() {
-            return None;
-        }
-        let posted = self.receives.get(self.advertised)?;
-        if !self.phase.is_direct() {
-            self.phase = self.phase.next();
-            counters.phase_switches_received += 1;
-        }
-        let advert = Advert {
-            target: posted.receive.target.plus(posted.filled),
-            bytes: posted.room(),
-            fill: posted.receive.fill,
-            seq: self.estimate,
-            phase: self.phase,
-        };
-        self.estimate = self.estimate.plus(posted.least());
-        self.advertised += 1;
-        self.advert_phase = self.phase;
-        self.answer = Answer::NotDue;
-        counters.adverts_sent += 1;
-        Some(advert)
-    }
-
-    /// See [`crate::Stream::pass`].
-    pub fn pass(&mut self) {
-        if self.answer == Answer::Due && !self.is_advertising() && !self.may_advertise() {
-            self.answer = Answer::Pass;
-        }
-    }
-
-    pub fn is_passing(&self) -> bool {
-        self.answer == Answer::Pass
-    }
-
-    /// Whether the caller must tell the peer now that there is nothing to advertise.
-    pub fn take_pass(&mut self) -> bool {
-        let passes = self.is_passing();
-        if passes {
-            self.answer = Answer::NotDue;
-        }
-        passes
     }
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must

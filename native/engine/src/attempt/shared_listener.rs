@@ -1,7 +1,8 @@
 //! One listener for all peers that settle with this process by a token.
 //!
-//! It is opened with the first peer that is expected, and stays. A thread of its own, `inet_rdma/shm`, answers: nothing of it
-//! runs on a thread that wakes connections. An expectation costs an entry of a map: no descriptor, no system call.
+//! It is opened with the first peer that is expected, and stays. A thread of its own, `inet_rdma/shm`, answers: nothing
+//! of it runs on a thread that wakes connections. An expectation costs an entry of a map: no descriptor, no system
+//! call.
 //!
 //! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held.
 
@@ -20,8 +21,8 @@ use parking_lot::Mutex;
 use super::promise::Promise;
 use crate::auto::SETTLED;
 
-/// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer beyond that is
-/// refused, and its link goes another way.
+/// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer
+/// beyond that is refused, and its link goes another way.
 const BACKLOG: u16 = 1024;
 
 /// How long a peer may take to greet. A peer that has the token greets at once.

@@ -23,9 +23,9 @@ use crate::landing::{AdvertPolicy, Bounds, LandingMemory, Source};
 impl Connection {
     /// A stream over `qp`, and its two directions. `parameters` are those of this side.
     ///
-    /// With `protection` it is sealed: nothing leaves in clear, and nothing is taken that is not the peer's. The peer must
-    /// have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers have no
-    /// part in it.
+    /// With `protection` it is sealed: nothing leaves in clear, and nothing is taken that is not the peer's. The peer
+    /// must have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers
+    /// have no part in it.
     pub fn new<B: Buffer>(
         qp: Box<dyn QueuePair>,
         parameters: &Parameters,

@@ -88,7 +88,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
-    /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection ends.
+    /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection
+    /// ends.
     pub fn writer_died(&self, writer: N::Writer) {
         if self.sending.lock().holder() == Some(writer) {
             self.connection.close_with(Closed::HalfSent);
@@ -122,8 +123,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
-    /// Takes back the posted send or receive that `is` finds: nothing is told of it. False: it is not there, or bytes of the
-    /// send have gone.
+    /// Takes back the posted send or receive that `is` finds: nothing is told of it. False: it is not there, or bytes
+    /// of the send have gone.
     pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
         let mut sending = self.sending.lock();
         let send = sending.cancel(&is);
@@ -155,8 +156,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
     }
 
-    /// Switches active mode: what arrives goes to [`StreamNotifier::message`] with `token`, from the polling thread. A sum of 0 or
-    /// less is told to [`StreamNotifier::passive`] at once.
+    /// Switches active mode: what arrives goes to [`StreamNotifier::message`] with `token`, from the polling thread. A
+    /// sum of 0 or less is told to [`StreamNotifier::passive`] at once.
     pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
         let mut receiving = self.receiving.lock();
         let mut demand = self.demand.lock();
