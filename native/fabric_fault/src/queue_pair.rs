@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{
-    Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, QueuePair, Safeguard,
+    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, QueuePair, Safeguard,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::exposing::Staging;
+use crate::exposing::{Exposing, Granted, Staging};
 use crate::inbound::{FaultPlan, Inbound, Next};
 use crate::stall::Stall;
+use crate::windows::Windowing;
 
 /// A queue pair that suffers. Its event is readable when the inner one's is, when a delayed completion is due, or when
 /// a stall has ended.
@@ -113,11 +114,11 @@ impl QueuePair for FaultQueuePair {
     fn exposer(&self) -> Arc<dyn Exposer> {
         match &self.plan.exposing {
             Exposing::AsInner => self.inner.exposer(),
-            Exposing::Pinning(grants) => Arc::new(exposing::Granted {
+            Exposing::Pinning(grants) => Arc::new(Granted {
                 inner: self.inner.exposer(),
                 grants: Arc::clone(grants),
             }),
-            Exposing::Windows(windows) => Arc::new(windows::Windowing {
+            Exposing::Windows(windows) => Arc::new(Windowing {
                 inner: self.inner.exposer(),
                 windows: Arc::clone(windows),
                 owner: Arc::downgrade(&self.owner),

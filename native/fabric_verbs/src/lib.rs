@@ -56,9 +56,9 @@ impl VerbsFabric {
         budget::pinned_bytes()
     }
 
-    /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not: the
-    /// kernel lends them to any device. Nor do link-local ones, which no peer can name without an interface. librdmacm
-    /// opens each device that it finds so, and keeps it open.
+    /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not:
+    /// the kernel lends them to any device. Nor do link-local ones, which no peer can name without an interface.
+    /// librdmacm opens each device that it finds so, and keeps it open.
     pub fn addresses_of_devices(self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, FabricError> {
         let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
         let belongs = |address: IpAddr| {

@@ -158,7 +158,8 @@ impl VerbsListener {
         }
     }
 
-    /// The peer has gone before the user had the connection. Where its greeting has come, what it sent can still be read.
+    /// The peer has gone before the user had the connection. Where its greeting has come, what it sent can still be
+    /// read.
     fn handle_end(&mut self, answered: Answered) {
         if answered.stage == Stage::Greeting && matches!(answered.connection.take_greeting(), Ok(true)) {
             // It was added, and its descriptor is open.

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use crate::budget::{self, Charge, Need};
 use crate::refusal::{self, failed_call};
 
-/// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the queue
-/// pair is gone no peer writes any more, but what it wrote may still be read.
+/// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the
+/// queue pair is gone no peer writes any more, but what it wrote may still be read.
 pub(crate) struct ExposedMemory {
     pages: Arc<Pages>,
     key: u32,
@@ -65,7 +65,8 @@ impl Memory for ExposedMemory {
     }
 }
 
-/// The regions of a queue pair that were exposed after it was made. They are dropped with the connection, unless they are revoked before.
+/// The regions of a queue pair that were exposed after it was made. They are dropped with the connection, unless they
+/// are revoked before.
 #[derive(Default)]
 pub(crate) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 

@@ -28,8 +28,8 @@ pub(crate) struct VerbsQueuePair {
     _destruction: Destruction,
 }
 
-/// Gives the connection of a queue pair that is dropped to the teardown thread, as the only reference left: another one,
-/// dropped here a moment later, could be the last, and destroy the connection on this thread.
+/// Gives the connection of a queue pair that is dropped to the teardown thread, as the only reference left: another
+/// one, dropped here a moment later, could be the last, and destroy the connection on this thread.
 struct Destruction(Option<Arc<Connection>>);
 
 impl Drop for Destruction {
@@ -143,8 +143,8 @@ impl QueuePair for VerbsQueuePair {
                 sending.send_waiting(outlet);
             });
         }
-        // Asked before the queue, as what the peer sent before its end is in the queue by then. The end does not show there
-        // where all receives were used up when it came, and could not be flushed.
+        // Asked before the queue, as what the peer sent before its end is in the queue by then. The end does not show
+        // there where all receives were used up when it came, and could not be flushed.
         let has_ended = connection.end().get().is_some();
         let taken = connection
             .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
@@ -171,7 +171,8 @@ impl QueuePair for VerbsQueuePair {
             sending.send_waiting(outlet);
             Ok::<bool, FabricError>(!some)
         })?;
-        // The queue was empty and all receives were posted. An end that is told later flushes them, which makes an event.
+        // The queue was empty and all receives were posted. An end that is told later flushes them, which makes an
+        // event.
         Ok(is_armed && !connection.end().is_set_since_armed())
     }
 

@@ -166,9 +166,9 @@ impl Sending {
                 self.post(outlet, posted, write(Some(word)), source)
             }
             Transport::Iwarp => {
-                // The end of a later request does not say that the bytes of a write without a signal may be changed: siw has
-                // TCP send a page or more of them out of this memory, until the peer's TCP has taken them. Those of a
-                // write with a signal it copies.
+                // The end of a later request does not say that the bytes of a write without a signal may be changed:
+                // siw has TCP send a page or more of them out of this memory, until the peer's TCP has taken them.
+                // Those of a write with a signal it copies.
                 let posted = match source {
                     Source::Region(_) => (self.ledger.post_signalled(true), true),
                     Source::Inline(_) => self.ledger.post(true, false),
@@ -266,15 +266,16 @@ impl Sending {
         self.starved || self.has_waiting()
     }
 
-    /// Posts a signalled request behind all that is under way: its completion lets [`Self::is_over`] see the end of them.
+    /// Posts a signalled request behind all that is under way: its completion lets [`Self::is_over`] see the end of
+    /// them.
     pub(crate) fn post_end_marker(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
         if !self.is_over(outlet) {
             let _number = self.post_nothing(outlet, target);
         }
     }
 
-    /// Posts a signalled write of no bytes: done when all before it is, and nothing to the peer. None: the entries of a transfer
-    /// stay free, as its bytes may be staged, and its work request not posted yet.
+    /// Posts a signalled write of no bytes: done when all before it is, and nothing to the peer. None: the entries of a
+    /// transfer stay free, as its bytes may be staged, and its work request not posted yet.
     fn post_nothing(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Option<u64> {
         if !self.ledger.takes_control() {
             return None;
@@ -290,9 +291,9 @@ impl Sending {
         Some(number)
     }
 
-    /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged it. True
-    /// if some request has been completed since the last call, or none was under way. In a queue that is full the signalled
-    /// requests do what this one would.
+    /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged
+    /// it. True if some request has been completed since the last call, or none was under way. In a queue that is full
+    /// the signalled requests do what this one would.
     pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
         self.reap(outlet);
         self.send_waiting(outlet);
@@ -383,7 +384,8 @@ impl Sending {
     }
 }
 
-/// The key as devices have it. The queue pair refuses longer ones, and [`crate::refusal::parse_hello`] does for the ring.
+/// The key as devices have it. The queue pair refuses longer ones, and [`crate::refusal::parse_hello`] does for the
+/// ring.
 fn key_of(target: RemoteAddress) -> u32 {
     target.key as u32
 }

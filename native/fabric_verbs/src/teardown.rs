@@ -2,8 +2,8 @@
 //! connection.
 //!
 //! Disconnecting flushes work requests that are not sent yet, so it has to wait for them; and destroying a queue pair
-//! asks the kernel, which may take its time. A scheduler or a polling thread must do neither. The thread waits for orders,
-//! for completions of work requests that are still to be sent, for ends ([`crate::ended`]) and for deadlines.
+//! asks the kernel, which may take its time. A scheduler or a polling thread must do neither. The thread waits for
+//! orders, for completions of work requests that are still to be sent, for ends ([`crate::ended`]) and for deadlines.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -118,7 +118,8 @@ struct Work {
     /// An epoll set: the mailboxes, and the completion channels of connections that have something to send.
     watch: OwnedFd,
     closing: HashMap<usize, Closing>,
-    /// Of `closing`, in the order of time, as each wait is equally long. Some are out of date: [`Closing::until`] counts.
+    /// Of `closing`, in the order of time, as each wait is equally long. Some are out of date: [`Closing::until`]
+    /// counts.
     deadlines: VecDeque<(Instant, usize)>,
     /// One at a time is destroyed, as orders may come meanwhile that take less time.
     to_destroy: VecDeque<Arc<Connection>>,

@@ -124,8 +124,8 @@ impl WindowArea {
     }
 }
 
-/// The areas with windows of one connection. They go before its queue pair, to which a window of soft-RoCE holds a reference
-/// while it is bound.
+/// The areas with windows of one connection. They go before its queue pair, to which a window of soft-RoCE holds a
+/// reference while it is bound.
 #[derive(Default)]
 pub(crate) struct WindowAreas(Mutex<Vec<Arc<WindowArea>>>);
 
@@ -134,8 +134,8 @@ impl WindowAreas {
         self.0.lock().push(Arc::clone(area));
     }
 
-    /// Takes an area apart that no work request names any more ([`crate::sending::Sending::has_done_with`]): one that is under
-    /// way would fail, and end the connection.
+    /// Takes an area apart that no work request names any more ([`crate::sending::Sending::has_done_with`]): one that
+    /// is under way would fail, and end the connection.
     pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
         area.take_apart();

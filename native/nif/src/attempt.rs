@@ -56,7 +56,8 @@ fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptRes
     })
 }
 
-/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the outcome is there; at once if it is.
+/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the outcome is there; at once if it
+/// is.
 #[rustler::nif]
 fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
     let is_pending = match &*attempt.attempt.lock() {
@@ -85,9 +86,9 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
     })
 }
 
-/// `connect(auto | shm | verbs, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} |
-/// {error, Reason}`: the addresses as text; over shm any of this host. `From`: the own one, of a device; shm does not look
-/// at it. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it has connected or failed, which [`stream`]
+/// `connect(auto | shm | verbs, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error,
+/// Reason}`: the addresses as text; over shm any of this host. `From`: the own one, of a device; shm does not look at
+/// it. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it has connected or failed, which [`stream`]
 /// tells.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.
@@ -132,10 +133,10 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
     Ok(expecting(env, id, config, expected))
 }
 
-/// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens a listener
-/// on one address of this machine, as text, or on all, for the peer whose hello has this token, and waits for it. The
-/// caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`] tells. Then the
-/// port is closed, as it is when `Attempt` is collected.
+/// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens
+/// a listener on one address of this machine, as text, or on all, for the peer whose hello has this token, and waits
+/// for it. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`]
+/// tells. Then the port is closed, as it is when `Attempt` is collected.
 ///
 /// Opening a listener takes some system calls: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -180,9 +181,9 @@ fn check_token(token: u64) -> NifResult<()> {
     Ok(())
 }
 
-/// `stream(Attempt, Protection) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection, whose id is
-/// the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which comes in any
-/// case, also to calls that come before. An error the second time.
+/// `stream(Attempt, Protection) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection,
+/// whose id is the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which
+/// comes in any case, also to calls that come before. An error the second time.
 #[rustler::nif]
 fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: ProtectionOption) -> Term<'a> {
     let (qp, why) = match attempt.take() {

@@ -203,8 +203,9 @@ fn check_verbs(env: Env<'_>) -> Term<'_> {
     }
 }
 
-/// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2, length4 or
-/// `{line, BytesMax}`. einval: in the middle of a packet, or receives are posted. What is here of a line can be read raw.
+/// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2,
+/// length4 or `{line, BytesMax}`. einval: in the middle of a packet, or receives are posted. What is here of a line can
+/// be read raw.
 #[rustler::nif]
 fn framing<'a>(
     env: Env<'a>,

@@ -10,8 +10,8 @@ use crate::protection::key;
 use crate::terms;
 use crate::voice;
 
-/// `link_receive_key(Link, Generation, Key) -> ok | {error, Reason}`: the peer may use this key from here on. The first key
-/// has generation 0, each further one the next number.
+/// `link_receive_key(Link, Generation, Key) -> ok | {error, Reason}`: the peer may use this key from here on. The first
+/// key has generation 0, each further one the next number.
 #[rustler::nif]
 fn link_receive_key<'a>(
     env: Env<'a>,
@@ -23,8 +23,9 @@ fn link_receive_key<'a>(
     Ok(taken(env, link.connection().install_receive_key(generation, &key)))
 }
 
-/// `link_send_key(Link, Generation, Key) -> ok | {error, Reason}`: all that the link sends from here on is sealed under this
-/// key, which the peer must have installed. Send a tick behind it: the peer sees the change even if nothing else is sent.
+/// `link_send_key(Link, Generation, Key) -> ok | {error, Reason}`: all that the link sends from here on is sealed under
+/// this key, which the peer must have installed. Send a tick behind it: the peer sees the change even if nothing else
+/// is sent.
 #[rustler::nif]
 fn link_send_key<'a>(
     env: Env<'a>,

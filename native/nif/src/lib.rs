@@ -1,8 +1,8 @@
 //! The native functions of inet_rdma for the BEAM: decode, call the engine, encode. No protocol, no policy.
 //!
-//! No function here blocks or runs longer than its byte cap allows. What opens listeners or asks for devices takes a few
-//! system calls and runs on a dirty I/O scheduler; what waits for a peer runs on a thread of its own (`attempt`).
-//! A panic becomes an exception of the caller (rustler's boundary), or ends its connection (polling threads).
+//! No function here blocks or runs longer than its byte cap allows. What opens listeners or asks for devices takes a
+//! few system calls and runs on a dirty I/O scheduler; what waits for a peer runs on a thread of its own (`attempt`). A
+//! panic becomes an exception of the caller (rustler's boundary), or ends its connection (polling threads).
 
 mod attempt;
 mod config;

@@ -36,8 +36,8 @@ impl Drop for LinkResource {
     }
 }
 
-/// `link(Attempt, Node, Config, Protection) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection of
-/// an attempt for a port, which asks for it by `Id`.
+/// `link(Attempt, Node, Config, Protection) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection
+/// of an attempt for a port, which asks for it by `Id`.
 #[rustler::nif]
 fn link<'a>(
     env: Env<'a>,

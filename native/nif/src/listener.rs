@@ -67,9 +67,9 @@ impl AcceptWaker for ListenerWaker {
     }
 }
 
-/// `listen(Address | <<>>, FirstPort, LastPort, Config, Logger) -> {ok, Listener, Id, Port, Over} | {error, Reason}`: on one
-/// address of this machine, as text, or on all; over which fabrics, in words. The process `Logger` gets an event of the VM's
-/// logger for a peer that is refused.
+/// `listen(Address | <<>>, FirstPort, LastPort, Config, Logger) -> {ok, Listener, Id, Port, Over} | {error, Reason}`:
+/// on one address of this machine, as text, or on all; over which fabrics, in words. The process `Logger` gets an event
+/// of the VM's logger for a peer that is refused.
 ///
 /// May try many ports and starts the polling threads: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]

@@ -34,8 +34,8 @@ fn post_send<'a>(
 }
 
 /// `post_recv(Conn, Socket, Reference, Length) -> ok | {error, Reason}`: after `ok` the caller gets one
-/// `{inet_rdma_received, Socket, Reference, {ok, Data} | {error, Reason}}`. `enobufs`: `receives_max` are posted already;
-/// `einval`: in active mode, or a length where packets say theirs.
+/// `{inet_rdma_received, Socket, Reference, {ok, Data} | {error, Reason}}`. `enobufs`: `receives_max` are posted
+/// already; `einval`: in active mode, or a length where packets say theirs.
 #[rustler::nif]
 fn post_recv<'a>(
     env: Env<'a>,
@@ -73,8 +73,8 @@ fn leave<'a>(
     Ok(accepted(env, left.unwrap_or(Ok(()))))
 }
 
-/// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of the
-/// send have gone, or the message is under way or was read already.
+/// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of
+/// the send have gone, or the message is under way or was read already.
 #[rustler::nif]
 fn cancel<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, reference: Term<'a>) -> Term<'a> {
     match conn.call(env, |socket| socket.cancel(|receipt| receipt.is(reference))) {

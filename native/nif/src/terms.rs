@@ -13,8 +13,8 @@ use rustler::{Encoder, Env, Term};
 
 use crate::atoms;
 
-/// Makes a function that encodes an enum's variants as an atom, or as a tuple of an atom and the variant's fields; and the
-/// list of these shapes, from which a test makes each term. A variant that is missing here does not compile.
+/// Makes a function that encodes an enum's variants as an atom, or as a tuple of an atom and the variant's fields; and
+/// the list of these shapes, from which a test makes each term. A variant that is missing here does not compile.
 macro_rules! shapes {
     (
         $(#[$doc:meta])*
@@ -258,8 +258,8 @@ fn limit_bytes(env: Env<'_>, limit: Option<u64>) -> Term<'_> {
     }
 }
 
-/// `reason_shapes() -> [{Group, [{Name, Fields}]}]`: each reason that this library can give, by the name of its tuple and
-/// the number of fields behind it. A test makes sure that `inet_rdma_error` has a text for each.
+/// `reason_shapes() -> [{Group, [{Name, Fields}]}]`: each reason that this library can give, by the name of its tuple
+/// and the number of fields behind it. A test makes sure that `inet_rdma_error` has a text for each.
 #[rustler::nif]
 fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
     let groups = [

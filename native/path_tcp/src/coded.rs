@@ -13,8 +13,8 @@ use crate::outcome::{Lost, ReceiveError, Transmitted};
 use crate::seal::Seal;
 use crate::socket::{SLICES, send_all, send_all_of};
 
-/// What is coded at a time ends behind a slice of this size: the cipher reads the last slice where it is and copies those before
-/// it.
+/// What is coded at a time ends behind a slice of this size: the cipher reads the last slice where it is and copies
+/// those before it.
 const LARGE_BYTES: usize = 4096;
 
 const _: () = assert!(BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64 + BLOCK_HEADER_BYTES <= PLAIN_BYTES_MAX);
@@ -78,7 +78,8 @@ impl Coded {
         self.plain_left > 0 || (self.seal.is_none() && skips)
     }
 
-    /// Sends the rest of a plain block, or a new one, without a copy: what the socket does not take stays in the session.
+    /// Sends the rest of a plain block, or a new one, without a copy: what the socket does not take stays in the
+    /// session.
     fn send_plain<H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &mut self,
         socket: &OwnedFd,
@@ -150,8 +151,8 @@ impl Coded {
         Ok(())
     }
 
-    /// Where the next bytes go: the rest of a record of which a part is here; in clear the memory of a large packet, as far as
-    /// the plain block goes. None: to the caller's buffer.
+    /// Where the next bytes go: the rest of a record of which a part is here; in clear the memory of a large packet, as
+    /// far as the plain block goes. None: to the caller's buffer.
     pub fn direct<'a, H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &'a mut self,
         session: &'a mut Session<H, L>,

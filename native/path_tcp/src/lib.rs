@@ -1,9 +1,10 @@
 //! TCP as a path of a session: a socket that does not block, read and written in as few system calls as possible.
 //!
-//! One `sendmsg` takes all that the session has for the path, up to `SLICES` slices. One `recv` brings many small packets;
-//! the rest of a large one goes straight into its memory. Both do a bounded amount of work for each call.
+//! One `sendmsg` takes all that the session has for the path, up to `SLICES` slices. One `recv` brings many small
+//! packets; the rest of a large one goes straight into its memory. Both do a bounded amount of work for each call.
 //!
-//! With a [`Protection`] the socket carries records (`inet_rdma_records`) of what the session transmits: one `send` for each.
+//! With a [`Protection`] the socket carries records (`inet_rdma_records`) of what the session transmits: one `send` for
+//! each.
 #![forbid(unsafe_code)]
 
 mod coded;
@@ -38,7 +39,8 @@ const RECEIVE_BYTES: usize = 128 * 1024;
 /// Bytes read behind the rest of a large packet: the beginning of the next one, which is copied.
 const BEHIND_BYTES: usize = 16 * 1024;
 
-/// A call of [`TcpPath::receive`] takes no more from the socket once it has taken this much: other ports have their turn.
+/// A call of [`TcpPath::receive`] takes no more from the socket once it has taken this much: other ports have their
+/// turn.
 const TURN_BYTES: usize = 256 * 1024;
 /// The same in packets.
 const TURN_PACKETS: u64 = 1024;
@@ -66,8 +68,8 @@ pub struct TcpPath {
 }
 
 impl TcpPath {
-    /// A path over the connection of this descriptor, by a descriptor of its own: the caller may close its own. The socket must
-    /// not block, as sockets of the VM do not.
+    /// A path over the connection of this descriptor, by a descriptor of its own: the caller may close its own. The
+    /// socket must not block, as sockets of the VM do not.
     pub fn adopt(socket: BorrowedFd<'_>) -> std::io::Result<TcpPath> {
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 0)?;
         Ok(TcpPath {
@@ -82,7 +84,8 @@ impl TcpPath {
         self.coded.get_or_insert_default().seal = Some(Seal::new(protection));
     }
 
-    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for it.
+    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for
+    /// it.
     pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
         if !sends && !receives {
             return true;
@@ -98,7 +101,8 @@ impl TcpPath {
         self.coded.as_ref()?.seal.as_ref().map(Seal::sealing)
     }
 
-    /// What compression has done to what this side has sent, and to what it has received. None: neither side compresses.
+    /// What compression has done to what this side has sent, and to what it has received. None: neither side
+    /// compresses.
     pub fn compression(&self) -> Option<[Compression; 2]> {
         self.coded.as_ref()?.compression()
     }

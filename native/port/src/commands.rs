@@ -11,10 +11,11 @@ use crate::link::{Coding, Fate, Link, Sealing};
 use crate::links;
 use crate::port::Port;
 
-/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Numbers are native where nothing else is said.
+/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Numbers are native where nothing
+/// else is said.
 mod command {
-    /// `<<Id:64, Path:64>>`: take the connection with this number. Path 0: it is the link. Else it can carry the session of
-    /// [`ADOPT`], and both sides know it by this number.
+    /// `<<Id:64, Path:64>>`: take the connection with this number. Path 0: it is the link. Else it can carry the
+    /// session of [`ADOPT`], and both sides know it by this number.
     pub const CARRY: u32 = 1;
     /// Packets may be given to the VM from now on.
     pub const START: u32 = 2;
@@ -24,32 +25,33 @@ mod command {
     pub const PACKETS: u32 = 4;
     /// The TLS connection on which the link began has ended.
     pub const PEER_GONE: u32 = 5;
-    /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its limit, once
-    /// for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing. `resumed`: it
-    /// takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's error, `closed`,
-    /// `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see [`ASK`]) or `system_limit`. `restored`: another one is
-    /// there. `moved`: the peer's packets come over the queue pair. `returned`: packets of both sides go over the TCP connection
-    /// again.
-    /// `peer_closed`, `peer_misbehaved`: why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
-    /// peer; behind `peer_misbehaved` what the peer did.
+    /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its
+    /// limit, once for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing.
+    /// `resumed`: it takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's
+    /// error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see
+    /// [`ASK`]) or `system_limit`. `restored`: another one is there. `moved`: the peer's packets come over the queue
+    /// pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: why
+    /// the port is about to end. A binary: a message of [`CONTROL`]'s caller at the peer; behind `peer_misbehaved` what
+    /// the peer did.
     pub const WATCH: u32 = 6;
-    /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a session
-    /// begins. Answers its name, 16 bytes.
+    /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
+    /// session begins. Answers its name, 16 bytes.
     pub const ADOPT: u32 = 7;
     /// What is sent from here on goes over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
     pub const MOVE: u32 = 8;
-    /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has come.
+    /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
+    /// come.
     pub const SUSPEND: u32 = 9;
-    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: goes on over the connection of this descriptor, of which
-    /// the port makes one of its own, from where the peer stands. Coding: as of [`ATTACH`]. Answers `<<1>>`; nothing: a newer
-    /// attempt has come.
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: goes on over the connection of this
+    /// descriptor, of which the port makes one of its own, from where the peer stands. Coding: as of [`ATTACH`].
+    /// Answers `<<1>>`; nothing: a newer attempt has come.
     pub const RESUME: u32 = 10;
     /// Answers the proof of these bytes.
     pub const PROVE: u32 = 11;
     /// `<<Proof:32/binary, Bytes/binary>>`: answers `<<1>>` if it is their proof, else nothing.
     pub const VERIFY: u32 = 12;
-    /// Answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers the same bytes if that one
-    /// may still succeed, else nothing.
+    /// Answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers the same bytes if
+    /// that one may still succeed, else nothing.
     pub const ATTEMPT: u32 = 13;
     /// A message to the peer's watcher, lost with the TCP connection.
     pub const CONTROL: u32 = 14;
@@ -63,22 +65,25 @@ mod command {
     pub const RELEASE: u32 = 18;
     /// Answers eight numbers: those of `Link::counts`.
     pub const COUNTS: u32 = 19;
-    /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing: not now, as
-    /// the peer has not said that all has arrived.
+    /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing:
+    /// not now, as the peer has not said that all has arrived.
     pub const RETURN: u32 = 20;
-    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss, unless a newer
-    /// attempt has come.
+    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss,
+    /// unless a newer attempt has come.
     pub const ABANDON: u32 = 21;
-    /// `<<Socket:32, Coding/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which the port
-    /// makes one of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing: nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32,
-    /// Transcript/binary>>`: what both sides have said, from which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a key.
+    /// `<<Socket:32, Coding/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which
+    /// the port makes one of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing:
+    /// nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`: what both sides have said, from
+    /// which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a
+    /// key.
     pub const ATTACH: u32 = 22;
-    /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else nothing.
+    /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else
+    /// nothing.
     pub const SEALING: u32 = 23;
     /// Answers six numbers: those of `Link::compression`; nothing where neither side compresses.
     pub const COMPRESSION: u32 = 24;
-    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left some of these
-    /// calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
+    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left
+    /// some of these calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
     pub const ASK: u32 = 25;
     /// Answers eight numbers: those of `Link::round_trips`.
     pub const ROUND_TRIPS: u32 = 26;
@@ -159,7 +164,8 @@ impl<'a> Fields<'a> {
     /// A descriptor that the caller keeps open during the call.
     fn socket(&mut self) -> Option<BorrowedFd<'a>> {
         let fd = RawFd::try_from(self.u32()?).ok().filter(|&fd| fd >= 0)?;
-        // SAFETY: the carrier names the descriptor of a socket that it owns, and waits for the answer before it closes it.
+        // SAFETY: the carrier names the descriptor of a socket that it owns, and waits for the answer before it closes
+        // it.
         Some(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }

@@ -31,8 +31,8 @@ struct Data {
 /// Runs one callback.
 ///
 /// # Safety
-/// `data` must be what [`start`] gave to the VM, `stop` must not have been called for it, and the port's lock must be held: so
-/// it is in every callback of a port.
+/// `data` must be what [`start`] gave to the VM, `stop` must not have been called for it, and the port's lock must be
+/// held: so it is in every callback of a port.
 unsafe fn callback<R>(
     data: sys::ErlDrvData,
     otherwise: R,

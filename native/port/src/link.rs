@@ -1,14 +1,14 @@
 //! A distribution link: a port, its session, and the paths that carry it.
 //!
-//! Packets leave in the VM's callback `outputv`, without a process in between, by the path that the session names: a TCP
-//! connection ([`Tcp`]) or a queue pair ([`Queue`]). Bytes for which there is no room wait in the session's log, which keeps the
-//! VM's large binaries as they lie; from some size on the port is busy, and the VM keeps its packets. Where a write is costly
-//! the packets of one turn of the port share it: they wait for a timeout of 0 ms, which the VM calls after the port task that is
-//! under way.
+//! Packets leave in the VM's callback `outputv`, without a process in between, by the path that the session names: a
+//! TCP connection ([`Tcp`]) or a queue pair ([`Queue`]). Bytes for which there is no room wait in the session's log,
+//! which keeps the VM's large binaries as they lie; from some size on the port is busy, and the VM keeps its packets.
+//! Where a write is costly the packets of one turn of the port share it: they wait for a timeout of 0 ms, which the VM
+//! calls after the port task that is under way.
 //!
-//! Packets arrive in `ready_input`: the VM's poll set watches the descriptors. After an arrival over a queue pair the port looks
-//! on by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a peer that answers at
-//! once need not make a system call.
+//! Packets arrive in `ready_input`: the VM's poll set watches the descriptors. After an arrival over a queue pair the
+//! port looks on by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a
+//! peer that answers at once need not make a system call.
 //!
 //! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 
@@ -69,8 +69,8 @@ pub struct Link {
     is_soon: bool,
     /// The time that the timer is set to.
     alarm: Option<Instant>,
-    /// Past this the port ends, whatever is still to come: the end of the connection has shown, or the port is closed with
-    /// bytes queued.
+    /// Past this the port ends, whatever is still to come: the end of the connection has shown, or the port is closed
+    /// with bytes queued.
     deadline: Option<Instant>,
     stall: Stall,
     /// The process that is told of the events above.
@@ -86,8 +86,8 @@ pub struct Link {
     suspended: (Option<Instant>, Duration),
     /// The watcher was told that the link has earned a queue pair.
     has_earned: bool,
-    /// Packets and bytes of both directions when the link last came back from a queue pair: it earns the next one by what
-    /// follows.
+    /// Packets and bytes of both directions when the link last came back from a queue pair: it earns the next one by
+    /// what follows.
     earned_before: (u64, u64),
     /// The peer has gone back to the TCP connection, and this side follows when all that it has sent has arrived.
     follows: bool,
@@ -155,8 +155,8 @@ impl Link {
         self.secret.as_ref()
     }
 
-    /// The VM knows the port as the link to its node: packets may be given to it. Before that they would be lost. Packets are
-    /// taken from now on. False: the VM cannot watch the descriptors.
+    /// The VM knows the port as the link to its node: packets may be given to it. Before that they would be lost.
+    /// Packets are taken from now on. False: the VM cannot watch the descriptors.
     pub fn start(&mut self, port: Port) -> bool {
         self.is_started = true;
         let is_watched = self.tcp.as_mut().is_none_or(|tcp| tcp.watch(port))

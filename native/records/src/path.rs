@@ -1,8 +1,8 @@
 //! Records of bytes that arrive in order: a TCP connection that carries a session.
 //!
-//! Each generation has a secret, from which its key and the next secret are derived by HKDF-Expand of RFC 5869, as RFC 8446,
-//! section 7.2, does for the update of a traffic key. The sender goes on to the next generation when it likes; the record's
-//! header says so. A key that is known to an observer says nothing of those before it.
+//! Each generation has a secret, from which its key and the next secret are derived by HKDF-Expand of RFC 5869, as RFC
+//! 8446, section 7.2, does for the update of a traffic key. The sender goes on to the next generation when it likes;
+//! the record's header says so. A key that is known to an observer says nothing of those before it.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::Zeroizing;
@@ -137,8 +137,8 @@ impl PathOpener {
         }
     }
 
-    /// Checks and decrypts the next record: `in_out` has its encrypted bytes, as many as `header` says. What is in it behind a
-    /// violation means nothing.
+    /// Checks and decrypts the next record: `in_out` has its encrypted bytes, as many as `header` says. What is in it
+    /// behind a violation means nothing.
     pub fn open(&mut self, header: Header, tag: &[u8; TAG_BYTES], in_out: &mut [u8]) -> Result<(), Violation> {
         let Place { sequence, position } = self.place;
         let aad = wire::aad(header.emit(), position);

@@ -203,8 +203,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.role
     }
 
-    /// Bounds what the TCP connection has under way, at least what the peer receives before it acknowledges. The rest waits in
-    /// the log, ready to be written when an acknowledgement comes.
+    /// Bounds what the TCP connection has under way, at least what the peer receives before it acknowledges. The rest
+    /// waits in the log, ready to be written when an acknowledgement comes.
     pub fn set_window(&mut self, bytes: usize) {
         self.window = bytes.max(ACKNOWLEDGED_BYTES);
     }

@@ -51,7 +51,8 @@ pub(crate) struct Receiver {
     /// Length of the stream, once the peer said it.
     end: Option<Seq>,
     answer: Answer,
-    /// The mutation that the model must find: without the answer a sender that saw advertisements too late waits for ever.
+    /// The mutation that the model must find: without the answer a sender that saw advertisements too late waits for
+    /// ever.
     #[cfg(test)]
     pub without_late_answer: bool,
 }
@@ -61,8 +62,8 @@ pub(crate) struct Receiver {
 enum Answer {
     /// Nothing: it does not wait.
     NotDue,
-    /// It used a buffer of this phase up, or went on through the ring with advertisements unused, which it may have seen too
-    /// late; since then nothing was advertised or passed.
+    /// It used a buffer of this phase up, or went on through the ring with advertisements unused, which it may have
+    /// seen too late; since then nothing was advertised or passed.
     Due,
     /// There is nothing to advertise for now.
     Pass,
@@ -343,8 +344,8 @@ impl Receiver {
 
     /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must
     /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
-    /// all of it. After the peer's end there is no peer to tell. A large ring does not let its sender wait for the memory that
-    /// it keeps.
+    /// all of it. After the peer's end there is no peer to tell. A large ring does not let its sender wait for the
+    /// memory that it keeps.
     pub fn ack_due(&self) -> bool {
         self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4).min(ACK_BYTES_MAX)
     }

@@ -16,8 +16,8 @@ use crate::wire::{Control, ControlBody, Notice, RemoteAddress, TRANSFER_BYTES_MA
 /// something can be sent: any message may also have brought credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlEvent {
-    /// An advertisement, room in the ring, credits, or a question that ends a wait for advertisements: a transfer that had to
-    /// wait may go now.
+    /// An advertisement, room in the ring, credits, or a question that ends a wait for advertisements: a transfer that
+    /// had to wait may go now.
     Writable,
     /// The peer is alive.
     Ticked,
@@ -53,8 +53,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said, and `ring`
-    /// where the peer's ring is.
+    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said, and
+    /// `ring` where the peer's ring is.
     pub fn new(mode: Mode, local: Limits, remote: Limits, ring: RemoteAddress) -> Result<Stream, LimitsError> {
         Stream::starting_at(mode, local, (remote, ring), Seq(0))
     }
@@ -146,7 +146,8 @@ impl Stream {
         }
     }
 
-    /// Decides how the next bytes go, and counts them as gone. None: wait until [`Self::handle_control`] gives an event.
+    /// Decides how the next bytes go, and counts them as gone. None: wait until [`Self::handle_control`] gives an
+    /// event.
     ///
     /// With a usable advertisement and `offer.direct` over 0 the transfer is direct; else it is indirect if
     /// `offer.indirect` is over 0 and the ring has room. It carries as much of the offer as fits.
@@ -168,9 +169,9 @@ impl Stream {
         Some(transfer)
     }
 
-    /// The mark that the peer has asked for: a transfer of no bytes, which the caller must post now, in the order of its
-    /// transfers. It gives up what the peer has advertised; with a new ring, later indirect transfers go there. None:
-    /// nothing is asked, or no credit for a transfer.
+    /// The mark that the peer has asked for: a transfer of no bytes, which the caller must post now, in the order of
+    /// its transfers. It gives up what the peer has advertised; with a new ring, later indirect transfers go there.
+    /// None: nothing is asked, or no credit for a transfer.
     #[must_use]
     pub fn poll_mark(&mut self) -> Option<Transfer> {
         if !self.owes_mark() || !self.credit.allows_transfer() {
@@ -200,10 +201,10 @@ impl Stream {
         self.sender.owes_mark()
     }
 
-    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read, and it is time to
-    /// wait for that: direct transfers used up what it had advertised, or what it advertised came too late and the ring has
-    /// been full, and it has answered with neither yet. Bulk that goes into the ring instead makes all that it is about to
-    /// advertise stale; to wait for it, offer 0 bytes for the ring.
+    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read, and it is time
+    /// to wait for that: direct transfers used up what it had advertised, or what it advertised came too late and the
+    /// ring has been full, and it has answered with neither yet. Bulk that goes into the ring instead makes all that it
+    /// is about to advertise stale; to wait for it, offer 0 bytes for the ring.
     #[must_use]
     pub fn awaits_advert(&self) -> bool {
         self.sender.awaits_advert()
@@ -240,11 +241,11 @@ impl Stream {
 
     /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
     ///
-    /// Order: end of stream, keepalive, questions, advertisements, their absence, acknowledgement, credits. The end never
-    /// waits: it has
-    /// a credit of its own. Keepalives are rare and must not wait behind the rest; advertisements go before an
-    /// acknowledgement because a sender that stands still goes on with the first of them that it gets, and direct is
-    /// better. Every message gives back all credits owed; one that exists only for them says also what was freed.
+    /// Order: end of stream, keepalive, questions, advertisements, their absence, acknowledgement, credits. The end
+    /// never waits: it has a credit of its own. Keepalives are rare and must not wait behind the rest; advertisements
+    /// go before an acknowledgement because a sender that stands still goes on with the first of them that it gets, and
+    /// direct is better. Every message gives back all credits owed; one that exists only for them says also what was
+    /// freed.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
         if self.finish == Finish::Wanted {

@@ -162,8 +162,8 @@ pub struct CmId {
     channel: Mutex<Arc<EventChannel>>,
 }
 
-// SAFETY: librdmacm may be called from any thread; the fields that are read here change only in calls that make a connection,
-// which its one owner makes.
+// SAFETY: librdmacm may be called from any thread; the fields that are read here change only in calls that make a
+// connection, which its one owner makes.
 unsafe impl Send for CmId {}
 // SAFETY: as above.
 unsafe impl Sync for CmId {}
@@ -226,8 +226,8 @@ impl CmId {
 
     /// ENOSYS: the kernel does not know the option.
     fn set_option<T>(&self, option: i32, mut value: T) -> Result<(), VerbsError> {
-        // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses one whose size is not that
-        // of the option.
+        // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses one whose size is
+        // not that of the option.
         let result = unsafe {
             rdma_set_option(
                 self.raw.as_ptr(),
@@ -281,7 +281,8 @@ impl CmId {
     pub fn resolve_address(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
         let from = from.map(|from| SockAddr::from(SocketAddr::new(from, 0)));
         let to = SockAddr::from(to);
-        // SAFETY: an id that lives; no source address, or one of its family's length; a destination of its family's length.
+        // SAFETY: an id that lives; no source address, or one of its family's length; a destination of its family's
+        // length.
         let result = unsafe {
             rdma_resolve_addr(
                 self.raw.as_ptr(),
@@ -331,9 +332,9 @@ impl CmId {
         check("disconnecting", result)
     }
 
-    /// From now on its events go to `channel`, also those that were not taken yet. All events of it that were taken must have
-    /// been acknowledged, which [`EventChannel::next_event`] does. An event that moves along does not wake a thread that
-    /// waits for `channel`: look there afterwards.
+    /// From now on its events go to `channel`, also those that were not taken yet. All events of it that were taken
+    /// must have been acknowledged, which [`EventChannel::next_event`] does. An event that moves along does not wake a
+    /// thread that waits for `channel`: look there afterwards.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), VerbsError> {
         let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: an id and a channel that live.
@@ -345,8 +346,8 @@ impl CmId {
 
     /// Its own address, where it has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: an id that lives has both addresses in place, of family 0 until they are known; the union that they are
-        // part of has room for the longest.
+        // SAFETY: an id that lives has both addresses in place, of family 0 until they are known; the union that they
+        // are part of has room for the longest.
         unsafe { socket_address(rdma_get_local_addr(self.raw.as_ref())) }
     }
 
@@ -359,8 +360,8 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: created by `create` or with a request, destroyed once; queue pairs, protection domains and channels of its
-        // device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
+        // SAFETY: created by `create` or with a request, destroyed once; queue pairs, protection domains and channels
+        // of its device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
         let _ = unsafe { rdma_destroy_id(self.raw.as_ptr()) };
     }
 }

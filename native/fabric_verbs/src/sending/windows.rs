@@ -48,8 +48,8 @@ impl Sending {
         }
     }
 
-    /// Whether no work request that is under way, or waits for a place, may name a window of the area. Where one does, asks
-    /// for a signal behind it, so that a later call finds it done. `target` is somewhere in the peer's memory.
+    /// Whether no work request that is under way, or waits for a place, may name a window of the area. Where one does,
+    /// asks for a signal behind it, so that a later call finds it done. `target` is somewhere in the peer's memory.
     pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
         self.reap(outlet);
         self.send_waiting(outlet);

@@ -8,8 +8,8 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
-/// From this many packets of both directions on a link has earned a queue pair. Set-up, `global` and `pg` of a link without
-/// traffic of its users take fewer.
+/// From this many packets of both directions on a link has earned a queue pair. Set-up, `global` and `pg` of a link
+/// without traffic of its users take fewer.
 const EARNED_PACKETS: u64 = 64;
 /// The same in bytes.
 const EARNED_BYTES: u64 = 256 * 1024;

@@ -67,8 +67,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// What is before this place is not being sent again. Behind a resume the peer acknowledges bytes that come once more, but
-    /// the frames that bring them need them.
+    /// What is before this place is not being sent again. Behind a resume the peer acknowledges bytes that come once
+    /// more, but the frames that bring them need them.
     fn sent_again(&self) -> Position {
         match self.route {
             Route::Queue { mark, .. } if self.tcp.position() >= mark => self.log.end(),
@@ -130,7 +130,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.source == Source::Queue(path)
     }
 
-    /// Whether the peer has moved to a queue pair that this side does not have: nothing comes until the session is resumed.
+    /// Whether the peer has moved to a queue pair that this side does not have: nothing comes until the session is
+    /// resumed.
     pub fn awaits_queue(&self) -> bool {
         matches!(self.source, Source::Queue(carries) if self.path() != Some(carries))
     }

@@ -6,14 +6,14 @@ use crate::log::Log;
 use crate::position::Position;
 
 impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
-    /// Whether a packet may go to the queue pair without the log: it carries, all before has left, and it lives as long as the
-    /// peer does.
+    /// Whether a packet may go to the queue pair without the log: it carries, all before has left, and it lives as long
+    /// as the peer does.
     pub fn passes(&self) -> bool {
         self.log.is_empty() && self.keeps_nothing()
     }
 
-    /// The queue pair has taken the first `bytes` bytes of a packet of `packet_bytes` bytes with its length, past the log. The
-    /// rest goes by [`Self::append_rest`].
+    /// The queue pair has taken the first `bytes` bytes of a packet of `packet_bytes` bytes with its length, past the
+    /// log. The rest goes by [`Self::append_rest`].
     pub fn handle_passed(&mut self, bytes: usize, packet_bytes: usize) {
         self.counts.packets_sent += 1;
         self.counts.bytes_sent += packet_bytes as u64;
@@ -70,8 +70,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// Whether what the queue pair takes need not be kept: it is lost only with the peer, the peer has it, too (it has moved
-    /// there), the attempt under way does not give it up, and all that went over TCP before has arrived.
+    /// Whether what the queue pair takes need not be kept: it is lost only with the peer, the peer has it, too (it has
+    /// moved there), the attempt under way does not give it up, and all that went over TCP before has arrived.
     fn keeps_nothing(&self) -> bool {
         match (self.route, self.path) {
             (Route::Queue { path: id, mark }, Some(path)) => {

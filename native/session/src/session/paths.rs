@@ -5,8 +5,8 @@ use crate::Violation;
 use crate::position::Position;
 
 impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
-    /// This side has a queue pair, which both know by this name; nothing goes over it yet. `is_mortal`: it may be lost while
-    /// the peer lives. An attempt whose standings were told before gives it up.
+    /// This side has a queue pair, which both know by this name; nothing goes over it yet. `is_mortal`: it may be lost
+    /// while the peer lives. An attempt whose standings were told before gives it up.
     pub fn add_path(&mut self, id: PathId, is_mortal: bool) {
         self.path = Some(Path {
             id,
@@ -33,8 +33,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// What is appended from here on goes over the queue pair of [`Self::add_path`]. False: it carries or has carried, or there
-    /// is none.
+    /// What is appended from here on goes over the queue pair of [`Self::add_path`]. False: it carries or has carried,
+    /// or there is none.
     pub fn move_to_queue(&mut self) -> bool {
         let (Route::Tcp, Some(path)) = (self.route, self.path.as_mut().filter(|path| !path.has_carried)) else {
             return false;
@@ -47,9 +47,9 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         true
     }
 
-    /// What is appended from here on goes over the TCP connection again. The initiator begins: it returns while both sides send
-    /// over the queue pair, the acceptor when the initiator has returned. False: it is not this side's turn, or the peer has not
-    /// said yet that all has arrived, which its next frame over TCP does.
+    /// What is appended from here on goes over the TCP connection again. The initiator begins: it returns while both
+    /// sides send over the queue pair, the acceptor when the initiator has returned. False: it is not this side's turn,
+    /// or the peer has not said yet that all has arrived, which its next frame over TCP does.
     pub fn return_to_tcp(&mut self) -> bool {
         let Route::Queue { mark, .. } = self.route else {
             return false;
@@ -84,8 +84,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         matches!(self.route, Route::Queue { .. })
     }
 
-    /// The queue pair is lost: [`Self::suspend`] says so to the peer. Nothing is sent or received over it any more. If an
-    /// attempt is under way, its standing may have named the queue pair: another attempt has to follow.
+    /// The queue pair is lost: [`Self::suspend`] says so to the peer. Nothing is sent or received over it any more. If
+    /// an attempt is under way, its standing may have named the queue pair: another attempt has to follow.
     pub fn lose_path(&mut self) {
         self.path = None;
     }
@@ -116,8 +116,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         attempt > self.attempt
     }
 
-    /// An attempt to resume begins, for which the peer has proved the session's secret. The TCP connection is given up if
-    /// there is one. Returns what to tell the peer.
+    /// An attempt to resume begins, for which the peer has proved the session's secret. The TCP connection is given up
+    /// if there is one. Returns what to tell the peer.
     pub fn suspend(&mut self, attempt: u64) -> Result<Standing, Superseded> {
         if !self.is_newer(attempt) {
             return Err(Superseded(self.attempt));
@@ -145,9 +145,9 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         sends && receives
     }
 
-    /// The attempt has led to another TCP connection, on which the peer has said this. True: the queue pair carries on. False:
-    /// there is none, or it is given up. Err: the attempt is an older one or has led to a resume before (None), or the session
-    /// is over.
+    /// The attempt has led to another TCP connection, on which the peer has said this. True: the queue pair carries on.
+    /// False: there is none, or it is given up. Err: the attempt is an older one or has led to a resume before (None),
+    /// or the session is over.
     pub fn resume(&mut self, attempt: u64, theirs: Standing) -> Result<bool, Option<Violation>> {
         let Some(ours) = self.standing.filter(|_| attempt == self.attempt) else {
             return Err(None);

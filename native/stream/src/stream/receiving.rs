@@ -43,8 +43,8 @@ impl Stream {
         self.receiver.ring_to_end()
     }
 
-    /// Whether there are bytes in the ring that was replaced. The first bytes to be read are there, and its memory is in use
-    /// for as long.
+    /// Whether there are bytes in the ring that was replaced. The first bytes to be read are there, and its memory is
+    /// in use for as long.
     #[must_use]
     #[inline]
     pub fn reads_old_ring(&self) -> bool {
@@ -64,15 +64,15 @@ impl Stream {
         self.receiver.peer_room()
     }
 
-    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`Arrival::Mark`] is the answer.
-    /// False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
+    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`Arrival::Mark`] is the
+    /// answer. False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
     #[must_use]
     pub fn recall(&mut self) -> bool {
         self.receiver.recall()
     }
 
-    /// As [`Self::recall`], and asks the peer to write into `ring` from the mark on. False also while the ring before this one
-    /// holds bytes.
+    /// As [`Self::recall`], and asks the peer to write into `ring` from the mark on. False also while the ring before
+    /// this one holds bytes.
     #[must_use]
     pub fn replace_ring(&mut self, ring: NewRing) -> bool {
         self.receiver.replace_ring(ring)
@@ -84,24 +84,26 @@ impl Stream {
         self.receiver.is_asking()
     }
 
-    /// The caller copied the oldest `bytes` of the ring, or of the ring before it: into the head of the posted receives, behind what is in it, if there
-    /// is one; else to where it likes. More than are in the ring, or than the head still takes, is the caller's mistake:
-    /// a panic in a debug build; what is too much is ignored (ring) or counted as out (receive) otherwise.
+    /// The caller copied the oldest `bytes` of the ring, or of the ring before it: into the head of the posted
+    /// receives, behind what is in it, if there is one; else to where it likes. More than are in the ring, or than the
+    /// head still takes, is the caller's mistake: a panic in a debug build; what is too much is ignored (ring) or
+    /// counted as out (receive) otherwise.
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
         self.receiver.handle_copied(bytes)
     }
 
     /// Takes back, one per call, a posted receive that can never be filled directly any more (indirect bytes arrived
-    /// after it was advertised, or the stream is at its end), or that was not advertised yet. Its buffer is the caller's
-    /// again; a `fill` receive may hold bytes that earlier arrivals told of. None: the peer may write into all others.
+    /// after it was advertised, or the stream is at its end), or that was not advertised yet. Its buffer is the
+    /// caller's again; a `fill` receive may hold bytes that earlier arrivals told of. None: the peer may write into all
+    /// others.
     #[must_use]
     pub fn withdraw(&mut self) -> Option<ReceiveId> {
         self.receiver.withdraw()
     }
 
-    /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that waits for
-    /// one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or no peer
-    /// waits.
+    /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that
+    /// waits for one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or
+    /// no peer waits.
     pub fn pass(&mut self) {
         self.receiver.pass();
     }
