@@ -30,8 +30,8 @@
 -type info() :: #{atom() => term()}.
 
 %% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the listener: its death closes
-%% the port, not the connections. {ip, Ip} chooses the RDMA devices, and the address of TCP, that it can be reached over;
-%% shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
+%% the port, not the connections. {ip, Ip} chooses the RDMA devices, and the address of TCP, that it can be reached
+%% over; shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
 %%
 %% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2; they leave
 %% it for no weaker way. docs/STREAMS.md has an example.
@@ -167,13 +167,13 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 
 %% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
-%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes
-%% is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs and TCP
-%% from direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
-%% Longer ones are put together from several landing buffers by a copy.
-%% {error, enobufs}: receives_max are posted already. While receives are posted, recv/2,3, {active, true | once | N} and
-%% {packet, _} give {error, einval}; so does this in active mode. At the end of the stream all end with {error, Reason};
-%% recv(Socket, 0) gives the bytes that had come for a receive that is not full.
+%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
+%% written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs and TCP from
+%% direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
+%% Longer ones are put together from several landing buffers by a copy. {error, enobufs}: receives_max are posted
+%% already. While receives are posted, recv/2,3, {active, true | once | N} and {packet, _} give {error, einval}; so does
+%% this in active mode. At the end of the stream all end with {error, Reason}; recv(Socket, 0) gives the bytes that had
+%% come for a receive that is not full.
 -spec post_recv(socket(), non_neg_integer()) -> {ok, reference()} | {error, reason()}.
 post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
     Ref = make_ref(),
@@ -275,8 +275,8 @@ info() ->
     inet_rdma_info:all().
 
 %% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state (suspended: no path carries the link), user
-%% bytes and packets each way, share of direct bytes, bytes that wait, how often a link lost its connection, resumed over
-%% another one and moved, why. "-" where a number is unknown. Prints nothing where there is no connection.
+%% bytes and packets each way, share of direct bytes, bytes that wait, how often a link lost its connection, resumed
+%% over another one and moved, why. "-" where a number is unknown. Prints nothing where there is no connection.
 -spec i() -> ok.
 i() ->
     io:put_chars(inet_rdma_info:table(info())).
@@ -302,9 +302,9 @@ i() ->
 %%   decompress_us; round_trip_p50_us, _p99_us and _max_us (round trips of the last minute, one in a second at most),
 %%   round_trips (how many were measured since the link is up), round_trip_up_p50_us, _p99_us and _max_us (of these).
 %% Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP: node, fabric
-%% (tcp), why, state, bytes_*, packets_*, largest_packet_*, packet_bytes_received, packet_deviation_received (as inet:getstat/1
-%% has it if the peer does not run inet_rdma), bytes_pending (not sent yet), up_ms, and the last five if it has them. A
-%% link over TLS: the same without sizes.
+%% (tcp), why, state, bytes_*, packets_*, largest_packet_*, packet_bytes_received, packet_deviation_received (as
+%% inet:getstat/1 has it if the peer does not run inet_rdma), bytes_pending (not sent yet), up_ms, and the last five if
+%% it has them. A link over TLS: the same without sizes.
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).

@@ -40,7 +40,8 @@ of_connection(Conn) ->
 keys() ->
     [recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi, send_oct, send_cnt, send_max, send_avg, send_pend].
 
-%% The counts under the names of inet:getstat/2, in the order of Keys. einval: the connection is closed, or a key is unknown.
+%% The counts under the names of inet:getstat/2, in the order of Keys. einval: the connection is closed, or a key is
+%% unknown.
 -spec counts(inet_rdma_nif:conn(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 counts(Conn, Keys) ->
     Unknown = [Key || Key <- Keys, not lists:member(Key, keys())],

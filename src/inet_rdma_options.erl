@@ -5,7 +5,7 @@
 %% names it. docs/OPTIONS.md has each option's meaning for its users.
 -module(inet_rdma_options).
 
--export([node/0, merge/2, values/2, list/0, format_error/1]).
+-export([node/0, merge/2, values/2, list/0, fabrics/1, format_error/1]).
 %% Spawned by name.
 -export([load/0]).
 -export_type([config/0, error/0]).
@@ -27,10 +27,15 @@
 -define(CHECKED, {?MODULE, checked}).
 -define(HAS_FILE, {?MODULE, has_file}).
 
+%% The fabrics that a link can move to, or that a stream can have, in the order in which they are tried.
+-spec fabrics(link | stream) -> [shm | verbs | tcp].
+fabrics(link) -> [shm, verbs];
+fabrics(stream) -> fabrics(link) ++ [tcp].
+
 %% key, type, default.
 -spec list() -> [{atom(), type(), term()}].
 list() ->
-    [{fabric,             {one_of, [auto, shm, verbs, tcp]},                    auto},
+    [{fabric,             {one_of, [auto | fabrics(stream)]},                  auto},
      {required,           {one_of, [true, false]},                              false},
      {security,           {one_of, [none, tls]},                                none},
      {encrypt_shm,        {one_of, [true, false]},                              false},

@@ -164,7 +164,7 @@ link_path(Link) ->
                   #{suspended := true} -> none;
                   #{} -> Fabric
               end,
-    [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls, shm, verbs]].
+    [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls | inet_rdma_options:fabrics(link)]].
 
 suspended(Link) ->
     {ok, #{suspended := IsSuspended}} = info(Link),

@@ -115,8 +115,8 @@ run(acceptor, Settling) ->
     inet_rdma_settlement_acceptor:run(Settling).
 
 %% A link that no queue pair carries has its own TCP connection.
-ways(#settling{node = none}) -> [shm, verbs, tcp];
-ways(_Link) -> [shm, verbs].
+ways(#settling{node = none}) -> inet_rdma_options:fabrics(stream);
+ways(_Link) -> inet_rdma_options:fabrics(link).
 
 %% The initiator goes through the ways. Whys: why each way before could not be gone, last first.
 initiate(Settling, [Fabric | Fabrics], Whys) ->

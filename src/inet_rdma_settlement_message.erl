@@ -126,7 +126,7 @@ is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns
         andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
         andalso is_atom(Fabric) andalso is_boolean(Required)
         andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
-is_message({'try', Fabric}) -> lists:member(Fabric, [shm, verbs, tcp]);
+is_message({'try', Fabric}) -> lists:member(Fabric, inet_rdma_options:fabrics(stream));
 is_message({listens, Port, Token, Addresses}) ->
     is_place({Port, Token}) andalso is_short_list(Addresses) andalso lists:all(fun is_address/1, Addresses);
 is_message({ready}) -> true;
