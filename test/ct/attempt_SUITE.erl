@@ -1,6 +1,6 @@
 %% How two nodes make the queue pair that they have settled on: one waits for the peer with a token, the other connects
 %% with it. Two nodes without distribution, over shm; test/vm has the same over verbs.
--module(settle_SUITE).
+-module(attempt_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
