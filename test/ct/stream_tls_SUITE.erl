@@ -329,7 +329,7 @@ peers_that_do_not_settle(Config) ->
     [
         begin
             ok = call(node_of(b, Config), inet_rdma_test_log, forget, []),
-            %% A listener logs one line in a second.
+            %% Of its own: a listener logs at most 10 lines in a minute.
             {Port, _} = listener(Config, encrypted(Config)),
             {ok, Socket} = ssl_connect(Config, Port),
             ok = ssl:send(Socket, Said),
@@ -358,7 +358,7 @@ peers_that_do_not_settle(Config) ->
     ct:pal("~ts", [Why]),
     {X, Y} = join(Config, Good, Listening, encrypted(Config)),
     ?assertEqual(ok, transfer(X, Y, 100000)),
-    %% Many are one line, which counts the others.
+    %% A listener logs at most 10 of them in a minute.
     ok = call(node_of(b, Config), inet_rdma_test_log, forget, []),
     [
         begin
@@ -366,10 +366,10 @@ peers_that_do_not_settle(Config) ->
             ok = ssl:send(Socket, <<"no term">>),
             _ = until_closed(Socket)
         end
-     || _ <- lists:seq(1, 10)
+     || _ <- lists:seq(1, 15)
     ],
     ?assert(length([Line || Line <- call(node_of(b, Config), inet_rdma_test_log, lines, []),
-                            string:find(Line, "refused a peer") =/= nomatch]) < 10).
+                            string:find(Line, "refused a peer") =/= nomatch]) =< 10).
 
 %% A peer that does not say what the settlement needs, step by step: the other side has words for it, and no crash.
 servers_that_lie(Config) ->
