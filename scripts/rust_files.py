@@ -1,6 +1,6 @@
-"""Circles of imports between the files of a Rust crate: which file names another by a path of `use`, `crate::`, `super::` or
-`self::`. A name that a file only hands on (`pub use`) counts as an import of the file that defines it, by the file that
-uses it. Tests are left out."""
+"""Circles of imports between the files of a Rust crate: which file names another by a path of `use`, `crate::`,
+`super::` or `self::`. A name that a file only hands on (`pub use`) counts as an import of the file that defines it, by
+the file that uses it. Tests are left out."""
 
 import re
 
