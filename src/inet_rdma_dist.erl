@@ -78,6 +78,7 @@ close(Listen) -> gen_close(?DRIVER, Listen).
 
 gen_close(Driver, Listen) ->
     _ = persistent_term:erase(?LISTENS(Driver)),
+    inet_rdma_neighbours:stop(),
     inet_tcp_dist:close(Listen).
 
 -spec is_node_name(term()) -> boolean().
@@ -124,8 +125,7 @@ start() ->
             persistent_term:put(?SECURITY, Security),
             load(check_security(Security));
         {error, Reason} ->
-            %% A node that does not listen goes on: with the stronger of both, as its options may be mended while it
-            %% runs.
+            %% A node that does not listen goes on: with the stronger, as its options may be mended while it runs.
             persistent_term:put(?SECURITY, tls),
             ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
             {error, Reason}
@@ -133,7 +133,7 @@ start() ->
 
 load(ok) ->
     case inet_rdma_nif:load() of
-        ok -> ok;
+        ok -> inet_rdma_neighbours:start();
         {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma:format_error(Reason)])
     end;
 load(Error) -> Error.

@@ -114,7 +114,7 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
                           ++ memory(InTheWay, Memory, Devices)
              end,
     Tls = [finding(Severity, tls, "~ts", [Text], Fix) || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
-    options(Checked) ++ Tls ++ native(Live) ++ shm(Config, Live)
+    options(Checked) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
         ++ links(Config, maps:get(links, Live, [])).
 
@@ -146,6 +146,19 @@ shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
     [finding(Severity, shm, "shared memory does not work: ~ts", [Why],
              "the system must allow memfd_create, eventfd and abstract Unix sockets (look at seccomp profiles), and "
              "`ulimit -n` descriptors; without it links within this host take an RDMA device, or stay on TCP")].
+
+%% Asked for by an option: refused, it is a problem, but where the option fabric leaves shm out.
+shm_directory(#{shm_directory := Directory, shm_allowed_uids := Users}, #{shm_directory := ok}) ->
+    [ok(shm_directory, "nodes of other containers find this one in ~ts~ts", [Directory, allowed(Users)])];
+shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
+    Severity = case Fabric of auto -> problem; shm -> problem; _ -> note end,
+    [finding(Severity, shm_directory, "~ts: links to other containers of this host stay on TCP", [Why],
+             "docs/CONTAINERS.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees them")];
+shm_directory(_Config, _Live) ->
+    [].
+
+allowed([]) -> "";
+allowed(Users) -> [", also those of users ", lists:join(", ", [integer_to_list(User) || User <- Users])].
 
 %% Reports the reason of verbs only if no finding about a single part has reported it.
 verbs(_InTheWay, true, _Pieces, _Live) ->

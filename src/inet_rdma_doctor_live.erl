@@ -6,12 +6,13 @@
 -export([look/0]).
 -export_type([live/0]).
 
-%% verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
+%% shm_directory: whether that of the option can be used. verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
 %% the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
                   tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
+                  shm_directory => none | ok | {error, binary()},
                   verbs := ok | {error, binary()} | left_out,
                   verbs_devices := [map()] | unknown,
                   links => [inet_rdma:info()],
@@ -29,6 +30,7 @@ look() ->
       tls => inet_rdma_doctor_tls:look(Config),
       native => Native,
       shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
+      shm_directory => shm_directory(Native, Config),
       verbs => Verbs,
       verbs_devices => Devices,
       links => case Native of ok -> links(); _ -> [] end,
@@ -83,6 +85,15 @@ shm_rendezvous() ->
     catch
         error:{badmatch, {error, Reason}} -> in_words({error, Reason})
     end.
+
+%% A socket file is made there, and removed.
+shm_directory(ok, {ok, Config}) ->
+    case inet_rdma_neighbours:check(Config) of
+        none -> none;
+        Checked -> in_words(Checked)
+    end;
+shm_directory(_Native, _Config) ->
+    none.
 
 links() ->
     [Info || #{node := Node, state := up} = Info <- inet_rdma_info:all(), Node =/= undefined].

@@ -5,7 +5,7 @@
 -module(inet_rdma_error).
 
 -export([format/1]).
--export_type([reason/0, misbehaviour/0, message/0, limits/0, lack/0, rejection/0, posix/0]).
+-export_type([reason/0, misbehaviour/0, message/0, limits/0, lack/0, rejection/0, directory_fault/0, posix/0]).
 
 -type reason() ::
         %% Of a call.
@@ -18,6 +18,9 @@
       | {peer_misbehaved, misbehaviour()}
         %% The peer and this side do not fit.
       | {wrong_user, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
+      | {user_not_allowed, Theirs :: non_neg_integer(), Ours :: non_neg_integer()} | user_unmapped | user_refused
+        %% The directory of the option shm_directory, or the peer's socket file there.
+      | {shm_directory, Path :: binary(), directory_fault()}
       | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {bad_hello, message()} | wrong_token | {rejected, rejection()}
         %% Of a stream with the option tls: what TLS has against the peer or its options, in OTP's words; no way is as
@@ -82,6 +85,12 @@
 -type lack() :: left_out | no_libraries | no_connection_manager | no_permission | no_device
               | {no_descriptors, posix()} | {connection_manager, posix()}.
 
+%% Why a shared directory, or a socket file in it, is not used.
+-type directory_fault() :: missing | no_directory | symbolic_link | {owner, User :: non_neg_integer()} | owner_unmapped
+                         | world_writable | forbidden | read_only | too_long | no_proc | not_shared | no_socket
+                         | {socket_owner, User :: non_neg_integer()} | socket_owner_unmapped | unconnectable | deserted
+                         | {system, posix()}.
+
 -type rejection() :: busy | hello | {reason, integer()}.
 
 %% As of `file` and `inet`.
@@ -110,6 +119,16 @@ text({no_memory, Bytes}) -> io("no memory for a packet of ~b bytes", [Bytes]);
 text({peer_misbehaved, How}) -> misbehaviour(How);
 text({wrong_user, Theirs, Ours}) ->
     io("the peer runs as user ~b, this node as user ~b: both must be the same user", [Theirs, Ours]);
+text({user_not_allowed, Theirs, Ours}) ->
+    io("the peer runs as user ~b, this node as user ~b, and shm_allowed_uids of this node does not list user ~b",
+       [Theirs, Ours, Theirs]);
+text(user_unmapped) ->
+    "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map the "
+    "users of both";
+text(user_refused) ->
+    "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number in the user "
+    "namespace there";
+text({shm_directory, Path, Fault}) -> io("shm_directory ~ts: ~ts", [Path, directory_fault(Fault)]);
 text({version_mismatch, Theirs, Ours}) ->
     io("the peer speaks protocol version ~b, this node speaks ~b: run the same version on both", [Theirs, Ours]);
 text({bad_hello, Message}) -> ["what answered is not inet_rdma: ", message(Message)];
@@ -248,6 +267,39 @@ lack(no_permission) ->
 lack(no_device) -> "this machine has no RDMA device (`rdma link` shows them)";
 lack({no_descriptors, Posix}) -> [posix(Posix), "; raise the limit with `ulimit -n`"];
 lack({connection_manager, Posix}) -> ["opening the connection manager: ", posix(Posix)].
+
+directory_fault(missing) -> "it does not exist: create it, or mount the volume that the nodes share";
+directory_fault(no_directory) -> "it is no directory: name the directory that the nodes share";
+directory_fault(symbolic_link) -> "it is a symbolic link: name the directory that the link leads to";
+directory_fault({owner, User}) ->
+    io("it belongs to user ~b, who could replace what lies in it: give it to the user of this node or to root (chown), or list "
+       "the user in shm_allowed_uids", [User]);
+directory_fault(owner_unmapped) ->
+    "its owner is unknown in the user namespace of this node: map the owner into the namespace, or give the directory to a "
+    "user that is mapped (chown)";
+directory_fault(world_writable) -> "all users may remove files of others in it: `chmod 1777` or `chmod o-w`";
+directory_fault(forbidden) -> "this node may not create files in it: let its user write and search the directory";
+directory_fault(read_only) -> "its file system is mounted read-only: mount the volume so that this node can write";
+directory_fault(too_long) -> "the path is too long: 4095 bytes are the most, and 255 for each part";
+directory_fault(no_proc) -> "/proc/self/fd is missing: mount /proc in the container";
+directory_fault(not_shared) ->
+    "the socket file of the peer is not in it: the shm_directory of the peer is another directory; mount the same volume in "
+    "both containers";
+directory_fault(no_socket) ->
+    "the file in the place of the peer's socket is no socket: something else has put it there; look at its owner";
+directory_fault({socket_owner, User}) ->
+    io("the socket file of the peer belongs to user ~b: list the user in shm_allowed_uids of this node if its processes are to "
+       "be trusted", [User]);
+directory_fault(socket_owner_unmapped) ->
+    "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map the "
+    "users of both";
+directory_fault(unconnectable) ->
+    "this node may not connect to the socket file of the peer: list the user of this node in shm_allowed_uids of the peer; "
+    "where both are the same user, look at SELinux or AppArmor";
+directory_fault(deserted) ->
+    "no process listens at the socket file of the peer: the peer has ended, or its kernel is another one";
+directory_fault({system, Posix}) -> posix(Posix);
+directory_fault(Other) -> io("~tp", [Other]).
 
 rejection(busy) -> "its listener has no room; try again, or raise its backlog";
 rejection(hello) -> "its log says why";

@@ -5,6 +5,7 @@
 
 -export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
+-export([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -19,6 +20,7 @@
 
 -nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
+-nifs([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -191,6 +193,21 @@ connect(Fabric, From, To, Token, TimeoutMs, Config) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
 expect_shm(Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Token, TimeoutMs, Config]).
 
+-spec shm_file(Directory :: binary(), Users :: [non_neg_integer()], map()) ->
+          {ok, Name :: binary()} | {error, inet_rdma:reason()}.
+shm_file(Directory, Users, Config) -> late(?FUNCTION_NAME, [Directory, Users, Config]).
+
+-spec check_shm_directory(Directory :: binary(), Users :: [non_neg_integer()], map()) -> ok | {error, inet_rdma:reason()}.
+check_shm_directory(Directory, Users, Config) -> late(?FUNCTION_NAME, [Directory, Users, Config]).
+
+-spec remove_shm_file() -> ok.
+remove_shm_file() -> late(?FUNCTION_NAME, []).
+
+-spec connect_shm_file({Directory :: binary(), Users :: [non_neg_integer()], Name :: binary()}, token(),
+                       TimeoutMs :: non_neg_integer(), map()) ->
+          {ok, attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
+connect_shm_file(File, Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [File, Token, TimeoutMs, Config]).
+
 -spec expect(verbs | tcp, Address :: binary(), token(), TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer(), inet:port_number()} | {error, inet_rdma:reason()}.
 expect(Fabric, Address, Token, TimeoutMs, Config) ->
@@ -205,7 +222,7 @@ drop_attempt(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 -spec stream(attempt(), protection()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
 stream(Attempt, Protection) -> late(?FUNCTION_NAME, [Attempt, Protection]).
 
--spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
+-spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(), userns := non_neg_integer(),
                       instance := non_neg_integer()}.
 identity() -> late(?FUNCTION_NAME, []).
 

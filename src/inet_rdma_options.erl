@@ -14,9 +14,9 @@
 %% not_loaded: the options of a configuration file cannot be read.
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
 %% zero_or: 0 stands for something else than a small number. directory: an absolute path as a string or a binary, or
-%% default.
+%% default. shared_directory: none, or an absolute path, kept as a binary. {users, Max}: user ids, so many at most.
 -type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}
-              | directory.
+              | directory | shared_directory | {users, Max :: pos_integer()}.
 
 %% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
 %% there is no link.
@@ -26,6 +26,10 @@
 %% before its first message. The command line never changes; the environment may, and this list when the module is loaded anew.
 -define(CHECKED, {?MODULE, checked}).
 -define(HAS_FILE, {?MODULE, has_file}).
+%% PATH_MAX of Linux, less the zero behind it.
+-define(PATH_BYTES_MAX, 4095).
+%% 2^32 - 1 stands for no user.
+-define(USER_MAX, 16#fffffffe).
 
 %% The fabrics that a link can move to, or that a stream can have, in the order in which they are tried.
 -spec fabrics(link | stream) -> [shm | verbs | tcp].
@@ -48,6 +52,8 @@ list() ->
      %% TCP sends a lost packet again after 200 ms, and once more after 400: less would be an alarm for two of them.
      {dead_after_ms,      {zero_or, 500, 3600000, "milliseconds"},              0},
      {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
+     {shm_directory,      shared_directory,                                     none},
+     {shm_allowed_uids,   {users, 64},                                          []},
      {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
      {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
      {receive_slots,      {integer, 16, 32768, "messages"},                     256},
@@ -141,7 +147,7 @@ load() -> exit({loaded, application:load(inet_rdma)}).
 -spec merge([{atom(), term()}], config()) -> {ok, config()} | {error, error()}.
 merge([{Key, Value} | Rest], Config) ->
     case check(Key, Value) of
-        ok -> merge(Rest, Config#{Key => Value});
+        {ok, Checked} -> merge(Rest, Config#{Key => Checked});
         Error -> Error
     end;
 merge([Other | _], _Config) ->
@@ -183,11 +189,20 @@ pairs([Key, Value | Rest]) -> [{Key, Value} | pairs(Rest)];
 pairs([Key]) -> [{Key, "(missing)"}];
 pairs([]) -> [].
 
-%% Values are integers, atoms and paths: no parser is needed that early.
+%% No parser of terms is needed that early.
 parse(directory, "default") ->
     default;
 parse(directory, Text) ->
     Text;
+parse(shared_directory, "none") ->
+    none;
+parse(shared_directory, Text) ->
+    Text;
+%% 1000,1001; else a binary, as a string would be a list of integers, too.
+parse({users, _Max}, Text) ->
+    try [list_to_integer(User) || User <- string:lexemes(Text, "[,]")]
+    catch error:badarg -> unicode:characters_to_binary(Text)
+    end;
 parse(_Type, Text) ->
     try list_to_integer(Text)
     catch
@@ -200,13 +215,46 @@ parse(_Type, Text) ->
 check(Key, Value) ->
     case lists:keyfind(Key, 1, list()) of
         {Key, Type, _} ->
-            case is_valid(Type, Value) of
-                true -> ok;
-                false -> {error, {bad_option, Key, Value, expected(Type)}}
+            case checked(Type, Value) of
+                {ok, Checked} -> {ok, Checked};
+                error -> {error, {bad_option, Key, Value, expected(Type)}}
             end;
         false ->
             {error, {unknown_option, Key}}
     end.
+
+%% The value as it is used.
+checked(shared_directory, none) ->
+    {ok, none};
+checked(shared_directory, Path) ->
+    Bytes = try unicode:characters_to_binary(Path)
+            catch error:badarg -> error
+            end,
+    case is_path(Bytes) of
+        true -> {ok, Bytes};
+        false -> error
+    end;
+checked({users, Max}, Users) when length(Users) =< Max ->
+    case lists:all(fun is_user/1, Users) of
+        true -> {ok, lists:usort(Users)};
+        false -> error
+    end;
+checked({users, _Max}, _Users) ->
+    error;
+checked(Type, Value) ->
+    case is_valid(Type, Value) of
+        true -> {ok, Value};
+        false -> error
+    end.
+
+%% A last part . or .. would have a symbolic link followed before it.
+is_path(<<"/", _/binary>> = Path) when byte_size(Path) =< ?PATH_BYTES_MAX ->
+    Parts = binary:split(Path, <<"/">>, [global]),
+    binary:match(Path, <<0>>) =:= nomatch andalso Parts -- [<<".">>, <<"..">>] =:= Parts;
+is_path(_) ->
+    false.
+
+is_user(User) -> is_integer(User) andalso User >= 0 andalso User =< ?USER_MAX.
 
 is_valid({integer, Min, Max, _Unit}, Value) -> is_integer(Value) andalso Value >= Min andalso Value =< Max;
 is_valid({zero_or, _Min, _Max, _Unit}, 0) -> true;
@@ -226,6 +274,11 @@ is_text(Path) ->
         error:badarg -> false
     end.
 
+expected(shared_directory) ->
+    lists:flatten(io_lib:format("none, or an absolute path of ~b bytes at most, without . and .. as parts",
+                                [?PATH_BYTES_MAX]));
+expected({users, Max}) ->
+    lists:flatten(io_lib:format("a list of user ids from 0 to ~b, ~b at most", [?USER_MAX, Max]));
 expected({integer, Min, Max, Unit}) ->
     lists:flatten(io_lib:format("an integer from ~b to ~b (~s)", [Min, Max, Unit]));
 expected({zero_or, Min, Max, Unit}) ->

@@ -38,7 +38,7 @@
 -spec run(#settling{}) -> inet_rdma_settlement:outcome().
 run(#settling{own = #{fabric := Fabric} = Own} = Settling) when Fabric =:= auto; Fabric =:= shm ->
     {Facts, State} = offer_shm(Settling, Own),
-    try greet(Settling, Facts) of
+    try greet(Settling, inet_rdma_neighbours:named(Settling#settling.config, Facts)) of
         Greeted -> accept(Greeted, State)
     catch
         throw:Reason -> discard(Settling, State), throw(Reason)

@@ -5,7 +5,7 @@
 -module(inet_rdma_settlement_message).
 
 -export([greet/2, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1]).
--export([left/1, now_ms/0, cut/1, reason/1, text/2, broken/1]).
+-export([left/1, now_ms/0, cut/1, is_text/1, reason/1, text/2, broken/1]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -123,6 +123,7 @@ is_key(_) -> false.
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
                      instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->
     is_place(maps:get(shm, Facts, none)) andalso is_path(maps:get(path, Facts, 1))
+        andalso inet_rdma_neighbours:is_fact(maps:get(file, Facts, {0, none}))
         andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
         andalso is_atom(Fabric) andalso is_boolean(Required)
         andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
@@ -153,6 +154,7 @@ is_address(Address) ->
 is_short_list(List) when length(List) =< ?LIST_MAX -> true;
 is_short_list(_) -> false.
 
+-spec is_text(term()) -> boolean().
 is_text(Text) ->
     is_binary(Text) andalso byte_size(Text) =< ?TEXT_BYTES_MAX andalso is_list(unicode:characters_to_list(Text)).
 

@@ -58,7 +58,9 @@ facts(#{fabric := Fabric, required := Required, connect_timeout_ms := BoundMs} =
     Facts = maps:merge(#{fabric => Fabric, required => Required, timeout_ms => BoundMs},
                        maps:with([move], maps:filter(fun(_, Value) -> Value =:= never end, Config))),
     case inet_rdma_nif:load() of
-        ok -> maps:merge(inet_rdma_nif:identity(), Facts);
+        ok ->
+            {UserNamespace, Identity} = maps:take(userns, inet_rdma_nif:identity()),
+            maps:merge(maps:merge(Identity, Facts), inet_rdma_neighbours:fact(Config, UserNamespace));
         {error, _} -> Facts#{fabric := none, boot => <<>>, netns => 0, user => 0, instance => 0}
     end.
 
@@ -91,16 +93,14 @@ obstacle(Fabric, #{fabric := Own}, _Peer) when Own =/= auto, Own =/= Fabric ->
     text("the option fabric of this node is ~ts", [Own]);
 obstacle(Fabric, _Own, #{fabric := Theirs}) when Theirs =/= auto, Theirs =/= Fabric ->
     text("the option fabric of the peer is ~ts", [Theirs]);
-obstacle(shm, #{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) when
-    Boot =/= <<>>
-->
-    none;
-obstacle(shm, #{boot := Boot, netns := Namespace}, #{boot := Boot, netns := Namespace}) when Boot =/= <<>> ->
-    <<"the peer runs as another user">>;
-obstacle(shm, #{boot := Boot}, #{boot := Boot}) when Boot =/= <<>> ->
-    <<"the peer is on this host, but in another network namespace">>;
-obstacle(shm, _Own, _Peer) ->
-    <<"the peer is on another host">>;
+obstacle(shm, Own, Peer) ->
+    case inet_rdma_neighbours:way(Own, Peer) of
+        network -> none;
+        {directory, {ok, _Name}} -> none;
+        {directory, {error, Why}} -> text("the peer says: ~ts", [Why]);
+        {directory, none} -> <<"the peer names no socket file">>;
+        {none, Why} -> Why
+    end;
 obstacle(tcp, _Own, _Peer) ->
     none;
 obstacle(verbs, _Own, _Peer) ->
@@ -131,9 +131,11 @@ tried(#settling{tried = Tried} = Settling, Fabric) ->
     Settling#settling{tried = ordsets:add_element(Fabric, Tried)}.
 
 %% Tells whether a queue pair is encrypted, for a link or stream that began inside TLS. Over shm only if one of the
-%% nodes sets encrypt_shm: the kernel gives the memory to processes of the same user only.
+%% nodes sets encrypt_shm, or if they run as several users: the kernel gives the memory of one user's nodes to processes
+%% of that user only.
 -spec seals(#settling{}, fabric()) -> boolean().
-seals(#settling{own = #{encrypt_shm := false}, peer = #{encrypt_shm := false}}, shm) -> false;
+seals(#settling{own = #{encrypt_shm := false} = Own, peer = #{encrypt_shm := false} = Peer}, shm) ->
+    not inet_rdma_neighbours:is_same_user(Own, Peer);
 seals(_Settling, _Fabric) -> true.
 
 %% The cipher is the one that the acceptor named.

@@ -49,10 +49,16 @@ connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
 connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     %% A silent address must leave time for the others, and for the messages that follow.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
-    Attempt = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config(Settling, Fabric)),
+    Attempt = begin_to_connect(Settling, Fabric, {Address, Port}, Token, TimeoutMs),
     case connected(TimeoutMs, Settling, Fabric, Attempt) of
         {ok, Opened, Why} -> {ok, Opened, Why};
         {failed, Why} -> connect(Settling, Fabric, Port, Token, Addresses, [Why | lists:delete(Why, Whys)])
+    end.
+
+begin_to_connect(#settling{own = Own, peer = Peer, config = Options} = Settling, Fabric, To, Token, TimeoutMs) ->
+    case Fabric =:= shm andalso inet_rdma_neighbours:way(Own, Peer) of
+        {directory, {ok, Name}} -> inet_rdma_neighbours:connect(Options, Name, Token, TimeoutMs, config(Settling, Fabric));
+        _ -> inet_rdma_nif:connect(Fabric, <<>>, To, Token, TimeoutMs, config(Settling, Fabric))
     end.
 
 %% The result of an attempt, which its message announces.

@@ -10,8 +10,8 @@
 
 %% Options of links that the settlement alone looks at.
 -define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms, dead_after_ms,
-                      move_back_ms, fallback_retry_ms,
-                      flight_recorder, flight_bytes, flight_directory]).
+                       move_back_ms, fallback_retry_ms, flight_recorder, flight_bytes, flight_directory,
+                       shm_directory, shm_allowed_uids]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -45,6 +45,7 @@ print(Term) -> lists:flatten(io_lib:format("~tp", [Term])).
 
 reasons(reason, Shape) -> [sample(Shape)];
 reasons(misbehaviour, Shape) -> [{peer_misbehaved, sample(Shape)}];
+reasons(shm_directory, Shape) -> [{shm_directory, <<"/run/a">>, sample(Shape)}];
 reasons(Group, Shape) -> [{Group, sample(Shape)}].
 
 %% Fields are numbers, but for those that are terms of another group, or texts.
@@ -64,6 +65,8 @@ sample({Name, Fields}) ->
         {device_event, 2} -> {Name, <<"rxe0">>, <<"fatal">>};
         {option_unknown, 1} -> {Name, ack_timeout_ms};
         {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
+        {shm_directory, 2} -> {Name, <<"/run/a">>, missing};
+        {system, 1} -> {Name, eio};
         {answer_event, 2} -> {Name, <<"event">>, -7};
         {target_outside, 1} -> {Name, {1, 2}};
         {write_outside, 2} -> {Name, {1, 2}, 3};

@@ -177,6 +177,7 @@ rdma_flags(Options) ->
     end.
 
 format(Term) when is_atom(Term) -> atom_to_list(Term);
+format(Text) when is_binary(Text) -> binary_to_list(Text);
 format(Term) -> lists:flatten(io_lib:format("~0p", [Term])).
 
 await_boot({Tag, #{peer := Peer} = Node}) ->

@@ -7,7 +7,8 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, dead_after_ms, fallback_retry_ms, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
+        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, dead_after_ms, fallback_retry_ms,
+        shm_directory, shm_allowed_uids, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
         pinned_max_bytes,
         direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
         ack_timeout_ms, type_of_service, flight_recorder, flight_bytes, flight_directory
@@ -55,6 +56,9 @@ good(move_back_ms) -> [0, 100, 86400000];
 good(survive_ms) -> [0, 15000, 3600000];
 good(dead_after_ms) -> [0, 500, 3600000];
 good(fallback_retry_ms) -> [0, 60000, 86400000];
+%% neighbours_SUITE has pairs that need it.
+good(shm_directory) -> [none, <<"/tmp">>];
+good(shm_allowed_uids) -> [[], [0], [1, 1000]];
 %% direct_only works with a peer of the same mode only, which transfer_SUITE tries.
 good(mode) -> [dynamic, indirect_only];
 good(ring_bytes) -> [4096, 10000, 1 bsl 24];
@@ -93,5 +97,7 @@ bad(polling) -> ["never"];
 bad(dead_after_ms) -> ["1", "499", "3600001", "many"];
 bad(flight_recorder) -> ["sometimes"];
 bad(flight_directory) -> ["relative/path", "7"];
+bad(shm_directory) -> ["relative", "/a/../b", "/a/."];
+bad(shm_allowed_uids) -> ["root", "4294967295", "1,x"];
 %% erl would take a negative number for a flag of its own.
 bad(Key) -> [integer_to_list(smallest(Key) - 1) || smallest(Key) > 0] ++ ["many", "99999999999999999999"].

@@ -131,9 +131,8 @@ scratch_directory(Prefix) ->
 
 %% The same host, user and kernel, but abstract sockets do not lead there. Two addresses, one cable.
 another_network_namespace(Config) ->
-    Namespace = unique("inet_rdma"),
-    case network(Namespace) of
-        {ok, Here, There} ->
+    case inet_rdma_test_netns:make() of
+        {ok, #{namespace := Namespace, addresses := {Here, There}} = Network} ->
             try
                 Directory = filename:join(proplists:get_value(priv_dir, Config), "names"),
                 ok = filelib:ensure_dir(filename:join(Directory, "name")),
@@ -148,30 +147,10 @@ another_network_namespace(Config) ->
                 falls_back(A, B, "another network namespace")
             after
                 inet_rdma_test_node:stop_all(),
-                os:cmd("ip netns del " ++ Namespace)
+                inet_rdma_test_netns:remove(Network)
             end;
         {error, Output} ->
             inet_rdma_test_link:skip("no network namespace can be made here: " ++ Output)
-    end.
-
-network(Namespace) ->
-    Unique = integer_to_list(erlang:phash2(Namespace, 1 bsl 24), 36),
-    {Near, Far} = {"va" ++ Unique, "vb" ++ Unique},
-    Net = "10." ++ integer_to_list(200 + rand:uniform(50)) ++ "." ++ integer_to_list(rand:uniform(250)) ++ ".",
-    {Here, There} = {Net ++ "1", Net ++ "2"},
-    Within = "ip -n " ++ Namespace ++ " ",
-    Commands = [
-        "ip netns add " ++ Namespace,
-        "ip link add " ++ Near ++ " type veth peer name " ++ Far ++ " netns " ++ Namespace,
-        "ip addr add " ++ Here ++ "/30 dev " ++ Near,
-        "ip link set " ++ Near ++ " up",
-        Within ++ "addr add " ++ There ++ "/30 dev " ++ Far,
-        Within ++ "link set " ++ Far ++ " up",
-        Within ++ "link set lo up"
-    ],
-    case os:cmd("{ " ++ lists:append(lists:join(" && ", Commands)) ++ "; } 2>&1") of
-        "" -> {ok, Here, There};
-        Output -> {error, Output}
     end.
 
 %% Shared memory cannot be made in one node, whichever connects.

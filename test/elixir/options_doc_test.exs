@@ -30,6 +30,8 @@ defmodule InetRdma.OptionsDocTest do
   end
 
   defp row({key, :directory, default}), do: {to_string(key), "absolute path", "", to_string(default)}
+  defp row({key, :shared_directory, default}), do: {to_string(key), "none, an absolute path", "", to_string(default)}
+  defp row({key, {:users, max}, []}), do: {to_string(key), "#{max} at most", "user ids", "[]"}
 
   defp row({key, {:one_of, values}, default}) do
     {to_string(key), Enum.join(values, ", "), "", to_string(default)}

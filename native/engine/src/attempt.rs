@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use parking_lot::Mutex;
 
 use connects::{CONNECTS, Connect};
@@ -95,6 +96,24 @@ impl Attempt {
         let promise = Promise::new(Arc::clone(&slot));
         let port = shared_listener::expect(parameters, deadline(timeout), promise)?;
         Ok((Attempt { slot }, port))
+    }
+
+    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process, too. The
+    /// file is made at the first call, and again when it has vanished; it stays until [`Self::leave_directory`].
+    ///
+    /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
+    pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
+        shared_listener::meet(directory, parameters)
+    }
+
+    /// Removes the socket file of [`Self::expect_in`]. Waits for the file system.
+    pub fn leave_directory() {
+        shared_listener::leave();
+    }
+
+    /// Fails where a socket file cannot be made in the directory: one is made, and removed. Waits for the file system.
+    pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
+        shared_listener::check(directory, parameters)
     }
 
     /// Replaces the attempt's notifier. False: the outcome is there, and the notifier is not called.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use inet_rdma_fabric_tcp::TcpFabric;
 use rustix::event::epoll;
 
@@ -86,6 +87,18 @@ impl AutoFabric {
             }
         }
     }
+}
+
+/// Connects over shm to the peer whose socket file has this name in a shared directory; as [`AutoFabric::connect_because`].
+pub fn connect_in(
+    directory: &SharedDirectory,
+    name: &SocketName,
+    parameters: &Parameters,
+    timeout: Duration,
+) -> Result<(Box<dyn QueuePair>, String), FabricError> {
+    let qp = directory.connect(name, parameters, timeout)?;
+    let why = format!("{SETTLED}: {}", qp.route());
+    Ok((qp, why))
 }
 
 /// Whether a fabric does not lead to the peer, or no process listens there, so that the next one is tried. Any other refusal is

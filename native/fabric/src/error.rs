@@ -1,5 +1,6 @@
 //! Errors below the stream.
 
+use crate::DirectoryFault;
 use crate::misbehaviour::Misbehaviour;
 
 /// The system's number of an error, as in errno(3).
@@ -44,6 +45,37 @@ pub enum FabricError {
         theirs: u32,
         /// This process's effective user id.
         ours: u32,
+    },
+    /// The peer runs as a user whose processes may not be met in a shared directory.
+    #[error(
+        "the peer runs as user {theirs}, this node as user {ours}, and shm_allowed_uids of this node does not list user \
+         {theirs}"
+    )]
+    UserNotAllowed {
+        /// The peer's user id, in the user namespace of this process.
+        theirs: u32,
+        /// This process's effective user id.
+        ours: u32,
+    },
+    /// The peer's user has no number in the user namespace of this process.
+    #[error(
+        "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map \
+         the users of both"
+    )]
+    UserUnmapped,
+    /// The peer does not let processes of this user come to its socket file.
+    #[error(
+        "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number in the \
+         user namespace there"
+    )]
+    UserRefused,
+    /// The directory of the option `shm_directory`, or the peer's socket file there, is not used.
+    #[error("shm_directory {path}: {fault}")]
+    Directory {
+        /// The option's value.
+        path: String,
+        /// Why.
+        fault: DirectoryFault,
     },
     /// The peer said something else than a hello of this version.
     #[error(transparent)]

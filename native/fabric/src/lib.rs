@@ -9,6 +9,7 @@
 
 pub mod callers;
 pub mod deadline;
+mod directory;
 mod error;
 pub mod event;
 pub mod lingering;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
 
+pub use directory::DirectoryFault;
 pub use error::{Errno, FabricError, Lack, Rejection};
 pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};

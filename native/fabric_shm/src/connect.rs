@@ -1,22 +1,39 @@
 //! The connecting side.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inet_rdma_fabric::deadline::Deadline;
 use inet_rdma_fabric::{FabricError, Parameters};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
 use crate::rendezvous;
+use crate::users::Users;
 
 /// Connects to `port`; blocks until `timeout` has passed at most.
 pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> Result<ShmQueuePair, FabricError> {
     let deadline = Deadline::after(timeout);
-    let socket = reach(port, deadline)?;
-    rendezvous::check_user(socket.as_fd())?;
+    let socket = reach(&rendezvous::address(port)?, deadline, |errno| {
+        (errno == Errno::CONNREFUSED).then_some(FabricError::Refused(port))
+    })?;
+    Users::Own.check_peer(socket.as_fd())?;
+    greet(socket, port, parameters, deadline, None)
+}
+
+/// Exchanges greetings with a listener whose user was checked. `port` is named when it refuses; `through`: the directory of the
+/// listener's socket file.
+pub(crate) fn greet(
+    socket: OwnedFd,
+    port: u16,
+    parameters: &Parameters,
+    deadline: Deadline,
+    through: Option<Arc<Path>>,
+) -> Result<ShmQueuePair, FabricError> {
     let own = OwnSide::create(parameters)?;
     match own.greet(socket.as_fd()) {
         // A refusal may be there to be read.
@@ -30,23 +47,25 @@ pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> 
         }
     };
     parameters.check_token(&greeting.hello)?;
-    Ok(own.join(socket, PeerSide::map(greeting)?))
+    Ok(own.join(socket, PeerSide::map(greeting)?, through))
 }
 
-/// A socket connected to the listener of `port`.
-fn reach(port: u16, deadline: Deadline) -> Result<OwnedFd, FabricError> {
-    let address = rendezvous::address(port)?;
+/// A socket connected to a listener. `refusal`: the error for an error of the system; None: it has no meaning of its own.
+pub(crate) fn reach(
+    address: &SocketAddrUnix,
+    deadline: Deadline,
+    refusal: impl Fn(Errno) -> Option<FabricError>,
+) -> Result<OwnedFd, FabricError> {
     let socket = rendezvous::socket(SocketFlags::empty())?;
     loop {
         // The kernel lets a connect wait that long for a place in a full backlog.
         let left = deadline.left()?.map(|left| left.max(Duration::from_millis(1)));
         set_socket_timeout(&socket, Timeout::Send, left)
             .map_err(|errno| FabricError::system("setting a timeout", errno))?;
-        match rustix::net::connect(&socket, &address) {
+        match rustix::net::connect(&socket, address) {
             Ok(()) => return Ok(socket),
-            Err(Errno::CONNREFUSED) => return Err(FabricError::Refused(port)),
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(errno) => return Err(FabricError::system("connecting", errno)),
+            Err(errno) => return Err(refusal(errno).unwrap_or_else(|| FabricError::system("connecting", errno))),
         }
     }
 }

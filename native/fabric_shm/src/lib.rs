@@ -1,4 +1,5 @@
-//! The shm fabric: software queue pairs in shared memory between two processes of one host, run by one user.
+//! The shm fabric: software queue pairs in shared memory between two processes of one host, run by one user. Processes of several
+//! network namespaces, and of users that are allowed, meet in a directory that they share (`directory`).
 //!
 //! Each side makes one sealed memory file that the peer writes: a receive queue, the ring, the landing area. Both map both
 //! files. A transfer is a copy into the peer's memory and an entry in its receive queue; no system call, unless the
@@ -8,6 +9,7 @@
 //! Its unsafe code is in `memory`, which accesses mapped memory, and in `mapping`, which gives pages back.
 
 mod connect;
+pub mod directory;
 mod exposer;
 mod layout;
 pub mod listener;
@@ -17,6 +19,7 @@ mod primitive;
 mod queue;
 mod queue_pair;
 mod rendezvous;
+mod users;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

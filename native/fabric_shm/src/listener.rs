@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use inet_rdma_fabric::callers::{self, Call, Callers};
@@ -11,7 +13,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::queue_pair::{OwnSide, PeerSide, hello_of};
-use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING};
+use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
+use crate::users::Users;
 
 /// Decides which peers get in.
 pub trait Admission: Send {
@@ -57,7 +60,7 @@ impl Refusal {
     }
 }
 
-/// Accepts connections of one port.
+/// Accepts connections of one port, or of one socket file.
 pub struct ShmListener {
     options: ListenOptions,
     admission: Box<dyn Admission>,
@@ -69,6 +72,10 @@ pub struct ShmListener {
     ready: VecDeque<Met>,
     /// A one-off listener has met the peer with its token: every other peer is refused.
     is_taken: bool,
+    /// Who may come.
+    users: Users,
+    /// The directory of its socket file; None: it has a port of the network namespace.
+    through: Option<Arc<Path>>,
 }
 
 impl ShmListener {
@@ -82,6 +89,26 @@ impl ShmListener {
                 Err(errno) => Err(FabricError::system("binding a port", errno)),
             }
         })?;
+        ShmListener::start(socket, port, options, Users::Own, None)
+    }
+
+    /// Listens at a socket file, to which the socket is bound.
+    pub(crate) fn of_file(
+        socket: OwnedFd,
+        options: &ListenOptions,
+        directory: Arc<Path>,
+        users: Users,
+    ) -> Result<ShmListener, FabricError> {
+        ShmListener::start(socket, 0, options, users, Some(directory))
+    }
+
+    fn start(
+        socket: OwnedFd,
+        port: u16,
+        options: &ListenOptions,
+        users: Users,
+        through: Option<Arc<Path>>,
+    ) -> Result<ShmListener, FabricError> {
         rustix::net::listen(&socket, i32::from(options.backlog))
             .map_err(|errno| FabricError::system("listening", errno))?;
         Ok(ShmListener {
@@ -92,6 +119,8 @@ impl ShmListener {
             callers: Callers::of(socket)?,
             ready: VecDeque::new(),
             is_taken: false,
+            users,
+            through,
         })
     }
 
@@ -126,13 +155,18 @@ impl ShmListener {
         }
     }
 
-    /// The peer may greet, unless too many wait or it runs as another user.
+    /// The peer may greet, unless too many wait or its user may not come.
     fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
             rendezvous::refuse(socket.as_fd(), REFUSED_BUSY);
             return Ok(());
         }
-        rendezvous::check_user(socket.as_fd())?;
+        if let Err(error) = self.users.check_peer(socket.as_fd()) {
+            if self.through.is_some() {
+                rendezvous::refuse(socket.as_fd(), REFUSED_USER);
+            }
+            return Err(error);
+        }
         self.callers.add(socket, (), self.options.hello_timeout)
     }
 
@@ -164,7 +198,10 @@ impl ShmListener {
     fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         self.callers.release(&socket);
         let (outcome, refusal) = match answered {
-            Ok((own, peer)) => (Ok(Box::new(own.join(socket, peer)) as Box<dyn QueuePair>), None),
+            Ok((own, peer)) => {
+                let queue_pair = own.join(socket, peer, self.through.clone());
+                (Ok(Box::new(queue_pair) as Box<dyn QueuePair>), None)
+            }
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
             Err(error) => {
                 let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));

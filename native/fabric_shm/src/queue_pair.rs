@@ -1,6 +1,7 @@
 //! One end of a connection in shared memory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,7 +44,8 @@ impl OwnSide {
     }
 
     /// Joins both sides; both greetings are through. Closes the memory files: the mappings keep the memory.
-    pub(crate) fn join(self, socket: OwnedFd, peer: PeerSide) -> ShmQueuePair {
+    /// `through`: the directory in which they met; None: in the network namespace.
+    pub(crate) fn join(self, socket: OwnedFd, peer: PeerSide, through: Option<Arc<Path>>) -> ShmQueuePair {
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
         let producer = Producer::new(peer.memory.slots());
         ShmQueuePair {
@@ -56,6 +58,7 @@ impl OwnSide {
             producer: Mutex::new(producer),
             wakeups_sent: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            through,
         }
     }
 }
@@ -110,6 +113,8 @@ pub(crate) struct ShmQueuePair {
     producer: Mutex<Producer>,
     wakeups_sent: AtomicU64,
     is_closed: AtomicBool,
+    /// The directory in which both processes met; None: in the network namespace.
+    through: Option<Arc<Path>>,
 }
 
 impl ShmQueuePair {
@@ -160,8 +165,12 @@ impl QueuePair for ShmQueuePair {
             inline_max: INLINE_BYTES,
             post_is_costly: false,
             pins: false,
-            // The peer runs as the same user on the same host: it could change memory of this process in other ways, too.
-            safeguard: Safeguard::Trust,
+            // A peer of the same user and network namespace could change memory of this process in other ways, too. One
+            // that was met in a directory may be of a container, or user, that is kept apart.
+            safeguard: match self.through {
+                None => Safeguard::Trust,
+                Some(_) => Safeguard::None,
+            },
             windows: false,
             landing_window_bytes: LANDING_WINDOW_BYTES,
             ack_timeout: None,
@@ -256,7 +265,10 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn route(&self) -> String {
-        "shared memory of this host".to_owned()
+        match &self.through {
+            None => "shared memory of this host".to_owned(),
+            Some(directory) => format!("shared memory of this host, through {}", directory.display()),
+        }
     }
 }
 

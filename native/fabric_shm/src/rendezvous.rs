@@ -1,4 +1,4 @@
-//! How two processes meet: a Unix socket in the abstract namespace, one greeting each way.
+//! How two processes meet: a Unix socket, in the abstract namespace or a file (`directory`), one greeting each way.
 //!
 //! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it one file
 //! descriptor, the sender's memory. A listener that refuses answers with one byte that says why, or, to another version,
@@ -25,6 +25,9 @@ pub(crate) const REFUSED_BUSY: u8 = 1;
 /// The refusing answer of a listener: the greeting was not one.
 pub(crate) const REFUSED_GREETING: u8 = 2;
 
+/// The refusing answer of a listener in a directory: processes of the peer's user may not come.
+pub(crate) const REFUSED_USER: u8 = 3;
+
 /// A peer's greeting: its hello and its memory file.
 #[derive(Debug)]
 pub(crate) struct Greeting {
@@ -43,26 +46,6 @@ pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|errno| FabricError::system("creating a socket", errno))
-}
-
-/// Fails unless the process at the other end runs as the same user as this one.
-pub(crate) fn check_user(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-    let theirs = peer_user(socket)?;
-    let ours = crate::user();
-    if theirs == ours {
-        Ok(())
-    } else {
-        Err(FabricError::WrongUser { theirs, ours })
-    }
-}
-
-/// The effective user of the process that connected or, seen from there, that listens.
-fn peer_user(socket: BorrowedFd<'_>) -> Result<u32, FabricError> {
-    // Not rustix's: it holds the process id as a non-zero number, and the kernel says 0 for a process of another
-    // process-id namespace.
-    nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)
-        .map(|credentials| credentials.uid())
-        .map_err(|errno| FabricError::system("asking who the peer is", std::io::Error::from(errno)))
 }
 
 /// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
@@ -121,6 +104,7 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
         (1, REFUSED_GREETING) => {
             return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingRefused));
         }
+        (1, REFUSED_USER) => return Err(FabricError::UserRefused),
         _ => {}
     }
     let hello = Hello::parse(bytes.get(..received.bytes).unwrap_or(&bytes))?;

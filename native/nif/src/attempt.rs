@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{self, Attempt, AttemptError, Notify, Outcome};
+use inet_rdma_engine::auto;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use parking_lot::Mutex;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
@@ -131,6 +133,65 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
     let timeout = Duration::from_millis(timeout_ms);
     let expected = Attempt::expect_shm(&config.parameters(id, token), timeout);
     Ok(expecting(env, id, config, expected))
+}
+
+/// `shm_file(Directory, Users, Config) -> {ok, Name} | {error, Reason}`: the name of this node's socket file in a directory that
+/// containers share, by which a peer of another network namespace comes to what [`expect_shm`] expects. The file is made if
+/// it is not there. Processes of the users, besides this node's, may come.
+///
+/// Looks at the directory: not for a normal scheduler.
+#[rustler::nif(schedule = "DirtyIo")]
+fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
+    let directory = SharedDirectory::new(&directory, users);
+    match Attempt::expect_in(&directory, &config.parameters(0, 0)) {
+        Ok(name) => (atoms::ok(), name.to_string()).encode(env),
+        Err(error) => failed(env, &error),
+    }
+}
+
+/// `check_shm_directory(Directory, Users, Config) -> ok | {error, Reason}`: whether [`shm_file`] would make a file there.
+#[rustler::nif(schedule = "DirtyIo")]
+fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
+    let directory = SharedDirectory::new(&directory, users);
+    match Attempt::check_directory(&directory, &config.parameters(0, 0)) {
+        Ok(()) => atoms::ok().encode(env),
+        Err(error) => failed(env, &error),
+    }
+}
+
+/// `remove_shm_file() -> ok`: of [`shm_file`]. The next call makes another one.
+#[rustler::nif(schedule = "DirtyIo")]
+fn remove_shm_file() -> Atom {
+    Attempt::leave_directory();
+    atoms::ok()
+}
+
+/// `connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: as [`connect`],
+/// to the peer whose socket file has this name in the directory, and which runs as one of the users or as this node's.
+///
+/// Never blocks.
+#[rustler::nif]
+fn connect_shm_file<'a>(
+    env: Env<'a>,
+    (directory, users, name): (Binary<'a>, Vec<u32>, &str),
+    token: u64,
+    timeout_ms: u64,
+    config: Config,
+) -> NifResult<Term<'a>> {
+    check_token(token)?;
+    let name: SocketName = name.parse().map_err(|_| rustler::Error::BadArg)?;
+    let directory = SharedDirectory::new(&directory, users);
+    let id = next_id();
+    let parameters = config.parameters(id, token);
+    let attempt = Attempt::connect(
+        Duration::from_millis(timeout_ms),
+        move |left| auto::connect_in(&directory, &name, &parameters, left),
+        tell(env, id),
+    );
+    Ok(match attempt {
+        Ok(attempt) => (atoms::ok(), resource(id, attempt, config), id).encode(env),
+        Err(error) => failed(env, &error),
+    })
 }
 
 /// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens

@@ -22,12 +22,14 @@ struct Identity {
     netns: u64,
     /// The effective user.
     user: u32,
+    /// The user namespace, as `netns`: a user's number means something else in another one.
+    userns: u64,
     /// A random number of this VM.
     instance: u64,
 }
 
-/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), instance := integer()}`: read once, so
-/// that it stays the same as long as the VM runs.
+/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), userns := integer(), instance := integer()}`: read
+/// once, so that it stays the same as long as the VM runs.
 ///
 /// The files are the kernel's own, and no disk's: this does not block.
 #[rustler::nif]
@@ -38,14 +40,18 @@ fn identity() -> Identity {
 
 fn read() -> Identity {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    // The kernel's inode numbers of namespaces have 32 bits.
-    let netns = std::fs::metadata("/proc/self/ns/net").map_or(0, |file| file.dev() << 32 | file.ino());
     Identity {
         boot: boot.trim_end().to_owned(),
-        netns,
+        netns: namespace("net"),
         user: inet_rdma_fabric_shm::user(),
+        userns: namespace("user"),
         instance: RandomState::new().hash_one(std::process::id()),
     }
+}
+
+fn namespace(kind: &str) -> u64 {
+    // The kernel's inode numbers of namespaces have 32 bits.
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |file| file.dev() << 32 | file.ino())
 }
 
 /// `is_local(Address) -> boolean()`: whether this address, as text, is this host's.

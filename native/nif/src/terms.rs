@@ -3,7 +3,7 @@
 use inet_rdma_engine::attempt::AttemptError;
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::stream_socket::Refused;
-use inet_rdma_fabric::{Errno, FabricError, Lack, Misbehaviour, Rejection};
+use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
 use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
@@ -86,6 +86,10 @@ shapes! {
         FabricError::PeerGone => peer_gone,
         FabricError::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         FabricError::WrongUser { theirs, ours } => wrong_user(theirs, ours),
+        FabricError::UserNotAllowed { theirs, ours } => user_not_allowed(theirs, ours),
+        FabricError::UserUnmapped => user_unmapped,
+        FabricError::UserRefused => user_refused,
+        FabricError::Directory { path, fault } => shm_directory(path, directory_fault(env, fault)),
         FabricError::Hello(WireError::Version { theirs }) => version_mismatch(theirs, PROTOCOL_VERSION),
         FabricError::Hello(error) => bad_hello(wire_error(env, error)),
         FabricError::WrongToken => wrong_token,
@@ -227,6 +231,29 @@ shapes! {
 }
 
 shapes! {
+    /// Why a shared directory, or a peer's socket file there, is not used.
+    fn directory_fault(env, DirectoryFault), DIRECTORY_FAULTS {
+        DirectoryFault::Missing => missing,
+        DirectoryFault::NoDirectory => no_directory,
+        DirectoryFault::SymbolicLink => symbolic_link,
+        DirectoryFault::Owner(user) => owner(user),
+        DirectoryFault::OwnerUnmapped => owner_unmapped,
+        DirectoryFault::WorldWritable => world_writable,
+        DirectoryFault::Forbidden => forbidden,
+        DirectoryFault::ReadOnly => read_only,
+        DirectoryFault::TooLong => too_long,
+        DirectoryFault::NoProc => no_proc,
+        DirectoryFault::NotShared => not_shared,
+        DirectoryFault::NoSocket => no_socket,
+        DirectoryFault::SocketOwner(user) => socket_owner(user),
+        DirectoryFault::SocketOwnerUnmapped => socket_owner_unmapped,
+        DirectoryFault::Unconnectable => unconnectable,
+        DirectoryFault::Deserted => deserted,
+        DirectoryFault::System(errno) => system(posix(env, *errno)),
+    }
+}
+
+shapes! {
     fn rejection(env, Rejection), REJECTIONS {
         Rejection::Busy => busy,
         Rejection::Hello => hello,
@@ -276,6 +303,7 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
         ("limits", LIMITS_ERRORS),
         ("unavailable", LACKS),
         ("rejected", REJECTIONS),
+        ("shm_directory", DIRECTORY_FAULTS),
     ];
     let named = |shapes: &[(&str, usize)]| shapes.iter().map(|(name, fields)| (atom(env, name), *fields)).collect();
     groups

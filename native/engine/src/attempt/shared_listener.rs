@@ -4,7 +4,10 @@
 //! of it runs on a thread that wakes connections. An expectation costs an entry of a map: no descriptor, no system
 //! call.
 //!
-//! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held.
+//! Peers of other network namespaces come to a second listener of the same thread, at a socket file in a shared directory.
+//!
+//! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held. `Shared::meeting` is
+//! held for itself, and never while the directory is looked at.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, ListenOptions, Listener, Parameters, threads, waiting};
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketFile, SocketName};
 use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
@@ -34,8 +38,17 @@ static SHARED: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 struct Shared {
     port: u16,
     expected: Mutex<Expected>,
-    /// Set when the thread has to look at the deadlines again.
+    meeting: Mutex<Option<Meeting>>,
+    /// Set when the thread has to look at the deadlines, or for another listener in a directory.
     changed: Event,
+}
+
+/// The listener in a shared directory.
+struct Meeting {
+    directory: SharedDirectory,
+    file: SocketFile,
+    /// Until the thread takes it.
+    listener: Option<ShmListener>,
 }
 
 #[derive(Default)]
@@ -91,23 +104,95 @@ pub(super) fn forget(token: u64) {
     drop(gone);
 }
 
-fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
-    let mut slot = SHARED.lock();
-    if let Some(shared) = &*slot {
-        return Ok(Arc::clone(shared));
+/// The name of the socket file in this directory at which the peers that are expected are answered, too. The file is made if it
+/// is not there (any more). Waits for the file system.
+pub(super) fn meet(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
+    let shared = shared(parameters)?;
+    let before = shared.meeting_in(directory);
+    if let Some(file) = &before {
+        if directory.holds(file)? {
+            return Ok(file.name.clone());
+        }
     }
-    let options = ListenOptions {
+    let (listener, file) = directory.listen(&options(parameters))?;
+    let name = file.name.clone();
+    let made = Meeting {
+        directory: directory.clone(),
+        file,
+        listener: Some(listener),
+    };
+    let superfluous = {
+        let mut slot = shared.meeting.lock();
+        match &*slot {
+            // Another settlement has made one meanwhile.
+            Some(theirs) if theirs.directory == *directory && Some(&theirs.file) != before.as_ref() => {
+                let name = theirs.file.name.clone();
+                drop(slot);
+                made.close();
+                return Ok(name);
+            }
+            _ => slot.replace(made),
+        }
+    };
+    shared.changed.set();
+    if let Some(replaced) = superfluous {
+        replaced.close();
+    }
+    Ok(name)
+}
+
+/// Removes the socket file, if there is one. Its listener answers no further peers. Waits for the file system.
+pub(super) fn leave() {
+    let Some(shared) = SHARED.lock().clone() else { return };
+    let left = shared.meeting.lock().take();
+    if let Some(left) = left {
+        shared.changed.set();
+        left.close();
+    }
+}
+
+/// Fails where [`meet`] would.
+pub(super) fn check(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
+    directory.check(&options(parameters))
+}
+
+impl Shared {
+    /// The socket file of this process in the directory.
+    fn meeting_in(&self, directory: &SharedDirectory) -> Option<SocketFile> {
+        let slot = self.meeting.lock();
+        let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
+        here.map(|meeting| meeting.file.clone())
+    }
+}
+
+impl Meeting {
+    /// Removes the file. Peers that have its name already are refused.
+    fn close(self) {
+        self.directory.remove(&self.file);
+    }
+}
+
+fn options(parameters: &Parameters) -> ListenOptions {
+    ListenOptions {
         address: None,
         ports: 0..=0,
         backlog: BACKLOG,
         hello_timeout: HELLO_TIMEOUT,
         parameters: *parameters,
-    };
-    let listener = ShmListener::listen(&options)?;
+    }
+}
+
+fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
+    let mut slot = SHARED.lock();
+    if let Some(shared) = &*slot {
+        return Ok(Arc::clone(shared));
+    }
+    let listener = ShmListener::listen(&options(parameters))?;
     let changed = Event::new()?;
     let shared = Arc::new(Shared {
         port: listener.port(),
         expected: Mutex::default(),
+        meeting: Mutex::default(),
         changed,
     });
     let listener = listener.admitting(Box::new(Door(Arc::clone(&shared))));
@@ -117,6 +202,10 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
         let error = failed.unwrap_or(FabricError::Panicked("the thread of the listener of links"));
         // The next expectation opens another listener.
         *SHARED.lock() = None;
+        let left = run.meeting.lock().take();
+        if let Some(left) = left {
+            left.close();
+        }
         let lost = run.expected.lock().fail(&error);
         for peer in lost {
             peer.promise.keep(|_| Err(error.clone().into()));
@@ -142,33 +231,63 @@ impl Admission for Door {
 }
 
 /// Answers peers for ever; why that has failed.
-fn answer(mut listener: ShmListener, shared: &Shared) -> FabricError {
+fn answer(mut listener: ShmListener, shared: &Arc<Shared>) -> FabricError {
+    let mut in_directory = None;
     loop {
-        while let Some(met) = listener.next_peer() {
-            // A peer without the token has no expectation: its outcome is dropped.
-            let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
-            if let Some(peer) = peer {
-                peer.promise.keep(|_| {
-                    let qp = met.outcome?;
-                    let why = format!("{SETTLED}: {}", qp.route());
-                    Ok((qp, why))
-                });
-            }
-            // Tell the peer of the refusal only now: it then asks why over its settlement, and the outcome must be
-            // there.
-            if let Some(refusal) = met.refusal {
-                refusal.tell();
-            }
+        shared.change_directory(&mut in_directory);
+        answer_all(&mut listener, shared);
+        let mut deadlines = listener.next_deadline();
+        let mut fds = vec![listener.event_fd(), shared.changed.as_fd()];
+        if let Some((_, second)) = &mut in_directory {
+            answer_all(second, shared);
+            deadlines = deadlines.into_iter().chain(second.next_deadline()).min();
+            fds.push(second.event_fd());
         }
-        let (late, next) = shared.expected.lock().late(listener.next_deadline());
+        let (late, next) = shared.expected.lock().late(deadlines);
         for peer in late {
             peer.promise.keep(|_| Err(FabricError::TimedOut.into()));
         }
-        let fds = [listener.event_fd(), shared.changed.as_fd()];
         if let Err(error) = waiting::until_readable(&fds, next, "waiting for peers") {
             return error;
         }
         shared.changed.clear();
+    }
+}
+
+/// Answers the peers that have come to a listener.
+fn answer_all(listener: &mut ShmListener, shared: &Shared) {
+    while let Some(met) = listener.next_peer() {
+        // A peer without the token has no expectation: its outcome is dropped.
+        let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
+        if let Some(peer) = peer {
+            peer.promise.keep(|_| {
+                let qp = met.outcome?;
+                let why = format!("{SETTLED}: {}", qp.route());
+                Ok((qp, why))
+            });
+        }
+        // Tell the peer of the refusal only now: it then asks why over its settlement, and the outcome must be
+        // there.
+        if let Some(refusal) = met.refusal {
+            refusal.tell();
+        }
+    }
+}
+
+impl Shared {
+    /// Takes the listener of the present meeting; `current` has the name of its file. Closes one that is not the present one.
+    fn change_directory(self: &Arc<Self>, current: &mut Option<(SocketName, ShmListener)>) {
+        let mut slot = self.meeting.lock();
+        let present = slot.as_ref().map(|meeting| &meeting.file.name);
+        if current.as_ref().map(|(name, _)| name) == present {
+            return;
+        }
+        let next = slot.as_mut().and_then(|meeting| {
+            let listener = meeting.listener.take()?;
+            Some((meeting.file.name.clone(), listener))
+        });
+        drop(slot);
+        *current = next.map(|(name, listener)| (name, listener.admitting(Box::new(Door(Arc::clone(self))))));
     }
 }
 

@@ -1,0 +1,350 @@
+//! Processes of several containers of a host meet by a socket file in a directory that all of them mount.
+//!
+//! A directory is opened once for each use, with `O_PATH | O_NOFOLLOW`, and checked by that descriptor; what is then
+//! done in it goes through `/proc/self/fd`, so no path is looked up a second time after the check. A listener's file
+//! has a name of 128 random bits, which `bind` creates or refuses: nobody can have put something there before. A peer's
+//! file is opened in the same way, its owner is checked, and the connect goes to that very file.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use inet_rdma_fabric::deadline::Deadline;
+use inet_rdma_fabric::{DirectoryFault, FabricError, ListenOptions, Parameters, QueuePair};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags};
+
+use crate::connect;
+use crate::listener::ShmListener;
+use crate::rendezvous;
+use crate::users::{Standing, Users};
+
+/// What names of socket files begin with.
+const PREFIX: &str = "inet_rdma-";
+/// Hexadecimal digits behind it.
+const DIGITS: usize = 32;
+/// A file without a listener is removed when it is older than that: a younger one may be between `bind` and `listen`.
+const STALE: Duration = Duration::from_secs(60);
+/// Entries of the directory that are looked at for files without a listener.
+const ENTRIES_MAX: usize = 4096;
+/// Who may write to a directory or socket file: the bits of chmod(1).
+const ALL_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// A directory that containers of a host share, and the users whose processes may be met there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDirectory {
+    path: PathBuf,
+    users: Users,
+}
+
+/// The name of a listener's socket file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketName(String);
+
+/// The socket file of a listener of this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketFile {
+    /// Its name in the directory.
+    pub name: SocketName,
+    device: u64,
+    inode: u64,
+}
+
+/// Text that is no name of a socket file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoSocketName;
+
+impl FromStr for SocketName {
+    type Err = NoSocketName;
+
+    fn from_str(text: &str) -> Result<SocketName, NoSocketName> {
+        let digits = text.strip_prefix(PREFIX).ok_or(NoSocketName)?;
+        let is_hexadecimal = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        match digits.len() == DIGITS && is_hexadecimal {
+            true => Ok(SocketName(text.to_owned())),
+            false => Err(NoSocketName),
+        }
+    }
+}
+
+impl fmt::Display for SocketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl SocketName {
+    /// A name that no other process can guess.
+    fn random() -> Result<SocketName, FabricError> {
+        let mut bytes = [0; DIGITS / 2];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| FabricError::system("getting random bytes", errno))?;
+        Ok(SocketName(format!("{PREFIX}{:032x}", u128::from_ne_bytes(bytes))))
+    }
+}
+
+impl SharedDirectory {
+    /// Without a look at it.
+    pub fn new(path: &[u8], users: Vec<u32>) -> SharedDirectory {
+        // With a slash behind it a symbolic link would be followed.
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
+        SharedDirectory {
+            path: PathBuf::from(OsStr::from_bytes(path.get(..end).unwrap_or(path))),
+            users: Users::OwnAnd(users),
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails where no listener could be opened: one is, and closed again.
+    pub fn check(&self, options: &ListenOptions) -> Result<(), FabricError> {
+        let (_listener, file) = self.listen(options)?;
+        self.remove(&file);
+        Ok(())
+    }
+
+    /// Opens a listener with a socket file of its own. Removes files that listeners of ended processes of this user
+    /// have left.
+    pub fn listen(&self, options: &ListenOptions) -> Result<(ShmListener, SocketFile), FabricError> {
+        let directory = self.open()?;
+        self.sweep(directory.as_fd());
+        let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
+        // The file gets the socket's mode when it is made, less the umask.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| FabricError::system("setting the mode of a socket", errno))?;
+        let name = SocketName::random()?;
+        let address = through(directory.as_fd(), &name.0)?;
+        rustix::net::bind(&socket, &address).map_err(|errno| self.refused_bind(errno))?;
+        let file = match self.made(directory.as_fd(), name.clone()) {
+            Ok(file) => file,
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(&directory, &name.0, AtFlags::empty());
+                return Err(error);
+            }
+        };
+        let listener = ShmListener::of_file(socket, options, self.path.as_path().into(), self.users.clone());
+        match listener {
+            Ok(listener) => Ok((listener, file)),
+            Err(error) => {
+                self.remove(&file);
+                Err(error)
+            }
+        }
+    }
+
+    /// The file that `bind` has made. Other users that are to connect need the right to write to it.
+    fn made(&self, directory: BorrowedFd<'_>, name: SocketName) -> Result<SocketFile, FabricError> {
+        let made = self.open_file(directory, &name)?;
+        let state = self.stat(made.as_fd())?;
+        if FileType::from_raw_mode(state.st_mode) != FileType::Socket {
+            return Err(self.fault(DirectoryFault::NoSocket));
+        }
+        if matches!(&self.users, Users::OwnAnd(others) if !others.is_empty()) {
+            // The umask does not count here. The descriptor is the file's that was looked at: no link is followed.
+            rustix::fs::chmod(own_descriptor(made.as_fd()), Mode::from_raw_mode(0o666))
+                .map_err(|errno| self.fault(self.of_errno(errno)))?;
+        }
+        Ok(SocketFile {
+            name,
+            device: state.st_dev,
+            inode: state.st_ino,
+        })
+    }
+
+    /// Whether the listener's file is in its place. Fails where the directory is not one to be used (any more).
+    pub fn holds(&self, file: &SocketFile) -> Result<bool, FabricError> {
+        let directory = self.open()?;
+        match rustix::fs::statat(&directory, &file.name.0, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(state) => Ok((state.st_dev, state.st_ino) == (file.device, file.inode)),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Removes a listener's file, unless something else is in its place. What fails is left for [`Self::listen`] of
+    /// another process.
+    pub fn remove(&self, file: &SocketFile) {
+        if matches!(self.holds(file), Ok(true)) {
+            if let Ok(directory) = self.open() {
+                let _ = rustix::fs::unlinkat(&directory, &file.name.0, AtFlags::empty());
+            }
+        }
+    }
+
+    /// Connects to the peer's listener; blocks until `timeout` has passed at most.
+    pub fn connect(
+        &self,
+        name: &SocketName,
+        parameters: &Parameters,
+        timeout: Duration,
+    ) -> Result<Box<dyn QueuePair>, FabricError> {
+        let deadline = Deadline::after(timeout);
+        let file = self.peer_file(name)?;
+        let address = SocketAddrUnix::new(own_descriptor(file.as_fd()))
+            .map_err(|errno| FabricError::system("naming a socket", errno))?;
+        let socket = connect::reach(&address, deadline, |errno| match errno {
+            Errno::CONNREFUSED => Some(self.fault(DirectoryFault::Deserted)),
+            Errno::ACCESS | Errno::PERM => Some(self.fault(DirectoryFault::Unconnectable)),
+            Errno::NOENT => Some(self.fault(self.missing(DirectoryFault::NotShared))),
+            _ => None,
+        })?;
+        self.users.check_peer(socket.as_fd())?;
+        let queue_pair = connect::greet(socket, 0, parameters, deadline, Some(self.path.as_path().into()))?;
+        Ok(Box::new(queue_pair))
+    }
+
+    /// The peer's socket file, checked.
+    fn peer_file(&self, name: &SocketName) -> Result<OwnedFd, FabricError> {
+        let directory = self.open()?;
+        let file = self.open_file(directory.as_fd(), name)?;
+        let state = self.stat(file.as_fd())?;
+        if FileType::from_raw_mode(state.st_mode) != FileType::Socket {
+            return Err(self.fault(DirectoryFault::NoSocket));
+        }
+        match self.users.standing(state.st_uid) {
+            Standing::Allowed => Ok(file),
+            Standing::Other(user) => Err(self.fault(DirectoryFault::SocketOwner(user))),
+            Standing::Unmapped => Err(self.fault(DirectoryFault::SocketOwnerUnmapped)),
+        }
+    }
+
+    /// The directory, checked.
+    fn open(&self) -> Result<OwnedFd, FabricError> {
+        // Without O_DIRECTORY, which would not tell a link from a file.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| self.fault(self.of_errno(errno)))?;
+        let state = self.stat(directory.as_fd())?;
+        match FileType::from_raw_mode(state.st_mode) {
+            FileType::Directory => {}
+            FileType::Symlink => return Err(self.fault(DirectoryFault::SymbolicLink)),
+            _ => return Err(self.fault(DirectoryFault::NoDirectory)),
+        }
+        match self.users.standing(state.st_uid) {
+            Standing::Other(user) if user != 0 => return Err(self.fault(DirectoryFault::Owner(user))),
+            Standing::Unmapped => return Err(self.fault(DirectoryFault::OwnerUnmapped)),
+            Standing::Allowed | Standing::Other(_) => {}
+        }
+        if state.st_mode & ALL_WRITE != 0 && state.st_mode & STICKY == 0 {
+            return Err(self.fault(DirectoryFault::WorldWritable));
+        }
+        Ok(directory)
+    }
+
+    /// The file itself, also where it is a symbolic link.
+    fn open_file(&self, directory: BorrowedFd<'_>, name: &SocketName) -> Result<OwnedFd, FabricError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(directory, &name.0, flags, Mode::empty()).map_err(|errno| {
+            self.fault(match errno {
+                Errno::NOENT => DirectoryFault::NotShared,
+                other => self.of_errno(other),
+            })
+        })
+    }
+
+    fn stat(&self, file: BorrowedFd<'_>) -> Result<Stat, FabricError> {
+        rustix::fs::fstat(file).map_err(|errno| self.fault(self.of_errno(errno)))
+    }
+
+    /// Removes the files whose listeners have ended: of this user, with such a name, old enough, refusing connections.
+    fn sweep(&self, directory: BorrowedFd<'_>) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A directory that this process may not read is left as it is.
+        let Ok(readable) = rustix::fs::openat(directory, ".", flags, Mode::empty()) else {
+            return;
+        };
+        let Ok(entries) = rustix::fs::Dir::new(readable) else {
+            return;
+        };
+        for entry in entries.flatten().take(ENTRIES_MAX) {
+            let name = entry
+                .file_name()
+                .to_str()
+                .ok()
+                .and_then(|name| name.parse::<SocketName>().ok());
+            if let Some(name) = name.filter(|name| self.is_stale(directory, name)) {
+                let _ = rustix::fs::unlinkat(directory, &name.0, AtFlags::empty());
+            }
+        }
+    }
+
+    fn is_stale(&self, directory: BorrowedFd<'_>, name: &SocketName) -> bool {
+        let Ok(file) = self.open_file(directory, name) else {
+            return false;
+        };
+        let Ok(state) = rustix::fs::fstat(&file) else {
+            return false;
+        };
+        let is_own = FileType::from_raw_mode(state.st_mode) == FileType::Socket && state.st_uid == crate::user();
+        is_own && is_old(&state) && refuses(file.as_fd())
+    }
+
+    fn refused_bind(&self, errno: Errno) -> FabricError {
+        self.fault(match errno {
+            Errno::NOENT => self.missing(DirectoryFault::Missing),
+            other => self.of_errno(other),
+        })
+    }
+
+    /// What is missing when the kernel finds nothing by `/proc/self/fd`.
+    fn missing(&self, otherwise: DirectoryFault) -> DirectoryFault {
+        match Path::new("/proc/self/fd").exists() {
+            true => otherwise,
+            false => DirectoryFault::NoProc,
+        }
+    }
+
+    fn of_errno(&self, errno: Errno) -> DirectoryFault {
+        match errno {
+            Errno::NOENT => DirectoryFault::Missing,
+            Errno::NOTDIR => DirectoryFault::NoDirectory,
+            Errno::ACCESS | Errno::PERM => DirectoryFault::Forbidden,
+            Errno::ROFS => DirectoryFault::ReadOnly,
+            Errno::NAMETOOLONG => DirectoryFault::TooLong,
+            other => DirectoryFault::System(other.into()),
+        }
+    }
+
+    fn fault(&self, fault: DirectoryFault) -> FabricError {
+        let path = self.path.to_string_lossy().into_owned();
+        FabricError::Directory { path, fault }
+    }
+}
+
+/// Where a file of an open directory is, without another look at the directory's path.
+fn through(directory: BorrowedFd<'_>, name: &str) -> Result<SocketAddrUnix, FabricError> {
+    SocketAddrUnix::new(own_descriptor(directory).join(name))
+        .map_err(|errno| FabricError::system("naming a socket", errno))
+}
+
+/// The path of what a descriptor of this process is open on.
+fn own_descriptor(file: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn is_old(state: &Stat) -> bool {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let made = Duration::from_secs(u64::try_from(state.st_mtime).unwrap_or(0));
+    now.saturating_sub(made) > STALE
+}
+
+/// Whether no process listens at a socket file. Never waits: a full backlog is a listener, too.
+fn refuses(file: BorrowedFd<'_>) -> bool {
+    let Ok(socket) = rendezvous::socket(SocketFlags::NONBLOCK) else {
+        return false;
+    };
+    let Ok(address) = SocketAddrUnix::new(own_descriptor(file)) else {
+        return false;
+    };
+    rustix::net::connect(&socket, &address) == Err(Errno::CONNREFUSED)
+}

@@ -1,0 +1,117 @@
+%% Nodes of one host that share no network namespace, or run as several users: containers. They meet by a socket file in
+%% a directory that both mount (the options shm_directory and shm_allowed_uids), and are carried over shm from there on.
+%%
+%% The native library checks the directory, the file and the peer's user: native/fabric_shm/src/directory.rs.
+-module(inet_rdma_neighbours).
+
+-export([start/0, stop/0, check/1, fact/2, named/2, way/2, is_same_user/2, connect/5, is_fact/1]).
+-export_type([fact/0, way/0]).
+
+-include_lib("kernel/include/logger.hrl").
+
+-import(inet_rdma_settlement_message, [cut/1, reason/1, text/2]).
+
+%% What a node with a shm_directory says in its hello: its user namespace, and an acceptor the name of its socket file.
+-type fact() :: {UserNamespace :: integer(), file()}.
+%% How two nodes meet over shm. network: by a socket of their network namespace. directory: by the acceptor's file.
+-type way() :: network | {directory, file()} | {none, Why :: binary()}.
+-type file() :: none | {ok, Name :: binary()} | {error, Why :: binary()}.
+
+%% A directory that is refused is no error of the node's start: links to other containers stay on TCP, and this line
+%% says why. By a process of its own, as a file system may be slow.
+-spec start() -> ok.
+start() ->
+    case inet_rdma_options:node() of
+        {ok, #{shm_directory := Directory} = Config} when Directory =/= none ->
+            _ = spawn(fun() -> warn(check(Config)) end),
+            ok;
+        _ ->
+            ok
+    end.
+
+warn({error, Reason}) ->
+    ?LOG_WARNING("inet_rdma: links to other containers of this host stay on TCP: ~ts",
+                 [inet_rdma:format_error(Reason)]);
+warn(_) ->
+    ok.
+
+%% Removes this node's socket file. The next settlement makes another one.
+-spec stop() -> ok.
+stop() ->
+    case inet_rdma_nif:is_loaded() of
+        true -> inet_rdma_nif:remove_shm_file();
+        false -> ok
+    end.
+
+%% Whether the directory can be used; none: there is none.
+-spec check(inet_rdma_options:config()) -> none | ok | {error, inet_rdma:reason()}.
+check(#{shm_directory := none}) -> none;
+check(#{shm_directory := Directory, shm_allowed_uids := Users} = Config) ->
+    inet_rdma_nif:check_shm_directory(Directory, Users, Config).
+
+%% Of this node's hello.
+-spec fact(inet_rdma_options:config(), UserNamespace :: integer()) -> #{file => fact()}.
+fact(#{shm_directory := none}, _UserNamespace) -> #{};
+fact(#{shm_directory := _}, UserNamespace) -> #{file => {UserNamespace, none}}.
+
+%% The same facts, of an acceptor: with the name of its file, or why there is none.
+-spec named(inet_rdma_options:config(), Facts) -> Facts when Facts :: map().
+named(#{shm_directory := Directory, shm_allowed_uids := Users} = Config, #{file := {UserNamespace, none}} = Facts) ->
+    File = case inet_rdma_nif:shm_file(Directory, Users, Config) of
+               {ok, Name} -> {ok, Name};
+               {error, Reason} -> {error, cut(reason(Reason))}
+           end,
+    Facts#{file := {UserNamespace, File}};
+named(_Config, Facts) ->
+    Facts.
+
+%% By the facts of both; the same on both sides, but for the acceptor's file.
+-spec way(Own :: map(), Peer :: map()) -> way().
+way(#{boot := <<>>}, _Peer) ->
+    {none, <<"the peer is on another host">>};
+way(#{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) ->
+    network;
+way(#{boot := Boot, file := _}, #{boot := Boot, file := {_, File}}) ->
+    {directory, File};
+way(#{boot := Boot} = Own, #{boot := Boot} = Peer) ->
+    {none, text("~ts~ts", [apart(Own, Peer), without(is_map_key(file, Own), is_map_key(file, Peer))])};
+way(_Own, _Peer) ->
+    {none, <<"the peer is on another host">>}.
+
+apart(#{netns := Namespace}, #{netns := Namespace}) -> "the peer runs as another user";
+apart(_Own, _Peer) -> "the peer is on this host, but in another network namespace".
+
+without(true, false) -> ", and has no shm_directory";
+without(false, true) -> ", and this node has no shm_directory";
+without(false, false) -> ", and neither node has a shm_directory".
+
+%% Whether the users of both are one: numbers of users mean the same in one user namespace only. Within a network
+%% namespace the kernel has said it.
+-spec is_same_user(Own :: map(), Peer :: map()) -> boolean().
+is_same_user(#{user := User} = Own, #{user := User} = Peer) ->
+    case {way(Own, Peer), Own, Peer} of
+        {{directory, _}, #{file := {Namespace, _}}, #{file := {Namespace, _}}} -> true;
+        {{directory, _}, _, _} -> false;
+        {_, _, _} -> true
+    end;
+is_same_user(_Own, _Peer) ->
+    false.
+
+%% As inet_rdma_nif:connect/6.
+-spec connect(inet_rdma_options:config(), Name :: binary(), inet_rdma_nif:token(), TimeoutMs :: non_neg_integer(),
+              map()) ->
+          {ok, inet_rdma_nif:attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
+connect(#{shm_directory := Directory, shm_allowed_uids := Users}, Name, Token, TimeoutMs, Config) ->
+    inet_rdma_nif:connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config).
+
+%% Whether a peer's fact has the right shape.
+-spec is_fact(term()) -> boolean().
+is_fact({UserNamespace, File}) -> is_integer(UserNamespace) andalso is_file(File);
+is_fact(_) -> false.
+
+is_file(none) -> true;
+is_file({ok, <<"inet_rdma-", Digits:32/binary>>}) -> lists:all(fun is_digit/1, binary_to_list(Digits));
+is_file({error, Why}) -> inet_rdma_settlement_message:is_text(Why);
+is_file(_) -> false.
+
+is_digit(Digit) -> (Digit >= $0 andalso Digit =< $9) orelse (Digit >= $a andalso Digit =< $f).
