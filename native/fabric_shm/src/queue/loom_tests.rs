@@ -153,6 +153,22 @@ fn loom_no_wakeup_and_no_notice_is_lost() {
     });
 }
 
+/// A reader that reads before it was woken disarms, and arms again when it has read.
+#[test]
+fn loom_no_wakeup_is_lost_behind_a_disarm() {
+    model(3, || {
+        let line = Line::new(4, None);
+        let producing = Arc::clone(&line);
+        let thread = thread::spawn(move || (1..=2).for_each(|number| producing.push(&notice(number))));
+        let consumer = Consumer::new();
+        if consumer.arm(line.held.queue()).unwrap() {
+            Consumer::disarm(line.held.queue());
+        }
+        assert_eq!(line.take(2), [1, 2].map(notice));
+        thread.join().unwrap();
+    });
+}
+
 #[test]
 fn loom_entries_are_whole_when_the_queue_wraps() {
     model(2, || {
