@@ -11,6 +11,7 @@
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 
+use crate::memory::prefetch_for_write;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Witness};
 
 #[cfg(all(test, loom))]
@@ -189,6 +190,7 @@ impl Producer {
     fn publish(&mut self, queue: Queue<'_>, entry: &Entry) -> bool {
         self.tail += 1;
         entry.stamp.store(self.tail, Ordering::Release);
+        prefetch_for_write(queue.entry(self.tail));
         // Pairs with the swap in `Consumer::arm`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(0, Ordering::AcqRel) == 1
     }

@@ -99,6 +99,10 @@ impl PeerSide {
 /// bench/results/tuning/landing-window).
 const LANDING_WINDOW_BYTES: usize = 1 << 20;
 
+/// Transfers of up to this many bytes are copied with the producer locked. To take the lock waits for all stores before it,
+/// each of which waits for the peer's processor: behind the lock they wait at the same time as those of the entry.
+const LOCKED_BYTES_MAX: usize = 2048;
+
 /// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.
 pub(crate) struct ShmQueuePair {
     socket: OwnedFd,
@@ -109,7 +113,7 @@ pub(crate) struct ShmQueuePair {
     peer: PeerSide,
     /// The connection's lock is held during a poll, and while arming.
     consumer: Consumer,
-    /// Held around a push only, never around the copying of bulk data.
+    /// Held around a push, never around the copying of bulk data.
     producer: Mutex<Producer>,
     wakeups_sent: AtomicU64,
     is_closed: AtomicBool,
@@ -179,14 +183,22 @@ impl QueuePair for ShmQueuePair {
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.check_open()?;
-        let bytes = notice.bytes as usize;
-        let is_all = || source.iter().map(|piece| piece.len()).sum::<usize>() == bytes;
-        if bytes <= INLINE_BYTES && is_all() && self.peer.memory.is_in_ring(target, bytes) {
-            let pushed = lock(&self.producer).push_inline(self.peer.memory.queue(), notice, target.address, source);
-            return self.announce(pushed);
+        let (bytes, peer) = (notice.bytes as usize, &self.peer.memory);
+        if bytes > LOCKED_BYTES_MAX {
+            peer.write(source, target)?;
+            return self.push(&Completion::Notice(notice));
         }
-        self.peer.memory.write(source, target)?;
-        self.push(&Completion::Notice(notice))
+        let is_all = || source.iter().map(|piece| piece.len()).sum::<usize>() == bytes;
+        let mut producer = lock(&self.producer);
+        let pushed = if bytes <= INLINE_BYTES && is_all() && peer.is_in_ring(target, bytes) {
+            producer.push_inline(peer.queue(), notice, target.address, source)
+        } else {
+            peer.write(source, target)?;
+            peer.expect_behind(target, bytes);
+            producer.push(peer.queue(), &Completion::Notice(notice))
+        };
+        drop(producer);
+        self.announce(pushed)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
