@@ -164,7 +164,8 @@ impl Connection {
             return ReadEnd::More;
         }
         self.resume_reader(&mut core);
-        self.progress(&mut core);
+        // What it finds to say goes with what this read frees, at its end.
+        self.look(&mut core);
         let end = loop {
             if core.reading_stopped {
                 break ReadEnd::Closed(Closed::Here);
@@ -190,6 +191,9 @@ impl Connection {
                 break ReadEnd::More;
             }
             core.policy.note_packets(incoming.assembly.take_largest());
+            if self.is_read_up(&core) {
+                break self.nothing_more(&core);
+            }
             // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
             // first, and goes on directly.
             self.advertise(&mut core);
@@ -206,7 +210,11 @@ impl Connection {
         self.arm_or_kick(&mut core);
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
-        end
+        match end {
+            // What was to be said has found the end, behind which there may be arrivals.
+            ReadEnd::Empty if !core.is_up() => ReadEnd::More,
+            end => end,
+        }
     }
 
     /// Counts what was read; how many packets it was.
@@ -324,6 +332,12 @@ impl Connection {
         } else {
             Reader::Reads
         };
+    }
+
+    /// True only if all that has arrived is read: another look would find nothing. May be false spuriously.
+    #[inline]
+    fn is_read_up(&self, core: &Core) -> bool {
+        core.stream.ring_bytes_readable() == 0 && core.landings.is_empty() && !core.holds_opened && self.qp.is_quiet()
     }
 
     #[inline]

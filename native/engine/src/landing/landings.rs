@@ -163,6 +163,12 @@ impl Landings {
         self.last_bytes
     }
 
+    /// Whether there is nothing to be read.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.landed.is_empty()
+    }
+
     /// What is to be read next.
     #[inline]
     pub(crate) fn next(&self) -> Option<Next> {
