@@ -24,10 +24,15 @@ impl<B: Buffer> Assembly<B> {
 
     /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
     /// were enough for it. What is more than it wants stays where it is, so that many small reads copy each byte once.
+    #[inline]
     pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
-        if !matches!(self.framing, Framing::Raw) {
-            return Ok(false);
+        match self.framing {
+            Framing::Raw => self.retarget_raw(limit, out),
+            _ => Ok(false),
         }
+    }
+
+    fn retarget_raw(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
         let Begun::Packet(kept) = &mut self.begun else {
             return Ok(false);
         };
