@@ -22,9 +22,9 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
-        bench-fabric scale-programs bench-scale bench-instructions test test-nodes test-programs test-native \
-        test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak check check-native \
-        check-beam check-scripts deny dialyzer docs site clean
+        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-programs \
+        test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
+        check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -82,6 +82,10 @@ bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and me
 
 bench-instructions: deps ## compare the native side's instructions with the committed ones (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
+
+bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc, library (needs perf)
+	-scripts/deps bench
+	$(PYTHON) bench/run.py share $(ARGS)
 
 # Two halves at once: nodes and virtual machines wait for each other most of the time.
 test: deps build ## run all tests

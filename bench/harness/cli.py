@@ -192,6 +192,14 @@ def parser() -> argparse.ArgumentParser:
     numbers(own, "--nodes", "4", "nodes of the cluster")
     own.set_defaults(cases=lambda o: [Case("idle", nodes=n) for n in o.nodes])
 
+    own = test("share", "whose CPU time an rpc takes: the VM's, the kernel's, libc's, the library's (needs perf)")
+    numbers(own, "--nodes", "2", "nodes of the cluster")
+    numbers(own, "--procs", "100", "calling processes per node")
+    sizes(own, "0", "bytes sent with the call and back; 0: rpc:call(Node, erlang, node, [])")
+    own.set_defaults(cases=lambda o: [
+        Case("share", nodes=n, procs=p, size=s) for s in o.size for p in o.procs for n in o.nodes
+    ], chart=False)
+
     add_cluster(tests)
     add_network(tests)
     add_mesh(tests)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from . import share
 from .carriers import Carrier
 from .cases import Case
 from .cluster import Cluster
@@ -88,7 +89,11 @@ def measure(
         cluster.ask_all({node: start_order(case, cluster, index) for index, node in enumerate(cluster.nodes)})
         time.sleep(timing.warmup_s)
         first = Sample.take(cluster, "measure")
-        time.sleep(timing.idle_seconds if case.workload == "idle" else timing.seconds)
+        shares: Values = {}
+        if case.workload == "share":
+            shares = share.record([node.pid for node in cluster.nodes], timing.seconds)
+        else:
+            time.sleep(timing.idle_seconds if case.workload == "idle" else timing.seconds)
         last = Sample.take(cluster, "sample")
         facts = dict(cluster.nodes[0].facts)
         if info:
@@ -97,7 +102,7 @@ def measure(
         for node, end in ends.items():
             if end["failed"]:
                 raise MeasurementError(f"{node.name}: {'; '.join(end['failed'])}")
-        measured = values(case, first, last, ends[cluster.nodes[0]])
+        measured = values(case, first, last, ends[cluster.nodes[0]]) | shares
         measured["foreign_cores"] = last.foreign_cores_since(first)
         return measured, facts
 
@@ -130,7 +135,7 @@ def start_order(case: Case, cluster: Cluster, index: int) -> tuple[Atom, Atom, d
             "senders": case.senders if first or case.both_ways else 0,
             "bulk": case.bulk,
         }
-    workload = "oneway" if case.workload in ("rate", "throughput") else case.workload
+    workload = {"rate": "oneway", "throughput": "oneway", "share": "rpc"}.get(case.workload, case.workload)
     return Atom("start"), Atom(workload), arguments
 
 
