@@ -8,11 +8,11 @@ use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{Core, Writer, saturating_u32};
+use super::core::{Core, saturating_u32};
 use super::notifier::Woken;
 use super::records::Records;
 use super::shared::Connection;
-use super::transfer::{TRANSFERS_MAX, Written};
+use super::transfer::{Stopped, TRANSFERS_MAX, Written};
 
 /// Zeros that fill the ring up to its end where no record fits.
 const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
@@ -32,6 +32,7 @@ impl Connection {
         let mut sealer = records.sealer.lock();
         let mut core = self.core.lock();
         let written = self.write_records(&mut sealer, &mut core, gather, at..end);
+        let written = written.map_err(|Stopped| core.why_stopped());
         let woken = core.take_woken();
         (written, woken)
     }
@@ -42,7 +43,7 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
-    ) -> Result<Written, Closed> {
+    ) -> Result<Written, Stopped> {
         let mut at = range.start;
         let mut blocked = false;
         let mut left = TRANSFERS_MAX;
@@ -66,14 +67,9 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
-    ) -> Result<Option<usize>, Closed> {
+    ) -> Result<Option<usize>, Stopped> {
         for looked in [false, true] {
-            if let Some(closed) = core.closed() {
-                return Err(closed.clone());
-            }
-            if core.writer == Writer::Finished {
-                return Err(Closed::Here);
-            }
+            core.check_writing()?;
             let room = self.qp.write_room().min(core.stream.indirect_room() as usize);
             let to_end = core.stream.peer_ring_to_end() as usize;
             let least = to_end.min(RECORD_BYTES_MIN);
@@ -96,8 +92,11 @@ impl Connection {
         gather: &Gather<'_>,
         range: Range<usize>,
         room: usize,
-    ) -> Result<Option<usize>, Closed> {
-        sealer.check().map_err(|used_up| self.fail(core, used_up.into()))?;
+    ) -> Result<Option<usize>, Stopped> {
+        sealer.check().map_err(|used_up| {
+            self.fail(core, used_up.into());
+            Stopped
+        })?;
         let filling = filling(core.stream.peer_ring_to_end() as usize);
         let wanted = filling.unwrap_or_else(|| {
             let plain_max = PLAIN_BYTES_MAX.min(room - OVERHEAD_BYTES);

@@ -1,10 +1,10 @@
-//! A transfer of a write: its post.
+//! A transfer of a write: its post, and what ends a write before that.
 
 use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer};
 use super::shared::Connection;
 
 /// Maximum number of transfers in one write: a peer with a ring of a few bytes, which takes them out at once, would
@@ -24,6 +24,28 @@ pub struct Written {
     pub blocked: bool,
 }
 
+/// Nothing is written any more: the connection is over, or this side's stream has ended. [`Core::why_stopped`] says which. The
+/// reason itself is larger than all else that a write returns, and would be moved through each of its steps.
+#[derive(Debug)]
+pub(super) struct Stopped;
+
+impl Core {
+    /// Whether something may be written.
+    #[inline(always)]
+    pub(super) fn check_writing(&self) -> Result<(), Stopped> {
+        match self.is_up() && self.writer != Writer::Finished {
+            true => Ok(()),
+            false => Err(Stopped),
+        }
+    }
+
+    /// The reason of [`Stopped`].
+    #[cold]
+    pub(super) fn why_stopped(&self) -> Closed {
+        self.closed().cloned().unwrap_or(Closed::Here)
+    }
+}
+
 impl Connection {
     /// Posts a transfer of this size; a large one with `core` free.
     #[inline(always)]
@@ -32,7 +54,7 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         bytes: usize,
         post: impl FnOnce() -> Result<(), FabricError>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), Stopped> {
         let posted = if bytes <= COPIED_AT_ONCE_BYTES {
             post()
         } else {
@@ -47,6 +69,9 @@ impl Connection {
             }
             posted
         };
-        posted.map_err(|error| self.fail(core, error.into()))
+        posted.map_err(|error| {
+            self.fail(core, error.into());
+            Stopped
+        })
     }
 }

@@ -10,7 +10,7 @@ use super::closed::Closed;
 use super::core::{Core, Writer, saturating_u32};
 use super::notifier::{Caller, Woken};
 use super::shared::Connection;
-use super::transfer::{TRANSFERS_MAX, Written};
+use super::transfer::{Stopped, TRANSFERS_MAX, Written};
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though,
 /// however large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
@@ -50,6 +50,7 @@ impl WriteHalf {
         }
         let mut core = connection.core.lock();
         let written = connection.write_plain(&mut core, gather, at, max);
+        let written = written.map_err(|Stopped| core.why_stopped());
         let woken = core.take_woken();
         (written, woken)
     }
@@ -96,7 +97,7 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         max: usize,
-    ) -> Result<Written, Closed> {
+    ) -> Result<Written, Stopped> {
         let end = at.saturating_add(max).min(gather.total());
         let mut written = Written { at, blocked: false };
         let mut left = TRANSFERS_MAX;
@@ -118,7 +119,7 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         end: usize,
-    ) -> Result<Option<usize>, Closed> {
+    ) -> Result<Option<usize>, Stopped> {
         let Some(Transfer { target, notice }) = self.next_transfer(core, gather, at, end)? else {
             return Ok(None);
         };
@@ -142,15 +143,10 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         end: usize,
-    ) -> Result<Option<Transfer>, Closed> {
+    ) -> Result<Option<Transfer>, Stopped> {
         let first = gather.packets_before(at);
         for looked in [false, true] {
-            if let Some(closed) = core.closed() {
-                return Err(closed.clone());
-            }
-            if core.writer == Writer::Finished {
-                return Err(Closed::Here);
-            }
+            core.check_writing()?;
             let room = self.qp.write_room();
             let direct = match core.stream.direct_room() {
                 Some(buffer) => {
