@@ -16,29 +16,28 @@ impl Connection {
 
     /// Handles what the receive queue holds, gives back credit, and wakes those that can go on.
     pub(super) fn progress(&self, core: &mut Core) {
-        self.take_arrivals(core);
         if core.is_up() {
+            self.tally.polls.add(core, 1);
+            if !self.qp.is_quiet() {
+                self.take_arrivals(core);
+            }
             self.flush_controls(core);
         }
         self.wake_waiting(core);
     }
 
-    /// As [`Self::progress`], for a caller that gives back credit later.
+    /// As [`Self::progress`], for a caller that expects arrivals and gives back credit later.
     #[inline]
     pub(super) fn look(&self, core: &mut Core) {
-        self.take_arrivals(core);
+        if core.is_up() {
+            self.tally.polls.add(core, 1);
+            self.take_arrivals(core);
+        }
         self.wake_waiting(core);
     }
 
     #[inline]
     fn take_arrivals(&self, core: &mut Core) {
-        if !core.is_up() {
-            return;
-        }
-        self.tally.polls.add(core, 1);
-        if self.qp.is_quiet() {
-            return;
-        }
         if let Err(closed) = self.take_completions(core) {
             self.fail(core, closed);
         }

@@ -13,11 +13,12 @@ impl Receiver {
 
     /// Whether the first receive that is not advertised may be now.
     pub fn may_advertise(&self) -> bool {
-        self.mode != Mode::IndirectOnly
-            && self.end.is_none()
+        // First what is false on most connections.
+        self.receives.len() > self.advertised
             && self.used() == 0
+            && self.mode != Mode::IndirectOnly
+            && self.end.is_none()
             && matches!(self.ask, Ask::Nothing)
-            && self.receives.len() > self.advertised
             && (self.advertised == 0 || self.is_advertising())
             && self.advertised < usize::from(self.adverts_max)
     }
