@@ -1,6 +1,6 @@
 //! What is wrong with a directory in which processes of several containers meet, or with a peer's socket file there.
 
-use crate::Errno;
+use crate::errno::Errno;
 
 /// Why the directory of the option `shm_directory`, or a socket file in it, is not used. Each text says what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

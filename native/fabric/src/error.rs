@@ -1,30 +1,8 @@
 //! Errors below the stream.
 
-use crate::DirectoryFault;
+use crate::directory::DirectoryFault;
+use crate::errno::Errno;
 use crate::misbehaviour::Misbehaviour;
-
-/// The system's number of an error, as in errno(3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-impl std::fmt::Display for Errno {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Errno(errno.raw_os_error())
-    }
-}
-
-impl From<std::io::Error> for Errno {
-    /// An error that std made itself has no number: EIO stands for it.
-    fn from(error: std::io::Error) -> Self {
-        Errno(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-}
 
 /// Errors below the stream.
 ///

@@ -10,6 +10,7 @@
 pub mod callers;
 pub mod deadline;
 mod directory;
+mod errno;
 mod error;
 pub mod event;
 pub mod lingering;
@@ -28,7 +29,8 @@ use std::time::{Duration, Instant};
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
 
 pub use directory::DirectoryFault;
-pub use error::{Errno, FabricError, Lack, Rejection};
+pub use errno::Errno;
+pub use error::{FabricError, Lack, Rejection};
 pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};
 

@@ -15,6 +15,7 @@ mod layout;
 pub mod listener;
 mod mapping;
 mod memory;
+mod prefetch;
 mod primitive;
 mod queue;
 mod queue_pair;

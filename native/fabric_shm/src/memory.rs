@@ -8,6 +8,7 @@ use inet_rdma_stream::RemoteAddress;
 
 use crate::layout::{LANDING_KEY, Layout, RING_KEY};
 use crate::mapping::{Mapping, SealedFile};
+use crate::prefetch::prefetch_for_write;
 use crate::queue::{Entry, Queue, QueueHeader};
 
 /// A mapping with a known layout.
@@ -227,22 +228,3 @@ impl PeerMemory {
 /// A packet of an rpc has about 100 bytes.
 const EXPECTED_LINES: usize = 2;
 const LINE_BYTES: usize = 64;
-
-/// Asks the processor to have what lies there in its cache to be written; waits for nothing, and does nothing where it
-/// cannot.
-#[inline]
-pub(crate) fn prefetch_for_write<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which processors without it ignore: it accesses nothing as far as the program can tell, so any address
-    // is allowed, and changes no register and no flag.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
-}

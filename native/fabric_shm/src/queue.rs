@@ -11,7 +11,7 @@
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 
-use crate::memory::prefetch_for_write;
+use crate::prefetch::prefetch_for_write;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Witness};
 
 #[cfg(all(test, loom))]
