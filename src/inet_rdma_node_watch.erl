@@ -7,7 +7,7 @@
 
 -export([start/2, look/2]).
 %% Spawned.
--export([init/3]).
+-export([init/4]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -25,15 +25,18 @@
 -spec start(Node :: iolist(), inet_rdma_options:config()) -> ok.
 start(Node, Config) ->
     Options = maps:with([flight_recorder, flight_bytes, flight_directory], Config),
-    {Pid, Ref} = spawn_monitor(?MODULE, init, [self(), unicode:characters_to_binary(Node), Options]),
+    %% An answer that comes later must not reach net_kernel.
+    Alias = alias([reply]),
+    {Pid, Ref} = spawn_monitor(?MODULE, init, [self(), Alias, unicode:characters_to_binary(Node), Options]),
     receive
-        {Pid, ready} -> ok;
+        {Alias, ready} -> ok;
         {'DOWN', Ref, process, Pid, _OneIsThere} -> ok
     after ?OPEN_MS ->
         ok
     end,
     demonitor(Ref, [flush]),
-    receive {Pid, ready} -> ok after 0 -> ok end.
+    _ = unalias(Alias),
+    receive {Alias, ready} -> ok after 0 -> ok end.
 
 %% The calling process supervises a link, and has looked at its counts, as it does at each tick.
 -spec look(Node :: binary(), {ok, Received, Sent :: Received, Queued :: Received} | {error, term()}) -> ok when
@@ -61,14 +64,14 @@ cast(Message) ->
         Pid -> Pid ! Message, ok
     end.
 
--spec init(pid(), binary(), inet_rdma_options:config()) -> ok.
-init(Kernel, Node, Options) ->
+-spec init(pid(), reference(), binary(), inet_rdma_options:config()) -> ok.
+init(Kernel, Alias, Node, Options) ->
     Ref = monitor(process, Kernel),
     case register_once() of
         ok ->
             ok = net_kernel:monitor_nodes(true, [nodedown_reason, {node_type, all}]),
             ok = open(Node, Options),
-            Kernel ! {self(), ready},
+            Alias ! {Alias, ready},
             loop(Ref, #watch{node = Node});
         taken ->
             ok
