@@ -13,8 +13,7 @@
 
 %% Least ratio to inet_tcp with which a way passes. A way that is much slower than the TCP that it replaces has a fault.
 %% Not 1: a host's load and its interrupts' places make the ratios of good devices vary. A software device makes each
-%% packet by the processor, and is slower than TCP by its nature: up to 10 times here (rxe and siw in emulated
-%% machines).
+%% packet by the processor, and is slower than TCP by its nature: its bound finds a device that hardly works.
 -define(LEAST, 0.5).
 -define(LEAST_SOFTWARE, 0.05).
 
