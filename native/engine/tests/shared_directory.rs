@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use inet_rdma_engine::attempt::{Attempt, token};
+use inet_rdma_engine::attempt::{Attempt, AttemptError, token};
 use inet_rdma_engine::auto::connect_in;
 use inet_rdma_fabric::{Completion, FabricError, Parameters};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
@@ -46,7 +46,7 @@ fn with_token(token: u64) -> Parameters {
 }
 
 /// Expects a peer, which comes by the file.
-fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), FabricError> {
+fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), AttemptError> {
     let parameters = with_token(token());
     let (attempt, _port) = Attempt::expect_shm(&parameters, BOUND)?;
     let (here, why) = connect_in(directory, name, &parameters, BOUND)?;
