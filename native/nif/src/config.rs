@@ -46,7 +46,7 @@ pub enum ZeroCopyOption {
 pub struct FabricOption(pub FabricName);
 
 impl FabricOption {
-    /// What it stands for.
+    /// The fabric that it stands for.
     pub fn fabric(self) -> AutoFabric {
         AutoFabric(self.0)
     }

@@ -24,7 +24,7 @@ struct Poster {
     reference: SavedTerm,
 }
 
-/// What is sent.
+/// The binaries of a send.
 struct Binaries {
     bytes: usize,
     /// The list from the binary on in which the next byte lies.

@@ -41,7 +41,7 @@ pub enum BlockViolation {
     /// No block has these numbers.
     #[error("a block of kind {kind} with {plain} bytes in {wire}")]
     Header {
-        /// What it is.
+        /// The kind of the block.
         kind: u8,
         /// Bytes that it gives.
         plain: usize,

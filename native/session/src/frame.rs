@@ -27,7 +27,7 @@ pub const END_BYTES: usize = 8;
 /// Bytes of [`Kind::Echo`] and [`Kind::Echoed`].
 pub const ECHO_BYTES: usize = 8;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Bytes of the stream; of none: an acknowledgement.
@@ -50,7 +50,7 @@ pub enum Kind {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
+    /// The kind.
     pub kind: Kind,
     /// Bytes that follow.
     pub bytes: usize,

@@ -1,4 +1,4 @@
-//! What comes over TCP: frames, and the packets in them.
+//! The receiving side of TCP: frames, and the packets in them.
 
 use crate::Violation;
 use crate::frame::{HEADER_BYTES, Header, Kind};
@@ -31,7 +31,7 @@ enum Packet<L> {
     Large { memory: L, filled: usize, bytes: usize },
 }
 
-/// What the frame that is under way needs.
+/// The part of the present frame that is still missing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Frame {
     /// Its header, of which this many bytes are here.
@@ -42,7 +42,7 @@ enum Frame {
     Message(Kind, Vec<u8>, usize),
 }
 
-/// What a frame says beside bytes of the stream.
+/// The contents of a frame beside bytes of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// A header, whose acknowledgement counts whatever follows.

@@ -55,7 +55,7 @@ pub enum Violation {
     /// A packet larger than allowed.
     #[error("the peer sends a packet of {bytes} bytes; {max} are allowed")]
     PacketTooLarge {
-        /// What it announced.
+        /// Bytes that it announced.
         bytes: usize,
         /// The option `packet_max_bytes`.
         max: usize,

@@ -243,7 +243,7 @@ impl Link {
             self.note_carried();
         }
         if keeps_queue && self.queue.is_none() {
-            // It was lost while the attempt was under way: both go on without it by another attempt.
+            // The queue pair was lost while the attempt was under way: both sides go on without it, by another attempt.
             self.tell_lost(port, Loss::QUEUE_PAIR);
             return Some(Fate::Lives);
         }

@@ -67,7 +67,7 @@ impl Link {
         fate
     }
 
-    /// Takes what has arrived over TCP.
+    /// Receives from the TCP connection.
     pub(super) fn receive(&mut self, port: Port) -> Fate {
         let Some(tcp) = &mut self.tcp else {
             return Fate::Lives;

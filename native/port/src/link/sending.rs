@@ -160,7 +160,7 @@ impl Link {
         match &mut self.queue {
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
-                // The peer hears what has arrived, and both notice a TCP connection that stands by and is dead. Before
+                // Tells the peer what has arrived. Both sides so notice a dead TCP connection that stands by. Before
                 // the start the connection belongs to the settlement.
                 if self.is_started && self.tcp.is_some() {
                     self.session.acknowledge();
@@ -173,7 +173,7 @@ impl Link {
                 self.ask_round_trip(Instant::now());
                 self.transmit(port);
             }
-            // Nothing carries, and nothing is made up: the peer's net_kernel counts from the last sign of life.
+            // No path carries the link, so no sign of life is sent: the peer's net_kernel counts from the last one.
             _ => {}
         }
         self.schedule(port);
