@@ -182,12 +182,12 @@ known(Key) ->
 
 scaled(Key, Units) ->
     fun(Link) ->
-            {ok, #{Key := Number}} = inet_rdma_link_facts:info(Link),
+            {ok, #{Key := Number}} = info(Link),
             [{peer(Link), Number / Units}]
     end.
 
 round_trips(Link) ->
-    {ok, #{round_trip_p50_us := P50, round_trip_p99_us := P99, round_trip_max_us := Max}} = inet_rdma_link_facts:info(Link),
+    {ok, #{round_trip_p50_us := P50, round_trip_p99_us := P99, round_trip_max_us := Max}} = info(Link),
     [{peer(Link) ++ [{quantile, Quantile}], Us / 1000000}
      || {Quantile, Us} <- [{<<"0.5">>, P50}, {<<"0.99">>, P99}, {<<"1">>, Max}]].
 
