@@ -5,8 +5,9 @@
 
 %% Texts of errors that the runtime system logs when a node is stopped, killed or disconnected.
 -define(EXPECTED_ERRORS, ["not responding", "global:"]).
-%% A warning of the carrier for a settlement with a peer that was killed or stopped meanwhile.
--define(EXPECTED_WARNING, "inet_rdma: no link to").
+%% Warnings of the carrier: for a settlement with a peer that was killed or stopped meanwhile, and for a link to a peer
+%% that stands still.
+-define(EXPECTED_WARNINGS, ["inet_rdma: no link to", "inet_rdma: nothing has come from"]).
 %% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a caller of a stream's
 %% listener that ends, or stops, before it has said its hello.
 -define(EXPECTED_REASONS, [peer_gone, etimedout]).
@@ -28,7 +29,7 @@ is_violation(#{level := warning, meta := #{inet_rdma_reason := Reason}}) ->
     not lists:member(Reason, ?EXPECTED_REASONS);
 is_violation(#{level := warning} = Event) ->
     Text = text(Event),
-    contains(Text, ["inet_rdma: "]) andalso not contains(Text, [?EXPECTED_WARNING]);
+    contains(Text, ["inet_rdma: "]) andalso not contains(Text, ?EXPECTED_WARNINGS);
 is_violation(Event) ->
     not contains(text(Event), ?EXPECTED_ERRORS).
 

@@ -200,9 +200,12 @@ guard_dies(Conn) ->
     {Pid, Monitor} = spawn_monitor(fun() -> {ok, _, _} = inet_rdma_nif:guard(Conn) end),
     receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
 
+%% The end may come with the last packet.
 next(Conn) ->
-    {_, [Packet]} = recv(Conn),
-    Packet.
+    case recv(Conn) of
+        {_, [Packet]} -> Packet;
+        {error, _, [Packet]} -> Packet
+    end.
 
 ended(Conn) ->
     {error, Reason, []} = recv(Conn),
