@@ -9,8 +9,8 @@
 %% that stands still.
 -define(EXPECTED_WARNINGS, ["inet_rdma: no link to", "inet_rdma: nothing has come from"]).
 %% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a caller of a stream's
-%% listener that ends, or stops, before it has said its hello.
--define(EXPECTED_REASONS, [peer_gone, etimedout]).
+%% listener that ends, or stops, before it has said its hello; a link whose peer is stopped for net_ticktime.
+-define(EXPECTED_REASONS, [peer_gone, etimedout, net_tick_timeout]).
 
 -spec install(file:filename_all()) -> ok.
 install(File) ->

@@ -6,9 +6,9 @@ use crate::ring::RingSpan;
 use crate::wire::NewRing;
 
 impl Stream {
-    /// Offers a buffer, behind those that are posted already. Of 1 to [`TRANSFER_BYTES_MAX`] bytes.
+    /// Offers a buffer, behind those that are posted already. Of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
     ///
-    /// It stays the peer's until it is named by an [`Arrival::Direct`] with `done`, by a [`Completed`] or by
+    /// It stays the peer's until it is named by an [`crate::Arrival::Direct`] with `done`, by a [`Completed`] or by
     /// [`Self::withdraw`].
     pub fn post_receive(&mut self, receive: Receive) {
         self.receiver.post(receive);
@@ -64,7 +64,7 @@ impl Stream {
         self.receiver.peer_room()
     }
 
-    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`Arrival::Mark`] is the
+    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`crate::Arrival::Mark`] is the
     /// answer. False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
     #[must_use]
     pub fn recall(&mut self) -> bool {
