@@ -297,10 +297,11 @@ i() ->
 %%   it); of a link also bytes_pending (in the queue of its port) and up_ms (for how long it has been there); of a link
 %%   between two nodes with inet_rdma also losses (of its TCP connection), resumes (over another one), moves (to a queue
 %%   pair), bytes_unacknowledged (that this node keeps until the peer has acknowledged them), suspended (true: its
-%%   connection is lost, and no path carries it) and suspended_ms (for how long none has, all in all); over TCP also cipher and the keys beside it, and, where a side
-%%   compresses, plain_bytes_*, wire_bytes_* (before and after compression, over the present connection), compress_us and
-%%   decompress_us; round_trip_p50_us, _p99_us and _max_us (round trips of the last minute, one in a second at most),
-%%   round_trips (how many were measured since the link is up), round_trip_up_p50_us, _p99_us and _max_us (of these).
+%%   connection is lost, and no path carries it) and suspended_ms (for how long none has, all in all); over TCP also
+%%   cipher and the keys beside it, and, where a side compresses, plain_bytes_*, wire_bytes_* (before and after
+%%   compression, over the present connection), compress_us and decompress_us; round_trip_p50_us, _p99_us and _max_us
+%%   (round trips of the last minute, one in a second at most), round_trips (how many were measured since the link is
+%%   up), round_trip_up_p50_us, _p99_us and _max_us (of these).
 %% Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP: node, fabric
 %% (tcp), why, state, bytes_*, packets_*, largest_packet_*, packet_bytes_received, packet_deviation_received (as
 %% inet:getstat/1 has it if the peer does not run inet_rdma), bytes_pending (not sent yet), up_ms, and the last five if

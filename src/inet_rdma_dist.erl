@@ -99,7 +99,8 @@ gen_listen(Driver, Name, Host) ->
 
 listens(Driver, Name, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}, host = Host}, _Creation}} = Listening) ->
     persistent_term:put(?LISTENS(Driver), TcpPort),
-    _ = [inet_rdma_node_watch:start([atom_to_list(Name), $@, Host], Config) || {ok, Config} <- [inet_rdma_options:node()]],
+    _ = [inet_rdma_node_watch:start([atom_to_list(Name), $@, Host], Config)
+         || {ok, Config} <- [inet_rdma_options:node()]],
     Listening;
 listens(_Driver, _Name, Other) -> Other.
 
@@ -342,9 +343,10 @@ post_nodeup(_Socket) ->
             Error
     end.
 
-as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config, own_offer = Own,
-                    offer = Offer, address = Address}) ->
-    #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config, own_offer => Own, offer => Offer,
+as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config,
+                    own_offer = Own, offer = Offer, address = Address}) ->
+    #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config,
+      own_offer => Own, offer => Offer,
       address => case Address of #net_address{address = Listens} -> Listens; undefined -> none end}.
 
 getll(_Socket) ->

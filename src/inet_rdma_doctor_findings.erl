@@ -113,7 +113,8 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
                           ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
                           ++ memory(InTheWay, Memory, Devices)
              end,
-    Tls = [finding(Severity, tls, "~ts", [Text], Fix) || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
+    Tls = [finding(Severity, tls, "~ts", [Text], Fix)
+           || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
     options(Checked) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
         ++ links(Config, maps:get(links, Live, [])).
@@ -153,7 +154,8 @@ shm_directory(#{shm_directory := Directory, shm_allowed_uids := Users}, #{shm_di
 shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
     Severity = case Fabric of auto -> problem; shm -> problem; _ -> note end,
     [finding(Severity, shm_directory, "~ts: links to other containers of this host stay on TCP", [Why],
-             "docs/CONTAINERS.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees them")];
+             "docs/CONTAINERS.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees "
+             "them")];
 shm_directory(_Config, _Live) ->
     [].
 

@@ -6,8 +6,8 @@
 -export([look/0]).
 -export_type([live/0]).
 
-%% shm_directory: whether that of the option can be used. verbs: whether there is a usable connection manager and device, in words if not. left_out: the library was built without
-%% the fabric. links: of the running node.
+%% shm_directory: whether that of the option can be used. verbs: whether there is a usable connection manager and
+%% device, in words if not. left_out: the library was built without the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
                   tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},

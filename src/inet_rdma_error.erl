@@ -29,7 +29,8 @@
         %% A new key of an encrypted connection is not taken.
       | not_sealed | {key_out_of_turn, Said :: number(), Next :: number()} | {too_many_keys, Keys :: pos_integer()}
         %% No process listens there, or no way leads there.
-      | econnrefused | eaddrinuse | eaddrnotavail | etimedout | {only_strangers, Refused :: pos_integer(), Last :: reason()}
+      | econnrefused | eaddrinuse | eaddrnotavail | etimedout
+      | {only_strangers, Refused :: pos_integer(), Last :: reason()}
       | {no_route, binary()}
         %% The machine, its devices, and the options that they do not allow.
       | {unavailable, lack()} | {limits, limits()}
@@ -49,7 +50,8 @@
         %% Those of inet, where a name does not resolve.
       | posix().
 
-%% How the peer broke the rules of the protocol or of a fabric. The numbers are those that it sent, then those that it may.
+%% How the peer broke the rules of the protocol or of a fabric. The numbers are those that the peer sent, then those
+%% that are allowed.
 -type misbehaviour() ::
         message() | limits()
       | {slots_overrun, Slots :: number()} | {credit_excess, Credits :: number(), Known :: number(), Slots :: number()}
@@ -76,7 +78,8 @@
 
 %% Bytes that are no message of this protocol.
 -type message() :: {message_length, Got :: number(), Due :: number()} | not_a_hello
-                 | {version, Theirs :: number(), Ours :: number()} | {control_kind, number()} | {field, Name :: binary()}.
+                 | {version, Theirs :: number(), Ours :: number()} | {control_kind, number()}
+                 | {field, Name :: binary()}.
 
 %% Limits that no stream can run within.
 -type limits() :: {ring_bytes, number()} | {receive_slots, number()} | no_adverts.
@@ -123,11 +126,10 @@ text({user_not_allowed, Theirs, Ours}) ->
     io("the peer runs as user ~b, this node as user ~b, and shm_allowed_uids of this node does not list user ~b",
        [Theirs, Ours, Theirs]);
 text(user_unmapped) ->
-    "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map the "
-    "users of both";
+    peer_unmapped();
 text(user_refused) ->
-    "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number in the user "
-    "namespace there";
+    "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number in "
+    "the user namespace there";
 text({shm_directory, Path, Fault}) -> io("shm_directory ~ts: ~ts", [Path, directory_fault(Fault)]);
 text({version_mismatch, Theirs, Ours}) ->
     io("the peer speaks protocol version ~b, this node speaks ~b: run the same version on both", [Theirs, Ours]);
@@ -144,12 +146,12 @@ text({no_route, Why}) -> io("~ts", [Why]);
 text({unavailable, What}) -> ["the verbs fabric cannot be used: ", lack(What)];
 text({limits, Limits}) -> limits(Limits);
 text({pinned_limit, Bytes, Pinned, Max}) ->
-    io("cannot register ~b bytes of memory: this node has pinned ~b of ~b bytes (raise pinned_max_bytes; its default is what "
-       "`ulimit -l` allows, and at most a quarter of the machine's memory)", [Bytes, Pinned, Max]);
+    io("cannot register ~b bytes of memory: this node has pinned ~b of ~b bytes (raise pinned_max_bytes; its default "
+       "is what `ulimit -l` allows, and at most a quarter of the machine's memory)", [Bytes, Pinned, Max]);
 text({locked_memory, Bytes, Limit}) ->
     io("cannot register ~b bytes of memory: the limit on locked memory is ~ts (raise it with `ulimit -l unlimited`, "
-       "LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",
-       [Bytes, locked(Limit)]);
+       "LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and "
+       "landing_buffers)", [Bytes, locked(Limit)]);
 text({shared_memory, Bytes}) ->
     io("cannot reserve ~b bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise "
        "vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)", [Bytes]);
@@ -157,7 +159,8 @@ text({device_limit, Device, Receives, Completions}) ->
     io("the RDMA device ~ts holds ~b receives and ~b completions in a queue: set receive_slots to less than ~b",
        [Device, Receives, Completions, min(Receives, Completions)]);
 text({option_unknown, Option}) ->
-    io("the kernel's RDMA connection manager does not know the option ~s: leave it at 0, or use a later kernel", [Option]);
+    io("the kernel's RDMA connection manager does not know the option ~s: leave it at 0, or use a later kernel",
+       [Option]);
 text(device_removed) -> "the RDMA device was removed";
 text({device_event, Device, Event}) -> io("the RDMA device ~ts says: ~ts", [Device, Event]);
 text({verbs, completion, {Status, Vendor}}) when Status =:= retry_exc_err; Status =:= rnr_retry_exc_err ->
@@ -208,12 +211,14 @@ misbehaviour(mark_unasked) -> "a mark that nothing asked for";
 misbehaviour(ring_address) -> "a new ring over the end of the address space";
 misbehaviour(too_many_bytes) -> "more bytes than can be counted";
 misbehaviour({packet_too_large, Bytes, Max}) ->
-    io("the peer sends a packet or a line of ~b bytes or more; ~b are allowed (packet_max_bytes, packet_size)", [Bytes, Max]);
+    io("the peer sends a packet or a line of ~b bytes or more; ~b are allowed (packet_max_bytes, packet_size)",
+       [Bytes, Max]);
 misbehaviour({target_outside, {Key, Address}}) ->
     io("a transfer to address ~b of region ~b would leave the memory that it has exposed", [Address, Key]);
 misbehaviour(greeting_refused) -> "it refused this side's greeting; its log says why";
 misbehaviour(greeting_incomplete) -> "its greeting came without exactly one memory";
-misbehaviour({ring_elsewhere, {Key, Address}}) -> io("its ring is said to be at address ~b of region ~b", [Address, Key]);
+misbehaviour({ring_elsewhere, {Key, Address}}) ->
+    io("its ring is said to be at address ~b of region ~b", [Address, Key]);
 misbehaviour({memory_bytes, Bytes, Least}) ->
     io("its memory has ~b bytes where its hello needs ~b and a landing area of whole pages", [Bytes, Least]);
 misbehaviour(memory_unsealed) -> "its memory is not sealed against shrinking and growing";
@@ -256,7 +261,8 @@ limits({ring_bytes, Bytes}) -> io("a ring of ~b bytes: 1 to 2147483647 are possi
 limits({receive_slots, Slots}) -> io("~b receive slots: 4 are the least", [Slots]);
 limits(no_adverts) -> "0 advertisements: 1 is the least".
 
-lack(left_out) -> "this build has none; build the native library again without the environment variable INET_RDMA_FEATURES";
+lack(left_out) ->
+    "this build has none; build the native library again without the environment variable INET_RDMA_FEATURES";
 lack(no_libraries) ->
     "librdmacm or libibverbs is not installed; install rdma-core (Debian: librdmacm1 and ibverbs-providers)";
 lack(no_connection_manager) ->
@@ -272,30 +278,29 @@ directory_fault(missing) -> "it does not exist: create it, or mount the volume t
 directory_fault(no_directory) -> "it is no directory: name the directory that the nodes share";
 directory_fault(symbolic_link) -> "it is a symbolic link: name the directory that the link leads to";
 directory_fault({owner, User}) ->
-    io("it belongs to user ~b, who could replace what lies in it: give it to the user of this node or to root (chown), or list "
-       "the user in shm_allowed_uids", [User]);
+    io("it belongs to user ~b, who could replace what lies in it: give it to the user of this node or to root (chown), "
+       "or list the user in shm_allowed_uids", [User]);
 directory_fault(owner_unmapped) ->
-    "its owner is unknown in the user namespace of this node: map the owner into the namespace, or give the directory to a "
-    "user that is mapped (chown)";
+    "its owner is unknown in the user namespace of this node: map the owner into the namespace, or give the directory "
+    "to a user that is mapped (chown)";
 directory_fault(world_writable) -> "all users may remove files of others in it: `chmod 1777` or `chmod o-w`";
 directory_fault(forbidden) -> "this node may not create files in it: let its user write and search the directory";
 directory_fault(read_only) -> "its file system is mounted read-only: mount the volume so that this node can write";
 directory_fault(too_long) -> "the path is too long: 4095 bytes are the most, and 255 for each part";
 directory_fault(no_proc) -> "/proc/self/fd is missing: mount /proc in the container";
 directory_fault(not_shared) ->
-    "the socket file of the peer is not in it: the shm_directory of the peer is another directory; mount the same volume in "
-    "both containers";
+    "the socket file of the peer is not in it: the shm_directory of the peer is another directory; mount the same "
+    "volume in both containers";
 directory_fault(no_socket) ->
     "the file in the place of the peer's socket is no socket: something else has put it there; look at its owner";
 directory_fault({socket_owner, User}) ->
-    io("the socket file of the peer belongs to user ~b: list the user in shm_allowed_uids of this node if its processes are to "
-       "be trusted", [User]);
+    io("the socket file of the peer belongs to user ~b: list the user in shm_allowed_uids of this node if its "
+       "processes are to be trusted", [User]);
 directory_fault(socket_owner_unmapped) ->
-    "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map the "
-    "users of both";
+    peer_unmapped();
 directory_fault(unconnectable) ->
-    "this node may not connect to the socket file of the peer: list the user of this node in shm_allowed_uids of the peer; "
-    "where both are the same user, look at SELinux or AppArmor";
+    "this node may not connect to the socket file of the peer: list the user of this node in shm_allowed_uids of the "
+    "peer; where both are the same user, look at SELinux or AppArmor";
 directory_fault(deserted) ->
     "no process listens at the socket file of the peer: the peer has ended, or its kernel is another one";
 directory_fault({system, Posix}) -> posix(Posix);
@@ -305,12 +310,16 @@ rejection(busy) -> "its listener has no room; try again, or raise its backlog";
 rejection(hello) -> "its log says why";
 rejection({reason, Number}) -> io("reason ~b of the connection manager", [Number]).
 
+peer_unmapped() ->
+    "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map "
+    "the users of both".
+
 locked(unlimited) -> "not set, so the machine's memory is";
 locked(Bytes) -> io("~b bytes", [Bytes]).
 
 words(Doing) -> string:replace(atom_to_list(Doing), "_", " ", all).
 
-%% inet knows the texts of the system, too.
+%% Texts of the system's errors, as inet has them.
 posix(Posix) ->
     case inet:format_error(Posix) of
         "unknown POSIX error" ++ _ -> atom_to_list(Posix);

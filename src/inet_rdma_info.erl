@@ -5,8 +5,8 @@
 
 -export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1, table/1]).
 
-%% Every connection of this node, oldest first, and behind them the links that TCP or TLS carries. A link is there once:
-%% by its queue pair if that carries it.
+%% Every connection of this node, oldest first, then the links that TCP or TLS carries. A link is in the list once: as
+%% its queue pair, if that carries the link.
 -spec all() -> [inet_rdma:info()].
 all() ->
     Native = case inet_rdma_nif:load() of
@@ -52,7 +52,7 @@ counts(Conn, Keys) ->
             {error, einval}
     end.
 
-%% The same of a link that inet_rdma carries, from what all/0 says of it.
+%% The counts of a link that inet_rdma carries, from its entry in all/0.
 -spec link_counts(inet_rdma:info()) -> [{atom(), non_neg_integer()}].
 link_counts(#{bytes_pending := Pending, packet_deviation_received := _} = Statistics) ->
     [{Key, statistic(Key, Statistics, Pending)} || Key <- keys()].
@@ -60,7 +60,8 @@ link_counts(#{bytes_pending := Pending, packet_deviation_received := _} = Statis
 statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
 statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
 statistic(recv_max, #{largest_packet_received := Bytes}, _Pending) -> Bytes;
-statistic(recv_avg, #{packet_bytes_received := Bytes, packets_received := Packets}, _Pending) -> average(Bytes, Packets);
+statistic(recv_avg, #{packet_bytes_received := Bytes, packets_received := Packets}, _Pending) ->
+    average(Bytes, Packets);
 statistic(recv_dvi, #{packet_deviation_received := Bytes}, _Pending) -> trunc(Bytes);
 statistic(send_oct, #{bytes_sent := Bytes}, _Pending) -> Bytes;
 statistic(send_cnt, #{packets_sent := Packets}, _Pending) -> Packets;
@@ -71,8 +72,7 @@ statistic(send_pend, _Statistics, Pending) -> Pending.
 average(_Bytes, 0) -> 0;
 average(Bytes, Packets) -> Bytes div Packets.
 
-%% The queue pair of a link, with the counts of the link. One that does not carry its session yet, or no longer, is left
-%% out.
+%% The queue pair of a link, with the counts of the link. Leaves out a queue pair that does not carry its session.
 carrying(#{node := Node, state := up} = Info, Links, Controllers) when Node =/= undefined ->
     case [Link || #{node := Name} = Link <- Links, binary_to_atom(Name) =:= Node] of
         [#{session := {ok, #{carried_by_queue := false}}}] -> [];
@@ -97,14 +97,14 @@ counted_by(Info, Port, {name, Driver}) when Driver =/= "tcp_inet" ->
 counted_by(Info, _Port, _Name) ->
     Info.
 
-%% Of every link, and of those with a session.
+%% The facts of a link's row, and those of its session if it has one.
 of_link(#{up_ms := UpMs, session := {ok, Session}}) ->
     maps:merge(#{up_ms => UpMs}, maps:remove(carried_by_queue, Session));
 of_link(#{up_ms := UpMs}) ->
     #{up_ms => UpMs}.
 
-%% A link that its session's TCP connection carries, or that no path does; one that stayed on the connection on which it
-%% began.
+%% The link's entry if the TCP connection of its session carries it, if no path carries it, or if it stayed on the
+%% connection on which it began.
 by_connection(#{session := {ok, #{carried_by_queue := false}}} = Link) ->
     told(Link#{fabric := <<"tcp">>});
 by_connection(#{session := {ok, _}} = Link) ->
@@ -140,15 +140,16 @@ percent(_Part, 0) -> 0.0;
 percent(Part, Whole) -> 100 * Part / Whole.
 
 %% The connections as a table for the shell, in the manner of inet:i/0. Columns are as wide as their widest field; why,
-%% the last one, is not padded. Nothing where there is no connection.
+%% the last one, is not padded. Empty if there is no connection.
 -spec table([inet_rdma:info()]) -> iodata().
 table([]) ->
     [];
 table(Infos) ->
     Rows = [header() | [row(Info) || Info <- Infos]],
-    Widths = lists:foldl(fun(Row, Widest) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widest) end,
-                         [0 || _ <- header()], Rows),
+    Widths = lists:foldl(fun widest/2, [0 || _ <- header()], Rows),
     [line(Row, Widths) || Row <- Rows].
+
+widest(Row, Widest) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widest).
 
 line([Why], [_Width]) -> [Why, $\n];
 line([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), $\s | line(Fields, Widths)].
@@ -162,7 +163,7 @@ row(#{node := Node, fabric := Fabric, why := Why} = Info) ->
      number(bytes_sent, Info), number(packets_sent, Info), direct(Info), number(bytes_pending, Info),
      number(losses, Info), number(resumes, Info), number(moves, Info), Why].
 
-%% Of a link whose connection is lost, and not restored yet, no path carries what is sent.
+%% suspended: the link's connection is lost and not restored yet, and no path carries the link.
 state(#{suspended := true}) -> "suspended";
 state(#{state := State}) -> atom_to_list(State).
 
@@ -176,7 +177,7 @@ number(Key, Info) ->
         #{} -> "-"
     end.
 
-%% Of the bytes both ways. TCP knows no direct transfers.
+%% Share of direct transfers in the bytes of both directions. TCP has no direct transfers.
 direct(#{direct_bytes_sent := DirectSent, direct_bytes_received := DirectReceived, bytes_sent := Sent,
          bytes_received := Received}) ->
     io_lib:format("~b%", [(DirectSent + DirectReceived) * 100 div max(1, Sent + Received)]);

@@ -40,9 +40,10 @@
 -type guard() :: reference().
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
-%% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one key
-%% on, or 2^30 records, the process that guards the stream is asked for the next one.
--type protection() :: none | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
+%% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one
+%% key on, or 2^30 records, the process that guards the stream is asked for the next one.
+-type protection() :: none
+                    | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term: inet_rdma's details of a socket.
 -type options() :: term().
@@ -80,8 +81,8 @@ find_library() ->
             end
     end.
 
-%% The native functions and the driver are in one library, and the driver must find it mapped already: else it would be a second
-%% copy, with connections of its own.
+%% The native functions and the driver are in one library, and the driver must find it mapped already: else it would be
+%% a second copy, with connections of its own.
 load(Library) ->
     case erlang:load_nif(Library, 0) of
         ok ->
@@ -89,9 +90,9 @@ load(Library) ->
         {error, {reload, _}} ->
             load_driver(filename:dirname(Library));
         {error, {upgrade, _} = Reason} ->
-            %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade callback). The
-            %% old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma that were opened with it
-            %% are lost.
+            %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade
+            %% callback). The old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma
+            %% that were opened with it are lost.
             case code:soft_purge(?MODULE) of
                 true -> load(Library);
                 false -> failed(Reason)
@@ -103,9 +104,9 @@ load(Library) ->
 failed({Reason, Text}) ->
     {error, {Reason, unicode:characters_to_binary(Text)}}.
 
-%% The first port keeps the driver in memory for good: the library's threads run without any port, too. The driver of a copy of
-%% the library that was loaded from another path is permanent as well: its ports would not find the connections of this copy,
-%% and nothing would keep this copy in memory.
+%% The first port keeps the driver in memory for good: the library's threads run without any port, too. The driver of a
+%% copy of the library that was loaded from another path is permanent as well: its ports would not find the connections
+%% of this copy, and nothing would keep this copy in memory.
 load_driver(Directory) ->
     case erl_ddll:try_load(Directory, ?LIBRARY, []) of
         {ok, _} ->
@@ -120,8 +121,11 @@ load_driver(Directory) ->
 
 check_driver() ->
     case is_loaded() of
-        true -> ok;
-        false -> {error, {driver, <<"the VM has the driver of a library that it has loaded from another path: restart the node">>}}
+        true ->
+            ok;
+        false ->
+            Why = <<"the VM has the driver of a library that it has loaded from another path: restart the node">>,
+            {error, {driver, Why}}
     end.
 
 %% Native functions and driver, of one library.
@@ -197,7 +201,8 @@ expect_shm(Token, TimeoutMs, Config) -> late(?FUNCTION_NAME, [Token, TimeoutMs, 
           {ok, Name :: binary()} | {error, inet_rdma:reason()}.
 shm_file(Directory, Users, Config) -> late(?FUNCTION_NAME, [Directory, Users, Config]).
 
--spec check_shm_directory(Directory :: binary(), Users :: [non_neg_integer()], map()) -> ok | {error, inet_rdma:reason()}.
+-spec check_shm_directory(Directory :: binary(), Users :: [non_neg_integer()], map()) ->
+          ok | {error, inet_rdma:reason()}.
 check_shm_directory(Directory, Users, Config) -> late(?FUNCTION_NAME, [Directory, Users, Config]).
 
 -spec remove_shm_file() -> ok.
@@ -222,8 +227,8 @@ drop_attempt(Attempt) -> late(?FUNCTION_NAME, [Attempt]).
 -spec stream(attempt(), protection()) -> {ok, conn()} | {error, inet_rdma:reason()} | waiting.
 stream(Attempt, Protection) -> late(?FUNCTION_NAME, [Attempt, Protection]).
 
--spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(), userns := non_neg_integer(),
-                      instance := non_neg_integer()}.
+-spec identity() -> #{boot := binary(), netns := non_neg_integer(), user := non_neg_integer(),
+                      userns := non_neg_integer(), instance := non_neg_integer()}.
 identity() -> late(?FUNCTION_NAME, []).
 
 -spec token() -> token().
@@ -308,7 +313,8 @@ post_recv(Conn, Socket, Ref, Length) -> late(?FUNCTION_NAME, [Conn, Socket, Ref,
 -spec cancel(conn(), reference()) -> ok | {error, too_late | closed}.
 cancel(Conn, Ref) -> late(?FUNCTION_NAME, [Conn, Ref]).
 
--spec posted(conn()) -> {Sends :: non_neg_integer(), Bytes :: non_neg_integer(), Receives :: non_neg_integer()} | closed.
+-spec posted(conn()) ->
+          {Sends :: non_neg_integer(), Bytes :: non_neg_integer(), Receives :: non_neg_integer()} | closed.
 posted(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec statistics(conn()) -> map() | closed.
@@ -318,7 +324,9 @@ statistics(Conn) -> late(?FUNCTION_NAME, [Conn]).
 all_statistics() -> late(?FUNCTION_NAME, []).
 
 -spec link(attempt(), Node :: binary(), map(), protection()) ->
-          {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+          {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()}
+        | waiting
+        | {error, inet_rdma:reason()}.
 link(Attempt, Node, Config, Protection) -> late(?FUNCTION_NAME, [Attempt, Node, Config, Protection]).
 
 -spec cipher() -> cipher().

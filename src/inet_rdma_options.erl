@@ -1,8 +1,8 @@
 %% The options: one list, one place where they are checked.
 %%
-%% They come, the later winning, from the defaults here, the environment of the application inet_rdma, the command line
-%% (-inet_rdma key value) and the call (connect and listen options). An unknown key or a bad value is an error that
-%% names it. docs/OPTIONS.md has each option's meaning for its users.
+%% They come from the defaults here, the environment of the application inet_rdma, the command line (-inet_rdma key
+%% value) and the call (connect and listen options); a later source overrides an earlier one. The error of an unknown
+%% key or a bad value names it. docs/OPTIONS.md has each option's meaning for its users.
 -module(inet_rdma_options).
 
 -export([node/0, merge/2, values/2, list/0, fabrics/1, format_error/1]).
@@ -13,17 +13,18 @@
 -type config() :: #{atom() => term()}.
 %% not_loaded: the options of a configuration file cannot be read.
 -type error() :: {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}.
-%% zero_or: 0 stands for something else than a small number. directory: an absolute path as a string or a binary, or
-%% default. shared_directory: none, or an absolute path, kept as a binary. {users, Max}: user ids, so many at most.
+%% zero_or: also 0, which has a meaning of its own. directory: an absolute path as a string or a binary, or
+%% default. shared_directory: none, or an absolute path, kept as a binary. {users, Max}: at most Max user ids.
 -type type() :: {integer | zero_or, Min :: integer(), Max :: integer(), Unit :: string()} | {one_of, [atom()]}
               | directory | shared_directory | {users, Max :: pos_integer()}.
 
-%% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still say why
-%% there is no link.
+%% Less than the 7 s that net_kernel gives a link (the kernel parameter net_setuptime): the link's supervisor can still
+%% say why there is no link.
 -define(LOAD_MS, 5000).
 
-%% Kept for the links that follow: to read and check all options anew takes each of them 50 us, as long as all else that it does
-%% before its first message. The command line never changes; the environment may, and this list when the module is loaded anew.
+%% The checked options, kept for the links that follow: to read and check all options takes 50 us, as long as everything
+%% else that a link does before its first message. The command line never changes. The environment may change, and the
+%% list of options when this module is loaded anew.
 -define(CHECKED, {?MODULE, checked}).
 -define(HAS_FILE, {?MODULE, has_file}).
 %% PATH_MAX of Linux, less the zero behind it.
@@ -49,7 +50,8 @@ list() ->
      {move,               {one_of, [eager, busy, never]},                       busy},
      {move_back_ms,       {integer, 0, 86400000, "milliseconds"},               300000},
      {survive_ms,         {integer, 0, 3600000, "milliseconds"},                15000},
-     %% TCP sends a lost packet again after 200 ms, and once more after 400: less would be an alarm for two of them.
+     %% TCP sends a lost packet again after 200 ms, and once more after 400 ms: with a smaller value two lost packets
+     %% would count as a dead host.
      {dead_after_ms,      {zero_or, 500, 3600000, "milliseconds"},              0},
      {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
      {shm_directory,      shared_directory,                                     none},
@@ -106,9 +108,9 @@ check_all(Environment, List) ->
         Error -> Error
     end.
 
-%% While the kernel boots the application is not loaded yet, and what a configuration file says of it comes with its load.
-%% Without such a file the load has nothing to bring, and costs most of what this carrier adds to a node's start. With one a
-%% load that fails is an error: the file may ask for TLS.
+%% While the kernel boots, the application is not loaded yet, and its options of a configuration file come with its
+%% load. Without a configuration file the application is not loaded: that would be most of the time that this carrier
+%% adds to a node's start. With a configuration file a load that fails is an error: the file may ask for TLS.
 load_application() ->
     case has_configuration_file() andalso application:get_key(inet_rdma, vsn) =:= undefined of
         true -> load_by_another();
@@ -189,7 +191,7 @@ pairs([Key, Value | Rest]) -> [{Key, Value} | pairs(Rest)];
 pairs([Key]) -> [{Key, "(missing)"}];
 pairs([]) -> [].
 
-%% No parser of terms is needed that early.
+%% Reads a value of the command line without the parser of terms, whose modules an early start would have to load.
 parse(directory, "default") ->
     default;
 parse(directory, Text) ->
@@ -198,7 +200,7 @@ parse(shared_directory, "none") ->
     none;
 parse(shared_directory, Text) ->
     Text;
-%% 1000,1001; else a binary, as a string would be a list of integers, too.
+%% Reads 1000,1001. Any other text becomes a binary: a string, which is a list of integers, could pass for user ids.
 parse({users, _Max}, Text) ->
     try [list_to_integer(User) || User <- string:lexemes(Text, "[,]")]
     catch error:badarg -> unicode:characters_to_binary(Text)
@@ -247,7 +249,7 @@ checked(Type, Value) ->
         false -> error
     end.
 
-%% A last part . or .. would have a symbolic link followed before it.
+%% Refuses . and .. as parts: with one of them behind a symbolic link the kernel would follow the link.
 is_path(<<"/", _/binary>> = Path) when byte_size(Path) =< ?PATH_BYTES_MAX ->
     Parts = binary:split(Path, <<"/">>, [global]),
     binary:match(Path, <<0>>) =:= nomatch andalso Parts -- [<<".">>, <<"..">>] =:= Parts;
@@ -265,7 +267,7 @@ is_valid(directory, <<$/, _/binary>> = Path) -> is_text(Path);
 is_valid(directory, [$/ | _] = Path) -> is_text(Path);
 is_valid(directory, _) -> false.
 
-%% Names of files have no zeroes.
+%% Names of files contain no byte 0.
 is_text(Path) ->
     try unicode:characters_to_binary(Path) of
         Text when is_binary(Text) -> binary:match(Text, <<0>>) =:= nomatch;
@@ -295,8 +297,9 @@ format_error({unknown_option, Key}) ->
 format_error({bad_option, Key, Value, Expected}) ->
     lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected]));
 format_error({not_loaded, timeout}) ->
-    lists:flatten(io_lib:format("inet_rdma: the application controller has not loaded the application inet_rdma in ~b ms, so the "
-                                "options of the configuration file are not known", [?LOAD_MS]));
+    lists:flatten(io_lib:format("inet_rdma: the application controller has not loaded the application inet_rdma in ~b "
+                                "ms, so the options of the configuration file are not known", [?LOAD_MS]));
 format_error({not_loaded, Reason}) ->
-    lists:flatten(io_lib:format("inet_rdma: the application inet_rdma cannot be loaded, so the options of the configuration file "
-                                "are not known: ~0tp; inet_rdma.app belongs beside the modules", [Reason])).
+    lists:flatten(io_lib:format("inet_rdma: the application inet_rdma cannot be loaded, so the options of the "
+                                "configuration file are not known: ~0tp; inet_rdma.app belongs beside the modules",
+                                [Reason])).

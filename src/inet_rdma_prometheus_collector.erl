@@ -3,24 +3,24 @@
 %%     prometheus_registry:deregister_collector(prometheus_vm_dist_collector),
 %%     prometheus_registry:register_collector(inet_rdma_prometheus_collector)
 %%
-%% It stands in for prometheus_vm_dist_collector, which takes a socket of the VM with the peer's address for the link: a
-%% link with a session has none, and that of a link that has left TLS is silent. Names, types and labels are the same,
-%% and so is the environment vm_dist_collector_metrics of the application prometheus. Behind them come series of this
-%% carrier. docs/MONITORING.md lists all.
+%% It replaces prometheus_vm_dist_collector, which looks for a socket of the VM with the peer's address: a link with a
+%% session has no such socket, and the socket of a link that has left TLS is silent. Names, types, labels and the
+%% environment vm_dist_collector_metrics of the application prometheus are those of prometheus_vm_dist_collector. Then
+%% come series of this carrier. docs/MONITORING.md lists all.
 %%
-%% A series has no value for a link of which the fact is unknown. inet_rdma does not depend on prometheus.erl. The
-%% module does not declare the behaviour prometheus_collector: that library registers each module that does by itself,
-%% beside its own collector, and the series would be there twice.
+%% A series has no value for a link whose fact is unknown. inet_rdma does not depend on prometheus.erl. This module does
+%% not declare the behaviour prometheus_collector: prometheus.erl would register it beside its own collector, and each
+%% series would be there twice.
 -module(inet_rdma_prometheus_collector).
 
 -export([collect_mf/2, deregister_cleanup/1]).
 
-%% What is known of a distribution link, over RDMA or over TCP. owner: the connection supervisor. controller: what
-%% carries the packets, a port or TLS's process; undefined before the link is up.
+%% A distribution link, over RDMA or over TCP. owner: the connection supervisor. controller: the port, or the process of
+%% TLS, that carries the packets; undefined before the link is up.
 -type link() :: #{node := node(), state := atom(), owner := pid() | undefined, controller := port() | pid() | undefined,
                   info := inet_rdma:info() | undefined}.
-%% Each fact is asked for by itself. One that cannot be had (the link has just ended, the carrier does not count that)
-%% is absent, and the others are there all the same.
+%% Each fact is asked for by itself. A fact that cannot be had (the link has just ended, the carrier does not count it)
+%% is absent; the others do not depend on it.
 -type fact() :: {ok, term()} | absent.
 -type type() :: gauge | counter.
 -type metric() :: {Labels :: [{atom(), term()}], number()}.
@@ -55,7 +55,7 @@ family(Callback, Name, Type, Help, Metrics) ->
 helpers() ->
     list_to_atom("prometheus_model_helpers").
 
-%% What fails for one link leaves the others as they are.
+%% The values of all links. A link whose facts cannot be had has none.
 values(Source, Counted) ->
     lists:append([try values(Source, Link, Counts) catch _:_ -> [] end || {Link, Counts} <- Counted]).
 
@@ -101,8 +101,8 @@ distribution() ->
      {proc_status, gauge, "Status of the process: exiting=1, suspended=2, runnable=3, garbage_collecting=4, running=5, "
                           "waiting=6.", fun process_status/1},
      {node_state, gauge, "State of the link: pending=1, up_pending=2, up=3.", fun node_state/1},
-     {node_queue_size_bytes, gauge, "Bytes in the runtime system's output queue of the link, ahead of its port; -1: some.",
-      fun node_queue/1}].
+     {node_queue_size_bytes, gauge,
+      "Bytes in the runtime system's output queue of the link, ahead of its port; -1: some.", fun node_queue/1}].
 
 process_status(Link) ->
     {ok, Status} = process(Link, status),
@@ -132,8 +132,8 @@ carrier() ->
       fun suspended/1},
      {link_suspended_seconds_total, counter, "Time for which no path carried the link.",
       scaled(suspended_ms, 1000)},
-     {link_round_trip_seconds, gauge, "Round trips over the TCP connection in the last minute, by quantile; 1 is the longest.",
-      fun round_trips/1},
+     {link_round_trip_seconds, gauge,
+      "Round trips over the TCP connection in the last minute, by quantile; 1 is the longest.", fun round_trips/1},
      {link_plain_bytes_total, counter, "Bytes before compression, over the present connection.",
       each_way(plain_bytes_received, plain_bytes_sent, fun(Bytes) -> Bytes end)},
      {link_wire_bytes_total, counter, "The same after compression.",
@@ -157,7 +157,7 @@ link_info(Link) ->
     {ok, #{fabric := Fabric, why := Why}} = info(Link),
     [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
 
-%% Each path has a value, so that averages over time are shares of the time.
+%% 0 or 1 for each path: the average of a path's series is the share of the time for which the path carried the link.
 link_path(Link) ->
     {ok, #{fabric := Fabric} = Info} = info(Link),
     Carries = case Info of
@@ -197,7 +197,7 @@ each_way(Received, Sent, Value) ->
             [{peer(Link) ++ [{direction, recv}], Value(In)}, {peer(Link) ++ [{direction, send}], Value(Out)}]
     end.
 
-%% Since the distribution was started, whatever has become of the links.
+%% Counts since the start of the distribution; they include links that have ended.
 lasting() ->
     [{settlements_failed_total, "Settlements that broke off or whose peer left: the link did not come up.",
       fun(Counts) -> [{[], proplists:get_value(settlement_failed, Counts, 0)}] end},
@@ -237,7 +237,7 @@ find(Node, Infos) ->
 counts(#{controller := Port} = Link) when is_port(Port) ->
     case port(Link, name) of
         {ok, "tcp_inet"} -> socket_counts(Port);
-        %% inet's commands mean something else to another driver.
+        %% The driver of inet_rdma gives inet's commands another meaning.
         {ok, _} -> carried_counts(Link);
         absent -> []
     end;

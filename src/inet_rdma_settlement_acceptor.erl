@@ -155,7 +155,8 @@ discard(Settling, #ready{opened = Opened}) ->
 %% The answer to a `try`.
 -spec listen(#settling{}, shm | verbs | tcp) -> nothing | #listening{} | #ready{}.
 listen(Settling, Fabric) ->
-    case inet_rdma_settlement_policy:allows(Settling, Fabric) andalso inet_rdma_settlement_way:own_addresses(Settling, Fabric) of
+    IsAllowed = inet_rdma_settlement_policy:allows(Settling, Fabric),
+    case IsAllowed andalso inet_rdma_settlement_way:own_addresses(Settling, Fabric) of
         {ok, Addresses} -> listen(Settling, Fabric, Addresses);
         {error, Why} -> cannot(Settling, Fabric, Why);
         false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)

@@ -57,8 +57,10 @@ connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
 
 begin_to_connect(#settling{own = Own, peer = Peer, config = Options} = Settling, Fabric, To, Token, TimeoutMs) ->
     case Fabric =:= shm andalso inet_rdma_neighbours:way(Own, Peer) of
-        {directory, {ok, Name}} -> inet_rdma_neighbours:connect(Options, Name, Token, TimeoutMs, config(Settling, Fabric));
-        _ -> inet_rdma_nif:connect(Fabric, <<>>, To, Token, TimeoutMs, config(Settling, Fabric))
+        {directory, {ok, Name}} ->
+            inet_rdma_neighbours:connect(Options, Name, Token, TimeoutMs, config(Settling, Fabric));
+        _ ->
+            inet_rdma_nif:connect(Fabric, <<>>, To, Token, TimeoutMs, config(Settling, Fabric))
     end.
 
 %% The result of an attempt, which its message announces.

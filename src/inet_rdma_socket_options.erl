@@ -15,9 +15,9 @@
 %% As inet_rdma_nif:active/3 takes it: false, once, true, or a number to add to the count that is left.
 -type active() :: passive | once | infinity | -32768..32767.
 -type packet() :: raw | 1 | 2 | 4 | line.
--type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()} |
-                   {ip, any | inet:ip_address()} | {family, inet | inet6} | {send_timeout, timeout()} |
-                   {send_timeout_close, boolean()} | {tls, [term()]} | without_effect.
+-type checked() :: {active, active()} | {packet, packet()} | {packet_size, non_neg_integer()} | {buffer, pos_integer()}
+                 | {ip, any | inet:ip_address()} | {family, inet | inet6} | {send_timeout, timeout()}
+                 | {send_timeout_close, boolean()} | {tls, [term()]} | without_effect.
 -type error() :: {error, {bad_option, atom(), term(), Expected :: string()} | {unknown_option, term()}}.
 
 %% Takes the socket's options out of a list and checks them; of equal keys the last counts. Others: the rest of the
@@ -135,7 +135,7 @@ tcp_options() ->
      {priority,            [],              "left out: " ++ no_packets()},
      {pktoptions,          [],              "left out: " ++ no_packets()},
      {recbuf,              [],              "left out: ring_bytes is the size of the receive buffer"},
-     {sndbuf,              [],              "left out: what is sent goes to the receive buffer of the peer, its ring_bytes"},
+     {sndbuf,              [],              "left out: sent bytes go to the peer's receive buffer, its ring_bytes"},
      {high_watermark,      [],              "left out: " ++ no_queue()},
      {low_watermark,       [],              "left out: " ++ no_queue()},
      {high_msgq_watermark, [],              "left out: " ++ no_queue()},
