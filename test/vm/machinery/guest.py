@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 
+from . import tsc
 from .errors import Failed
 
 MEMORY_MIB = 3072
@@ -40,8 +41,8 @@ class Guest:
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(self._processors),
             "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-kernel", kernel.program, "-initrd", kernel.initramfs(),
-            "-append", f"{PARAMETERS} vm_number={self.number} vm_guests={self._guests} vm_job={self._job} "
-                       f"vm_guest_program={program}",
+            "-append", f"{PARAMETERS} tsc_early_khz={tsc.kilohertz()} vm_number={self.number} "
+                       f"vm_guests={self._guests} vm_job={self._job} vm_guest_program={program}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=port,fd={self._far_port.fileno()}", "-device", "virtserialport,chardev=port,nr=1",
