@@ -171,7 +171,7 @@ impl Link {
 
     /// Asks for a notification when there is something to read or to write. False: there is already.
     pub fn arm(&self) -> bool {
-        self.connection.arm()
+        self.connection.arm_reader()
     }
 
     /// See [`Self::arm`].

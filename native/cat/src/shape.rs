@@ -37,7 +37,7 @@ impl Shape {
             buffer_bytes: common.buffer_bytes(),
             buffers: common.buffers,
         };
-        if u64::from(shape.landing_bytes()) * u64::from(shape.buffers) > BUFFERS_BYTES_MAX {
+        if u64::from(shape.landing_buffer_bytes()) * u64::from(shape.buffers) > BUFFERS_BYTES_MAX {
             return Err(Failure::Usage("all buffers together exceed 1 GiB".into()));
         }
         Ok(shape)
@@ -53,14 +53,14 @@ impl Shape {
         self.buffers.into()
     }
 
-    fn landing_bytes(self) -> u32 {
+    fn landing_buffer_bytes(self) -> u32 {
         self.buffer_bytes + PAGE_BYTES
     }
 
     /// The limits that the peer is told.
     pub fn limits(self) -> Limits {
         Limits {
-            ring_bytes: self.landing_bytes() * PACKETS_IN_RING,
+            ring_bytes: self.landing_buffer_bytes() * PACKETS_IN_RING,
             receive_slots: RECEIVE_SLOTS,
             adverts: RECEIVE_SLOTS / 4,
         }
@@ -70,7 +70,7 @@ impl Shape {
     pub fn parameters(self) -> Parameters {
         Parameters {
             limits: self.limits(),
-            landing_bytes: self.landing_bytes() * u32::from(self.buffers),
+            landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.buffers),
             connection_id: std::process::id(),
             token: 0,
             pinned_max_bytes: 0,
@@ -82,10 +82,10 @@ impl Shape {
     /// would only add a copy where the receiver is the slower side already.
     pub fn settings(self) -> Settings {
         let packet_bytes = HEAD_BYTES + self.buffer_bytes().max(REASON_BYTES_MAX);
-        debug_assert!(packet_bytes + LENGTH_BYTES <= self.landing_bytes() as usize);
+        debug_assert!(packet_bytes + LENGTH_BYTES <= self.landing_buffer_bytes() as usize);
         Settings {
             mode: Mode::DirectOnly,
-            landing_bytes: self.landing_bytes(),
+            landing_buffer_bytes: self.landing_buffer_bytes(),
             direct_bytes: DIRECT_BYTES,
             packet_max_bytes: packet_bytes,
             // What has landed is written out once, whatever it says.

@@ -142,7 +142,7 @@ const LIMITS: Limits = Limits {
 fn parameters() -> Parameters {
     Parameters {
         limits: LIMITS,
-        landing_bytes: 16 * 8192,
+        landing_area_bytes: 16 * 8192,
         connection_id: 1,
         token: 0,
         pinned_max_bytes: 0,
@@ -154,7 +154,7 @@ fn parameters() -> Parameters {
 fn stranger(qp: Box<dyn QueuePair>) -> WriteHalf {
     let settings = Settings {
         mode: Mode::Dynamic,
-        landing_bytes: 8192,
+        landing_buffer_bytes: 8192,
         direct_bytes: 4096,
         packet_max_bytes: 65_536,
         zero_copy: ZeroCopy::Never,

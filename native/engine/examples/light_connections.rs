@@ -70,7 +70,7 @@ impl End {
         loop {
             match self.halves.reader.read(ReadLimit::bytes(4_096), &mut packets) {
                 ReadEnd::More => {}
-                ReadEnd::Empty if self.halves.connection.arm() => return packets.len(),
+                ReadEnd::Empty if self.halves.connection.arm_reader() => return packets.len(),
                 ReadEnd::Empty => {}
                 ReadEnd::Closed(closed) => panic!("the connection ended: {closed}"),
             }

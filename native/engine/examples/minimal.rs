@@ -19,7 +19,7 @@ const PARAMETERS: Parameters = Parameters {
         receive_slots: 64,
         adverts: 1,
     },
-    landing_bytes: 0,
+    landing_area_bytes: 0,
     connection_id: 1,
     token: 0,
     pinned_max_bytes: 0,
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings {
         mode: Mode::Dynamic,
-        landing_bytes: 0,
+        landing_buffer_bytes: 0,
         direct_bytes: 16_384,
         packet_max_bytes: 1_024,
         zero_copy: ZeroCopy::Auto,

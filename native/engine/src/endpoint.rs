@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use inet_rdma_fabric::FabricError;
 
 use crate::connection::{Closed, Connection};
-use crate::poller::{Next, Polled, PolledId, Poller, Polling};
+use crate::poller::{PollStep, Polled, PolledId, Poller, Polling};
 
 /// The polling threads of a process.
 pub struct Engine {
@@ -74,26 +74,30 @@ impl Polled for Attached {
         fds
     }
 
-    fn handle_event(&self, index: usize, spin: bool) -> Next {
+    fn handle_event(&self, index: usize, spin: bool) -> PollStep {
         if index == EVENT && self.0.drain_event() {
             return self.handle_kick(spin);
         }
         if self.0.handle_liveness() {
-            Next::Wait
+            PollStep::Wait
         } else {
-            Next::Over
+            PollStep::Over
         }
     }
 
-    fn handle_kick(&self, spin: bool) -> Next {
-        if self.0.attend(spin) { Next::Busy } else { Next::Wait }
+    fn handle_kick(&self, spin: bool) -> PollStep {
+        if self.0.attend(spin) {
+            PollStep::Busy
+        } else {
+            PollStep::Wait
+        }
     }
 
-    fn poll(&self) -> Next {
+    fn poll(&self) -> PollStep {
         match self.0.poll() {
-            None => Next::Wait,
-            Some(true) => Next::Busy,
-            Some(false) => Next::Quiet,
+            None => PollStep::Wait,
+            Some(true) => PollStep::Busy,
+            Some(false) => PollStep::Quiet,
         }
     }
 

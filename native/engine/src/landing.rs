@@ -8,6 +8,6 @@ mod memory;
 
 pub(crate) use self::advert_policy::{AdvertPolicy, Advice, Bounds, Situation};
 pub(crate) use self::expected_reads::ExpectedReads;
-pub(crate) use self::landings::{Landed, Landings, Next};
+pub(crate) use self::landings::{Landed, Landings, NextLanded};
 pub use self::memory::LandingState;
 pub(crate) use self::memory::{Due, GivenBack, LandingMemory, Source, is_vital};

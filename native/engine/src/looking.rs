@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The next step after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum LookStep {
     /// Look again in the next turn.
     Look,
     /// Look again in the next turn, after offering the processor to other threads.
@@ -187,7 +187,7 @@ impl Looking {
     }
 
     /// Notes a look that has found this many packets and left none; returns the next step.
-    pub fn next(&mut self, now: Instant, packets: usize) -> Next {
+    pub fn next(&mut self, now: Instant, packets: usize) -> LookStep {
         if packets > 0 {
             self.tally.packets += packets as u64;
             self.tally.finds += 1;
@@ -198,8 +198,8 @@ impl Looking {
                 count: 0,
             });
             return match self.looks {
-                Some(_) => Next::Look,
-                None => Next::Arm,
+                Some(_) => LookStep::Look,
+                None => LookStep::Arm,
             };
         }
         match &mut self.looks {
@@ -207,13 +207,13 @@ impl Looking {
                 looks.last = now;
                 looks.count += 1;
                 match looks.count % LOOKS_PER_YIELD == 0 {
-                    true => Next::YieldAndLook,
-                    false => Next::Look,
+                    true => LookStep::YieldAndLook,
+                    false => LookStep::Look,
                 }
             }
             _ => {
                 self.looks = None;
-                Next::Arm
+                LookStep::Arm
             }
         }
     }

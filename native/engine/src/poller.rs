@@ -33,11 +33,11 @@ pub trait Polled: Send + Sync {
     /// Its event fds; the thread waits until one is readable.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The event fd with this index was readable.
-    fn handle_event(&self, index: usize, spin: bool) -> Next;
+    fn handle_event(&self, index: usize, spin: bool) -> PollStep;
     /// [`Poller::kick`] was called for it.
-    fn handle_kick(&self, spin: bool) -> Next;
+    fn handle_kick(&self, spin: bool) -> PollStep;
     /// Looks for work while the thread polls.
-    fn poll(&self) -> Next;
+    fn poll(&self) -> PollStep;
     /// The thread stops to poll.
     fn sleep(&self);
     /// Called after a panic in one of the other methods: the connection must end.
@@ -46,7 +46,7 @@ pub trait Polled: Send + Sync {
 
 /// What a polling thread does next with a [`Polled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum PollStep {
     /// Something came: poll on.
     Busy,
     /// Nothing came: poll on until the spin time is over.
@@ -278,18 +278,18 @@ impl Loop {
     }
 
     /// Calls `handle` for a connection. A panic ends that connection only.
-    fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> Next) {
+    fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> PollStep) {
         let Some(polled) = self.shared.find(id) else {
             // The connection was removed after the kick.
             self.hot.retain(|hot| hot.id != id);
             return;
         };
         let mut next = guarded(&*polled, handle);
-        if self.shared.polling == Polling::Event && matches!(next, Next::Busy | Next::Quiet) {
+        if self.shared.polling == Polling::Event && matches!(next, PollStep::Busy | PollStep::Quiet) {
             next = put_to_sleep(&*polled);
         }
         match next {
-            Next::Busy | Next::Quiet => {
+            PollStep::Busy | PollStep::Quiet => {
                 if !self.hot.iter().any(|hot| hot.id == id) {
                     self.hot.push(Hot {
                         id,
@@ -298,8 +298,8 @@ impl Loop {
                     });
                 }
             }
-            Next::Wait => {}
-            Next::Over => {
+            PollStep::Wait => {}
+            PollStep::Over => {
                 self.shared.stop_waiting_for(&*polled);
                 self.hot.retain(|hot| hot.id != id);
             }
@@ -314,19 +314,19 @@ impl Loop {
             let (shared, polling) = (&self.shared, self.shared.polling);
             self.hot.retain_mut(|hot| {
                 let next = match (guarded(&*hot.polled, |polled| polled.poll()), polling) {
-                    (Next::Quiet, Polling::Adaptive { spin }) if hot.last.elapsed() >= spin => {
+                    (PollStep::Quiet, Polling::Adaptive { spin }) if hot.last.elapsed() >= spin => {
                         put_to_sleep(&*hot.polled)
                     }
                     (next, _) => next,
                 };
                 match next {
-                    Next::Busy => {
+                    PollStep::Busy => {
                         hot.last = Instant::now();
                         true
                     }
-                    Next::Quiet => true,
-                    Next::Wait => false,
-                    Next::Over => {
+                    PollStep::Quiet => true,
+                    PollStep::Wait => false,
+                    PollStep::Over => {
                         shared.stop_waiting_for(&*hot.polled);
                         false
                     }
@@ -337,16 +337,16 @@ impl Loop {
     }
 }
 
-fn put_to_sleep(polled: &dyn Polled) -> Next {
+fn put_to_sleep(polled: &dyn Polled) -> PollStep {
     guarded(polled, |polled| {
         polled.sleep();
-        Next::Wait
+        PollStep::Wait
     })
 }
 
-fn guarded(polled: &dyn Polled, handle: impl Fn(&dyn Polled) -> Next) -> Next {
+fn guarded(polled: &dyn Polled, handle: impl Fn(&dyn Polled) -> PollStep) -> PollStep {
     catch_unwind(AssertUnwindSafe(|| handle(polled))).unwrap_or_else(|_| {
         let _ = catch_unwind(AssertUnwindSafe(|| polled.fail()));
-        Next::Over
+        PollStep::Over
     })
 }

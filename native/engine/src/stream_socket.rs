@@ -6,9 +6,9 @@
 //! |---|---|---|
 //! | the maker | [`StreamSocket::new`]; then [`crate::endpoint::Engine::attach`] with its connection | |
 //! | a reader | [`StreamSocket::read`] | it answers [`ReadEnd::Empty`](crate::connection::ReadEnd::Empty) |
-//! | | [`StreamSocket::arm`], and if that is true waits | [`StreamNotifier::readable`] |
+//! | | [`StreamSocket::arm_reader`], and if that is true waits | [`StreamNotifier::readable`] |
 //! | one of several writers | [`StreamSocket::send_lock`], its `write`, and `release` behind the last byte | it is blocked |
-//! | | [`StreamSocket::arm_sender`], and if that is true waits | [`StreamNotifier::writable`] |
+//! | | [`StreamSocket::arm_writer_in_turn`], and if that is true waits | [`StreamNotifier::writable`] |
 //! | a user that posts | [`StreamSocket::post_send`], [`StreamSocket::post_receive`], [`StreamSocket::cancel`] | [`StreamNotifier::sent`], [`StreamNotifier::received`] |
 //! | a user of active mode | [`StreamSocket::set_active`] | [`StreamNotifier::passive`], [`StreamNotifier::ended`] |
 //! | either side | [`StreamSocket::finish`] behind its last write; [`StreamSocket::close`] at last | |
@@ -44,7 +44,7 @@ mod shared;
 
 pub use self::active_mode::{ActiveOption, Left};
 pub use self::notifier::{Parcel, StreamNotifier};
-pub use self::posting::{Posted, Refused};
+pub use self::posting::{PostedTotals, Refused};
 pub use self::send_lock::SendLock;
 pub use self::sending::Holder;
 pub use self::shared::{Bounds, StreamSocket};

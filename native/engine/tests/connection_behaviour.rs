@@ -383,13 +383,13 @@ fn a_writer_that_finds_room_need_not_wait() {
 fn a_waiting_reader_is_woken_once() {
     let (left, right) = connected(Side::default());
     assert_eq!(read(&right).1, ReadEnd::Empty);
-    assert!(right.arm());
+    assert!(right.arm_reader());
     assert_eq!(look(&right), (false, false));
     let messages = Messages::new(9, &[1, 2]);
     write(&left, &messages, 0);
     assert_eq!(look(&right), (true, false));
     assert_eq!(look(&right), (false, false), "once");
-    assert!(!right.arm(), "there is something to read");
+    assert!(!right.arm_reader(), "there is something to read");
     assert_eq!(contents::packets(&read(&right).0), messages.bodies());
 }
 
@@ -412,7 +412,7 @@ fn looking_ends_where_nothing_comes_and_finds_what_does() {
 fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     let (left, right) = connected(Side::default());
     right.connection().set_self_polling();
-    assert!(right.arm());
+    assert!(right.arm_reader());
     let sent = left.queue_pair().wakeups_sent();
     assert_eq!(read(&right).1, ReadEnd::Empty);
     let messages = Messages::new(9, &[1, 2]);
@@ -420,7 +420,7 @@ fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     assert_eq!(left.queue_pair().wakeups_sent(), sent, "nobody sleeps");
     assert_eq!(look(&right), (false, false), "nobody waits");
     assert_eq!(contents::packets(&read(&right).0), messages.bodies());
-    assert!(right.arm());
+    assert!(right.arm_reader());
     write(&left, &messages, 0);
     assert_eq!(look(&right), (true, false), "it waits again");
 }
@@ -495,7 +495,7 @@ fn a_half_close_lets_the_other_direction_go_on() {
 fn what_was_written_before_a_close_can_be_read() {
     let (left, right) = connected(Side::default());
     let messages = Messages::new(14, &[1, 2, 50_000]);
-    assert!(right.arm());
+    assert!(right.arm_reader());
     write(&left, &messages, 0);
     left.close();
     assert_eq!(left.connection().closed(), Some(Closed::Here));
@@ -527,13 +527,16 @@ fn a_close_wakes_all_who_wait_here() {
     let (left, _right) = connected(small());
     assert_eq!(write(&left, &Messages::new(16, &[10_000]), 0), 4_096);
     assert!(left.arm_writer());
-    assert!(left.arm());
+    assert!(left.arm_reader());
     left.close();
     let wakes = left.notifier().take();
     assert!(wakes.reader && wakes.writer);
     left.close();
     assert!(left.notifier().take().is_empty(), "once");
-    assert!(!left.arm() && !left.arm_writer(), "nobody waits for what is over");
+    assert!(
+        !left.arm_reader() && !left.arm_writer(),
+        "nobody waits for what is over"
+    );
     assert_eq!(read(&left).1, ReadEnd::Closed(Closed::Here));
 }
 
@@ -552,7 +555,7 @@ fn the_end_of_the_peer_wakes_a_blocked_writer() {
 #[test]
 fn whoever_stops_reading_finds_the_end() {
     let (left, right) = connected(Side::default());
-    assert!(right.arm());
+    assert!(right.arm_reader());
     right.connection().stop_reading();
     assert!(right.notifier().take().reader);
     write(&left, &Messages::new(18, &[100]), 0);

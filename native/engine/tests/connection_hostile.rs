@@ -24,7 +24,7 @@ fn attacked() -> (Box<dyn QueuePair>, Arc<Conn>) {
     let (hostile, qp) = pair::queue_pairs(&ShmFabric, &side, &side);
     let victim = side.connection(qp);
     victim.connection().attend(false);
-    assert!(victim.arm());
+    assert!(victim.arm_reader());
     (hostile, victim)
 }
 

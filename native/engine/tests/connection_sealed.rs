@@ -289,7 +289,7 @@ fn a_reader_with_a_limit_gets_one_packet_of_a_record_after_the_other() {
         ..ReadLimit::bytes(usize::MAX)
     };
     for expected in [&b"one"[..], b"two", b"three"] {
-        assert!(!reader.arm(), "there is more to read");
+        assert!(!reader.arm_reader(), "there is more to read");
         let mut out = Vec::new();
         reader.read(one, &mut out);
         assert_eq!(contents::packets(&out), [expected]);

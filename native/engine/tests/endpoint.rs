@@ -18,7 +18,7 @@ use attached::Attached;
 use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Caller, Closed, Notifier, Woken};
 use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::poller::{Next, Polled, Poller, Polling};
+use inet_rdma_engine::poller::{PollStep, Polled, Poller, Polling};
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
@@ -267,7 +267,7 @@ fn a_user_that_panics_ends_its_own_connection_only() {
         let right = side.halves(right, Arc::new(clumsy.clone())).connection;
         let _attachment = engine.attach(Arc::clone(&right)).expect("an attachment");
         let left = Attached::new(&engine, side.connection(left));
-        assert!(right.arm());
+        assert!(right.arm_reader());
         left.write(&Messages::new(1, &[10]).gather(true), 100)
             .expect("it is up");
         // Its peer sees it go; the thread lives on for the others.
@@ -298,18 +298,18 @@ impl Polled for Bomb {
         vec![std::os::fd::AsFd::as_fd(&self.event)]
     }
 
-    fn handle_event(&self, _: usize, spin: bool) -> Next {
+    fn handle_event(&self, _: usize, spin: bool) -> PollStep {
         self.handle_kick(spin)
     }
 
-    fn handle_kick(&self, _: bool) -> Next {
+    fn handle_kick(&self, _: bool) -> PollStep {
         self.look("kick");
-        Next::Busy
+        PollStep::Busy
     }
 
-    fn poll(&self) -> Next {
+    fn poll(&self) -> PollStep {
         self.look("poll");
-        Next::Quiet
+        PollStep::Quiet
     }
 
     fn sleep(&self) {

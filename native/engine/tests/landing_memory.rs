@@ -104,7 +104,7 @@ fn nothing_is_pinned_before_bulk_comes() {
     let rings = statistics.ring_memory_bytes - u64::from(FIRST_RING_BYTES);
     assert_eq!(
         grants.pinned(),
-        statistics.landing_bytes + rings,
+        statistics.landing_memory_bytes + rings,
         "the other side pins nothing"
     );
 }

@@ -145,7 +145,7 @@ fn what_is_posted_waits_for_the_writer_in_the_middle_of_a_send_and_goes_before_t
     assert_eq!(at, RING_BYTES);
     assert_eq!(post(&left, 1, 100), Ok(Some(7)), "that writer is to be watched");
     assert_eq!(left.send_lock(8).err(), Some(Holder::Writer(7)));
-    assert!(left.arm_sender(8));
+    assert!(left.arm_writer_in_turn(8));
     let mut all = read(&right);
     look(&right);
     look(&left);

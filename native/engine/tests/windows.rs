@@ -112,7 +112,7 @@ fn what_has_landed_is_handed_over_when_its_window_is_closed() {
         let (received, end) = read(&right);
         assert_eq!((received.len(), end), (0, ReadEnd::Empty), "the peer could write it");
     }
-    assert!(right.arm(), "nothing to read wakes nobody");
+    assert!(right.arm_reader(), "nothing to read wakes nobody");
     assert_eq!(windows.count(WindowState::Closing), 4);
     windows.hold(false);
     right.connection().attend(false);

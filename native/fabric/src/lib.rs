@@ -40,7 +40,7 @@ pub struct Parameters {
     /// The largest ring, receive queue depth and number of advertisements.
     pub limits: Limits,
     /// The most memory for landing buffers that this side will expose, in bytes.
-    pub landing_bytes: u32,
+    pub landing_area_bytes: u32,
     /// Names this connection on this side (for logs).
     pub connection_id: u32,
     /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same:
@@ -329,7 +329,7 @@ pub struct Counts {
     /// Work requests posted to be sent.
     pub sends_posted: u64,
     /// Calls that posted receives.
-    pub receives_posted: u64,
+    pub post_recv_calls: u64,
     /// Completions taken, of sends and of receives.
     pub completions: u64,
     /// Events asked for.

@@ -26,7 +26,9 @@ impl Exposing {
         let mut first = *parameters;
         if let Exposing::Pinning(_) = self {
             first.limits.ring_bytes = parameters.first_ring_bytes();
-            first.landing_bytes = first.landing_bytes.saturating_add(2 * parameters.limits.ring_bytes);
+            first.landing_area_bytes = first
+                .landing_area_bytes
+                .saturating_add(2 * parameters.limits.ring_bytes);
         }
         first
     }

@@ -47,7 +47,7 @@ impl Default for Delay {
 }
 
 /// When the oldest completion can be had.
-pub(crate) enum Next {
+pub(crate) enum NextDue {
     /// The inner queue pair knows.
     Unknown,
     /// After a number of polls.
@@ -81,11 +81,11 @@ impl Inbound {
         }
     }
 
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> NextDue {
         match &self.held {
-            None => self.distance.due().map_or(Next::Unknown, Next::UnderWay),
-            Some((_, Due::Polls(_))) => Next::AfterPolls,
-            Some((_, Due::At(due))) => Next::At(*due),
+            None => self.distance.due().map_or(NextDue::Unknown, NextDue::UnderWay),
+            Some((_, Due::Polls(_))) => NextDue::AfterPolls,
+            Some((_, Due::At(due))) => NextDue::At(*due),
         }
     }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::exposing::{Exposing, Granted, Staging};
-use crate::inbound::{FaultPlan, Inbound, Next};
+use crate::inbound::{FaultPlan, Inbound, NextDue};
 use crate::stall::Stall;
 use crate::windows::Windowing;
 
@@ -215,13 +215,13 @@ impl QueuePair for FaultQueuePair {
         }
         let next = self.inbound().next();
         match next {
-            Next::Unknown => self.inner.arm(),
-            Next::AfterPolls => Ok(false),
-            Next::At(due) => {
+            NextDue::Unknown => self.inner.arm(),
+            NextDue::AfterPolls => Ok(false),
+            NextDue::At(due) => {
                 self.set_timer(due)?;
                 Ok(true)
             }
-            Next::UnderWay(due) => {
+            NextDue::UnderWay(due) => {
                 if !self.inner.arm()? {
                     return Ok(false);
                 }

@@ -35,7 +35,7 @@ fn usual() -> Parameters {
             receive_slots: 256,
             adverts: 256,
         },
-        landing_bytes: 256 * 69_632,
+        landing_area_bytes: 256 * 69_632,
         connection_id: 1,
         token: 0,
         pinned_max_bytes: 0,

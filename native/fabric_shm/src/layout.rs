@@ -11,7 +11,7 @@ pub(crate) const RING_KEY: u64 = 1;
 /// Names the landing area.
 pub(crate) const LANDING_KEY: u64 = 2;
 
-/// The largest landing area: what [`Parameters::landing_bytes`] can ask for, in whole pages.
+/// The largest landing area: what [`Parameters::landing_area_bytes`] can ask for, in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 
 /// Byte offsets in the memory of one side. It starts with the queue header, the queue's entries follow, then on pages
@@ -21,7 +21,7 @@ const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 ///
 /// * `entries_offset` is a multiple of the entry's alignment, and `entries` entries end at or before `ring_offset`.
 /// * `entries` is a power of two and at least `slots`.
-/// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_bytes == total_bytes`, all without overflow,
+/// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_area_bytes == total_bytes`, all without overflow,
 ///   and `total_bytes <= isize::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -31,7 +31,7 @@ pub(crate) struct Layout {
     pub(crate) ring_offset: usize,
     pub(crate) ring_bytes: usize,
     pub(crate) landing_start: usize,
-    pub(crate) landing_bytes: usize,
+    pub(crate) landing_area_bytes: usize,
     pub(crate) total_bytes: usize,
 }
 
@@ -39,7 +39,7 @@ impl Layout {
     /// The layout of this side's memory.
     pub(crate) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
         let front = Front::of(&parameters.limits)?;
-        Ok(front.with_landing(u64::from(parameters.landing_bytes)))
+        Ok(front.with_landing(u64::from(parameters.landing_area_bytes)))
     }
 
     /// The layout of the peer's memory: what its hello says, and the rest of its `file_bytes` is the landing area.
@@ -53,8 +53,8 @@ impl Layout {
             return Err(misbehaved(Misbehaviour::RingElsewhere(hello.ring)));
         }
         let front = Front::of(&hello.limits()).map_err(|error| misbehaved(error.into()))?;
-        let landing_bytes = file_bytes.checked_sub(front.landing_start);
-        match landing_bytes {
+        let landing_area_bytes = file_bytes.checked_sub(front.landing_start);
+        match landing_area_bytes {
             Some(bytes) if bytes <= LANDING_MAX && bytes % page_bytes() == 0 => Ok(front.with_landing(bytes)),
             _ => Err(misbehaved(Misbehaviour::MemoryBytes {
                 bytes: file_bytes,
@@ -78,7 +78,7 @@ impl Layout {
             LANDING_KEY => {
                 let first = usize::try_from(target.address).ok()?;
                 let end = first.checked_add(bytes)?;
-                (end <= self.landing_bytes).then(|| self.landing_start + first)
+                (end <= self.landing_area_bytes).then(|| self.landing_start + first)
             }
             _ => None,
         }
@@ -114,8 +114,8 @@ impl Front {
 
     // The sums stay below 2^34 (65,536 entries of 64 bytes, 2^31 of ring, 2^32 of landing area, three pages), so
     // nothing below can wrap on the 64-bit machines that this crate supports.
-    fn with_landing(self, landing_bytes: u64) -> Layout {
-        let landing_bytes = landing_bytes.next_multiple_of(page_bytes()) as usize;
+    fn with_landing(self, landing_area_bytes: u64) -> Layout {
+        let landing_area_bytes = landing_area_bytes.next_multiple_of(page_bytes()) as usize;
         Layout {
             slots: self.slots,
             entries: self.entries as usize,
@@ -123,8 +123,8 @@ impl Front {
             ring_offset: self.ring_offset as usize,
             ring_bytes: self.ring_bytes as usize,
             landing_start: self.landing_start as usize,
-            landing_bytes,
-            total_bytes: self.landing_start as usize + landing_bytes,
+            landing_area_bytes,
+            total_bytes: self.landing_start as usize + landing_area_bytes,
         }
     }
 }

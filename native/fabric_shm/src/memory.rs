@@ -119,7 +119,7 @@ impl Memory for ExposedMemory {
 ///
 /// # Invariants
 ///
-/// `offset + bytes <= layout.landing_bytes` of `memory`.
+/// `offset + bytes <= layout.landing_area_bytes` of `memory`.
 pub(crate) struct LandingArea {
     memory: Arc<ExposedMemory>,
     offset: usize,
@@ -130,7 +130,7 @@ impl LandingArea {
     /// None: it would not lie in the landing area as a whole.
     pub(crate) fn of(memory: &Arc<ExposedMemory>, offset: usize, bytes: usize) -> Option<LandingArea> {
         let end = offset.checked_add(bytes)?;
-        (end <= memory.0.layout.landing_bytes).then(|| LandingArea {
+        (end <= memory.0.layout.landing_area_bytes).then(|| LandingArea {
             memory: Arc::clone(memory),
             offset,
             bytes,

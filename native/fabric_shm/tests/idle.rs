@@ -33,7 +33,7 @@ fn an_idle_connection_touches_few_pages() {
             receive_slots: 256,
             adverts: 32,
         },
-        landing_bytes: 32 * 69_632,
+        landing_area_bytes: 32 * 69_632,
         connection_id: 1,
         token: 0,
         pinned_max_bytes: 0,

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use crate::frame::{TransferHead, emit_control};
 use crate::grants::{Grants, RING_KEY, TcpExposer, expose_ring};
 use crate::interest::Interest;
-use crate::receiving::Receiving;
-use crate::sending::Sending;
+use crate::receiving::FrameReceiver;
+use crate::sending::FrameSender;
 use crate::socket::addresses;
 
 /// This side's memory: made once the peer's hello was checked, or before this side says its own.
@@ -49,8 +49,8 @@ impl OwnSide {
             exposer: Arc::new(TcpExposer::new(&self.grants)),
             grants: self.grants,
             ring: self.ring,
-            receiving: Mutex::new(Receiving::new(self.hello.receive_slots)),
-            sending: Sending::new(peer.receive_slots),
+            receiving: Mutex::new(FrameReceiver::new(self.hello.receive_slots)),
+            sending: FrameSender::new(peer.receive_slots),
             peer,
             is_closed: AtomicBool::new(false),
         })
@@ -85,8 +85,8 @@ pub(crate) struct TcpQueuePair {
     ring: Arc<dyn Memory>,
     peer: Hello,
     /// Taken before the lock of the grants and that of the sending half.
-    receiving: Mutex<Receiving>,
-    sending: Sending,
+    receiving: Mutex<FrameReceiver>,
+    sending: FrameSender,
     is_closed: AtomicBool,
 }
 
@@ -107,14 +107,14 @@ impl TcpQueuePair {
     }
 
     /// Receives what there is. A peer that breaks the rules sees the end at once.
-    fn receive(&self, receiving: &mut Receiving) {
+    fn receive(&self, receiving: &mut FrameReceiver) {
         receiving.receive(&self.grants, self.socket.as_fd());
         if receiving.is_violated() {
             self.end(receiving);
         }
     }
 
-    fn end(&self, receiving: &mut Receiving) {
+    fn end(&self, receiving: &mut FrameReceiver) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
             let backlog = self.sending.end(self.socket.as_fd());
             lingering::close(&self.socket, backlog, receiving.is_at_end() && !receiving.is_violated());

@@ -25,7 +25,7 @@ const BEHIND_BULK_BYTES: usize = 256;
 const TURN_BYTES: usize = 256 * 1024;
 
 /// The receiving half of a connection.
-pub(crate) struct Receiving {
+pub(crate) struct FrameReceiver {
     /// `ahead[start..end]` has been read ahead and is not parsed yet.
     ahead: Box<[u8]>,
     start: usize,
@@ -55,9 +55,9 @@ impl Incoming {
     }
 }
 
-impl Receiving {
-    pub(crate) fn new(slots: u16) -> Receiving {
-        Receiving {
+impl FrameReceiver {
+    pub(crate) fn new(slots: u16) -> FrameReceiver {
+        FrameReceiver {
             ahead: vec![0; AHEAD_BYTES].into(),
             start: 0,
             end: 0,

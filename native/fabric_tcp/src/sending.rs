@@ -24,7 +24,7 @@ const OFFER_PARTS: usize = 4;
 const SLICES: usize = 64;
 
 /// The sending half of a connection.
-pub(crate) struct Sending {
+pub(crate) struct FrameSender {
     state: Mutex<State>,
     /// Bytes of the backlog: written with the state locked.
     waiting: AtomicUsize,
@@ -42,9 +42,9 @@ struct State {
     error: Option<FabricError>,
 }
 
-impl Sending {
-    pub(crate) fn new(peer_slots: u16) -> Sending {
-        Sending {
+impl FrameSender {
+    pub(crate) fn new(peer_slots: u16) -> FrameSender {
+        FrameSender {
             state: Mutex::new(State {
                 backlog: VecDeque::new(),
                 error: None,

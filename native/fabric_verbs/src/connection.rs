@@ -17,10 +17,10 @@ use crate::budget::Need;
 use crate::connection_end::{ConnectionEnd, End};
 use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions};
 use crate::network;
-use crate::receiving::{Fault, Inlet, Receiving};
+use crate::receiving::{Fault, Inlet, ReceiveQueue};
 use crate::refusal::failed_call;
 use crate::registration::Registration;
-use crate::sending::{Outlet, Sending};
+use crate::sending::{Outlet, SendQueue};
 use crate::windows::WindowAreas;
 
 /// Bytes that should go along with a work request; fewer where the device cannot.
@@ -56,10 +56,10 @@ pub(crate) struct Connection {
     transport: Transport,
     /// It has windows, and whether a peer can do no harm by them.
     windows: (bool, bool),
-    sending: Mutex<Sending>,
+    sending: Mutex<SendQueue>,
     /// Whether `sending` has something that a completion lets go on.
     has_waiting: AtomicBool,
-    receiving: Mutex<Receiving>,
+    receiving: Mutex<ReceiveQueue>,
     is_closed: AtomicBool,
     pub(crate) account: Arc<Account>,
     id: Arc<CmId>,
@@ -140,14 +140,14 @@ impl Connection {
             receives,
             transport,
             windows: (limits.windows, !limits.is_soft_roce),
-            sending: Mutex::new(Sending::new(entries, staging)),
+            sending: Mutex::new(SendQueue::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
-            receiving: Mutex::new(Receiving::default()),
+            receiving: Mutex::new(ReceiveQueue::default()),
             is_closed: AtomicBool::new(false),
             account: Arc::new(account),
             id,
         };
-        Receiving::begin(&connection.inlet())?;
+        ReceiveQueue::begin(&connection.inlet())?;
         Ok(connection)
     }
 
@@ -240,7 +240,7 @@ impl Connection {
     }
 
     /// Calls `act` with the sending half.
-    pub(crate) fn with_sending<T>(&self, act: impl FnOnce(&mut Sending, &Outlet<'_>) -> T) -> T {
+    pub(crate) fn with_sending<T>(&self, act: impl FnOnce(&mut SendQueue, &Outlet<'_>) -> T) -> T {
         let outlet = Outlet {
             qp: &self.qp,
             queue: &self.send_queue,
@@ -256,7 +256,7 @@ impl Connection {
     }
 
     /// Calls `act` with the receiving half.
-    pub(crate) fn with_receiving<T>(&self, act: impl FnOnce(&mut Receiving, &Inlet<'_>) -> T) -> T {
+    pub(crate) fn with_receiving<T>(&self, act: impl FnOnce(&mut ReceiveQueue, &Inlet<'_>) -> T) -> T {
         act(&mut self.receiving.lock(), &self.inlet())
     }
 

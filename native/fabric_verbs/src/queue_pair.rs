@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use crate::exposer::VerbsExposer;
-use crate::sending::Sending;
+use crate::sending::SendQueue;
 use crate::{gather, teardown};
 
 /// See the module's description. Its resources are destroyed when all that was posted is sent.
@@ -127,7 +127,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn release_staging(&self) -> bool {
-        let (_released, is_all) = self.connection.with_sending(Sending::release_staging);
+        let (_released, is_all) = self.connection.with_sending(SendQueue::release_staging);
         is_all
     }
 
@@ -248,7 +248,7 @@ impl QueuePair for VerbsQueuePair {
         let received = self.connection.with_receiving(|receiving, _| receiving.counts);
         Counts {
             sends_posted: sent.sends_posted,
-            receives_posted: received.receives_posted,
+            post_recv_calls: received.post_recv_calls,
             completions: sent.completions + received.completions,
             events_armed: sent.events_armed + received.events_armed,
         }

@@ -15,7 +15,7 @@ const NOTICE_BYTES: usize = 4;
 
 /// Completions that are taken and not handed on, and the fault, if any.
 #[derive(Default)]
-pub(crate) struct Receiving {
+pub(crate) struct ReceiveQueue {
     taken: VecDeque<Completion>,
     fault: Option<Fault>,
     pub(crate) counts: Counts,
@@ -41,7 +41,7 @@ pub(crate) struct Inlet<'a> {
     pub(crate) receives: u32,
 }
 
-impl Receiving {
+impl ReceiveQueue {
     /// Posts all receives of a new queue pair.
     pub(crate) fn begin(inlet: &Inlet<'_>) -> Result<(), FabricError> {
         let mut number = 0;
@@ -139,7 +139,7 @@ impl Receiving {
         let again = batch[..good].iter();
         let again = again.map(|completion| (completion.id(), completion.id() as usize * CONTROL_BYTES));
         if good > 0 {
-            self.counts.receives_posted += 1;
+            self.counts.post_recv_calls += 1;
         }
         if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again) {
             self.fault.get_or_insert_with(|| Fault::Unreadable(failed_call(failed)));

@@ -20,7 +20,7 @@ use crate::staging::Ledger;
 use crate::windows::Cell;
 
 /// The ledger, controls that wait for a place, and the fault, if any.
-pub(crate) struct Sending {
+pub(crate) struct SendQueue {
     ledger: Ledger,
     /// The memory of `ledger`.
     staging: Arc<PinnedRegion>,
@@ -62,9 +62,9 @@ pub(crate) struct Staged {
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
-impl Sending {
-    pub(crate) fn new(entries: u32, staging: PinnedRegion) -> Sending {
-        Sending {
+impl SendQueue {
+    pub(crate) fn new(entries: u32, staging: PinnedRegion) -> SendQueue {
+        SendQueue {
             ledger: Ledger::new(entries, staging.pages().bytes()),
             staging: Arc::new(staging),
             prepared: None,

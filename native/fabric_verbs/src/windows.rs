@@ -134,7 +134,7 @@ impl WindowAreas {
         self.0.lock().push(Arc::clone(area));
     }
 
-    /// Takes an area apart that no work request names any more ([`crate::sending::Sending::has_done_with`]): one that
+    /// Takes an area apart that no work request names any more ([`crate::sending::SendQueue::has_done_with`]): one that
     /// is under way would fail, and end the connection.
     pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, area));

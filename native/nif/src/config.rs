@@ -97,7 +97,7 @@ impl Config {
     pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
             limits: self.limits(),
-            landing_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
+            landing_area_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
             connection_id: connection_id as u32,
             token,
             pinned_max_bytes: self.pinned_max_bytes,
@@ -131,7 +131,7 @@ impl Config {
                 ModeOption::DirectOnly => Mode::DirectOnly,
                 ModeOption::IndirectOnly => Mode::IndirectOnly,
             },
-            landing_bytes: self.landing_bytes,
+            landing_buffer_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.packet_max_bytes as usize,
             zero_copy: match self.zero_copy {

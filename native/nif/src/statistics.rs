@@ -110,7 +110,7 @@ impl From<&Registered> for StatisticsMap {
             wakeups_received: all.wakeups_received,
             polls: all.polls,
             sends_posted: counts.sends_posted,
-            receives_posted: counts.receives_posted,
+            receives_posted: counts.post_recv_calls,
             completions: counts.completions,
             events_armed: counts.events_armed,
             zero_copy: match all.safeguard {

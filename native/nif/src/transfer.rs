@@ -108,7 +108,7 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
         socket.notifier().add_reader(env.pid());
-        let armed = socket.arm();
+        let armed = socket.arm_reader();
         if !armed {
             socket.notifier().remove(env.pid());
         }
@@ -122,7 +122,7 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
         socket.notifier().add_writer(env.pid());
-        let armed = socket.arm_sender(env.pid());
+        let armed = socket.arm_writer_in_turn(env.pid());
         if !armed {
             socket.notifier().remove(env.pid());
         }

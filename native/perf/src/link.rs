@@ -172,7 +172,7 @@ impl Link {
             Waiting::Sleep => {}
         }
         let armed = match what {
-            For::Reading => self.connection.arm(),
+            For::Reading => self.connection.arm_reader(),
             // A writer that reads nothing must not promise to poll: with that promise the connection is never armed.
             For::Writing => self.connection.arm_writer() && self.rest_from_reading(),
         };
@@ -199,7 +199,7 @@ impl Link {
         if let Waiting::Sleep = self.waiting {
             return true;
         }
-        self.connection.arm()
+        self.connection.arm_reader()
     }
 
     fn check_late(&mut self) -> Result<(), Failure> {

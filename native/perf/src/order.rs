@@ -191,7 +191,7 @@ impl Order {
     pub fn parameters(&self) -> Parameters {
         Parameters {
             limits: self.limits(),
-            landing_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
+            landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id(),
             token: 0,
             pinned_max_bytes: 0,
@@ -207,7 +207,7 @@ impl Order {
                 Mode::DirectOnly => inet_rdma_stream::Mode::DirectOnly,
                 Mode::IndirectOnly => inet_rdma_stream::Mode::IndirectOnly,
             },
-            landing_bytes: self.landing_buffer_bytes(),
+            landing_buffer_bytes: self.landing_buffer_bytes(),
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.size as usize,
             zero_copy: ZeroCopy::Always,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, Connection, ReadEnd};
-use inet_rdma_engine::looking::{Looking, Next};
+use inet_rdma_engine::looking::{LookStep, Looking};
 use inet_rdma_fabric::{Answer, Transport};
 use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
 
@@ -244,14 +244,14 @@ impl Queue {
             return;
         }
         match self.looking.next(Instant::now(), packets) {
-            next @ (Next::Look | Next::YieldAndLook) => {
-                if next == Next::YieldAndLook {
+            next @ (LookStep::Look | LookStep::YieldAndLook) => {
+                if next == LookStep::YieldAndLook {
                     std::thread::yield_now();
                 }
                 self.input = if must_look { Input::Due } else { Input::Looking };
             }
-            Next::Arm => {
-                let is_armed = self.connection().arm() && !self.take_writable();
+            LookStep::Arm => {
+                let is_armed = self.connection().arm_reader() && !self.take_writable();
                 self.input = if is_armed { Input::Armed } else { Input::Due };
             }
         }

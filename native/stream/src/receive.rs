@@ -61,15 +61,15 @@ pub struct Completed {
 /// `filled <= receive.bytes`.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
-pub(crate) struct Posted {
+pub(crate) struct OutstandingReceive {
     pub receive: Receive,
     /// Bytes of it that are there.
     pub filled: u32,
 }
 
-impl Posted {
-    pub fn new(receive: Receive) -> Posted {
-        Posted { receive, filled: 0 }
+impl OutstandingReceive {
+    pub fn new(receive: Receive) -> OutstandingReceive {
+        OutstandingReceive { receive, filled: 0 }
     }
 
     /// Bytes that it still takes.

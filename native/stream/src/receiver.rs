@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::counters::Counters;
 use crate::limits::{Limits, Mode};
-use crate::receive::{Arrival, Completed, Posted, Receive, ReceiveId};
+use crate::receive::{Arrival, Completed, OutstandingReceive, Receive, ReceiveId};
 use crate::ring::{Ring, RingSpan};
 use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
@@ -43,7 +43,7 @@ pub(crate) struct Receiver {
     ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
-    receives: VecDeque<Posted>,
+    receives: VecDeque<OutstandingReceive>,
     advertised: usize,
     advert_phase: Phase,
     /// Advertisements that the peer holds at a time.
@@ -273,7 +273,7 @@ impl Receiver {
             "a receive of {} bytes",
             receive.bytes
         );
-        self.receives.push_back(Posted::new(receive));
+        self.receives.push_back(OutstandingReceive::new(receive));
         // It may be advertised instead.
         if self.is_passing() {
             self.answer = Answer::Due;

@@ -119,7 +119,7 @@ fn an_advertised_buffer_is_written_directly() {
         done: true,
     };
     assert_eq!(b.handle_notice(notice), Ok(expected));
-    assert_eq!((a.direct_room(), b.receives_posted()), (None, 0));
+    assert_eq!((a.direct_room(), b.outstanding_receives()), (None, 0));
 }
 
 #[test]

@@ -16,7 +16,7 @@ impl Connection {
             is_over: !matches!(core.end, End::Open),
             ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
             is_expected: core.expected.in_use,
-            advertised: core.stream.receives_posted(),
+            advertised: core.stream.outstanding_receives(),
             landed: core.landings.landed(),
             last_bytes: core.landings.last_bytes(),
         });
@@ -94,7 +94,7 @@ impl Connection {
     pub(super) fn expose_landing(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         let exposer = self.qp.exposer();
         match self.safeguard {
-            Safeguard::Windows => exposer.expose_windows(bytes, self.settings.landing_bytes as usize),
+            Safeguard::Windows => exposer.expose_windows(bytes, self.settings.landing_buffer_bytes as usize),
             Safeguard::Trust | Safeguard::None => exposer.expose(bytes),
         }
     }

@@ -14,12 +14,12 @@ impl Connection {
     /// it.
     #[inline]
     #[must_use]
-    pub(super) fn arm_if_unpolled(&self, core: &mut Core) -> bool {
-        core.is_polled() || !core.is_up() || self.arm_unpolled(core)
+    pub(super) fn arm_queue_if_unpolled(&self, core: &mut Core) -> bool {
+        core.is_polled() || !core.is_up() || self.arm_queue(core)
     }
 
     #[inline(never)]
-    fn arm_unpolled(&self, core: &mut Core) -> bool {
+    fn arm_queue(&self, core: &mut Core) -> bool {
         for _ in 0..ARMS_MAX {
             match self.qp.arm() {
                 Ok(true) => return true,
@@ -35,12 +35,12 @@ impl Connection {
         false
     }
 
-    /// As [`Self::arm_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than this
+    /// As [`Self::arm_queue_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than this
     /// side takes completions keeps the queue pair from being armed; after [`ARMS_MAX`] attempts it stays unarmed. The
     /// polling thread then looks again, after its other connections. Without one, a reader and a writer that wait are
     /// told: each looks again in a turn of its own, and arms before it waits again.
-    pub(super) fn arm_or_kick(&self, core: &mut Core) {
-        if self.arm_if_unpolled(core) {
+    pub(super) fn arm_queue_or_kick(&self, core: &mut Core) {
+        if self.arm_queue_if_unpolled(core) {
             return;
         }
         match self.kicker.get() {
@@ -53,7 +53,7 @@ impl Connection {
     }
 
     /// Has the reader woken when there is something to read. Returns false if there may be something already.
-    pub(super) fn arm_locked(&self, core: &mut Core) -> bool {
+    pub(super) fn arm_reader_locked(&self, core: &mut Core) -> bool {
         if core.reader == Reader::Called {
             // The reason for which the reader was called is not in `core`: it must read to find it.
             core.reader = Reader::Reads;
@@ -61,7 +61,7 @@ impl Connection {
         }
         let others = core.woken.reader;
         core.reader = Reader::Waits;
-        if self.arm_if_unpolled(core) && !self.is_readable(core) {
+        if self.arm_queue_if_unpolled(core) && !self.is_readable(core) {
             return true;
         }
         core.wake_reader();
@@ -81,7 +81,7 @@ impl Connection {
             _ => Writer::WaitsForPeer,
         };
         self.flush_controls(core);
-        let is_armed = self.arm_if_unpolled(core);
+        let is_armed = self.arm_queue_if_unpolled(core);
         // Completions that came meanwhile may have woken the writer.
         if is_armed && core.is_up() && core.writer_waits() && !self.is_writable(core) {
             return true;

@@ -19,16 +19,16 @@ const QUIET_LOOKS: u32 = 256;
 impl Connection {
     /// The reader stops looking until [`super::Notifier::wake`]. Returns false if there may be something to read
     /// already.
-    pub fn arm(&self) -> bool {
-        self.step(Caller::User, |core| self.arm_locked(core))
+    pub fn arm_reader(&self) -> bool {
+        self.step(Caller::User, |core| self.arm_reader_locked(core))
     }
 
-    /// As [`Self::arm`], for a caller that tells the user.
-    pub(crate) fn arm_untold(&self) -> (bool, Woken) {
-        self.untold_step(|core| self.arm_locked(core))
+    /// As [`Self::arm_reader`], for a caller that tells the user.
+    pub(crate) fn arm_reader_untold(&self) -> (bool, Woken) {
+        self.untold_step(|core| self.arm_reader_locked(core))
     }
 
-    /// The reader promises that between a wake and the next [`Self::arm`] it reads again and again, so that the peer
+    /// The reader promises that between a wake and the next [`Self::arm_reader`] it reads again and again, so that the peer
     /// need not send events.
     pub fn set_self_polling(&self) {
         // In busy polling a thread looks anyway.

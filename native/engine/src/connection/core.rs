@@ -9,7 +9,7 @@ use super::closed::Closed;
 use super::notifier::Woken;
 use super::records::Controls;
 use super::ring_memory::RingMemory;
-use crate::landing::{AdvertPolicy, ExpectedReads, LandingMemory, Landings, Next};
+use crate::landing::{AdvertPolicy, ExpectedReads, LandingMemory, Landings, NextLanded};
 
 /// The state of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub(super) struct Core {
     pub(super) reading_stopped: bool,
     /// True if the writer's last bytes are bulk: it waits for an advertisement if one can come.
     pub(super) wants_advert: bool,
-    /// The reader looks by itself between a wake and the next [`super::Connection::arm`].
+    /// The reader looks by itself between a wake and the next [`super::Connection::arm_reader`].
     pub(super) self_polling: bool,
     /// A polling thread looks.
     pub(super) thread_polls: bool,
@@ -255,10 +255,10 @@ impl Core {
     pub(super) fn has_landed(&self) -> bool {
         match self.landings.next() {
             None => false,
-            Some(Next::Whole) => true,
-            Some(Next::Part(bytes)) => !self.waits_for_rest(bytes),
+            Some(NextLanded::Whole) => true,
+            Some(NextLanded::Part(bytes)) => !self.waits_for_rest(bytes),
             // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
-            Some(Next::Closing) => !self.is_up(),
+            Some(NextLanded::Closing) => !self.is_up(),
         }
     }
 }

@@ -71,14 +71,14 @@ impl Connection {
         };
         let landing = LandingMemory::new(
             source,
-            settings.landing_bytes as usize,
-            parameters.landing_bytes as usize,
+            settings.landing_buffer_bytes as usize,
+            parameters.landing_area_bytes as usize,
         );
         let policy = AdvertPolicy::new(Bounds {
             mode: settings.mode,
             bulk_bytes: settings.direct_bytes,
             adverts_max: usize::from(remote.adverts.min(landing.count_max())),
-            landing_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
+            landing_area_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
             ring_bytes: parameters.limits.ring_bytes as usize,
             window_bytes: qp.capabilities().landing_window_bytes,
         });

@@ -23,7 +23,7 @@ impl Connection {
             // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
             // on, so a polling thread beside it would find nothing sooner.
             core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
-            self.arm_or_kick(core);
+            self.arm_queue_or_kick(core);
             core.thread_polls
         })
     }
@@ -47,7 +47,7 @@ impl Connection {
     pub fn sleep(&self) {
         self.step(Caller::PollingThread, |core| {
             core.thread_polls = false;
-            self.arm_or_kick(core);
+            self.arm_queue_or_kick(core);
         });
     }
 

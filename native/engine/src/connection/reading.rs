@@ -200,14 +200,14 @@ impl Connection {
             self.progress(&mut core);
         };
         self.advertise(&mut core);
-        // A self-polling reader that has found the end polls no more. `arm_or_kick` then arms, as a writer may still wait
+        // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may still wait
         // for an event.
         core.end_read(match end {
             ReadEnd::Closed(_) => Reader::AtEnd,
             ReadEnd::More | ReadEnd::Empty => Reader::Away,
         });
         self.flush_controls(&mut core);
-        self.arm_or_kick(&mut core);
+        self.arm_queue_or_kick(&mut core);
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         match end {
@@ -303,7 +303,7 @@ impl Connection {
     /// all others until more has arrived.
     #[inline]
     fn bulk_bytes(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
-        let is_last = || core.stream.receives_posted() == 0 && core.landing.used() == core.landing.count();
+        let is_last = || core.stream.outstanding_receives() == 0 && core.landing.used() == core.landing.count();
         let is_safe = match self.safeguard {
             Safeguard::Trust => true,
             Safeguard::Windows => buffer.window_state() == WindowState::Closed,

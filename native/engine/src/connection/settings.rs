@@ -35,7 +35,7 @@ pub struct Settings {
     /// Which kinds of transfers to use.
     pub mode: Mode,
     /// Size of a landing buffer in bytes.
-    pub landing_bytes: u32,
+    pub landing_buffer_bytes: u32,
     /// Minimum size of a packet that is bulk and gets a landing buffer of its own, in bytes.
     pub direct_bytes: usize,
     /// The largest packet that is accepted.

@@ -48,7 +48,7 @@ pub struct Statistics {
     /// How often the system has refused memory for them.
     pub landing_refusals: u64,
     /// Bytes of that memory.
-    pub landing_bytes: u64,
+    pub landing_memory_bytes: u64,
     /// Bytes of memory for rings.
     pub ring_memory_bytes: u64,
 }
@@ -87,7 +87,7 @@ impl Connection {
             landing_used: core.landing.used(),
             landing_state: core.landing.state(),
             landing_refusals: core.landing.refusals(),
-            landing_bytes: core.landing.bytes() as u64,
+            landing_memory_bytes: core.landing.bytes() as u64,
             ring_memory_bytes: (self.qp.memory().bytes() + core.ring.bytes()) as u64,
         }
     }

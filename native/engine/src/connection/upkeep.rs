@@ -117,7 +117,7 @@ impl Connection {
     /// takes back the others.
     fn give_back(&self, core: &mut Core) -> Option<GivenBack> {
         core.withdraw();
-        if core.stream.receives_posted() > 0 {
+        if core.stream.outstanding_receives() > 0 {
             // False: it was asked before. The mark is its answer.
             let _asked_now = core.stream.recall();
             self.flush_controls(core);

@@ -28,7 +28,7 @@ pub(crate) struct Bounds {
     /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
     pub(crate) adverts_max: usize,
     /// All landing buffers that there may be, in bytes.
-    pub(crate) landing_bytes: usize,
+    pub(crate) landing_area_bytes: usize,
     /// The ring, in bytes.
     pub(crate) ring_bytes: usize,
     /// Bytes to advertise at a time ([`inet_rdma_fabric::Capabilities::landing_window_bytes`]).
@@ -118,7 +118,7 @@ impl AdvertPolicy {
     /// Landing buffers that hold far less than the ring are not worth a peer's waiting for them: bulk is faster through
     /// the ring, near and far (measured: `make bench-stream ARGS="--only half"`).
     fn lands_bulk(&self) -> bool {
-        self.bounds.landing_bytes >= self.bounds.ring_bytes / 2
+        self.bounds.landing_area_bytes >= self.bounds.ring_bytes / 2
     }
 
     /// How many more whole buffers the peer should have.
@@ -142,7 +142,7 @@ mod tests {
         mode: Mode::Dynamic,
         bulk_bytes: 16 * 1024,
         adverts_max: 16,
-        landing_bytes: 16 * MIB,
+        landing_area_bytes: 16 * MIB,
         ring_bytes: 512 * 1024,
         window_bytes: 8 * MIB,
     };
@@ -282,12 +282,12 @@ mod tests {
     #[test]
     fn few_landing_buffers_beside_a_large_ring_are_not_advertised_for_bulk() {
         let half = Bounds {
-            landing_bytes: BOUNDS.ring_bytes / 2,
+            landing_area_bytes: BOUNDS.ring_bytes / 2,
             ..BOUNDS
         };
         assert_eq!(after(half, [MIB]).advice(QUIET), Advice::Whole(8));
         let less = Bounds {
-            landing_bytes: BOUNDS.ring_bytes / 2 - 1,
+            landing_area_bytes: BOUNDS.ring_bytes / 2 - 1,
             ..BOUNDS
         };
         assert_eq!(after(less, [MIB]).advice(QUIET), Advice::Whole(0));

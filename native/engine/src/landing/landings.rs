@@ -27,7 +27,7 @@ pub(crate) enum Landed {
 
 /// What is to be read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextLanded {
     /// A buffer that the peer writes no more.
     Whole,
     /// The number of bytes that have landed in a buffer, to which the peer may still add.
@@ -171,11 +171,11 @@ impl Landings {
 
     /// What is to be read next.
     #[inline]
-    pub(crate) fn next(&self) -> Option<Next> {
+    pub(crate) fn next(&self) -> Option<NextLanded> {
         self.landed.front().map(|landed| match landed {
-            Landed::Whole(buffer, _) if buffer.window_state() == WindowState::Closing => Next::Closing,
-            Landed::Whole(..) => Next::Whole,
-            Landed::Part(_, range) => Next::Part(range.len()),
+            Landed::Whole(buffer, _) if buffer.window_state() == WindowState::Closing => NextLanded::Closing,
+            Landed::Whole(..) => NextLanded::Whole,
+            Landed::Part(_, range) => NextLanded::Part(range.len()),
         })
     }
 

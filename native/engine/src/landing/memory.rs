@@ -75,8 +75,8 @@ pub(crate) enum Due {
 }
 
 impl LandingMemory {
-    pub(crate) fn new(source: Source, buffer_bytes: usize, landing_bytes: usize) -> Self {
-        let count_max = landing_bytes.checked_div(buffer_bytes).unwrap_or(0);
+    pub(crate) fn new(source: Source, buffer_bytes: usize, landing_area_bytes: usize) -> Self {
+        let count_max = landing_area_bytes.checked_div(buffer_bytes).unwrap_or(0);
         Self {
             source,
             buffer_bytes,

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Looking, Next, PATIENCE, PROMPT, Way};
+use super::{LookStep, Looking, PATIENCE, PROMPT, Way};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -48,12 +48,12 @@ impl World {
         let mut found = 0;
         while self.now < end {
             match self.looking.next(self.now, found) {
-                Next::Look | Next::YieldAndLook => {
+                LookStep::Look | LookStep::YieldAndLook => {
                     self.looks += 1;
                     self.now += US;
                     found = usize::from(comes <= self.now);
                 }
-                Next::Arm => {
+                LookStep::Arm => {
                     self.sleeps += 1;
                     self.now = self.now.max(comes) + traffic.wake;
                     found = traffic.packets;
@@ -136,14 +136,14 @@ fn looks_end_when_nothing_comes_or_a_turn_takes_long() {
     let mut world = World::new();
     world.run(40 * MS, LONE);
     let mut now = world.now;
-    assert_eq!(world.looking.next(now, 1), Next::Look);
+    assert_eq!(world.looking.next(now, 1), LookStep::Look);
     let end = now + PATIENCE;
-    while world.looking.next(now, 0) != Next::Arm {
+    while world.looking.next(now, 0) != LookStep::Arm {
         assert!(now < end, "looks on after {PATIENCE:?}");
         now += US;
     }
-    assert_eq!(world.looking.next(now, 1), Next::Look);
-    assert_eq!(world.looking.next(now + PROMPT, 0), Next::Arm);
+    assert_eq!(world.looking.next(now, 1), LookStep::Look);
+    assert_eq!(world.looking.next(now + PROMPT, 0), LookStep::Arm);
 }
 
 #[test]

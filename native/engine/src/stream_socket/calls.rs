@@ -35,8 +35,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// The reader stops looking until [`StreamNotifier::readable`]. Returns false if there may be something to read
     /// already.
-    pub fn arm(&self) -> bool {
-        self.connection.arm()
+    pub fn arm_reader(&self) -> bool {
+        self.connection.arm_reader()
     }
 
     /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: while

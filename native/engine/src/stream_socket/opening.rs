@@ -8,8 +8,8 @@ use inet_rdma_records::Protection;
 use parking_lot::Mutex;
 
 use super::notifier::StreamNotifier;
-use super::sending::Sending;
-use super::shared::{Bounds, Demand, Receiving, StreamSocket};
+use super::sending::WriteDirection;
+use super::shared::{Bounds, Demand, ReadDirection, StreamSocket};
 use crate::connection::{Caller, Closed, Connection, Notifier, Settings, Woken};
 
 impl<N: StreamNotifier> StreamSocket<N> {
@@ -33,11 +33,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let socket = Arc::new(Self {
             connection,
             bounds,
-            receiving: Mutex::new(Receiving {
+            receiving: Mutex::new(ReadDirection {
                 half: reader,
                 active: None,
             }),
-            sending: Mutex::new(Sending::new(writer)),
+            sending: Mutex::new(WriteDirection::new(writer)),
             demand: Mutex::new(Demand::default()),
             notifier,
         });

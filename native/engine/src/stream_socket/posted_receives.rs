@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 /// The posted receives of one stream socket. They change only with the lock of the reading direction held, together
 /// with the expected reads of the connection.
-pub(super) struct PostedReceives<T>(VecDeque<Posted<T>>);
+pub(super) struct PostedReceives<T>(VecDeque<PostedReceive<T>>);
 
-struct Posted<T> {
+struct PostedReceive<T> {
     /// The size in bytes; 0: whatever comes.
     bytes: usize,
     token: T,
@@ -28,7 +28,7 @@ impl<T> PostedReceives<T> {
     }
 
     pub(super) fn push(&mut self, token: T, bytes: usize) {
-        self.0.push_back(Posted { bytes, token });
+        self.0.push_back(PostedReceive { bytes, token });
     }
 
     /// The size that the first one takes.

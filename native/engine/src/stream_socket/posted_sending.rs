@@ -1,7 +1,7 @@
 //! Writes posted sends, as far as the peer has room.
 
 use super::notifier::{Parcel, StreamNotifier};
-use super::sending::Sending;
+use super::sending::WriteDirection;
 use super::shared::StreamSocket;
 use crate::connection::Woken;
 
@@ -28,7 +28,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         woken
     }
 
-    fn write_posted(&self, sending: &mut Sending<N>) -> Woken {
+    fn write_posted(&self, sending: &mut WriteDirection<N>) -> Woken {
         let mut woken = Woken::default();
         let mut left = self.bounds.call_bytes.max(1);
         let mut writes = 0;

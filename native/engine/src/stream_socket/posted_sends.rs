@@ -13,14 +13,14 @@ const GATHERED_MAX: usize = 64;
 const AHEAD_BYTES: usize = 1 << 20;
 
 /// One posted send.
-struct Posted<T> {
+struct PostedSend<T> {
     token: T,
     header: Header,
     /// Bytes that have gone, the header's included.
     sent: usize,
 }
 
-impl<T: Parcel> Posted<T> {
+impl<T: Parcel> PostedSend<T> {
     /// Bytes that have not gone.
     fn left(&self) -> usize {
         self.header.as_slice().len() + self.token.bytes() - self.sent
@@ -48,7 +48,7 @@ impl<T: Parcel> Posted<T> {
 }
 
 /// The posted sends of one connection.
-pub(super) struct PostedSends<T>(VecDeque<Posted<T>>);
+pub(super) struct PostedSends<T>(VecDeque<PostedSend<T>>);
 
 impl<T> Default for PostedSends<T> {
     fn default() -> Self {
@@ -67,17 +67,17 @@ impl<T: Parcel> PostedSends<T> {
 
     /// Bytes that have not gone.
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().map(Posted::left).sum()
+        self.0.iter().map(PostedSend::left).sum()
     }
 
     /// Behind the others.
     pub(super) fn push(&mut self, token: T, header: Header) {
-        self.0.push_back(Posted { token, header, sent: 0 });
+        self.0.push_back(PostedSend { token, header, sent: 0 });
     }
 
     /// The rest of a send that a writer has begun: before the others.
     pub(super) fn push_rest(&mut self, token: T, header: Header, sent: usize) {
-        let mut rest = Posted { token, header, sent: 0 };
+        let mut rest = PostedSend { token, header, sent: 0 };
         rest.advance(sent);
         self.0.push_front(rest);
     }

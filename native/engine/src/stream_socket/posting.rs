@@ -24,7 +24,7 @@ pub enum Refused {
 
 /// What is posted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostedTotals {
     /// Sends.
     pub sends: usize,
     /// Bytes of them that have not gone, with the headers.
@@ -42,7 +42,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     /// As [`Self::arm_writer`], for one of several writers.
-    pub fn arm_sender(&self, writer: N::Writer) -> bool {
+    pub fn arm_writer_in_turn(&self, writer: N::Writer) -> bool {
         let may_write = self.sending.lock().check(writer).is_ok();
         // The end of another party's send wakes all writers that wait for it: no need to ask for room.
         !may_write || self.arm_writer()
@@ -145,11 +145,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     /// How much is posted.
-    pub fn posted(&self) -> Posted {
+    pub fn posted(&self) -> PostedTotals {
         let sending = self.sending.lock();
         let (sends, send_bytes) = (sending.posted().len(), sending.posted().bytes());
         drop(sending);
-        Posted {
+        PostedTotals {
             sends,
             send_bytes,
             receives: self.demand.lock().posted.len(),

@@ -4,7 +4,7 @@ use inet_rdma_assembly::ReadLimit;
 
 use super::active_mode::After;
 use super::notifier::StreamNotifier;
-use super::shared::{Receiving, StreamSocket};
+use super::shared::{ReadDirection, StreamSocket};
 use crate::connection::{Closed, For, ReadEnd, Taken, Woken};
 
 /// What becomes one message of active mode.
@@ -74,7 +74,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let (armed, found) = self.connection.arm_untold();
+                let (armed, found) = self.connection.arm_reader_untold();
                 woken.writer |= found.writer;
                 match self.demand.lock().posted.is_empty() {
                     true => Turn::Drained,
@@ -117,7 +117,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     fn deliver_one(&self, woken: &mut Woken) -> Turn {
         let mut receiving = self.receiving.lock();
-        let Receiving { half, active } = &mut *receiving;
+        let ReadDirection { half, active } = &mut *receiving;
         let Some(token) = active else { return Turn::Over };
         let mut out = Vec::new();
         let mut taken = Taken::default();
@@ -144,7 +144,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let (armed, found) = self.connection.arm_untold();
+                let (armed, found) = self.connection.arm_reader_untold();
                 woken.writer |= found.writer;
                 if armed { Turn::Over } else { Turn::GoesOn }
             }

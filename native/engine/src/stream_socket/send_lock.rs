@@ -4,7 +4,7 @@ use inet_rdma_assembly::Gather;
 use parking_lot::MutexGuard;
 
 use super::notifier::StreamNotifier;
-use super::sending::{Holder, Sending};
+use super::sending::{Holder, WriteDirection};
 use super::shared::StreamSocket;
 use crate::connection::{Caller, Closed, Woken, Written};
 
@@ -13,7 +13,7 @@ use crate::connection::{Caller, Closed, Woken, Written};
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
     /// None only in `drop`: unlock before `heed` calls the notifier.
-    sending: Option<MutexGuard<'a, Sending<N>>>,
+    sending: Option<MutexGuard<'a, WriteDirection<N>>>,
     woken: Woken,
 }
 

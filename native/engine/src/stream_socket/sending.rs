@@ -8,7 +8,7 @@ use crate::connection::{Closed, Woken, WriteHalf, Written};
 
 /// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any
 /// that has not begun.
-pub(super) struct Sending<N: StreamNotifier> {
+pub(super) struct WriteDirection<N: StreamNotifier> {
     half: WriteHalf,
     /// The writer that is in the middle of a send.
     holder: Option<N::Writer>,
@@ -26,7 +26,7 @@ pub enum Holder<W> {
     Posted,
 }
 
-impl<N: StreamNotifier> Sending<N> {
+impl<N: StreamNotifier> WriteDirection<N> {
     pub(super) fn new(half: WriteHalf) -> Self {
         Self {
             half,

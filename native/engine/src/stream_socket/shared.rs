@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::active_mode::Left;
 use super::notifier::StreamNotifier;
 use super::posted_receives::PostedReceives;
-use super::sending::Sending;
+use super::sending::WriteDirection;
 use crate::connection::{Connection, ReadHalf, Woken};
 
 /// How much may be posted, and moved at a time.
@@ -27,14 +27,14 @@ pub struct Bounds {
 pub struct StreamSocket<N: StreamNotifier> {
     pub(super) connection: Arc<Connection>,
     pub(super) bounds: Bounds,
-    pub(super) receiving: Mutex<Receiving<N>>,
-    pub(super) sending: Mutex<Sending<N>>,
+    pub(super) receiving: Mutex<ReadDirection<N>>,
+    pub(super) sending: Mutex<WriteDirection<N>>,
     pub(super) demand: Mutex<Demand<N::Token>>,
     pub(super) notifier: Arc<N>,
 }
 
 /// The reading direction, behind its lock.
-pub(super) struct Receiving<N: StreamNotifier> {
+pub(super) struct ReadDirection<N: StreamNotifier> {
     pub(super) half: ReadHalf<N::Buffer>,
     /// The user's token for messages of active mode; None: passive mode.
     pub(super) active: Option<N::Token>,

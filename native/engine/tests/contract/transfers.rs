@@ -290,7 +290,7 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     let with_slots = |receive_slots| {
         let mut unequal = parameters();
         unequal.limits.receive_slots = receive_slots;
-        unequal.landing_bytes = PEER_AREA_BYTES as u32;
+        unequal.landing_area_bytes = PEER_AREA_BYTES as u32;
         unequal
     };
     let (client, server) = pair_of(fabric, with_slots(5), with_slots(PEER_SLOTS as u16));
@@ -309,7 +309,7 @@ pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabr
     const BLOCK: usize = 36_000;
     const BLOCKS: usize = 20;
     let with_area = Parameters {
-        landing_bytes: (BLOCK * BLOCKS) as u32,
+        landing_area_bytes: (BLOCK * BLOCKS) as u32,
         ..parameters()
     };
     let (client, server) = pair_of(fabric, parameters(), with_area);

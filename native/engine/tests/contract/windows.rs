@@ -29,9 +29,9 @@ impl Windowed {
     /// None: this fabric has no windows.
     fn of(fabric: &dyn Fabric) -> Option<Windowed> {
         // Two areas may be there at a time.
-        let landing_bytes = 2 * AREA_BYTES as u32;
+        let landing_area_bytes = 2 * AREA_BYTES as u32;
         let server = Parameters {
-            landing_bytes,
+            landing_area_bytes,
             ..parameters()
         };
         let (client, server) = pair_of(fabric, parameters(), server);

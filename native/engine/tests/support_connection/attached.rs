@@ -47,7 +47,7 @@ impl Attached {
                 ReadEnd::More => {}
                 ReadEnd::Closed(closed) => return Err(closed),
                 ReadEnd::Empty => {
-                    if self.socket.arm() {
+                    if self.socket.arm_reader() {
                         self.socket.notifier().wait(|wakes| &mut wakes.reader, "reader");
                     }
                 }

@@ -123,7 +123,7 @@ impl Side {
     pub fn parameters(&self) -> Parameters {
         Parameters {
             limits: self.limits(),
-            landing_bytes: self.landing_bytes * u32::from(self.landing_buffers),
+            landing_area_bytes: self.landing_bytes * u32::from(self.landing_buffers),
             connection_id: 1,
             token: 0,
             pinned_max_bytes: 0,
@@ -134,7 +134,7 @@ impl Side {
     pub fn settings(&self) -> Settings {
         Settings {
             mode: self.mode,
-            landing_bytes: self.landing_bytes,
+            landing_buffer_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes,
             packet_max_bytes: self.packet_max_bytes,
             zero_copy: self.zero_copy,

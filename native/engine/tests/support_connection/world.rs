@@ -124,7 +124,7 @@ impl<'a> Party<'a> {
             Action::Read => self.read(random),
             Action::Arm => {
                 self.reader = State::Waiting;
-                if !self.socket.arm() {
+                if !self.socket.arm_reader() {
                     self.reader = State::Going;
                 }
             }

@@ -57,7 +57,7 @@ pub fn parameters() -> Parameters {
             receive_slots: 24,
             adverts: 3,
         },
-        landing_bytes: 10_000,
+        landing_area_bytes: 10_000,
         connection_id: 7,
         token: 0,
         pinned_max_bytes: 0,

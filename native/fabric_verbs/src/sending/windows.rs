@@ -6,11 +6,11 @@ use inet_rdma_fabric::{FabricError, WindowState};
 use inet_rdma_stream::RemoteAddress;
 use inet_rdma_verbs::window::MemoryWindow;
 
-use super::{Outlet, Sending};
+use super::{Outlet, SendQueue};
 use crate::backlog::Request;
 use crate::windows::{Cell, WindowArea};
 
-impl Sending {
+impl SendQueue {
     /// Opens a window, behind its end if it is open: what to tell the peer.
     pub(crate) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
         let before = cell.keyed().key;

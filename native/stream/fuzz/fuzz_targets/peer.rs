@@ -90,14 +90,14 @@ enum Event {
 }
 
 /// What the caller knows of a receive that it posted.
-struct Posted {
+struct OwnReceive {
     id: u64,
     room: u32,
 }
 
 struct Caller {
     stream: Stream,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<OwnReceive>,
     next_id: u64,
 }
 
@@ -125,7 +125,7 @@ fuzz_target!(|session: Session| {
         // A violation ends a real connection; a caller that goes on must be safe all the same.
         caller.run(event);
         assert!(caller.stream.ring_bytes_readable() <= 2 * RING_BYTES);
-        assert_eq!(caller.stream.receives_posted(), caller.posted.len());
+        assert_eq!(caller.stream.outstanding_receives(), caller.posted.len());
     }
 });
 
@@ -250,7 +250,7 @@ impl Caller {
             bytes,
             fill,
         });
-        self.posted.push_back(Posted { id, room: bytes });
+        self.posted.push_back(OwnReceive { id, room: bytes });
     }
 
     fn copy(&mut self, wanted: u32) {

@@ -110,7 +110,7 @@ impl Stream {
 
     /// Receives that are posted and not satisfied, advertised or not.
     #[must_use]
-    pub fn receives_posted(&self) -> usize {
+    pub fn outstanding_receives(&self) -> usize {
         self.receiver.receives()
     }
 

@@ -117,7 +117,7 @@ fn catch(stream: &mut Stream, heads: &mut Vec<(u64, u32)>, throw: Throw) {
             let _asked = stream.replace_ring(NewRing { target, bytes });
         }
     }
-    assert_eq!(stream.receives_posted(), heads.len());
+    assert_eq!(stream.outstanding_receives(), heads.len());
 }
 
 proptest! {

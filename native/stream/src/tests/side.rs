@@ -16,7 +16,7 @@ fn cell(index: u64) -> Cell {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Posted {
+pub struct FilledReceive {
     buffer: usize,
     filled: usize,
     fill: bool,
@@ -55,7 +55,7 @@ pub struct Side {
     /// Bytes in the ring and on their way there.
     ring_load: u32,
     buffers: Vec<Vec<Cell>>,
-    pub posted: VecDeque<Posted>,
+    pub posted: VecDeque<FilledReceive>,
     /// Bytes sent, and bytes read.
     pub sent: u64,
     pub read: u64,
@@ -118,7 +118,7 @@ impl Side {
 
     pub fn post(&mut self, fill: bool) -> bool {
         let Some(buffer) = self.own_buffer() else { return false };
-        self.posted.push_back(Posted {
+        self.posted.push_back(FilledReceive {
             buffer,
             filled: 0,
             fill,
@@ -132,7 +132,7 @@ impl Side {
             bytes: self.buffers[buffer].len() as u32,
             fill,
         });
-        assert_eq!(self.stream.receives_posted(), self.posted.len());
+        assert_eq!(self.stream.outstanding_receives(), self.posted.len());
         true
     }
 
