@@ -80,15 +80,16 @@ results(Ways, LeftOut, Doctor, Peer, DeadlineMs, #{ways := Asked} = Options) ->
 
 %% How long each check lasts.
 plan(Ways, #{minutes := Minutes, length := Wanted, way_seconds := Seconds}) ->
-    {Length, PlannedMinutes} = case Wanted of
-                                   full when Minutes >= ?MINUTES -> {full, Minutes};
-                                   _ -> {quick, min(Minutes, ?QUICK_MINUTES)}
-                               end,
+    {Length, UsualMinutes, PlannedMinutes} = case Wanted of
+                                                 full when Minutes >= ?MINUTES -> {full, ?MINUTES, Minutes};
+                                                 _ -> {quick, ?QUICK_MINUTES, min(Minutes, ?QUICK_MINUTES)}
+                                             end,
     WayMs = case Seconds of
                 default -> min(?WAY_MS, round(PlannedMinutes * 60000 * ?PLANNED / max(1, Ways)));
                 _ -> 1000 * Seconds
             end,
-    #{length => Length, slowness => Minutes / PlannedMinutes, survival_ms => WayMs div 4, soak_ms => WayMs div 3,
+    %% More minutes than usual are for a slow machine: it has that much more time for each check.
+    #{length => Length, slowness => max(1, Minutes / UsualMinutes), survival_ms => WayMs div 4, soak_ms => WayMs div 3,
       speed_ms => WayMs div 4,
       rounds => case Length of quick -> 3; full -> 7 end}.
 
@@ -111,7 +112,9 @@ of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) -
     OfLink ++
         [Step(reference, fun() -> inet_rdma_certify_host:reference(Way, Length) end, 20000),
          case Length of
-             full -> Step(contract, fun() -> inet_rdma_certify_host:contract(Way, Contract, 150000) end, 60000);
+             full ->
+                 ContractMs = round(Slowness * 150000),
+                 Step(contract, fun() -> inet_rdma_certify_host:contract(Way, Contract, ContractMs) end, 60000);
              quick -> told(inet_rdma_certify_step:skipped({contract, Id}, {skipped, "only with 15 minutes or more"}),
                            Options)
          end].
@@ -199,7 +202,7 @@ usage() ->
     "       certify --join ADDRESS:PORT TOKEN\n"
     "\n"
     "  --quick         about 3 minutes; without it at most 15\n"
-    "  --minutes N     at most so long; behind --quick: for a slow machine, without doing more\n"
+    "  --minutes N     at most so long; more than 15, or 3 with --quick, is for a slow machine\n"
     "  --way-seconds N plan so long for each way; default: what the minutes allow, and 240 at most\n"
     "  --ways WAY,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
     "  --out DIR       where report.html and report.json go\n"

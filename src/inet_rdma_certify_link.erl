@@ -14,8 +14,10 @@
 -define(SMALL, #{bytes => {1, 20 * ?KIB}, burst => 50, pause_ms => 1}).
 -define(CALLERS, 10).
 -define(END_MS, 100000).
-%% For one message there and back.
+%% For one message there and back; a slow machine has more in the check of sizes.
 -define(ECHO_MS, 10000).
+%% To make the message.
+-define(MAKE_MS, 60000).
 %% Between two cuts.
 -define(CUT_LEAST_MS, 300).
 -define(CUT_MOST_MS, 1000).
@@ -47,36 +49,36 @@ connected(#{fabric := Fabric}, A, B) ->
 
 %% Messages of growing size there and back, asked for by either node. A link that loses large ones is found by the first
 %% that does not come back.
--spec sizes(way(), #{sizes := [pos_integer()], _ => _}) -> outcome().
-sizes(Way, #{sizes := Sizes}) ->
+-spec sizes(way(), #{sizes := [pos_integer()], slowness := number(), _ => _}) -> outcome().
+sizes(Way, #{sizes := Sizes, slowness := Slowness}) ->
     case pair(Way, ["a", "b"]) of
         {ok, [A, B]} ->
             note("sizes: ~ts", [lists:join(", ", [bytes(Size) || Size <- Sizes])]),
-            sizes(Way, Sizes, none, [{A, B}, {B, A}]);
+            sizes(Sizes, none, [{A, B}, {B, A}], round(Slowness * ?ECHO_MS));
         {error, Outcome} -> Outcome
     end.
 
-sizes(_Way, [], Passed, [{A, B} | _] = _Pairs) ->
+sizes([], Passed, [{A, B} | _], _EchoMs) ->
     note("messages of up to ~ts go there and back unchanged", [bytes(Passed)]),
     #{fabric := Fabric} = call(A, inet_rdma, info, [name(B)]),
     note("the link is over ~s still", [Fabric]),
     pass;
-sizes(Way, [Size | Larger], Passed, Pairs) ->
-    Told = [{name(A), name(B), call(A, inet_rdma_certify_load, echo, [name(B), Size, ?ECHO_MS], ?ECHO_MS * 2)}
+sizes([Size | Larger], Passed, Pairs, EchoMs) ->
+    Told = [{name(A), name(B), call(A, inet_rdma_certify_load, echo, [name(B), Size, EchoMs], EchoMs + ?MAKE_MS)}
             || {A, B} <- Pairs],
     case [Failed || {_, _, Answer} = Failed <- Told, not is_tuple(Answer) orelse element(1, Answer) =/= ok] of
-        [] -> sizes(Way, Larger, Size, Pairs);
+        [] -> sizes(Larger, Size, Pairs, EchoMs);
         [{From, To, Answer} | _] ->
             note("~s to ~s: a message of ~ts: ~0tp; link: ~0tp", [From, To, bytes(Size), Answer, facts(Pairs)]),
             {fail, [case Passed of none -> "no message passes"; _ -> ["messages of ", bytes(Passed), " pass"] end,
-                    ", and one of ", bytes(Size), " ", failed(Answer)],
+                    ", and one of ", bytes(Size), " ", failed(Answer, EchoMs)],
              large_fix(Passed)}
     end.
 
-failed(lost) -> io_lib:format("does not come back within ~b s", [?ECHO_MS div 1000]);
-failed(damaged) -> "comes back damaged";
-failed({ended, Reason}) -> io_lib:format("ends the link (~0tp)", [Reason]);
-failed(Other) -> io_lib:format("fails (~0tp)", [Other]).
+failed(lost, EchoMs) -> io_lib:format("does not come back within ~b s", [EchoMs div 1000]);
+failed(damaged, _) -> "comes back damaged";
+failed({ended, Reason}, _) -> io_lib:format("ends the link (~0tp)", [Reason]);
+failed(Other, _) -> io_lib:format("fails (~0tp)", [Other]).
 
 large_fix(none) -> "look at the network and at firewalls between the two addresses";
 large_fix(_) ->

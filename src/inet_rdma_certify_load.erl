@@ -98,12 +98,15 @@ sink(Count) ->
 
 per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
 
-%% A message of random bytes there and back: microseconds; lost: the answer has not come in time.
+%% A message of random bytes there and back: microseconds; lost: the answer has not come in time, which begins when the
+%% message is made.
 -spec echo(node(), non_neg_integer(), pos_integer()) -> {ok, non_neg_integer()} | lost | damaged | {ended, term()}.
 echo(Peer, Bytes, TimeoutMs) ->
+    Payload = rand:bytes(Bytes),
+    Hash = erlang:md5(Payload),
     %% The process outlives the caller of a lost answer no longer than this one.
     Self = self(),
-    {Pid, Monitor} = spawn_monitor(fun() -> Self ! {self(), echo_once(Peer, rand:bytes(Bytes))} end),
+    {Pid, Monitor} = spawn_monitor(fun() -> Self ! {self(), echo_once(Peer, Payload, Hash)} end),
     receive
         {Pid, Told} -> demonitor(Monitor, [flush]), Told;
         {'DOWN', Monitor, process, Pid, Reason} -> {ended, Reason}
@@ -113,8 +116,7 @@ echo(Peer, Bytes, TimeoutMs) ->
         lost
     end.
 
-echo_once(Peer, Payload) ->
-    Hash = erlang:md5(Payload),
+echo_once(Peer, Payload, Hash) ->
     Echoer = spawn(Peer, ?MODULE, echoer, []),
     Ref = monitor(process, Echoer),
     StartUs = now_us(),
