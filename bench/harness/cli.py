@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import carriers, demo, fabric, headline, mesh, network as slow, otp, paths, report, scale, sheet, site, stream
+from . import (
+    carriers, containers, demo, fabric, headline, mesh, network as slow, otp, paths, report, scale, sheet, site, stream,
+)
 from .arguments import (
     choices, count, network, not_negative, numbers, port_range, positive, size, sizes, variant, whole_numbers,
     whole_sizes, words,
@@ -70,17 +72,17 @@ def run_cluster(options: argparse.Namespace) -> int:
         )
 
 
-def run_network(options: argparse.Namespace) -> int:
+def run_between(pair: slow.Pair, options: argparse.Namespace) -> int:
     cases = options.cases(options)
     paths.compile_workers()
     chosen, skipped = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
     timing = Timing(options.warmup, options.seconds or seconds, options.idle_seconds)
-    with slow.Network(options.delay_ms, options.rate_mbit, options.loss) as between:
+    with pair:
         return report.measure_and_report(
-            options.title, cases, chosen, options.rounds or rounds, timing, options.erl_flags,
+            options.title, cases, pair.series(chosen), options.rounds or rounds, timing, options.erl_flags,
             info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
-            site=between,
+            site=pair,
         )
 
 
@@ -202,6 +204,7 @@ def parser() -> argparse.ArgumentParser:
 
     add_cluster(tests)
     add_network(tests)
+    add_containers(tests)
     add_mesh(tests)
     add_scale(tests)
     add_stream(tests)
@@ -262,17 +265,28 @@ def add_cluster(tests: Any) -> None:
 def add_network(tests: Any) -> None:
     title = "the tests of two nodes over TCP, between two network namespaces of this host with delay, rate and loss"
     own = tests.add_parser("network", help=title, description=title, formatter_class=Help)
-    own.set_defaults(run=run_network, title="network", cases=lambda o: [
-        case for case in whole_suite(o) if not case.busy and not case.erl_flags and case.workload != "idle"
-    ])
+    own.set_defaults(run=lambda o: run_between(slow.Network(o.delay_ms, o.rate_mbit, o.loss), o),
+                     title="network", cases=of_two_nodes)
     own.add_argument("--delay-ms", type=not_negative, default=1.0,
                      help="delay of each packet, in both directions; a round trip takes twice that")
     own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
     own.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of the packets, at random")
+    part_of_the_set(own)
+    common(own, "inet_tcp,tcp_path")
+
+
+def add_containers(tests: Any) -> None:
+    title = "the tests of two nodes within one container, and between two that share a directory"
+    own = tests.add_parser("containers", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=lambda o: run_between(containers.Containers(), o), title="containers", cases=of_two_nodes)
+    part_of_the_set(own)
+    common(own, "inet_rdma")
+
+
+def part_of_the_set(own: argparse.ArgumentParser) -> None:
     own.add_argument("--quick", action="store_true", help="one case of each kind, fewer and shorter rounds")
     own.add_argument("--only", type=words, metavar="TEST,...", help="only these tests of the set")
     own.set_defaults(nodes=[2])
-    common(own, "inet_tcp,tcp_path")
 
 
 def add_mesh(tests: Any) -> None:
@@ -415,3 +429,8 @@ def whole_suite(options: argparse.Namespace) -> list[Case]:
     if not cases:
         raise BenchError(f"nothing in the set matches; its tests are {', '.join(TESTS)}")
     return cases
+
+
+def of_two_nodes(options: argparse.Namespace) -> list[Case]:
+    """Of the set, what two nodes do that compute nothing else."""
+    return [case for case in whole_suite(options) if not case.busy and not case.erl_flags and case.workload != "idle"]

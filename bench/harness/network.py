@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import paths
 from .carriers import Carrier
@@ -22,34 +22,35 @@ ADDRESSES = ("10.99.0.1", "10.99.0.2")
 # What a switch keeps of a direction that is busy, in milliseconds of its rate; and no less than some packets.
 BUFFER_MS, BUFFER_BYTES_MIN = 20.0, 65_536
 
+AnyPair = TypeVar("AnyPair", bound="Pair")
+
 
 class Inside(Host):
     """An agent in a namespace of this host."""
 
-    def __init__(self, namespace: str, machine: object) -> None:
-        super().__init__(namespace, ["ip", "netns", "exec", namespace, *HERE], archive())
+    def __init__(self, namespace: str, machine: object, within: tuple[str, ...]) -> None:
+        """`within` starts the agent there."""
+        super().__init__(namespace, ["ip", "netns", "exec", namespace, *within, *HERE], archive())
         self.machine = machine
 
     def prepare(self) -> None:
         self.facts = {"erl": paths.erl_program(), "worker_ebin": str(paths.WORKER_EBIN)}
 
 
-class Network:
-    """`with Network(...) as between:` makes both namespaces; after it nothing of them is left."""
+class Pair:
+    """Two namespaces with an agent in each: `with` makes them; after it nothing of them is left."""
 
-    def __init__(self, delay_ms: float, rate_mbit: float, loss_percent: float) -> None:
-        self.delay_ms, self.rate_mbit, self.loss_percent = delay_ms, rate_mbit, loss_percent
+    def __init__(self, within: tuple[str, ...] = ()) -> None:
         mark = secrets.token_hex(3)
         self.namespaces = [f"inet_rdma_{mark}_{end}" for end in "ab"]
         # Names of devices have at most 15 characters.
-        self._devices = [f"ir{mark}{end}" for end in "ab"]
-        self._wire: subprocess.Popen[bytes] | None = None
-        self.hosts: list[Host] = [Inside(namespace, self) for namespace in self.namespaces]
+        self.devices = [f"ir{mark}{end}" for end in "ab"]
+        self.hosts: list[Host] = [Inside(namespace, self, within) for namespace in self.namespaces]
 
-    def __enter__(self) -> Network:
-        why = why_not()
+    def __enter__(self: AnyPair) -> AnyPair:
+        why = self.why_not()
         if why:
-            raise BenchError(f"network: {why}")
+            raise BenchError(why)
         try:
             self._make()
             open_all(self.hosts)
@@ -63,9 +64,7 @@ class Network:
 
     def close(self) -> None:
         close_all(self.hosts)
-        wire, self._wire = self._wire, None
-        if wire:
-            wire.communicate()
+        self.part()
         for namespace in self.namespaces:
             # EPMD stays when its nodes have ended, and would keep the namespace.
             left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
@@ -77,6 +76,10 @@ class Network:
     def cores(self) -> int:
         return usable_cores()
 
+    def series(self, chosen: list[Carrier]) -> list[Carrier]:
+        """What is measured of these carriers."""
+        return chosen
+
     def places(self, _carrier: Carrier) -> list[Place]:
         return [Place(host, address) for host, address in zip(self.hosts, ADDRESSES, strict=True)]
 
@@ -84,14 +87,45 @@ class Network:
         warning = own_load_warning()
         return [warning] if warning else []
 
-    def environment(self) -> dict[str, Any]:
-        return {"network": {"delay_ms": self.delay_ms, "rate_mbit": self.rate_mbit, "loss_percent": self.loss_percent}}
-
     def _make(self) -> None:
         for namespace in self.namespaces:
             run("ip", "netns", "add", namespace)
+        self.join()
+        for namespace, device, address in zip(self.namespaces, self.devices, ADDRESSES, strict=True):
+            run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", device)
+            run("ip", "-n", namespace, "link", "set", device, "up")
+            run("ip", "-n", namespace, "link", "set", "lo", "up")
+
+    def why_not(self) -> str | None:
+        """Why this machine cannot; None if it can try."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """Makes the devices, one in each namespace, that lead to each other."""
+        raise NotImplementedError
+
+    def part(self) -> None:
+        """Ends what join() has made beside the namespaces."""
+        raise NotImplementedError
+
+
+class Network(Pair):
+    """Joined by the wire."""
+
+    def __init__(self, delay_ms: float, rate_mbit: float, loss_percent: float) -> None:
+        super().__init__()
+        self.delay_ms, self.rate_mbit, self.loss_percent = delay_ms, rate_mbit, loss_percent
+        self._wire: subprocess.Popen[bytes] | None = None
+
+    def environment(self) -> dict[str, Any]:
+        return {"network": {"delay_ms": self.delay_ms, "rate_mbit": self.rate_mbit, "loss_percent": self.loss_percent}}
+
+    def why_not(self) -> str | None:
+        return why_not()
+
+    def join(self) -> None:
         bytes_per_ms = self.rate_mbit * 125
-        ends = [word for pair in zip(self.namespaces, self._devices, strict=True) for word in pair]
+        ends = [word for pair in zip(self.namespaces, self.devices, strict=True) for word in pair]
         numbers = (self.delay_ms * 1e3, self.rate_mbit * 1e3, self.loss_percent * 1e4,
                    max(BUFFER_BYTES_MIN, BUFFER_MS * bytes_per_ms))
         command = [str(wire_program()), *ends, *(str(round(number)) for number in numbers)]
@@ -99,10 +133,11 @@ class Network:
         assert self._wire.stdout
         if not self._wire.stdout.readline():
             raise BenchError(f"network: `{' '.join(command)}` ended")
-        for namespace, device, address in zip(self.namespaces, self._devices, ADDRESSES, strict=True):
-            run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", device)
-            run("ip", "-n", namespace, "link", "set", device, "up")
-            run("ip", "-n", namespace, "link", "set", "lo", "up")
+
+    def part(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire:
+            wire.communicate()
 
 
 def wire_program() -> Path:
@@ -115,13 +150,19 @@ def wire_program() -> Path:
 
 
 def why_not() -> str | None:
-    """Why this machine cannot; None if it can try."""
-    for program, package in (("ip", "iproute2"), ("cc", "gcc")):
+    """Why this machine has no wire between two namespaces; None if it can try."""
+    without = no_namespaces({"ip": "iproute2", "cc": "gcc"})
+    if without or Path("/dev/net/tun").exists():
+        return without
+    return "this kernel has no TUN devices (/dev/net/tun)"
+
+
+def no_namespaces(programs: dict[str, str]) -> str | None:
+    """Why not: one of the programs is missing, given with their Debian packages, or the right to make them."""
+    for program, package in programs.items():
         if not shutil.which(program):
             return f"no {program} here (on Debian: apt install {package})"
-    if os.geteuid() != 0:
-        return "it takes root to make network namespaces"
-    return None if Path("/dev/net/tun").exists() else "this kernel has no TUN devices (/dev/net/tun)"
+    return None if os.geteuid() == 0 else "it takes root to make network namespaces"
 
 
 def run(*command: str) -> None:

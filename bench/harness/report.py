@@ -75,6 +75,7 @@ def summary(document: dict[str, Any]) -> str:
     return (
         f"OTP {facts['otp']}, {f'{len(hosts)} hosts: ' if hosts else ''}{machines}, commit {facts['commit']}; "
         f"{network_text(facts['network']) if 'network' in facts else ''}"
+        f"{containers_text(facts['containers']) if 'containers' in facts else ''}"
         f"median of {options['rounds']} interleaved rounds of {options['seconds']:g} s; "
         f"ratios to {document['baseline']}, taken within each round"
     )
@@ -83,6 +84,10 @@ def summary(document: dict[str, Any]) -> str:
 def network_text(network: dict[str, float]) -> str:
     return (f"between two network namespaces, {network['delay_ms']:g} ms each way, {network['rate_mbit']:g} Mbit/s, "
             f"{network['loss_percent']:g} % loss; ")
+
+
+def containers_text(namespaces: list[str]) -> str:
+    return f"a container has {', '.join(namespaces[:-1])} and {namespaces[-1]} namespaces of its own; "
 
 
 def machine_text(facts: dict[str, Any]) -> str:
