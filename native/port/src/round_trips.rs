@@ -1,7 +1,13 @@
 //! Round trips over a link's TCP connection: of a question that the peer's port answers at once.
 //!
 //! A link asks at most once a second, when it sends anyway, and at each tick. The answer waits for what the peer's
-//! kernel and its VM do before the port's turn, as every packet does. Over a queue pair nothing is asked.
+//! kernel and its VM do before the port's turn, as every packet does.
+//!
+//! Over a queue pair nothing is asked, as the stream protocol has no question of which only the time counts. Ticks are
+//! not acknowledged; bytes are when the reader has freed a quarter of the ring, and that time says how the reader does,
+//! not how long the way is. Recalls are for landing buffers and rings, one at a time. The TCP connection that stands by
+//! is another way. A device's confirmation of a write is looked for by [`Queue::ask`](crate::queue::Queue::ask) at its
+//! next call, and so has no time of its own.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
