@@ -11,6 +11,8 @@
                addresses := [string()], doctor := inet_rdma_doctor:report(), facts := inet_rdma_certify_os:facts()}.
 
 -define(SSH_MS, 60000).
+%% About 10 MB go there.
+-define(COPY_MS, 600000).
 
 %% none: a certificate of one host.
 -spec open(inet_rdma_certify:options()) -> t() | none.
@@ -39,13 +41,13 @@ open(#{peer := {ssh, Name}, ssh := [Ssh | Words], erl := Erl}) ->
 copy([Program | Words], Name) ->
     Root = filename:dirname(inet_rdma_certify_node:ebin()),
     %% tar's own process, and no shell, reads the names here.
-    Archive = filename:join("/tmp", "inet_rdma_certify_" ++ os:getpid() ++ ".tar"),
-    {0, _} = inet_rdma_certify_os:run(inet_rdma_certify_os:find("tar"), ["-chf", Archive, "-C", Root, "ebin", "priv"],
+    Archive = filename:join("/tmp", "inet_rdma_certify_" ++ os:getpid() ++ ".tar.gz"),
+    {0, _} = inet_rdma_certify_os:run(inet_rdma_certify_os:find("tar"), ["-czhf", Archive, "-C", Root, "ebin", "priv"],
                                       ?SSH_MS),
-    There = "d=$(mktemp -d /tmp/inet_rdma_certify.XXXXXX) && tar -xf - -C \"$d\" && echo \"certify:$d\"",
+    There = "d=$(mktemp -d /tmp/inet_rdma_certify.XXXXXX) && tar -xzf - -C \"$d\" && echo \"certify:$d\"",
     Quoted = [inet_rdma_certify_node:quoted(Word) || Word <- [Program | Words] ++ [There]],
     Shell = lists:flatten(lists:join(" ", Quoted)),
-    Said = inet_rdma_certify_os:run(inet_rdma_certify_os:find("sh"), ["-c", Shell ++ " <" ++ Archive], ?SSH_MS),
+    Said = inet_rdma_certify_os:run(inet_rdma_certify_os:find("sh"), ["-c", Shell ++ " <" ++ Archive], ?COPY_MS),
     ok = file:delete(Archive),
     case Said of
         {0, Output} ->
@@ -53,6 +55,8 @@ copy([Program | Words], Name) ->
                 {match, [Directory]} -> Directory;
                 nomatch -> unreachable(Name, Output)
             end;
+        {timeout, Output} ->
+            unreachable(Name, [Output, io_lib:format(" not done after ~b s", [?COPY_MS div 1000])]);
         {_, Output} -> unreachable(Name, Output)
     end.
 

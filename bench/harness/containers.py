@@ -18,7 +18,7 @@ WITHIN = ("unshare", *(f"--{namespace}" for namespace in NAMESPACES), "--map-roo
 
 
 class Containers(Pair):
-    """Joined by a virtual cable, over which links begin, and by the directory, through which they go to shared memory."""
+    """Joined by a virtual cable, over which links begin, and by the directory, through which they share memory."""
 
     def __init__(self) -> None:
         super().__init__(WITHIN)
