@@ -10,9 +10,9 @@
 %%   controller, as with inet_tcp. With the option `security tls` it is TLS's (inet_rdma_bootstrap, inet_rdma_tls);
 %% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
-%% * the guard (inet_rdma_guard): a sleeping process that says in the log what happened to the link. That of a session
-%%   (inet_rdma_session_guard) has lost TCP connections made anew; that of a link inside TLS (inet_rdma_link) owns the
-%%   socket, whose end is the link's end;
+%% * the guard (inet_rdma_link_guard): a sleeping process that logs events of the link. The guard of a session
+%%   (inet_rdma_session_guard) has a lost TCP connection made anew; the guard of a link inside TLS (inet_rdma_link) owns
+%%   the TLS connection, whose end is the link's end;
 %% * the peer.
 %%
 %% Polling threads have no part in a link: the VM's own poll set watches its descriptors.
@@ -29,7 +29,6 @@
 -include_lib("kernel/include/dist.hrl").
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/net_address.hrl").
--include_lib("kernel/include/logger.hrl").
 
 %% State of the supervisor, in its process dictionary: the functions of #hs_data{} get no argument but the socket.
 -record(supervised, {
@@ -57,8 +56,6 @@
 %% The acceptor's last message in the handshake: a tag and an MD5 ("Distribution Handshake" in the ERTS documentation).
 -define(ACK_BYTES, 17).
 
-%% The option security, as of the start of the distribution: a link that is made later is no weaker.
--define(SECURITY, {?MODULE, security}).
 %% The TCP port on which this node accepts connections by this driver.
 -define(LISTENS(Driver), {?MODULE, listens, Driver}).
 
@@ -92,8 +89,8 @@ childspecs() ->
     end.
 
 gen_listen(Driver, Name, Host) ->
-    case start() of
-        ok -> listens(Driver, Name, listen_over(security(), Driver, Name, Host));
+    case inet_rdma_dist_start:start() of
+        ok -> listens(Driver, Name, (below()):listen(Driver, Name, Host));
         Error -> Error
     end.
 
@@ -104,51 +101,20 @@ listens(Driver, Name, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}, host
     Listening;
 listens(_Driver, _Name, Other) -> Other.
 
-listen_over(Security, Driver, Name, Host) -> (below(Security)):listen(Driver, Name, Host).
-gen_accept(Driver, Listen) -> (below(security())):accept(Driver, Listen).
-gen_select(Driver, Node) -> (below(security())):select(Driver, Node).
+gen_accept(Driver, Listen) -> (below()):accept(Driver, Listen).
+gen_select(Driver, Node) -> (below()):select(Driver, Node).
 
 %% net_kernel calls this for a node that does not listen, and no other callback at the start.
 gen_address(Driver) ->
-    _ = start(),
-    (below(security())):address(Driver).
+    _ = inet_rdma_dist_start:start(),
+    (below()):address(Driver).
 
 %% The module that makes connections.
-below(none) -> inet_rdma_tcp;
-below(tls) -> inet_rdma_tls.
-
-%% In net_kernel's process. A wrong option is an error of the node's start; a library that cannot be loaded is not:
-%% all links stay on TCP then, and say so.
-start() ->
-    inet_rdma_links:start(),
-    case inet_rdma_options:node() of
-        {ok, #{security := Security}} ->
-            persistent_term:put(?SECURITY, Security),
-            load(check_security(Security));
-        {error, Reason} ->
-            %% A node that does not listen goes on: with the stronger, as its options may be mended while it runs.
-            persistent_term:put(?SECURITY, tls),
-            ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
-            {error, Reason}
+below() ->
+    case inet_rdma_dist_start:security() of
+        none -> inet_rdma_tcp;
+        tls -> inet_rdma_tls
     end.
-
-load(ok) ->
-    case inet_rdma_nif:load() of
-        ok -> inet_rdma_neighbours:start();
-        {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma:format_error(Reason)])
-    end;
-load(Error) -> Error.
-
-check_security(none) -> ok;
-check_security(tls) ->
-    case inet_rdma_tls:check() of
-        ok -> ok;
-        {error, Why} ->
-            ?LOG_ERROR("inet_rdma: the option security is tls, and ~ts", [Why]),
-            {error, {security, Why}}
-    end.
-
-security() -> persistent_term:get(?SECURITY, none).
 
 gen_accept_connection(Driver, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
     spawn_opt(?MODULE, do_accept, [Driver, self(), AcceptPid, Accepted, MyNode, Allowed, SetupTime],
@@ -160,8 +126,9 @@ do_accept(Driver, Kernel, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
         {AcceptPid, controller} ->
             demonitor(Ref, [flush]),
             Timer = dist_util:start_timer(SetupTime),
-            {Connection, Permitted} = accepted(security(), Driver, Accepted, Allowed),
-            keep(#supervised{driver = Driver, connection = Connection, role = acceptor, config = config(no_node)}),
+            {Connection, Permitted} = accepted(inet_rdma_dist_start:security(), Driver, Accepted, Allowed),
+            keep(#supervised{driver = Driver, connection = Connection, role = acceptor,
+                             config = inet_rdma_dist_start:config(no_node)}),
             Data = hs_data(Connection),
             dist_util:handshake_other_started(
               Data#hs_data{kernel_pid = Kernel, this_node = MyNode, timer = Timer, allowed = Permitted});
@@ -184,10 +151,10 @@ gen_setup(Driver, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
 
 do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     Timer = dist_util:start_timer(SetupTime),
-    Config = config(Node),
+    Config = inet_rdma_dist_start:config(Node),
     {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
     dist_util:reset_timer(Timer),
-    Connection = connect(security(), Driver, Node, Host, Listens),
+    Connection = connect(inet_rdma_dist_start:security(), Driver, Node, Host, Listens),
     Protocol = inet_rdma_bootstrap:protocol(Connection),
     Address = #net_address{address = Listens, host = Host, protocol = Protocol, family = Driver:family()},
     keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
@@ -206,23 +173,6 @@ connect(tls, Driver, Node, Host, To) ->
     case inet_rdma_tls:connect(Driver, To, Host, inet_rdma_bootstrap:connect_options()) of
         {ok, Connection} -> Connection;
         Error -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
-    end.
-
-%% The options for a new link. There is no link if the option security now asks for TLS and the distribution was started
-%% without.
-config(Node) ->
-    Started = security(),
-    case inet_rdma_options:node() of
-        {ok, #{security := tls}} when Started =:= none ->
-            ?LOG_ERROR("inet_rdma: no link: the option security is tls, and the distribution of this node was started "
-                       "with none; restart the node, with the option in the command line or in the configuration that "
-                       "the VM starts with"),
-            ?shutdown2(Node, {security, started_without_tls});
-        {ok, Config} ->
-            Config;
-        {error, Reason} ->
-            ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
-            ?shutdown2(Node, Reason)
     end.
 
 hs_data(Connection) ->

@@ -1,111 +1,28 @@
-%% The guard of a link: a process that sleeps beside the link's port, and says in the log what happens to the link.
+%% The loop of guards. A guard is a process that sleeps beside a link or a stream and handles its events.
 %%
-%% Both kinds of links have the loop in common. A kind is a module with the callbacks, which handles all other messages:
-%% inet_rdma_session_guard for a link with a session, inet_rdma_link for a link without one, which the end of its TLS
-%% connection ends.
+%% A kind of guard is a module with the callback: inet_rdma_link_guard for links, inet_rdma_stream_guard for streams
+%% that began inside TLS.
 %%
-%% The guard hibernates behind each message: it takes little memory, and keeps no reference to the code of these
-%% modules, which may be loaded anew meanwhile.
+%% A guard hibernates after each message: it takes little memory, and keeps no reference to the code of these modules,
+%% which may be loaded anew meanwhile.
 -module(inet_rdma_guard).
 
--export([new/4, run/1, stop/2, event/6, say/5]).
+-export([run/2]).
 %% Called by erlang:hibernate/3.
--export([loop/1]).
--export_type([t/0]).
+-export([loop/2]).
 
--include_lib("kernel/include/logger.hrl").
+-callback handle(Message :: term(), State) -> {ok, State} | stop when State :: term().
 
--record(guard, {
-    kind :: module(),
-    port :: port(),
-    node :: binary(),
-    state :: term(),
-    %% As of erlang:monotonic_time/0. stalled: since when the peer takes nothing.
-    since :: integer(),
-    stalled = undefined :: integer() | undefined
-}).
+%% The caller becomes the guard. It ends with the reason normal.
+-spec run(Kind :: module(), State :: term()) -> no_return().
+run(Kind, State) -> erlang:hibernate(?MODULE, loop, [Kind, State]).
 
--opaque t() :: #guard{}.
-
-%% A message other than those of the loop.
--callback handle(Message :: term(), State) -> State when State :: term().
-%% The fabric that carries the link, and the reason that events name beside it; event: what the event itself says.
--callback carried(State :: term()) -> {Fabric :: binary(), Why :: binary() | event}.
-%% The port has ended. The reason, as a term and in words, and whether it is an ordinary one, for which the log has no
-%% line.
--callback ended(State :: term()) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
-
--spec new(Kind :: module(), port(), Node :: binary(), State :: term()) -> t().
-new(Kind, Port, Node, State) ->
-    #guard{kind = Kind, port = Port, node = Node, state = State, since = erlang:monotonic_time()}.
-
-%% The caller is a process of its own, and monitors the port or is linked to it and traps exits.
--spec run(t()) -> no_return().
-run(#guard{port = Port} = Guard) ->
-    ok = inet_rdma_recorder:of_port(Port),
-    erlang:hibernate(?MODULE, loop, [Guard]).
-
--spec loop(t()) -> ok.
-loop(#guard{kind = Kind, port = Port, state = State} = Guard) ->
+-spec loop(Kind :: module(), State :: term()) -> ok.
+loop(Kind, State) ->
     receive
-        {'EXIT', Port, Exit} -> stop(Exit, Guard);
-        {'DOWN', _Ref, port, Port, Exit} -> stop(Exit, Guard);
-        {'$inet_rdma', Port, stalled} -> run(stalled(Guard));
-        {'$inet_rdma', Port, resumed} -> run(resumed(Guard));
-        Message -> run(Guard#guard{state = Kind:handle(Message, State)})
+        Message ->
+            case Kind:handle(Message, State) of
+                {ok, Next} -> run(Kind, Next);
+                stop -> ok
+            end
     end.
-
-stalled(#guard{node = Node} = Guard) ->
-    Words = <<"the peer takes nothing, and senders wait">>,
-    event(stalled, notice, about(Guard, Words), "inet_rdma: the link to ~ts stalls: ~ts", [Node, Words], #{count => 1}),
-    Guard#guard{stalled = erlang:monotonic_time()}.
-
-resumed(#guard{stalled = undefined} = Guard) ->
-    Guard;
-resumed(#guard{node = Node, stalled = Since} = Guard) ->
-    Duration = erlang:monotonic_time() - Since,
-    Words = <<"the peer takes bytes again">>,
-    event(resumed, notice, about(Guard, Words), "inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
-          [Node, erlang:convert_time_unit(Duration, native, millisecond), Words], #{count => 1, duration => Duration}),
-    Guard#guard{stalled = undefined}.
-
-about(#guard{kind = Kind, node = Node, state = State}, Words) ->
-    case Kind:carried(State) of
-        {Fabric, event} -> {Node, Fabric, Words};
-        {Fabric, Why} -> {Node, Fabric, Why}
-    end.
-
-%% The port has ended with this exit reason, and the guard ends with it.
--spec stop(Exit :: term(), t()) -> ok.
-stop(Exit, #guard{kind = Kind, node = Node, state = State, since = Since}) ->
-    {Reason, Why, IsUsual} = ending(Exit, Kind:ended(State)),
-    {Fabric, _} = Kind:carried(State),
-    Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
-    Before = inet_rdma_recorder:before(Node),
-    ok = inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}),
-    IsUsual orelse
-        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before],
-                     inet_rdma_link_event:metadata(Event)),
-    ok.
-
-%% dist_util, which runs the supervisor, closes the port by its own end.
-ending(net_tick_timeout, _) ->
-    {net_tick_timeout, <<"nothing has come from the peer for the time of net_ticktime">>, false};
-ending(disconnect, {unknown, _, _}) ->
-    {unknown, <<"this node has disconnected the peer">>, true};
-ending(_Exit, Ending) ->
-    Ending.
-
-%% A line of the log, and an event of telemetry with the same facts.
--spec event(inet_rdma_link_event:kind(), logger:level(), {Node :: binary(), Fabric :: binary(), Why :: binary()},
-            Format :: io:format(), [term()], Measurements :: #{atom() => integer()}) -> ok.
-event(Kind, Level, {Node, Fabric, Why}, Format, Arguments, Measurements) ->
-    say(inet_rdma_link_event:new(Kind, Node, Fabric, Why), Level, Format, Arguments, Measurements).
-
--spec say(inet_rdma_link_event:t(), logger:level(), Format :: io:format(), [term()],
-          Measurements :: #{atom() => integer()}) -> ok.
-say(Event, Level, Format, Arguments, Measurements) ->
-    %% First: a handler of the log may wait.
-    ok = inet_rdma_link_event:tell(Event, Measurements),
-    ?LOG(Level, Format, Arguments, inet_rdma_link_event:metadata(Event)),
-    ok.

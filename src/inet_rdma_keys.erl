@@ -16,7 +16,7 @@
 %% Used by the settlement.
 -export([first/1, pair/2, protection/3]).
 %% Used by a guard.
--export([new/2, handle_due/2, handle_received/3, handle_restored/2]).
+-export([new/2, handle/3, handle_due/2, handle_received/3, handle_restored/2]).
 -export_type([t/0, pair/0]).
 
 %% A key and its generation take 54 bytes.
@@ -62,6 +62,27 @@ protection({Send, Receive}, Cipher, RenewBytes) ->
 -spec new(native(), IsEncrypted :: boolean()) -> t().
 new(_Native, false) -> none;
 new(Native, true) -> #{native => Native, sending => 0, received => 0, next => none}.
+
+%% A message to a guard that owns the TLS connection, about keys or about the connection. gone: the connection has
+%% ended. unknown: another message.
+-spec handle(Message :: term(), t(), inet_rdma_bootstrap:t()) ->
+          {ok | changed, t()} | {error, Why :: binary()} | gone | unknown.
+handle({'$inet_rdma', _PortOrId, key_due}, Keys, Connection) ->
+    await_next(handle_due(Keys, Connection), Connection);
+handle({Tag, _Socket, Bytes}, Keys, Connection) when Tag =:= tcp; Tag =:= ssl ->
+    await_next(handle_received(Keys, Connection, Bytes), Connection);
+handle({Tag, _Socket}, _Keys, _Connection) when Tag =:= tcp_closed; Tag =:= ssl_closed ->
+    gone;
+handle({Tag, _Socket, _Reason}, _Keys, _Connection) when Tag =:= tcp_error; Tag =:= ssl_error ->
+    gone;
+handle(_Message, _Keys, _Connection) ->
+    unknown.
+
+await_next({error, _} = Error, _Connection) ->
+    Error;
+await_next(Handled, Connection) ->
+    _ = inet_rdma_bootstrap:active_once(Connection),
+    Handled.
 
 %% The key in use nears its limit.
 -spec handle_due(t(), inet_rdma_bootstrap:t()) -> {ok, t()} | {error, Why :: binary()}.

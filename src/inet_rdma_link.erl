@@ -1,20 +1,20 @@
 %% The port of a link, and a link without a session, which a queue pair carries: one that began inside TLS.
 %%
-%% The guard of such a link (inet_rdma_guard) owns the connection on which the link began. When that ends the guard
-%% tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the port ends the
-%% guard logs the reason and ends, and with it the connection. The guard brings new keys for an encrypted link
-%% (inet_rdma_keys).
+%% The guard of such a link (inet_rdma_link_guard) owns the connection on which the link began. When the connection
+%% ends, the guard tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the
+%% port ends, the guard logs the reason and ends, and the connection with it. The guard exchanges new keys for an
+%% encrypted link (inet_rdma_keys).
 -module(inet_rdma_link).
 
 -behaviour(inet_rdma_settlement_way).
--behaviour(inet_rdma_guard).
+-behaviour(inet_rdma_link_guard).
 
 -compile({no_auto_import, [statistics/1]}).
 
 -export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
 %% Used for the port of a session.
--export([command/2, command/3, counts/1, statistics/1, sealing/1, compression/1, round_trips/1, reason/1,
-         why/1, is_usual/1]).
+-export([command/2, command/3, counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1,
+         round_trips/1, reason/1, why/1, is_usual/1]).
 %% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 -export_type([link/0]).
@@ -122,7 +122,7 @@ port(#link{port = Port}) -> Port.
 start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
     Guarded = #guarded{port = Port, connection = Connection, node = Node, fabric = Fabric, native = Native,
                        keys = inet_rdma_keys:new({link, Native}, IsEncrypted)},
-    Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_guard:new(?MODULE, Port, Node, Guarded)]),
+    Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_link_guard:new(?MODULE, Port, Node, Guarded)]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
             Guard ! {self(), start},
@@ -174,6 +174,14 @@ statistics(Port) ->
                    carried_by_queue => ByQueue =:= 1}};
         Error ->
             Error
+    end.
+
+%% Tells whether a queue pair carries the session of the port.
+-spec is_carried_by_queue(port()) -> boolean().
+is_carried_by_queue(Port) ->
+    case statistics(Port) of
+        {ok, #{carried_by_queue := IsCarried}} -> IsCarried;
+        {error, closed} -> false
     end.
 
 %% How its TCP connection is encrypted: the keys of inet_rdma:info/1.
@@ -232,48 +240,40 @@ command(Port, Command, Argument) ->
 ok_or_closed({ok, _}) -> ok;
 ok_or_closed(Error) -> Error.
 
--spec guard(port(), inet_rdma_bootstrap:t(), inet_rdma_guard:t()) -> ok.
+-spec guard(port(), inet_rdma_bootstrap:t(), inet_rdma_link_guard:t()) -> ok.
 guard(Port, Connection, Guard) ->
     _ = monitor(port, Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet_rdma_bootstrap:watch(Connection),
             _ = command(Port, watch),
-            inet_rdma_guard:run(Guard);
+            inet_rdma_link_guard:run(Guard);
         {'DOWN', _, port, Port, Exit} ->
-            inet_rdma_guard:stop(Exit, Guard)
+            inet_rdma_link_guard:stop(Exit, Guard)
     end.
 
 -spec handle(term(), #guarded{}) -> #guarded{}.
-handle({'$inet_rdma', Port, key_due}, #guarded{port = Port, connection = Connection, keys = Keys} = Guarded) ->
-    with_keys(inet_rdma_keys:handle_due(Keys, Connection), Guarded);
-handle({Tag, _Socket, Bytes}, #guarded{connection = Connection, keys = Keys} = Guarded) when Tag =:= tcp; Tag =:= ssl ->
-    with_keys(inet_rdma_keys:handle_received(Keys, Connection, Bytes), Guarded);
-handle({Tag, _Socket}, Guarded) when Tag =:= tcp_closed; Tag =:= ssl_closed ->
-    peer_gone(Guarded);
-handle({Tag, _Socket, _Reason}, Guarded) when Tag =:= tcp_error; Tag =:= ssl_error ->
-    peer_gone(Guarded);
 handle({'DOWN', _, process, _Sender, _}, Guarded) ->
-    peer_gone(Guarded);
-handle(_Message, Guarded) ->
-    Guarded.
+    handled(gone, Guarded);
+handle(Message, #guarded{connection = Connection, keys = Keys} = Guarded) ->
+    handled(inet_rdma_keys:handle(Message, Keys, Connection), Guarded).
 
-%% changed: a tick shows the peer that this side seals with another key.
-with_keys({ok, Keys}, #guarded{connection = Connection} = Guarded) ->
-    _ = inet_rdma_bootstrap:active_once(Connection),
+handled({ok, Keys}, Guarded) ->
     Guarded#guarded{keys = Keys};
-with_keys({changed, Keys}, #guarded{port = Port} = Guarded) ->
+handled({changed, Keys}, #guarded{port = Port} = Guarded) ->
+    %% A tick shows the peer that this side seals with another key.
     _ = command(Port, tick),
-    with_keys({ok, Keys}, Guarded);
-with_keys({error, Why}, #guarded{port = Port, node = Node, fabric = Fabric} = Guarded) ->
+    Guarded#guarded{keys = Keys};
+handled(gone, #guarded{port = Port} = Guarded) ->
+    _ = command(Port, peer_gone),
+    Guarded;
+handled(unknown, Guarded) ->
+    Guarded;
+handled({error, Why}, #guarded{port = Port, node = Node, fabric = Fabric} = Guarded) ->
     Event = inet_rdma_link_event:new(down, Node, Fabric, Why),
     ok = inet_rdma_link_event:record(Event, #{}),
     ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
     exit(Port, connection_closed),
-    Guarded.
-
-peer_gone(#guarded{port = Port} = Guarded) ->
-    _ = command(Port, peer_gone),
     Guarded.
 
 -spec carried(#guarded{}) -> {Fabric :: binary(), event}.

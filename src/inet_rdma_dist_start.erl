@@ -1,0 +1,63 @@
+%% The start of the distribution with this carrier, and the options of the links that follow.
+-module(inet_rdma_dist_start).
+
+-export([start/0, security/0, config/1]).
+
+-include_lib("kernel/include/dist_util.hrl").
+-include_lib("kernel/include/logger.hrl").
+
+%% The option security, as of the start of the distribution: a link that is made later is no weaker.
+-define(SECURITY, {?MODULE, security}).
+
+%% In net_kernel's process. A wrong option is an error of the node's start. A library that cannot be loaded is not: then
+%% all links stay on TCP, and the log says so.
+-spec start() -> ok | {error, term()}.
+start() ->
+    inet_rdma_links:start(),
+    case inet_rdma_options:node() of
+        {ok, #{security := Security}} ->
+            persistent_term:put(?SECURITY, Security),
+            load(check_security(Security));
+        {error, Reason} ->
+            %% A node that does not listen starts all the same, with TLS: its options may be mended while it runs.
+            persistent_term:put(?SECURITY, tls),
+            ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
+            {error, Reason}
+    end.
+
+load(ok) ->
+    case inet_rdma_nif:load() of
+        ok -> inet_rdma_neighbours:start();
+        {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma:format_error(Reason)])
+    end;
+load(Error) -> Error.
+
+check_security(none) -> ok;
+check_security(tls) ->
+    case inet_rdma_tls:check() of
+        ok -> ok;
+        {error, Why} ->
+            ?LOG_ERROR("inet_rdma: the option security is tls, and ~ts", [Why]),
+            {error, {security, Why}}
+    end.
+
+-spec security() -> none | tls.
+security() -> persistent_term:get(?SECURITY, none).
+
+%% The options for a new link. There is no link, and the caller exits, if the option security now asks for TLS and the
+%% distribution was started without.
+-spec config(node() | no_node) -> inet_rdma_options:config().
+config(Node) ->
+    Started = security(),
+    case inet_rdma_options:node() of
+        {ok, #{security := tls}} when Started =:= none ->
+            ?LOG_ERROR("inet_rdma: no link: the option security is tls, and the distribution of this node was started "
+                       "with none; restart the node, with the option in the command line or in the configuration that "
+                       "the VM starts with"),
+            ?shutdown2(Node, {security, started_without_tls});
+        {ok, Config} ->
+            Config;
+        {error, Reason} ->
+            ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
+            ?shutdown2(Node, Reason)
+    end.

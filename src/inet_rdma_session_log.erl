@@ -1,0 +1,79 @@
+%% The log lines and events of a link with a session (inet_rdma_link_event) about its paths: TCP connections and queue
+%% pairs that are lost, restored, or moved to.
+-module(inet_rdma_session_log).
+
+-export([lost/4, queue_lost/4, restored/4, replaced/1, moved/2, moved_up/2, stayed/1, failed/2, crashed/2]).
+-export_type([link/0]).
+
+%% The link as it is after the event: its fabric, and why that carries it.
+-type link() :: {Node :: binary(), Fabric :: binary(), Why :: binary()}.
+
+%% The TCP connection is lost.
+-spec lost(inet_rdma_session_loss:reason(), Why :: binary(), IsCarried :: boolean(), link()) -> ok.
+lost(Reason, Why, IsCarried, {Node, _, _} = Link) ->
+    Meanwhile = case IsCarried of
+                    true -> "; its queue pair carries on";
+                    false -> ""
+                end,
+    inet_rdma_link_guard:say(event(lost, Reason, Why, Link), notice,
+                             "inet_rdma: the link to ~ts lost its TCP connection (~ts), and makes it anew~ts",
+                             [Node, Why, Meanwhile], #{count => 1}).
+
+%% A queue pair of this fabric is lost, and its TCP connection with it.
+-spec queue_lost(Fabric :: binary(), inet_rdma_session_loss:reason(), Why :: binary(), link()) -> ok.
+queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
+    ok = inet_rdma_link_guard:say(event(lost, Reason, Why, Link), notice,
+                                  "inet_rdma: the link to ~ts lost its queue pair over ~ts (~ts), and goes back to TCP",
+                                  [Node, Fabric, Why], #{count => 1}),
+    moved(Fabric, Link).
+
+%% Another TCP connection is there. Duration: since the loss, in native units.
+-spec restored(inet_rdma_session_loss:reason(), Why :: binary(), Duration :: integer(), link()) -> ok.
+restored(Reason, Why, Duration, {Node, _, _} = Link) ->
+    inet_rdma_link_guard:say(event(restored, Reason, Why, Link), notice,
+                             "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one "
+                             "(~ts)",
+                             [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
+                             #{count => 1, duration => Duration}).
+
+%% The peer has lost the TCP connection and made another one, and this side had not seen the loss. There is an event
+%% `lost` before each event `restored`, here too.
+-spec replaced(link()) -> ok.
+replaced({Node, _, _} = Link) ->
+    Why = inet_rdma_link_event:why_lost(superseded),
+    ok = inet_rdma_link_event:tell(event(lost, superseded, Why, Link), #{count => 1}),
+    inet_rdma_link_guard:say(event(restored, superseded, Why, Link), notice,
+                             "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the "
+                             "one before",
+                             [Node], #{count => 1, duration => 0}).
+
+%% The link was carried by the fabric From before.
+-spec moved(From :: binary(), link()) -> ok.
+moved(From, {Node, Fabric, Why}) ->
+    inet_rdma_link_event:tell(inet_rdma_link_event:moved(Node, From, Fabric, Why), #{count => 1}).
+
+%% A settlement has moved the link to a queue pair.
+-spec moved_up(From :: binary(), link()) -> ok.
+moved_up(From, {Node, Fabric, Why} = Link) ->
+    ok = told(up, info, Link, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]),
+    moved(From, Link).
+
+%% A settlement has left the link on TCP.
+-spec stayed(link()) -> ok.
+stayed({Node, _, Why} = Link) ->
+    told(fallback, notice, Link, "inet_rdma: ~ts stays on TCP; ~ts", [Node, Why]).
+
+%% A settlement has failed. How: in words.
+-spec failed(How :: binary(), link()) -> ok.
+failed(How, {Node, _, _} = Link) ->
+    told(failed, notice, Link, "inet_rdma: ~ts stays on TCP: ~ts", [Node, How]).
+
+%% A mover has ended with this exit reason.
+-spec crashed(Exit :: term(), link()) -> ok.
+crashed(Exit, {Node, _, _} = Link) ->
+    told(failed, warning, Link, "inet_rdma: ~ts stays on TCP: its settlement failed: ~tp", [Node, Exit]).
+
+told(Kind, Level, Link, Format, Arguments) ->
+    inet_rdma_link_guard:event(Kind, Level, Link, Format, Arguments, #{count => 1}).
+
+event(Kind, Reason, Why, {Node, Fabric, _}) -> inet_rdma_link_event:new(Kind, Node, Fabric, Why, Reason).

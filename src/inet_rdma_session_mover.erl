@@ -1,0 +1,116 @@
+%% The settlements in band of a link that TCP carries: when the next one is, and the process that settles, the mover.
+%%
+%% The initiator's guard begins a settlement; the acceptor's guard starts its mover at the first message of the peer's.
+-module(inet_rdma_session_mover).
+
+-export([new/3, start/1, stop/1, again/1, later/1, wait_for_tcp/1, handle_restored/1, handle_timer/2, handle_down/3,
+         handle_moved/1, is_running/1, has_failed/1, forward/2]).
+%% Spawned.
+-export([settle/2]).
+-export_type([t/0, outcome/0]).
+
+-record(mover, {
+    session :: inet_rdma_session:t(),
+    node :: binary(),
+    %% The option fallback_retry_ms; 0: this side begins no other settlement after a failure.
+    retry_ms :: non_neg_integer(),
+    process = none :: none | {pid(), reference()},
+    %% The timer until the next settlement; restored: it begins when the link has a TCP connection again.
+    next = none :: none | restored | reference(),
+    %% Settlements in a row without a queue pair.
+    failed = 0 :: non_neg_integer()
+}).
+
+-opaque t() :: #mover{}.
+
+%% crashed: the mover's exit reason.
+-type outcome() :: {settled, inet_rdma_settlement:outcome()} | {crashed, term()}.
+
+%% The longest pause between settlements. Each pause is twice as long as the one before; the first is the option
+%% fallback_retry_ms.
+-define(RETRY_MS_MAX, 3600000).
+%% The pause after a settlement that ended with the TCP connection.
+-define(AGAIN_MS, 1000).
+
+-spec new(inet_rdma_session:t(), Node :: binary(), inet_rdma_options:config()) -> t().
+new(Session, Node, Config) ->
+    #mover{session = Session, node = Node, retry_ms = retry_ms(inet_rdma_session:role(Session), Config)}.
+
+retry_ms(initiator, #{move := Move, fallback_retry_ms := RetryMs}) when Move =/= never -> RetryMs;
+retry_ms(_Role, _Config) -> 0.
+
+-spec start(t()) -> t().
+start(#mover{session = Session, node = Node, process = none} = Mover) ->
+    Mover#mover{process = spawn_monitor(?MODULE, settle, [Session, Node])}.
+
+%% Settles. The exit reason is the outcome.
+-spec settle(inet_rdma_session:t(), Node :: binary()) -> no_return().
+settle(Session, Node) ->
+    Port = inet_rdma_session:port(Session),
+    Role = inet_rdma_session:role(Session),
+    Connection = inet_rdma_bootstrap:session(Session, Port),
+    case inet_rdma_options:node() of
+        {ok, Config} ->
+            exit({settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)});
+        {error, Reason} ->
+            exit({settled, {error, unicode:characters_to_binary(inet_rdma_options:format_error(Reason))}})
+    end.
+
+%% The TCP connection is lost, without which a settlement in band cannot go on.
+-spec stop(t()) -> t().
+stop(#mover{process = none} = Mover) ->
+    Mover;
+stop(#mover{process = {Process, Ref}, session = Session} = Mover) ->
+    demonitor(Ref, [flush]),
+    exit(Process, kill),
+    _ = inet_rdma_link:command(inet_rdma_session:port(Session), drop),
+    again(Mover#mover{process = none}).
+
+%% Settles again soon: it was the TCP connection that failed.
+-spec again(t()) -> t().
+again(Mover) -> Mover#mover{next = erlang:start_timer(?AGAIN_MS, self(), settle)}.
+
+%% Settles again after a pause, as the last settlement brought no queue pair that carries.
+-spec later(t()) -> t().
+later(#mover{next = none, retry_ms = RetryMs, failed = Failed} = Mover) when RetryMs > 0 ->
+    AfterMs = min(?RETRY_MS_MAX, RetryMs bsl min(Failed, 12)),
+    Mover#mover{next = erlang:start_timer(AfterMs, self(), settle), failed = Failed + 1};
+later(Mover) ->
+    Mover.
+
+-spec wait_for_tcp(t()) -> t().
+wait_for_tcp(Mover) -> Mover#mover{next = restored}.
+
+%% The link has a TCP connection again. due: a settlement was waiting for it.
+-spec handle_restored(t()) -> {due | not_due, t()}.
+handle_restored(#mover{next = restored} = Mover) -> {due, Mover#mover{next = none}};
+handle_restored(Mover) -> {not_due, Mover}.
+
+%% The message {timeout, Timer, settle}.
+-spec handle_timer(reference(), t()) -> {due | not_due, t()}.
+handle_timer(Timer, #mover{next = Timer} = Mover) -> {due, Mover#mover{next = none}};
+handle_timer(_Old, Mover) -> {not_due, Mover}.
+
+%% A process has ended. unknown: it was not the mover.
+-spec handle_down({pid(), reference()}, Exit :: term(), t()) -> {outcome(), t()} | unknown.
+handle_down(Process, Exit, #mover{process = Process} = Mover) -> {outcome(Exit), Mover#mover{process = none}};
+handle_down(_Other, _Exit, _Mover) -> unknown.
+
+outcome({settled, _} = Settled) -> Settled;
+outcome(Exit) -> {crashed, Exit}.
+
+%% The link has moved to a queue pair.
+-spec handle_moved(t()) -> t().
+handle_moved(Mover) -> Mover#mover{failed = 0}.
+
+-spec is_running(t()) -> boolean().
+is_running(#mover{process = Process}) -> Process =/= none.
+
+-spec has_failed(t()) -> boolean().
+has_failed(#mover{failed = Failed}) -> Failed > 0.
+
+%% Gives the mover a message of the peer's settlement.
+-spec forward(Message :: binary(), t()) -> ok.
+forward(Message, #mover{process = {Process, _}, session = Session}) ->
+    Process ! {session, inet_rdma_session:port(Session), Message},
+    ok.
