@@ -11,7 +11,7 @@
 -export([is_local/1, format_error/1, doctor/0, i/0, history/1]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
-%% Every message of the socket copies this term: all else that is known of it is kept by the native side.
+%% Every message of the socket copies this term, so it is small: the native side keeps everything else.
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
     id :: pos_integer()

@@ -1,9 +1,9 @@
-%% The connection on which a link or an encrypted stream begins: a TCP socket, or a TLS connection. Of a link with a
-%% session it becomes the session's TCP connection, which the link's port has.
+%% The connection on which a link or an encrypted stream begins: a TCP socket, or a TLS connection. If the link has a
+%% session, the connection becomes the session's TCP connection, which the link's port owns.
 %%
-%% The handshake of the distribution and the settlement go over it. A link without a session that stays on it is carried
-%% by OTP: by the VM's own port driver over TCP, by ssl's processes over TLS. When such a link has moved to a queue pair
-%% the connection is silent, but for new keys over TLS, and its end is the link's end.
+%% The handshake of the distribution and the settlement go over the connection. OTP carries a link without a session
+%% that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS. When such a link has moved
+%% to a queue pair, the connection carries only new keys over TLS, and the connection's end is the link's end.
 -module(inet_rdma_bootstrap).
 
 -export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1,
@@ -108,8 +108,8 @@ connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
 -spec listen_options() -> [gen_tcp:option()].
 listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
-%% The last packet of the handshake, of this many bytes. Nothing behind it is read, as it may be a session's. In one
-%% step, as a second one costs each connect 100 us.
+%% The last packet of the handshake, of this many bytes. The bytes behind the packet may belong to a session, and are
+%% not read. Length and packet are read in one step, as a second step costs each connect 100 us.
 -spec recv_last(t(), Bytes :: pos_integer(), timeout()) -> {ok, binary()} | {error, term()}.
 recv_last({tcp, Driver, Socket}, Bytes, TimeoutMs) ->
     _ = inet:setopts(Socket, [{packet, raw}]),
@@ -177,7 +177,7 @@ session_facts(_Connection) ->
     none.
 
 %% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1.
-%% Of TLS's own connection ssl knows.
+%% Empty for a connection of ssl.
 -spec coding_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
 coding_facts({session, _Session, Port}) ->
     lists:foldl(fun maps:merge/2, inet_rdma_link:sealing(Port),
@@ -204,7 +204,7 @@ active_once({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, 2}, {activ
 active_once({session, _Session, _Port}) -> ok;
 active_once({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, once}]).
 
-%% Over TCP a message is read by its length, and nothing behind it: that may be a session's.
+%% Over TCP a message is read by its length. The bytes behind it may belong to a session, and are not read.
 -spec recv_message(t(), timeout()) -> {ok, binary()} | {error, term()}.
 recv_message({tcp, Driver, Socket}, TimeoutMs) ->
     case Driver:recv(Socket, 2, TimeoutMs) of
@@ -268,7 +268,7 @@ handshake_complete({tcp, _Driver, _Socket}, _Node, _Handle) -> ok;
 handshake_complete({session, _Session, _Port}, _Node, _Handle) -> ok;
 handshake_complete({tls, _Socket, Sender}, Node, Handle) -> tls_sender:dist_handshake_complete(Sender, Node, Handle).
 
-%% The caller is the supervisor: it hears of a closed socket as of one that has ended by itself.
+%% The caller is the supervisor. If the socket is closed, the supervisor gets the message of a socket that has ended.
 -spec tick(t()) -> ok | {error, term()}.
 tick({tcp, Driver, Socket}) ->
     case Driver:send(Socket, [], [force]) of
@@ -322,8 +322,8 @@ give({tls, Socket, Sender}, Process) ->
         Error -> Error
     end.
 
-%% Watches a connection that should be silent: whatever comes is a message as in active_once/1. Over TLS the end of
-%% ssl's sender comes as a message 'DOWN'.
+%% Watches a connection that should be silent: a packet, or the end, is a message as in active_once/1. Over TLS the end
+%% of ssl's sender is a message 'DOWN'.
 -spec watch(t()) -> ok | {error, term()}.
 watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
 watch({tls, Socket, Sender} = Connection) ->
@@ -331,7 +331,7 @@ watch({tls, Socket, Sender} = Connection) ->
     _ = ssl:setopts(Socket, [{packet_size, ?SILENT_BYTES_MAX}]),
     active_once(Connection).
 
-%% Over TLS the peer is told.
+%% Closes the connection. Over TLS the peer gets an alert that says so.
 -spec close(t()) -> ok.
 close({tcp, Driver, Socket}) ->
     Driver:close(Socket);

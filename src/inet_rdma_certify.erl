@@ -9,10 +9,10 @@
 -export([run/1, main/0, main/1, options/1, usage/0]).
 -export_type([options/0, report/0]).
 
-%% minutes: at most so long, in all. length: quick plans for 3 minutes, however many there are. ways: `shm', `tcp',
-%% `verbs' (all devices) or the name of a device; all: what the host has. out: the directory of the report. peer: the
-%% other host, by ssh. listen: this port waits for the other host's `--join'. contract: the program of the contract
-%% suite.
+%% minutes: the most that all checks may take. length: quick plans for 3 minutes, even if minutes is more. ways: `shm',
+%% `tcp', `verbs' (all devices) or the name of a device; all: all ways of the host. out: the directory of the report.
+%% peer: the other host, by ssh. listen: this port waits for the other host's `--join'. contract: the program of the
+%% contract suite.
 -type options() :: #{minutes := number(), length := quick | full,
                      way_seconds := pos_integer() | default, ways := all | [string()], out := file:filename(),
                      peer := none | {ssh, string()} | {listen, inet:port_number()},
@@ -24,9 +24,9 @@
 
 -define(MINUTES, 15).
 -define(QUICK_MINUTES, 3).
-%% Of the time that is given, what is planned; the rest is for starts of nodes and waiting.
+%% Share of the given time that is planned; the rest is for starts of nodes and waiting.
 -define(PLANNED, 0.8).
-%% Longer than this a way is not tested, however much time there is.
+%% Upper bound of the time for one way, even if more is given.
 -define(WAY_MS, 240000).
 -define(MIB, 1048576).
 
@@ -36,7 +36,7 @@ run(#{minutes := Minutes} = Options) ->
     Started = list_to_binary(calendar:system_time_to_rfc3339(os:system_time(second), [{offset, "Z"}])),
     Doctor = inet_rdma_doctor:doctor(),
     Peer = inet_rdma_certify_peer:open(Options),
-    %% The time until somebody has started the other side does not count.
+    %% Does not count the time until the other side is started.
     StartMs = now_ms(),
     DeadlineMs = StartMs + round(Minutes * 60000),
     try
@@ -99,7 +99,7 @@ of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) -
     Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options) end,
     OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Way, OfWay) end, 30000) of
                  #{status := pass} = Sizes ->
-                     %% First what needs no long time: a slow way may be too slow for the others.
+                     %% The short checks first: a slow way may use up the time of the others.
                      [Sizes,
                       Step(speed, fun() -> inet_rdma_certify_speed:speed(Way, OfWay) end, SpeedMs),
                       Step(survival, fun() -> inet_rdma_certify_link:survival(Way, OfWay) end, SurvivalMs),
@@ -119,7 +119,7 @@ of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) -
                            Options)
          end].
 
-%% A software device makes each packet by the processor.
+%% A software device uses the processor for each packet.
 large_bytes(Way, Length) ->
     case {inet_rdma_certify_way:is_software(Way), Length} of
         {true, _} -> ?MIB;
@@ -185,7 +185,7 @@ default_out() ->
     {{Y, M, D}, {H, Min, S}} = calendar:universal_time(),
     lists:flatten(io_lib:format("certificate-~ts-~b~2..0b~2..0bT~2..0b~2..0b~2..0bZ", [Host, Y, M, D, H, Min, S])).
 
-%% Beside the modules of an archive.
+%% In an archive the program lies beside the modules.
 contract() ->
     Beside = filename:join([inet_rdma_certify_node:ebin(), "..", "contract"]),
     case filelib:is_regular(Beside) of
@@ -218,7 +218,7 @@ usage() ->
 -spec main() -> no_return().
 main() -> halt(main(init:get_plain_arguments())).
 
-%% @doc The same without ending the VM: the status.
+%% @doc Runs with these arguments, and gives the status without ending the VM.
 -spec main([string()]) -> 0 | 1 | 2.
 main(Args) ->
     case [Help || Help <- Args, Help =:= "--help" orelse Help =:= "-h"] of

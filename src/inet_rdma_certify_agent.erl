@@ -1,8 +1,9 @@
-%% A host that takes part in another's certificate without ssh. `certify --listen PORT' there prints a command; who
-%% starts it here, `certify --join ADDRESS:PORT TOKEN', lets that host start nodes here until its certificate is done.
+%% A host that takes part in another host's certificate without ssh. `certify --listen PORT' on the other host prints a
+%% command, `certify --join ADDRESS:PORT TOKEN'. A user who starts that command on this host lets the other host start
+%% nodes here until its certificate is done.
 %%
-%% One TCP connection, in clear: of a network that both trust, as Erlang's distribution without TLS. Both sides prove
-%% that they know the token before either reads a term.
+%% The two hosts have one TCP connection, in clear, so both must trust the network, as with Erlang's distribution
+%% without TLS. Both sides prove that they know the token before either reads a term.
 %%
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_agent).
@@ -13,7 +14,7 @@
 
 %% The process that holds the connection to the other host.
 -type t() :: pid().
-%% A node there, known there.
+%% The name by which the other host knows a node of its own.
 -opaque handle() :: binary().
 
 -define(JOIN_MS, 600000).
@@ -51,7 +52,7 @@ listen(Wanted) ->
     Agent ! go,
     {Agent, {inet:ntoa(Here), inet:ntoa(There)}}.
 
-%% A stranger is turned away, and the next one heard.
+%% Closes the connection of a peer without the token, and accepts the next one.
 accepted(Listener, Token, DeadlineMs) ->
     case gen_tcp:accept(Listener, max(0, DeadlineMs - now_ms())) of
         {ok, Socket} ->
@@ -71,7 +72,7 @@ maybe_accepted(_, _, Socket, Token, Listener, DeadlineMs) ->
     ok = gen_tcp:close(Socket),
     accepted(Listener, Token, DeadlineMs).
 
-%% As the challenge of Erlang's distribution. The token has 128 bits, and is used once.
+%% A digest of token and nonce, as in the challenge of Erlang's distribution. The token has 128 bits, and is used once.
 proof(Token, Nonce, Side) -> erlang:md5([Token, Nonce, Side]).
 
 %% Calls of this host on their way to the other one.
@@ -92,7 +93,7 @@ serve(Socket, Owner, Waiting) ->
         {tcp_error, Socket, Reason} -> exit({the_other_host_has_gone, Reason})
     end.
 
-%% Calls a function there, in no node.
+%% Calls a function in the other host's program, not in a node.
 -spec call_host(t(), {module(), atom(), [term()]}, timeout()) -> term().
 call_host(Agent, MFA, TimeoutMs) ->
     Ref = monitor(process, Agent),
@@ -106,11 +107,11 @@ call_host(Agent, MFA, TimeoutMs) ->
         error({timeout, MFA})
     end.
 
-%% Starts a node there.
+%% Starts a node on the other host.
 -spec start(t(), [string()], timeout()) -> {node(), handle()}.
 start(Agent, Args, TimeoutMs) -> call_host(Agent, {?MODULE, start_here, [Args]}, TimeoutMs).
 
-%% Calls a function in a node there.
+%% Calls a function in a node of the other host.
 -spec call(t(), handle(), {module(), atom(), [term()]}, timeout()) -> term().
 call(Agent, Handle, MFA, TimeoutMs) -> call_host(Agent, {?MODULE, call_here, [Handle, MFA, TimeoutMs]}, TimeoutMs).
 

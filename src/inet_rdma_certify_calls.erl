@@ -10,7 +10,7 @@
 
 %% Longer than a link may be suspended.
 -define(TIMEOUT_MS, 60000).
-%% A caller that failed does not ask for the next connection in a tight loop.
+%% Pause of a caller after a failed call, so that it does not connect in a tight loop.
 -define(PAUSE_MS, 20).
 -define(PAYLOAD_MAX, 2000).
 -define(FAILURES_KEPT, 3).

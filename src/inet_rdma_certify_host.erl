@@ -1,4 +1,4 @@
-%% The checks of a host: what the doctor finds, the contract of the fabrics, what the device does without inet_rdma.
+%% The checks of a host: findings of the doctor, the contract of the fabrics, speed of the device without inet_rdma.
 %%
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_host).
@@ -30,7 +30,8 @@ doctor(#{findings := Findings} = Report) ->
 fix(undefined) -> "";
 fix(Fix) -> ["; fix: ", Fix].
 
-%% The program of the contract suite, of an archive or of a build here: what links count on, the fabric does.
+%% The program of the contract suite, of an archive or of a build here. The contract is the behaviour of a fabric on
+%% which links depend.
 -spec contract(inet_rdma_certify_way:t(), file:filename() | none, pos_integer()) -> outcome().
 contract(_Way, none, _TimeoutMs) ->
     {skipped, "no contract program is here: an archive and `make certify` have one"};
@@ -61,7 +62,7 @@ contract_result(Status, _, Last) ->
     _ = [note("~ts", [Line]) || Line <- Last],
     {fail, io_lib:format("the contract suite fails (status ~0tp)", [Status]), "report this with the evidence"}.
 
-%% What the device does by perftest's programs, without inet_rdma: latency and bandwidth of RDMA writes.
+%% Latency and bandwidth of RDMA writes without inet_rdma, as perftest's programs measure them.
 -spec reference(inet_rdma_certify_way:t(), quick | full) -> outcome().
 reference(#{fabric := Fabric}, _Length) when Fabric =/= verbs ->
     {skipped, "only an RDMA device has one"};
@@ -107,11 +108,11 @@ perftest(Program, Device, There, Host, Words) ->
             {error, io_lib:format("~s ends with ~0tp: ~ts", [Program, Status, Said])}
     end.
 
-%% On the other host perftest takes the device by the address that rdma_cm leads to.
+%% On the other host rdma_cm chooses perftest's device by its address.
 serve(Program, local, Args) -> inet_rdma_certify_os:run(inet_rdma_certify_os:find(Program), Args, ?PROGRAM_MS);
 serve(Program, Host, ["-d", _Device | Args]) -> inet_rdma_certify_peer:run(Host, Program, Args, ?PROGRAM_MS).
 
-%% Until the server listens.
+%% Pause until the server listens.
 client(Program, Args, Tries) ->
     receive after 500 -> ok end,
     case inet_rdma_certify_os:run(Program, Args, ?PROGRAM_MS) of

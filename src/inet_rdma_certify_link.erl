@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_link).
 
--export([sizes/2, survival/2, soak/2, pair/2, connected/3]).
+-export([sizes/2, survival/2, soak/2, connected/3]).
 
 -import(inet_rdma_certify_step, [note/2]).
 -import(inet_rdma_certify_node, [call/4, call/5, name/1]).
@@ -14,14 +14,14 @@
 -define(SMALL, #{bytes => {1, 20 * ?KIB}, burst => 50, pause_ms => 1}).
 -define(CALLERS, 10).
 -define(END_MS, 100000).
-%% For one message there and back. Less than the tick time: a way that loses messages is found by them, not by ticks.
+%% Time limit of one message there and back. Less than the tick time: a lost message is found before the ticks find it.
 -define(ECHO_MS, 10000).
-%% To make the message.
+%% Time limit of making the message.
 -define(MAKE_MS, 60000).
-%% Between two cuts.
+%% Pause between two cuts.
 -define(CUT_LEAST_MS, 300).
 -define(CUT_MOST_MS, 1000).
-%% After an act of the soak all must be in order again within this.
+%% Time within which all must be in order again after an act of the soak.
 -define(RECOVERY_MS, 30000).
 
 -type way() :: inet_rdma_certify_way:t().
@@ -91,7 +91,7 @@ facts([{A, B} | _]) ->
         Info -> maps:with([fabric, losses, resumes, suspended, why], Info)
     end.
 
-%% The TCP connection of a link is cut again and again, in one node or the other, under traffic of which all is checked.
+%% Cuts the TCP connection of a link again and again, in one node or the other, under traffic that is checked.
 -spec survival(way(), #{survival_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
 survival(#{fabric := Fabric} = Way, #{survival_ms := Ms} = Plan) ->
     case pair(Way, ["a", "b"]) of
@@ -141,8 +141,8 @@ traffic(A, B, #{large_bytes := Large}) ->
 side(Node) ->
     {fun(Module, Function, Args) -> call(Node, Module, Function, Args, ?END_MS) end, name(Node)}.
 
-%% Three nodes under traffic. The first two live, and the traffic between them must not notice what happens: connections
-%% are cut, the second is stopped for a moment, the third is disconnected, killed and started again.
+%% Three nodes under traffic. Connections are cut, the second node is stopped for a moment, the third is disconnected,
+%% killed and started again. The traffic between the first two must not be disturbed.
 -spec soak(way(), #{soak_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
 soak(Way, #{soak_ms := Ms} = Plan) ->
     DeadlineMs = now_ms() + Ms,
@@ -206,7 +206,7 @@ act_of(kill, #{a := A, c := C} = State) ->
     maps:remove(c, State);
 act_of(stop, #{b := B} = State) ->
     ok = call(B, inet_rdma_certify_load, stop_for, [2]),
-    %% Its answer comes when it goes on.
+    %% The stopped node answers when it goes on.
     receive after 500 -> ok end,
     State.
 
@@ -243,7 +243,7 @@ bounded(Before, After) ->
     end.
 
 most(memory, Old) -> Old + Old div 2 + 64 * ?MIB;
-%% Some of the VM's own come and go.
+%% The VM makes and ends some by itself.
 most(_, Old) -> Old + 5.
 
 until(What, Fun) -> until(What, Fun, now_ms() + ?RECOVERY_MS).

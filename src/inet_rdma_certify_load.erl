@@ -31,7 +31,7 @@ calls(Peer, DeadlineUs, Count) ->
             calls(Peer, DeadlineUs, Count + 1)
     end.
 
-%% Of one pair of processes, in microseconds.
+%% Round trips of one pair of processes, in microseconds.
 -spec round_trips(node(), pos_integer()) -> #{p50 := float(), p99 := float(), count := pos_integer()}.
 round_trips(Peer, Ms) ->
     Pong = spawn(Peer, ?MODULE, pong, []),
@@ -104,7 +104,7 @@ per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
 echo(Peer, Bytes, TimeoutMs) ->
     Payload = rand:bytes(Bytes),
     Hash = erlang:md5(Payload),
-    %% The process outlives the caller of a lost answer no longer than this one.
+    %% In a process of its own, which the timeout ends: a late answer does not reach the caller.
     Self = self(),
     {Pid, Monitor} = spawn_monitor(fun() -> Self ! {self(), echo_once(Peer, Payload, Hash)} end),
     receive
@@ -134,7 +134,7 @@ echo_once(Peer, Payload, Hash) ->
 echoer() ->
     receive {From, Ref, Payload} -> From ! {Ref, Payload} after ?PATIENCE_MS -> ok end.
 
-%% What a leak makes grow.
+%% The numbers that grow if something leaks.
 -spec held() -> #{atom() => non_neg_integer()}.
 held() ->
     _ = [erlang:garbage_collect(Pid) || Pid <- processes()],
@@ -174,7 +174,7 @@ stop_for(Seconds) ->
                                            [Pid, Seconds, Pid]))),
     ok.
 
-%% As kill -9 does: no word of goodbye.
+%% As kill -9 does: the node does not close its connections.
 -spec end_hard() -> ok.
 end_hard() ->
     _ = os:cmd("(sleep 0.1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),
@@ -203,7 +203,7 @@ watching(Peer, Seen) ->
 -spec seen(pid()) -> [term()].
 seen(Watcher) -> ask(Watcher, seen).
 
-%% The same, and ends the watch.
+%% The reasons, and ends the watch.
 -spec watched(pid()) -> [term()].
 watched(Watcher) -> ask(Watcher, watched).
 

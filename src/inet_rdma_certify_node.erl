@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
--export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/3, ebin/0, erl/0, quoted/1,
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, connect/3, ebin/0, quoted/1,
          random/1]).
 -export_type([t/0, host/0, wanted/0]).
 
@@ -25,16 +25,16 @@
 -define(CALL_MS, 60000).
 -define(NET_TICKTIME_S, 20).
 
-%% Starts them side by side; each ends with the check that starts it.
+%% Starts the nodes side by side; each ends with the check that starts it.
 -spec start_all([wanted()]) -> [t()].
 start_all(Wanted) ->
     Cookie = binary_to_atom(binary:encode_hex(random(16))),
     Nodes = [await_boot(Booting) || Booting <- [launch(Each) || Each <- Wanted]],
-    %% Not on a command line, which other users can read.
+    %% The cookie does not go on a command line, which other users can read.
     [true = call(Node, erlang, set_cookie, [Cookie]) || Node <- Nodes],
     Nodes.
 
-%% So many bytes, without the application crypto, which may not be installed.
+%% Random bytes, without the application crypto, which may not be installed.
 -spec random(pos_integer()) -> binary().
 random(Count) ->
     {ok, File} = file:open("/dev/urandom", [read, raw, binary]),
@@ -96,7 +96,7 @@ await_boot({agent, Agent, Wanted}) ->
     Node;
 await_boot({peer, Tag, Node, #{address := Address}}) -> booted(Tag, Node, Address).
 
-%% Of launch/2.
+%% Waits for the message of launch/2.
 -spec booted(reference(), t(), string()) -> t().
 booted(Tag, #{control := {peer, Peer}} = Node, Address) ->
     receive
@@ -114,8 +114,8 @@ call(#{control := {peer, Peer}}, Module, Function, Args, TimeoutMs) ->
 call(#{control := {agent, Agent, Handle}}, Module, Function, Args, TimeoutMs) ->
     inet_rdma_certify_agent:call(Agent, Handle, {Module, Function, Args}, TimeoutMs).
 
-%% Ends the node, also one that is stopped. Where it is on another host, by the end of its standard input there. Nothing
-%% if it has ended.
+%% Ends the node, also a stopped one. A node on another host ends when its standard input does. Does nothing if the node
+%% has ended.
 -spec kill(t()) -> ok.
 kill(#{control := {agent, Agent, Handle}}) -> inet_rdma_certify_agent:kill(Agent, Handle);
 kill(#{control := {peer, Peer}, program := OsPid}) ->
@@ -126,7 +126,7 @@ kill(#{control := {peer, Peer}, program := OsPid}) ->
 -spec name(t()) -> node().
 name(#{node := Name}) -> Name.
 
-%% Connects the first to the second and waits until this fabric carries the link, also by the word of the second.
+%% Connects the first node to the second, and waits until both say that this fabric carries the link.
 -spec connect(t(), t(), tcp | shm | verbs | inet_tcp) -> ok | {error, unicode:chardata()}.
 connect(A, #{node := NameB} = B, Fabric) ->
     case call(A, net_adm, ping, [NameB], ?CALL_MS) of
@@ -150,11 +150,11 @@ stays(undefined, Fabric) -> io_lib:format("the link over ~s has ended", [Fabric]
 stays(#{fabric := Is} = Info, Fabric) ->
     io_lib:format("the link stays on ~s, and does not go over ~s: ~ts", [Is, Fabric, maps:get(why, Info, "no reason")]).
 
-%% Where the modules and, beside them, the native library are.
+%% The directory of the modules; the native library is beside it.
 -spec ebin() -> string().
 ebin() -> filename:absname(filename:dirname(code:which(?MODULE))).
 
-%% In a release it may not be in the release's own directory.
+%% The program erl. The directory of a release may not have it.
 -spec erl() -> string().
 erl() ->
     InRoot = filename:join([code:root_dir(), "bin", "erl"]),

@@ -25,7 +25,7 @@ start(Peer, Kind) ->
     end),
     receive {Sender, ready} -> Sender end.
 
-%% Waits until the receiver has confirmed the last message; what is missing then is lost.
+%% Waits until the receiver has confirmed the last message; messages that are missing then are lost.
 -spec stop(pid(), timeout()) -> figures().
 stop(Sender, TimeoutMs) ->
     Ref = monitor(process, Sender),

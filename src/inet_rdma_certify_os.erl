@@ -11,7 +11,7 @@
                    memory_mb := non_neg_integer() | undefined, otp := binary(), erts := binary(), host := binary(),
                    inet_rdma := binary()}.
 
-%% What a program wrote and its status; timeout: it was killed after so long.
+%% Output and status of a program; timeout: it was killed after this time.
 -spec run(file:filename(), [string()], timeout()) -> {non_neg_integer() | timeout, binary()} | {error, term()}.
 run(Program, Args, TimeoutMs) ->
     try open_port({spawn_executable, Program}, [{args, Args}, exit_status, stderr_to_stdout, binary, hide]) of
@@ -39,7 +39,7 @@ find(Program) ->
         Path -> Path
     end.
 
-%% Of this host.
+%% The name of this host.
 -spec facts() -> facts().
 facts() ->
     {ok, Host} = inet:gethostname(),

@@ -3,12 +3,12 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_report).
 
--export([verdict/1, line/1, write/2, json/1]).
+-export([verdict/1, line/1, write/2]).
 
-%% Without these a certificate says nothing: they must have passed, each over one way at least.
+%% A PASS needs these checks: each must have passed over one way at least.
 -define(CORE, [doctor, sizes, survival, soak, speed]).
 
-%% A check that was skipped is none that has passed.
+%% A skipped check has not passed.
 -spec verdict([inet_rdma_certify_step:result()]) -> {pass | fail, Why :: binary()}.
 verdict(Results) ->
     Failed = [io_lib:format("~s of ~ts: ~ts", [Check, Way, Why])

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_speed).
 
--export([speed/2, median/1, ratios/1, judge/2, tests/0]).
+-export([speed/2, median/1, ratios/1, judge/2]).
 
 -import(inet_rdma_certify_step, [note/2]).
 -import(inet_rdma_certify_node, [call/5, name/1]).
@@ -49,7 +49,7 @@ speed(#{fabric := Fabric} = Way, #{speed_ms := Ms, rounds := Rounds}) ->
         {error, Outcome} -> Outcome
     end.
 
-%% Both carriers one right after the other, in turn as the first.
+%% Measures both carriers one right after the other; they take turns in being the first.
 round(Pairs, Ms, Number) ->
     Ordered = case Number rem 2 of 0 -> Pairs; 1 -> lists:reverse(Pairs) end,
     [{Test, Carrier, measured(Test, A, name(B), Ms)} || {Test, _, _, _} <- tests(), {Carrier, A, B} <- Ordered].

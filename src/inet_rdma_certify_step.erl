@@ -1,4 +1,4 @@
-%% A check with a bound, in a process of its own. What it notes on its way is there also where it is cut off.
+%% A check with a time limit, in a process of its own. The notes of a check that is cut off are kept.
 %%
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_step).
@@ -8,11 +8,11 @@
 
 -type check() :: atom().
 
-%% What a check returns, or exits with in {done, outcome()}. The fix is for people: what to do.
+%% The result that a check returns, or exits with in {done, outcome()}. fix: what the user can do.
 -type outcome() :: pass | {fail, Why :: iodata(), Fix :: iodata()} | {skipped, Why :: iodata()}.
 
-%% Of one way and one test: the values of the rounds over the link, over inet_tcp, and the ratios of both in each round.
-%% greater_is_better: false for a time.
+%% The figures of one way and one test: values of the rounds over the link, over inet_tcp, and their ratio in each
+%% round. greater_is_better: false for a time.
 -type figure() :: #{test := binary(), unit := binary(), greater_is_better := boolean(), link := [number()],
                     inet_tcp := [number()]}.
 
@@ -22,7 +22,7 @@
 
 -define(RUNNER, inet_rdma_certify_runner).
 
-%% Runs the check for at most so long. Nodes that it started and left are ended.
+%% Runs the check for at most this time. Ends nodes that the check has started and left.
 -spec run({check(), Way :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
 run({Check, Way}, Fun, BoundMs) ->
     StartMs = now_ms(),
@@ -38,7 +38,7 @@ run({Check, Way}, Fun, BoundMs) ->
     #{check => Check, way => Way, status => Status, why => Why, fix => Fix, evidence => lists:reverse(Evidence),
       figures => lists:reverse(Figures), took_ms => now_ms() - StartMs}.
 
-%% A check that is not begun.
+%% The outcome of a check that is left out.
 -spec skipped({check(), Way :: binary()}, outcome()) -> result().
 skipped({Check, Way}, Outcome) ->
     {Status, Why, Fix} = told(Outcome),
@@ -97,15 +97,15 @@ told(pass) -> {pass, undefined, undefined};
 told({skipped, Why}) -> {skipped, text(Why), undefined};
 told({fail, Why, Fix}) -> {fail, text(Why), text(Fix)}.
 
-%% Of a running check: one line of evidence.
+%% Called by a running check: adds one line of evidence.
 -spec note(io:format(), [term()]) -> ok.
 note(Format, Arguments) -> tell(note, text(io_lib:format(Format, Arguments))).
 
-%% Of a running check.
+%% Called by a running check: adds figures.
 -spec figures([figure()]) -> ok.
 figures(Figures) -> tell(figures, Figures).
 
-%% Of a running check: has this node ended with the check.
+%% Called by a running check: this node ends with the check.
 -spec started(inet_rdma_certify_node:t()) -> ok.
 started(Node) -> tell(started, Node).
 

@@ -14,11 +14,11 @@
 %% failures and nodedowns: some of the reasons.
 -type figures() :: #{atom() => non_neg_integer() | [term()]}.
 
-%% Longer than all that the traffic itself waits for.
+%% Longer than each wait of the traffic itself.
 -define(END_MS, 90000).
 -define(REASONS, 3).
 
-%% What must be none on a link that nothing has ended.
+%% The counts that must be 0 on a link that did not end.
 -define(DISTURBANCES, [failed_calls, failures, lost, doubled, reordered, damaged, breaks, broken, nodedowns]).
 
 %% From either node: this many callers, a sender for each kind of messages, links and monitors.
@@ -32,7 +32,7 @@ start_from({Call, _} = Side, Peer, Callers, Kinds) ->
      [Call(inet_rdma_certify_numbers, start, [Peer, Kind]) || Kind <- Kinds],
          Call(inet_rdma_certify_bonds, start, [Peer])}.
 
-%% Ends the traffic when all that was sent has been confirmed.
+%% Ends the traffic when all sent messages have been confirmed.
 -spec stop(t()) -> figures().
 stop(Traffic) ->
     Both = [stop_from(Each) || Each <- Traffic],
@@ -63,7 +63,7 @@ text(#{calls := Calls, sent := Sent, large := Large, ended_bonds := Ended, longe
     io_lib:format("~b calls, ~b messages (~b large), ~b ended links and monitors; ~ts; longest call ~b ms",
                   [Calls, Sent, Large, Ended, Disturbed, LongestMs]).
 
-%% What a link that lives on does not show: empty where all went well.
+%% Faults that a link that did not end must not show; empty: all went well.
 -spec disturbances(figures()) -> figures().
 disturbances(Figures) ->
     maps:filter(fun(_, Value) -> Value =/= 0 andalso Value =/= [] end, maps:with(?DISTURBANCES, Figures)).

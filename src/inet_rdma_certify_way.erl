@@ -12,7 +12,7 @@
 
 -define(LOOPBACK, "127.0.0.1").
 
-%% Of this host alone, by the doctor's report; and the devices that are left out, with the reason.
+%% The ways within this host, by the doctor's report, and the devices that are left out, each with the reason.
 -spec of_host(inet_rdma_doctor:report()) -> {[t()], [{binary(), Why :: iodata()}]}.
 of_host(#{devices := Devices}) ->
     Found = lists:append([on_host(Device) || Device <- Devices]),
@@ -27,7 +27,7 @@ on_host(#{name := Name} = Device) ->
         [Address | _] -> [way(<<"verbs ", Name/binary>>, verbs, Address, Address, Device, local)]
     end.
 
-%% Between this host and another. Addresses: of the networks that the two share beside RDMA.
+%% The ways between this host and another. Addresses: of the networks that the two hosts share, without RDMA.
 -spec of_hosts(inet_rdma_doctor:report(), inet_rdma_certify_peer:t(), {string(), string()}) ->
           {[t()], [{binary(), Why :: iodata()}]}.
 of_hosts(#{devices := Devices}, #{host := Host, addresses := Theirs}, {Here, There}) ->
@@ -47,7 +47,7 @@ across(#{name := Name} = Device, Theirs, Host) ->
             end
     end.
 
-%% Its IPv4 addresses.
+%% The IPv4 addresses of a device.
 usable(#{usable := Usable, ports := Ports}) ->
     Active = [Port || #{state := <<"ACTIVE">>} = Port <- Ports],
     case {Usable, Active} of
@@ -85,7 +85,7 @@ way(Id, Fabric, Here, There, Device, Host) ->
 node(#{fabric := Fabric} = Way, Side, Prefix) ->
     (tcp_node(Way, Side, Prefix))#{carrier := "inet_rdma", rdma := [{fabric, Fabric}, {move, eager}]}.
 
-%% The same with the VM's own carrier.
+%% A node on the same host with the VM's own carrier.
 -spec tcp_node(t(), here | there, string()) -> inet_rdma_certify_node:wanted().
 tcp_node(#{here := Here}, here, Prefix) ->
     #{host => local, prefix => Prefix, address => Here, carrier => "inet_tcp", rdma => []};

@@ -79,7 +79,7 @@ resolve(Host, any) ->
 resolve(Host, Family) ->
     inet:getaddr(Host, Family).
 
-%% Without an option the family is that of the own address.
+%% Without the option inet or inet6 the family is that of the option ip.
 family(any, any) -> any;
 family(any, Own) -> family_of(Own);
 family(Family, _Own) -> Family.

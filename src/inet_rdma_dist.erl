@@ -1,13 +1,13 @@
 %% The distribution carrier: `erl -proto_dist inet_rdma`.
 %%
-%% A node that runs it is an inet_tcp node to all others: it listens, accepts, registers and connects as inet_tcp_dist
-%% does, by that module's functions. A link to a node that runs it, too, moves to shared memory or to an RDMA device
+%% To all other nodes a node with this carrier is an inet_tcp node: it listens, accepts, registers and connects by the
+%% functions of inet_tcp_dist. A link between two nodes with this carrier moves to shared memory or to an RDMA device
 %% once both have proved the cookie. The parties of a link:
 %%
 %% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP,
 %%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
 %% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
-%%   controller, as with inet_tcp. With the option `security tls` it is TLS's (inet_rdma_bootstrap, inet_rdma_tls);
+%%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_bootstrap, inet_rdma_tls);
 %% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
 %% * the guard (inet_rdma_link_guard): a sleeping process that logs events of the link. The guard of a session
@@ -35,9 +35,9 @@
     driver :: inet_rdma_bootstrap:driver(),
     connection :: inet_rdma_bootstrap:t(),
     role :: initiator | acceptor,
-    %% The peer's name; of one that has none yet, its host.
+    %% The peer's name; for a peer that has no name yet, its host; empty until an acceptor knows it.
     node = <<>> :: binary(),
-    %% An initiator's: where the peer listens.
+    %% Where the peer listens, known to an initiator only.
     address :: undefined | #net_address{},
     config :: inet_rdma_options:config(),
     %% The offers of this node and of the peer.
@@ -50,7 +50,7 @@
 
 -define(DRIVER, inet_tcp).
 
-%% In the supervisor's process dictionary, until the peer has proved the cookie: a session over which nothing goes yet.
+%% In the supervisor's process dictionary, until the peer has proved the cookie: a session that sends nothing yet.
 -define(PREPARED, {?MODULE, prepared}).
 
 %% The acceptor's last message in the handshake: a tag and an MD5 ("Distribution Handshake" in the ERTS documentation).
@@ -194,7 +194,7 @@ hs_data(Connection) ->
 keep(Supervised) -> put(?MODULE, Supervised).
 kept() -> get(?MODULE).
 
-%% A handshake message; behind this node's name goes the offer.
+%% Sends a handshake message. Appends the offer to the message that ends with this node's name.
 send(_Socket, Message) ->
     #supervised{connection = Connection, role = Role} = Supervised = kept(),
     inet_rdma_bootstrap:send(Connection, offering(iolist_to_binary(Message), Role, Supervised)).
@@ -211,7 +211,8 @@ offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = N
 offering(Message, _Role, _Supervised) ->
     Message.
 
-%% Inside TLS none to a node with which TLS has not given the socket back lately.
+%% The session that this node offers. None inside TLS, if TLS has lately not given back the socket of a link to that
+%% node.
 offered_session(Node, #supervised{connection = Connection, driver = Driver, config = #{compress := Compress}}) ->
     IsInClear = inet_rdma_bootstrap:protocol(Connection) =:= tcp,
     case inet_rdma_nif:is_loaded() andalso (IsInClear orelse inet_rdma_nodeup:can_leave_tls(Node)) of
@@ -233,7 +234,7 @@ recv(_Socket, Length, Timeout) ->
         Error -> Error
     end.
 
-%% Behind the acceptor's last packet a session may begin.
+%% A session may begin behind the acceptor's last packet.
 receive_packet(Connection, Length, Timeout,
                #supervised{role = initiator, own_offer = Own, offer = #{} = Peer} = Supervised) ->
     case inet_rdma_offer:sessions(Own, Peer) of
@@ -264,8 +265,8 @@ received(Message, #supervised{role = acceptor, node = <<>>, connection = Connect
 received(Message, _Supervised) ->
     {ok, Message}.
 
-%% The connection belongs to the port of a session, or is of no use: no handshake follows. One line for all strangers.
-%% The reason takes the linked process of the set-up time along, as the end of a handshake does.
+%% No handshake follows: the connection now belongs to the port of a session, or was refused, which is counted. The exit
+%% reason also ends the linked timer of the set-up time, as the end of a handshake does.
 -spec resumed(ok | refused) -> no_return().
 resumed(ok) ->
     exit(shutdown);
@@ -334,7 +335,7 @@ tick(_Socket) ->
         #supervised{connection = Connection} -> inet_rdma_bootstrap:tick(Connection)
     end.
 
-%% dist_util asks at each tick, to see whether anything has come.
+%% dist_util asks at each tick, to see whether the peer has sent anything.
 getstat(_Socket) ->
     #supervised{node = Node, over = Over, connection = Connection} = kept(),
     Counts = case Over of
@@ -344,15 +345,15 @@ getstat(_Socket) ->
     ok = inet_rdma_node_watch:look(Node, Counts),
     Counts.
 
-%% Of the listening socket, or of the connection of a link: over RDMA it only shows whether the peer lives
-%% ({keepalive, true}).
+%% Sets options of the listening socket, or of a link's connection. While a queue pair carries the link, the connection
+%% only shows whether the peer lives ({keepalive, true}).
 setopts(Socket, Options) ->
     case kept() of
         #supervised{connection = Connection} -> inet_rdma_bootstrap:setopts(Connection, Options);
         undefined -> inet_tcp_dist:setopts(Socket, Options)
     end.
 
-%% Options of this carrier have the values that the link was made with.
+%% The values of this carrier's options are those with which the link was made.
 getopts(Socket, Keys) ->
     case kept() of
         #supervised{config = Config} when is_map_key(hd(Keys), Config) -> inet_rdma_options:values(Config, Keys);

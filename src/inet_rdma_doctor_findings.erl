@@ -41,7 +41,7 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
     Config = #{fabric := Fabric} = config(Checked),
     Memory = locked_memory(Config, Facts),
     CanVerbs = (Fabric =:= auto orelse Fabric =:= verbs) andalso can_verbs(Config, Memory, Facts),
-    %% What carries a link that does not move.
+    %% The protocol that carries a link that does not move.
     Stays = case Config of #{security := tls} -> tls; #{} -> tcp end,
     Others = case CanVerbs of true -> verbs; false -> Stays end,
     This = case (Fabric =:= auto orelse Fabric =:= shm) andalso Shm =:= ok of true -> shm; false -> Others end,
@@ -73,7 +73,7 @@ can_verbs(Config, _Memory, #{live := #{verbs := Verbs}, devices := Devices}) ->
 is_usable(Config, #{usable := Usable, limits := Limits, ports := Ports}) ->
     Usable =:= ok andalso holds(Config, Limits) andalso lists:any(fun is_reachable/1, Ports).
 
-%% As inet_rdma_fabric_verbs wants it when it makes a connection.
+%% The same condition as that of inet_rdma_fabric_verbs when it makes a connection.
 holds(#{receive_slots := Slots}, #{queue_entries := Queue, completion_entries := Completions}) ->
     Slots =< Queue andalso Slots < Completions;
 holds(_Config, #{}) ->
@@ -119,7 +119,7 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
         ++ links(Config, maps:get(links, Live, [])).
 
-%% Whether TLS can be used as it is set up; and the facts.
+%% Whether TLS can be used with its present options, and the facts about it.
 tls(#{tls := {error, _} = Facts}) -> {error, Facts};
 tls(#{tls := Facts}) -> {ok, Facts};
 tls(#{}) -> {ok, none}.
@@ -148,7 +148,7 @@ shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
              "the system must allow memfd_create, eventfd and abstract Unix sockets (look at seccomp profiles), and "
              "`ulimit -n` descriptors; without it links within this host take an RDMA device, or stay on TCP")].
 
-%% Asked for by an option: refused, it is a problem, but where the option fabric leaves shm out.
+%% An option asks for the directory. If it cannot be used, that is a problem, unless the option fabric leaves shm out.
 shm_directory(#{shm_directory := Directory, shm_allowed_uids := Users}, #{shm_directory := ok}) ->
     [ok(shm_directory, "nodes of other containers find this one in ~ts~ts", [Directory, allowed(Users)])];
 shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
@@ -261,7 +261,7 @@ limits(InTheWay, #{receive_slots := Slots} = Config, #{name := Name, limits := L
                      [Name, Queue, Completions, Slots], "lower receive_slots")]
     end.
 
-%% A port without a cable beside one that works is no problem.
+%% A port without a cable is no problem if another port works.
 down(InTheWay, Ports) ->
     case lists:any(fun is_reachable/1, Ports) of true -> note; false -> InTheWay end.
 
@@ -298,7 +298,7 @@ down_fix(#{interface := Interface}) when Interface =/= undefined ->
 down_fix(_Port) ->
     "look at the cable and the switch".
 
-%% InfiniBand without IPoIB: the interface may be one that is not recognised here, so this does not decide anything.
+%% InfiniBand without IPoIB is a note only: the interface may be of a kind that this function does not recognise.
 unknown_interface(Where, #{transport := infiniband}, #{link_layer := <<"InfiniBand">>, interface := undefined,
                                                        state := <<"ACTIVE">>}) ->
     [finding(note, ports, "~ts has no IPoIB interface", [Where],
@@ -339,7 +339,7 @@ schedulers(#{schedulers := Schedulers, cores := Cores}) when is_integer(Cores), 
 schedulers(_Live) ->
     [].
 
-%% The links of the running node: those that lose their connections, and those that stayed where they began.
+%% The links of the running node that lose their connections often, and the links that stayed on TCP or TLS.
 links(Config, Links) ->
     lists:append([lost_often(Link) ++ is_suspended(Link) || Link <- Links]) ++ stayed(Config, Links).
 

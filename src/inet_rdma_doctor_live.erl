@@ -6,8 +6,8 @@
 -export([look/0]).
 -export_type([live/0]).
 
-%% shm_directory: whether that of the option can be used. verbs: whether there is a usable connection manager and
-%% device, in words if not. left_out: the library was built without the fabric. links: of the running node.
+%% shm_directory: whether the directory of the option can be used. verbs: whether there is a usable connection manager
+%% and device, in words if not. left_out: the library was built without the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
                   tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
@@ -58,7 +58,7 @@ native({error, Reason}) ->
 in_words(ok) -> ok;
 in_words({error, Reason}) -> {error, text("~ts", [inet_rdma:format_error(Reason)])}.
 
-%% In a process of its own: messages of the sockets that come late end with it.
+%% In a process of its own, so that late messages of the sockets do not reach the caller.
 isolated(Fun) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Fun()} end),
@@ -70,7 +70,8 @@ isolated(Fun) ->
             {error, text("~tp", [Reason])}
     end.
 
-%% A connection of this node to itself: memory, its sealing, sockets and events, all that shm needs of the system.
+%% Makes a connection of this node to itself, which uses all that shm needs of the system: sealed memory, sockets and
+%% events.
 shm_rendezvous() ->
     Options = [{fabric, shm}],
     try

@@ -1,4 +1,4 @@
-%% What the doctor says of TLS: whether OTP's can be used, and the certificates of this node.
+%% The doctor's part about TLS: whether OTP's TLS can be used, and the certificates of this node.
 %%
 %% Internal: use inet_rdma:doctor/0. look/1 asks the node, findings/1 judges.
 -module(inet_rdma_doctor_tls).

@@ -1,6 +1,6 @@
-%% @doc Reads the files of flight recorders: what has happened to the links of a node, also of one that is dead.
+%% @doc Reads the files of flight recorders: the events of the links of a node, also of a dead node.
 %%
-%% A file is read by this module alone, without the native library and without the node: on any machine. docs/FLIGHT.md
+%% This module reads a file without the native library and without the node, on any machine. docs/FLIGHT.md
 %% describes the format and the events. Without Mix:
 %%
 %%     erl -noshell -pa EBIN -eval 'inet_rdma_flight:main()' -extra FILE... [OPTION...]
@@ -24,7 +24,7 @@
                    why := binary(),
                    duration_ns := non_neg_integer(), amount := non_neg_integer()}.
 
-%% Of these peers alone; not before, and not after these times.
+%% The events to keep: only of these peers, not before and not after these times.
 -type selection() :: #{link => [binary()], since => integer(), until => integer()}.
 
 -define(VERSION, 1).
@@ -75,7 +75,7 @@ recording(<<"inetrdma", ?VERSION:32/little, ?SLOT_BYTES:32/little, _Events:32, _
 recording(_) ->
     {error, "it is no file of a flight recorder"}.
 
-%% Of one machine without a boot between them.
+%% True for recordings of one machine without a boot between them.
 is_before(#{monotonic := A}, #{monotonic := B}) -> A =< B.
 
 %% A file that was cut off ends within a slot.
@@ -104,7 +104,7 @@ event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, Cau
 event(_) ->
     [].
 
-%% What is no UTF-8 is taken as Latin-1. Control characters could play with the reader's terminal.
+%% Takes text that is not UTF-8 as Latin-1. Replaces control characters, which could change the reader's terminal.
 text(Bytes) ->
     Chars = case unicode:characters_to_list(Bytes) of
                 List when is_list(List) -> List;
@@ -115,7 +115,7 @@ text(Bytes) ->
 plain(Char) when Char < $\s; Char >= 16#7f, Char < 16#a0 -> $.;
 plain(Char) -> Char.
 
-%% @doc Those events of a recording.
+%% @doc The selected events of a recording.
 -spec select(recording(), selection()) -> recording().
 select(#{events := Events} = Recording, Selection) ->
     Recording#{events := [Event || Event <- Events, is_selected(Event, Selection)]}.
@@ -136,7 +136,7 @@ title(#{node := Node, os_pid := OsPid, boot_id := BootId, started := Started, to
                   [Node, OsPid, time(Started), BootId, length(Events),
                    case Torn of 0 -> ""; _ -> io_lib:format(", ~b torn ones left out", [Torn]) end]).
 
-%% Two recordings of one boot agree on the monotonic clock; else the wall clocks are all that there is.
+%% Two recordings of one boot share the monotonic clock. Other recordings can only be ordered by their wall clocks.
 time_line(Recordings) ->
     All = [{Event, Node} || #{node := Node, events := Events} <- Recordings, Event <- Events],
     Clock = case lists:usort([BootId || #{boot_id := BootId} <- Recordings]) of
@@ -183,13 +183,13 @@ amount(#{event := Event, amount := Packets}) when Event =:= <<"heard">> -> io_li
 amount(#{event := <<"start">>, amount := OsPid}) -> io_lib:format("OS process ~b", [OsPid]);
 amount(#{amount := Bytes}) -> io_lib:format("~b bytes", [Bytes]).
 
-%% In UTC. A damaged clock gives a number.
+%% In UTC. The time of a damaged clock is given as a number.
 time(Ns) ->
     try calendar:system_time_to_rfc3339(Ns div 1000, [{unit, microsecond}, {offset, "Z"}])
     catch error:_ -> integer_to_list(Ns)
     end.
 
-%% @doc The same as one JSON object, in ASCII.
+%% @doc The recordings as one JSON object, in ASCII.
 -spec to_json([recording()]) -> iodata().
 to_json(Recordings) ->
     Line = [Event#{seen_by => Node} || {Event, Node} <- time_line(Recordings)],

@@ -1,15 +1,15 @@
 %% The keys of an encrypted link or stream, which the two nodes tell each other over the TLS connection on which it
 %% began.
 %%
-%% Each direction has keys of its own, by generation. Those of generation 0 are told in the settlement, fresh for each
-%% way that is tried (first/1, pair/2). When a key nears its limit the native side tells the guard of the sending
-%% side, which makes the next one. The peer's guard installs it and says so; only then this side seals with it. Each
-%% record names its generation, so packets flow meanwhile:
+%% Each direction has keys of its own, with generations. The sides tell each other the keys of generation 0 in the
+%% settlement, fresh for each way that they try (first/1, pair/2). When a key nears its limit, the native side tells the
+%% guard of the sending side, which makes the next key and sends it. The peer's guard installs the key and confirms;
+%% only then does the sending side seal with it. Each record names its generation, so packets flow meanwhile:
 %%
-%%     {key, Generation, Key}        the next key of what I send
-%%     {key_installed, Generation}   yours may be used
+%%     {key, Generation, Key}        the sender's next key
+%%     {key_installed, Generation}   the receiver of that key has installed it
 %%
-%% Of a queue pair of a session these messages are lost with its TCP connection: they are told again over the next one
+%% For a queue pair of a session, a message may be lost with the TCP connection: it is repeated over the next connection
 %% (handle_restored/2).
 -module(inet_rdma_keys).
 
@@ -22,8 +22,8 @@
 %% A key and its generation take 54 bytes.
 -define(MESSAGE_BYTES_MAX, 128).
 
-%% sending: the generation under which this side seals. next: a key that was told, and that the peer has not installed.
-%% received: the last generation of the peer's that this side has installed.
+%% sending: the generation under which this side seals. next: a key that this side has sent, and the peer has not
+%% confirmed. received: the last generation of the peer's keys that this side has installed.
 -type t() :: none
            | #{native := native(), sending := non_neg_integer(), received := non_neg_integer(),
                next := none | {Generation :: pos_integer(), inet_rdma_nif:key()}}.
@@ -33,7 +33,7 @@
 
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
-%% A key for the direction from this side; none over TCP, as it could only be told in clear.
+%% A key for the direction from this side; none over TCP, where the key could only be sent in clear.
 -spec first(inet_rdma_bootstrap:t()) -> none | inet_rdma_nif:key().
 first(Connection) ->
     case inet_rdma_bootstrap:protocol(Connection) of
@@ -48,7 +48,7 @@ fresh() -> crypto:strong_rand_bytes(32).
     Send :: none | inet_rdma_nif:key(), Receive :: Send.
 pair(none, none) -> {ok, none};
 pair(_Send, none) -> {error, <<"the peer tells no key">>};
-%% With one key for both directions a record of one could be played back as one of the other.
+%% Refuses one key for both directions: an attacker could replay a record of one direction in the other.
 pair(Key, Key) -> {error, <<"the peer tells the key that this node has told">>};
 pair(Send, Receive) -> {ok, {Send, Receive}}.
 
@@ -112,7 +112,7 @@ handle_received(Keys, Connection, Bytes) ->
     end.
 
 handle_message(#{received := Generation} = Keys, Connection, {key, Generation, <<_:256>>}) when Generation > 0 ->
-    %% The peer told this key again because the answer was lost.
+    %% The peer repeats this key because the answer was lost.
     tell(Connection, {key_installed, Generation}, Keys);
 handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
     is_integer(Generation), Generation > 0, Generation < 1 bsl 32
@@ -126,7 +126,7 @@ handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connectio
         ok -> {changed, Keys#{sending := Generation, next := none}};
         Error -> Error
     end;
-%% The answer to a key that was told twice comes twice.
+%% A key that was sent twice is confirmed twice.
 handle_message(#{sending := Generation} = Keys, _Connection, {key_installed, Generation}) when Generation > 0 ->
     {ok, Keys};
 handle_message(_Keys, _Connection, _Message) ->
@@ -140,7 +140,7 @@ send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Gene
 
 unexpected() -> {error, <<"the peer sent what is no message about keys that can come">>}.
 
-%% If the connection has ended, the guard gets a message that says so.
+%% A connection that has ended is no error here: the guard gets a message about its end.
 tell(Connection, Message, Keys) ->
     _ = inet_rdma_bootstrap:send(Connection, term_to_binary(Message)),
     {ok, Keys}.

@@ -72,8 +72,8 @@ number(round_trips) -> 26.
                  | attempt | control | statistics | socket | drop | release | counts | return | abandon
                  | attach | sealing | compression | ask | round_trips.
 
-%% Of a queue pair for a link: it uses the ring alone, as the VM joins the fragments of a large message by a copy
-%% wherever they lie.
+%% The options for the queue pair of a link. It has no landing buffers: the VM copies the fragments of a large message
+%% when it joins them, wherever they lie.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 
@@ -84,8 +84,8 @@ reserve() ->
     catch error:Reason -> {error, {system, opening_a_port, Reason}}
     end.
 
-%% Gives a port that was reserved, and is linked to the caller, the queue pair of an attempt. Nothing is taken from it
-%% before start/3. Err: the port is closed. waiting: the outcome is not there yet.
+%% Gives a port that was reserved, and is linked to the caller, the queue pair of an attempt. The port reads nothing
+%% from the queue pair before start/3. Err: the port is closed. waiting: the outcome is not there yet.
 -spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Attempt, Node, Config, Protection) ->
@@ -212,7 +212,7 @@ compression(Port) ->
             #{}
     end.
 
-%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Nothing where
+%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Empty if
 %% none was measured.
 -spec round_trips(port()) -> #{atom() => non_neg_integer()}.
 round_trips(Port) ->
@@ -227,7 +227,7 @@ round_trips(Port) ->
             #{}
     end.
 
-%% A command of the port, and its answer. closed: the port is, or it does not take the command now.
+%% Gives the port a command; returns its answer. closed: the port is closed, or does not take the command now.
 -spec command(port(), command()) -> {ok, binary()} | {error, closed}.
 command(Port, Command) -> command(Port, Command, []).
 
@@ -292,8 +292,8 @@ is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
 why(unknown) -> <<"its port was closed">>;
 why(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
 
-%% The reason for which a queue pair's connection has ended; unknown once inet_rdma_nif was loaded anew, as the term is
-%% useless then.
+%% The reason for which a queue pair's connection has ended; unknown after inet_rdma_nif was loaded anew, as the old
+%% term is not valid then.
 -spec reason(inet_rdma_nif:link()) -> inet_rdma:reason() | unknown.
 reason(Native) ->
     try inet_rdma_nif:link_end(Native) of

@@ -1,7 +1,5 @@
-%% What happens to links, for those that watch them: the metadata of log events, events of the library telemetry, and
-%% the flight recorder.
-%%
-%% All have the same map. docs/MONITORING.md lists the events.
+%% Events of links: as metadata of log events, as events of the library telemetry, and in the flight recorder, all with
+%% one map. docs/MONITORING.md lists the events.
 -module(inet_rdma_link_event).
 
 -export([new/4, new/5, moved/4, why_lost/1, metadata/1, tell/2, record/2]).
@@ -22,8 +20,9 @@
 -type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | unknown.
 
 %% Why a TCP connection is lost: the system's error; closed: the other side ended it; queue_pair: the queue pair is
-%% lost, and both sides give the connection up; superseded: the peer has lost it; unanswered: the peer's host has
-%% acknowledged nothing for the time of the option dead_after_ms; system_limit: the VM cannot watch it.
+%% lost, and both sides give the connection up; superseded: the peer has lost the connection and made another one;
+%% unanswered: the peer's host has acknowledged nothing for the time of the option dead_after_ms; system_limit: the VM
+%% cannot watch it.
 -type lost() :: inet:posix() | closed | queue_pair | superseded | unanswered | system_limit.
 
 %% Fabric: undefined if there is no link.
@@ -50,7 +49,7 @@ why_lost(unanswered) -> <<"unanswered for the time of the option dead_after_ms">
 why_lost(system_limit) -> <<"the runtime system cannot watch it">>;
 why_lost(Posix) -> unicode:characters_to_binary([inet:format_error(Posix), ", ", atom_to_binary(Posix)]).
 
-%% Reasons have a key of their own, which log events of streams have, too.
+%% The reason has a key of its own, inet_rdma_reason, as in log events of streams.
 -spec metadata(t()) -> logger:metadata().
 metadata(#{reason := Reason} = Event) ->
     #{inet_rdma => maps:remove(reason, Event), inet_rdma_reason => Reason};
@@ -58,8 +57,8 @@ metadata(Event) ->
     #{inet_rdma => Event}.
 
 %% Records the event, and executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be
-%% attached. In a process of its own, as handlers run in the process that executes: one that waits for the peer would
-%% wait for the link that waits for it.
+%% attached. Telemetry calls its handlers in the process that executes an event, so that is a process of its own: a
+%% guard whose handler waits for the peer would wait for its own link.
 -spec tell(t(), Measurements :: #{atom() => integer()}) -> ok.
 tell(#{event := Kind} = Event, Measurements) ->
     ok = record(Event, Measurements),
@@ -74,7 +73,7 @@ record(#{event := Kind, node := Node, fabric := Fabric, why := Why} = Event, Mea
                                             duration => maps:get(duration, Measurements, 0),
                                             amount => maps:get(bytes, Measurements, 0)}).
 
-%% Dialyzer and xref see no call of a module that they do not know: it is another application's, which may be absent.
+%% The name is made at run time because Dialyzer and xref report calls of a module that is absent.
 -spec library() -> module().
 library() ->
     list_to_atom("telemetry").

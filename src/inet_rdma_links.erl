@@ -11,19 +11,19 @@
 
 %% Maximum number of failed ways that are remembered; further ones are tried again at once.
 -define(FAILURES_MAX, 4096).
-%% Rows of ended links are looked for whenever the table has a multiple of that many rows.
+%% Ended links are removed whenever the number of rows is a multiple of this.
 -define(SWEEP, 256).
 %% Selects the rows of links: their supervisor, connection, fabric, why, and the time when they came, in milliseconds as
 %% of erlang:monotonic_time/1.
 -define(LINKS, [{{{link, '_'}, '_', '_', '_', '_', '_'}, [], ['$_']}]).
 
-%% What is counted for as long as the distribution lives, whatever becomes of the links: a link that stayed on TCP, with
-%% the fabrics that were tried before; one that the option required refused; a settlement that broke off or whose peer
-%% left; an attempt to resume a session that is not known, or without its secret.
+%% Events that are counted for as long as the distribution lives. stayed: a link stayed on TCP after these fabrics were
+%% tried. refused: the option required refused a link. settlement_failed: a settlement broke off, or its peer left.
+%% resume_refused: an attempt to resume named a session that is not known, or had not its secret.
 -type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed
                  | resume_refused.
 
-%% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: that on which the link began, or its session.
+%% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: the one on which the link began, or its session.
 %% up_ms: for how long the link has been there.
 -type row() :: #{node := binary(), connection := inet_rdma_bootstrap:t(), fabric := binary(), why := binary(),
                  up_ms := non_neg_integer()}.
@@ -138,7 +138,7 @@ count(Counted) ->
 counts() ->
     rows(quietly(fun() -> ets:select(?TABLE, [{{{count, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}]) end)).
 
-%% The table goes with net_kernel: without it there is nothing to remember.
+%% Does nothing without the table, which ends with net_kernel.
 quietly(Do) ->
     try Do() of
         true -> ok;

@@ -4,7 +4,7 @@
 -export([listen/3, accept/2, close/1, sockname/1, port/1, settings/1]).
 -export_type([t/0]).
 
-%% The options of TLS may have keys and passwords: this term, which the user keeps, has none of them.
+%% The user keeps this term, so it has no options of TLS, which may include keys and passwords.
 -record(inet_rdma_listener, {
     listener :: {native, inet_rdma_nif:listener(), Id :: pos_integer()} | {tls, pid()},
     port :: inet:port_number(),
@@ -87,7 +87,7 @@ sockname(#inet_rdma_listener{port = Port}) ->
 -spec port(t()) -> inet:port_number().
 port(#inet_rdma_listener{port = Port}) -> Port.
 
-%% What a socket that was accepted is opened with: inet_rdma_socket:open/4.
+%% The arguments with which inet_rdma_socket:open/4 opens an accepted socket.
 -spec settings(t()) -> inet_rdma_socket:settings().
 settings(#inet_rdma_listener{port = Port, config = Config, socket_options = SocketOptions}) ->
     {Port, Config, SocketOptions}.

@@ -9,7 +9,7 @@
 -define(LINES_MAX, 10).
 -define(PERIOD_MS, 60000).
 
-%% When the period began, the lines that it has had, and those that were left out since the last one.
+%% The period's begin, the lines written in it, and the lines left out since the last written one.
 -record(limit, {since_ms :: integer(), lines = 0 :: non_neg_integer(), left_out = 0 :: non_neg_integer()}).
 
 -opaque t() :: #limit{}.

@@ -11,14 +11,14 @@
 
 -import(inet_rdma_settlement_message, [cut/1, reason/1, text/2]).
 
-%% What a node with a shm_directory says in its hello: its user namespace, and an acceptor the name of its socket file.
+%% The facts of a node with a shm_directory in its hello: its user namespace, and an acceptor's socket file.
 -type fact() :: {UserNamespace :: integer(), file()}.
 %% How two nodes meet over shm. network: by a socket of their network namespace. directory: by the acceptor's file.
 -type way() :: network | {directory, file()} | {none, Why :: binary()}.
 -type file() :: none | {ok, Name :: binary()} | {error, Why :: binary()}.
 
-%% A directory that is refused is no error of the node's start: links to other containers stay on TCP, and this line
-%% says why. By a process of its own, as a file system may be slow.
+%% A directory that cannot be used is no error of the node's start: links to other containers stay on TCP, and the log
+%% says why. Looks in a process of its own, as a file system may be slow.
 -spec start() -> ok.
 start() ->
     case inet_rdma_options:node() of
@@ -43,18 +43,18 @@ stop() ->
         false -> ok
     end.
 
-%% Whether the directory can be used; none: there is none.
+%% Whether the directory can be used; none: the option names none.
 -spec check(inet_rdma_options:config()) -> none | ok | {error, inet_rdma:reason()}.
 check(#{shm_directory := none}) -> none;
 check(#{shm_directory := Directory, shm_allowed_uids := Users} = Config) ->
     inet_rdma_nif:check_shm_directory(Directory, Users, Config).
 
-%% Of this node's hello.
+%% The facts in this node's hello.
 -spec fact(inet_rdma_options:config(), UserNamespace :: integer()) -> #{file => fact()}.
 fact(#{shm_directory := none}, _UserNamespace) -> #{};
 fact(#{shm_directory := _}, UserNamespace) -> #{file => {UserNamespace, none}}.
 
-%% The same facts, of an acceptor: with the name of its file, or why there is none.
+%% The facts in an acceptor's hello: also the name of its socket file, or why there is none.
 -spec named(inet_rdma_options:config(), Facts) -> Facts when Facts :: map().
 named(#{shm_directory := Directory, shm_allowed_uids := Users} = Config, #{file := {UserNamespace, none}} = Facts) ->
     File = case inet_rdma_nif:shm_file(Directory, Users, Config) of
@@ -65,7 +65,7 @@ named(#{shm_directory := Directory, shm_allowed_uids := Users} = Config, #{file 
 named(_Config, Facts) ->
     Facts.
 
-%% By the facts of both; the same on both sides, but for the acceptor's file.
+%% How two nodes meet, by the facts of both. Both sides come to the same result, except for the acceptor's file.
 -spec way(Own :: map(), Peer :: map()) -> way().
 way(#{boot := <<>>}, _Peer) ->
     {none, <<"the peer is on another host">>};
@@ -85,8 +85,8 @@ without(true, false) -> ", and has no shm_directory";
 without(false, true) -> ", and this node has no shm_directory";
 without(false, false) -> ", and neither node has a shm_directory".
 
-%% Whether the users of both are one: numbers of users mean the same in one user namespace only. Within a network
-%% namespace the kernel has said it.
+%% True if both nodes run as one user. Numbers of users can be compared within one user namespace only. Within a network
+%% namespace the kernel has reported the peer's user.
 -spec is_same_user(Own :: map(), Peer :: map()) -> boolean().
 is_same_user(#{user := User} = Own, #{user := User} = Peer) ->
     case {way(Own, Peer), Own, Peer} of

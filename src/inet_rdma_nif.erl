@@ -36,16 +36,17 @@
 %% 64 random bits that the two sides of a settlement know; 0: none.
 -type token() :: 0..16#ffffffffffffffff.
 -type link() :: reference().
-%% Of a stream that began inside TLS: does not keep it open, and ends it when the last term that names it is collected.
+%% The guard of a stream that began inside TLS. It does not keep the stream open, and ends the stream when the last term
+%% that names the guard is collected.
 -type guard() :: reference().
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
-%% send_key is the peer's receive_key, and the other way round; the two differ. From renew_bytes bytes sealed under one
-%% key on, or 2^30 records, the process that guards the stream is asked for the next one.
+%% send_key is the peer's receive_key, and the other way round; the two differ. When renew_bytes
+%% bytes, or 2^30 records, are sealed under one key, the guard is asked for the next key.
 -type protection() :: none
                     | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
-%% Any term: inet_rdma's details of a socket.
+%% Any term, which inet_rdma_socket keeps beside the connection.
 -type options() :: term().
 %% A line longer than BytesMax comes in pieces of that size.
 -type framing() :: raw | length1 | length2 | length4 | {line, BytesMax :: pos_integer()}.
@@ -53,10 +54,10 @@
 
 -define(LIBRARY, "inet_rdma_nif").
 
-%% Loads the library, unless it is there. Each user of the library calls this first. Runs while the kernel boots, in an
-%% embedded release even before there is a code server: `file`, `application` and `code` must not be needed. The
-%% primitive loader knows the directories of modules at any time; those added later (by Mix, rebar3 or -pa in a script)
-%% only the code server knows.
+%% Loads the library, unless it is loaded. Each user of the library calls this first. This runs while the kernel boots,
+%% in an embedded release even before the code server: it cannot use `file`, `application` and `code` then. The
+%% primitive loader knows the directories of modules at any time; directories that were added later (by Mix, rebar3 or
+%% -pa in a script) are known to the code server only.
 -spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
     case is_loaded() of
@@ -81,8 +82,8 @@ find_library() ->
             end
     end.
 
-%% The native functions and the driver are in one library, and the driver must find it mapped already: else it would be
-%% a second copy, with connections of its own.
+%% The native functions and the driver are in one library, and the driver must find that library mapped: otherwise a
+%% second copy, with connections of its own, would be loaded.
 load(Library) ->
     case erlang:load_nif(Library, 0) of
         ok ->
@@ -150,7 +151,7 @@ code_path() ->
     end.
 
 find([Dir | Rest]) ->
-    %% Only the directory that this module itself is in counts: its library is built with it.
+    %% Looks only in the directory of this module, as module and library are built together.
     Beam = Dir ++ "/" ++ ?MODULE_STRING ++ ".beam",
     Library = parent(Dir) ++ "priv/" ++ ?LIBRARY,
     case is_file(Beam) andalso is_file(Library ++ ".so") of
@@ -380,11 +381,11 @@ reason_shapes() -> late(?FUNCTION_NAME, []).
 loaded() ->
     erlang:nif_error({not_loaded, ?MODULE}).
 
-%% The library is not there yet, or not any more: a module that is loaded anew begins without it.
+%% The library is not loaded. A module that is loaded anew also begins without it.
 late(Function, Arguments) ->
     case load() of
         ok ->
-            %% A function that the library lacks would come back here for ever.
+            %% Without this check a function that the library lacks would call itself for ever.
             case lists:member({Function, length(Arguments)}, ?MODULE:module_info(nifs)) of
                 true -> apply(?MODULE, Function, Arguments);
                 false -> erlang:nif_error({not_in_the_library, Function})

@@ -1,8 +1,8 @@
-%% A process of the node beside net_kernel, which opens the flight recorder, tells it of nodes that come and go, and
-%% says in the log when a link is silent for long.
+%% A process beside net_kernel that opens the flight recorder, records nodes that come and go, and logs when a link is
+%% silent for long.
 %%
-%% It lives as long as the distribution. It may wait for the disk and for net_kernel: nothing waits for it longer than
-%% for a moment of the node's start.
+%% It lives as long as the distribution. It may wait for the disk and for net_kernel. Only the node's start waits for
+%% this process, for a moment.
 -module(inet_rdma_node_watch).
 
 -export([start/2, look/2]).
@@ -18,10 +18,10 @@
 %% erlang:monotonic_time/1.
 -define(HEARD, {?MODULE, heard}).
 
-%% silent: peers whose silence the log has told of.
+%% silent: peers whose silence is in the log.
 -record(watch, {node :: binary(), silent = #{} :: #{binary() => true}}).
 
-%% The caller is net_kernel; it listens as this node. One process serves all that it listens by.
+%% The caller is net_kernel, which listens under this node's name. One process serves all address families.
 -spec start(Node :: iolist(), inet_rdma_options:config()) -> ok.
 start(Node, Config) ->
     Options = maps:with([flight_recorder, flight_bytes, flight_directory], Config),
@@ -114,7 +114,7 @@ loop(Ref, Watch) ->
             loop(Ref, Watch)
     end.
 
-%% Once for each silence.
+%% Logs once for each silence.
 tell(Node, _Ms, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) ->
     Watch;
 tell(Node, Ms, #watch{silent = Silent} = Watch) ->

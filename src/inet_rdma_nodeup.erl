@@ -1,10 +1,11 @@
-%% How a link comes up, in its connection supervisor: before nodeup it is decided what carries the link, and after
-%% nodeup, when the VM knows the link, that is started.
+%% How a link comes up, in its connection supervisor. Before nodeup the supervisor decides whether the connection, a
+%% queue pair or a session carries the link; after nodeup, when the VM knows the link, it starts that carrier.
 %%
-%% Between two nodes with inet_rdma a link is a session, which its port carries over TCP or a queue pair. It is settled
-%% (inet_rdma_settlement) before it is up if one of the nodes has the option required or both have the option move as
-%% eager; else its guard settles later. A session that begins inside TLS takes the socket out of it, and seals what goes
-%% over it. Where TLS does not give the socket back the link has no session: it is settled before it is up.
+%% Between two nodes with inet_rdma a link is a session, which its port carries over TCP or a queue pair. The nodes
+%% settle (inet_rdma_settlement) before the link is up if one of them has the option required, or both have the option
+%% move as eager; otherwise the link's guard settles later. A session that begins inside TLS takes the socket out of
+%% TLS, and seals all bytes itself. If TLS does not give the socket back, the link has no session, and settles before it
+%% is up.
 -module(inet_rdma_nodeup).
 
 -export([prepare/1, before_nodeup/2, after_nodeup/3, can_leave_tls/1]).
@@ -31,12 +32,12 @@
 %% The link's session, if both sides offer one. undefined: it is not made yet.
 -type prepared() :: undefined | none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}.
 
-%% Both offers are known. The port is linked to the caller: a handshake that fails takes it along.
+%% Both offers are known. The port is linked to the caller, so it ends with a handshake that fails.
 -spec prepare(link()) -> prepared().
 prepare(Link) -> new(session_offers(Link), Link).
 
-%% Both sides have proved the cookie, and the VM does not know the link yet: the place to settle how it is carried. The
-%% connection from here on is in the answer.
+%% Decides what carries the link. Both sides have proved the cookie, and the VM does not know the link yet. Returns the
+%% connection to use from here on.
 -spec before_nodeup(prepared(), link()) -> {ok, over(), Why :: binary(), inet_rdma_bootstrap:t()} | {error, term()}.
 before_nodeup(undefined, Link) ->
     before_nodeup(prepare(Link), Link);
@@ -67,7 +68,7 @@ new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, nod
     inet_rdma_session:new(Driver, Role, #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
                                           sealing => Sealing, compression => compression(Own, Peer)}).
 
-%% Whether each side compresses. No side does with a peer whose offer does not name it.
+%% Whether each side compresses. Neither does if the peer's offer does not mention compression.
 compression(_Own, #{compresses := none}) -> {false, false};
 compression(#{compresses := Own}, #{compresses := Peer}) -> {Own, Peer}.
 
@@ -160,7 +161,7 @@ settle(Session, Port, Link) ->
             {error, not_settled}
     end.
 
-%% Removes the keys of the settlement from the heap, to which no term refers now. A supervisor makes so little garbage
+%% Removes the keys of the settlement, to which no term refers now, from the heap. A supervisor makes so little garbage
 %% that they would stay there for as long as the link lives.
 forget_keys() -> garbage_collect().
 
@@ -190,7 +191,7 @@ not_up(Kind, Node, Why) ->
     ok = inet_rdma_link_event:record(Event, #{}),
     inet_rdma_link_event:metadata(Event).
 
-%% The VM knows the link. The connection from here on is in the answer.
+%% The VM knows the link. Returns the connection to use from here on.
 -spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_bootstrap:t()} | {error, term()}.
 after_nodeup(Over, Why, #{node := Node} = Link) ->
     case start(Over, Why, Link) of
@@ -210,7 +211,7 @@ start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
     Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,
                                                  queue => Queue, has_settled => settles_first(Link)}),
-    %% The port has a descriptor of its own of the connection: the VM's goes.
+    %% The port has its own descriptor of the connection, so the VM's socket is closed.
     ok = inet_rdma_bootstrap:close(Connection),
     case Queue of
         none -> started(Started, fallback, <<"tcp">>, of_session(Session));

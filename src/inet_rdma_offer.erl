@@ -2,7 +2,7 @@
 %%
 %% The handshake's two `N` messages (name from the initiator, challenge from the acceptor) end with the sender's name,
 %% and OTP ignores what follows it. So a node without this carrier, of any OTP version, sees nothing. The offer goes to
-%% every peer that connects, before the cookie is proved: it tells nothing but that this node can settle, and by which
+%% every peer that connects, before the cookie is proved: it says only that this node can settle, and by which
 %% version.
 %%
 %%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
@@ -10,8 +10,8 @@
 %% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this
 %% node accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that
 %% this processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends
-%% over TCP. A node whose offer has this field understands compressed blocks. Without the cookie the nonces are worth
-%% nothing. Inside TLS a session is offered by a node that seals its TCP connections, and the secret is from TLS, too.
+%% over TCP. A node whose offer has this field understands compressed blocks. The nonces are useless without the
+%% cookie. Inside TLS a node that seals its TCP connections offers a session, whose secret includes a secret of TLS.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
@@ -20,7 +20,7 @@
 -export_type([offer/0, session/0]).
 
 %% none: a peer that runs another carrier, inet_tcp above all.
-%% settles: false: it does not settle this time, and the link stays on TCP.
+%% settles: false if the node does not settle this time; the link stays on TCP then.
 %% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too.
 -type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean(), eager := boolean(),
                           session := session()}.

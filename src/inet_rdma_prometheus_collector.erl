@@ -50,7 +50,7 @@ collect_mf(_Registry, Callback) ->
 family(Callback, Name, Type, Help, Metrics) ->
     Callback(apply(helpers(), create_mf, [iolist_to_binary(Name), Help, Type, Metrics])).
 
-%% Dialyzer and xref see no call of a module that they do not know: it is another application's, which may be absent.
+%% The name is made at run time because Dialyzer and xref report calls of a module that is absent.
 -spec helpers() -> module().
 helpers() ->
     list_to_atom("prometheus_model_helpers").

@@ -1,8 +1,8 @@
-%% The flight recorder of this node: what happens to its links goes to a file that outlives the node.
+%% The flight recorder of this node: it writes the events of the node's links to a file that outlives the node.
 %%
-%% The native library has the file, and appends to it without waiting for anything. inet_rdma_flight reads such files.
-%% docs/FLIGHT.md lists the events. Nothing is recorded of a node that does not listen: nodes with names of the moment
-%% (remote shells, erl_call) would leave a file each.
+%% The native library owns the file, and appends to it without waiting. inet_rdma_flight reads such files.
+%% docs/FLIGHT.md lists the events. A node that does not listen has no recorder: each remote shell and erl_call would
+%% leave a file.
 -module(inet_rdma_recorder).
 
 -export([open/2, record/3, tick/4, of_port/1, history/2, before/1]).
@@ -16,7 +16,7 @@
 %% The number of the port of the link that the process looks after.
 -define(LINK, {?MODULE, link}).
 
-%% What a line of the log says of the time before an end.
+%% The events that the log line of an end repeats: the number of events, and their greatest age.
 -define(BEFORE_EVENTS, 5).
 -define(BEFORE_NS, 60000000000).
 
@@ -32,7 +32,7 @@ open(Node, #{flight_recorder := true, flight_bytes := Bytes, flight_directory :=
 open(_Node, #{flight_recorder := false}) ->
     disabled.
 
-%% default: that of this user's running programs, else that of temporary files.
+%% default: the directory of this user's running programs, else the directory of temporary files.
 directory(default) ->
     case [Directory || Variable <- ["XDG_RUNTIME_DIR", "TMPDIR"], "/" ++ _ = Directory <- [os:getenv(Variable)],
                        is_directory(Directory)] of
@@ -61,7 +61,8 @@ of_port(Port) ->
 record(Event, Node, Fields) ->
     append(false, Event, Node, Fields).
 
-%% What a look at a link brought, of which there are many: packets received since the last look.
+%% The result of a look at a link, with the packets received since the last look. Such events are frequent, and have a
+%% part of the file of their own.
 -spec tick(heard | missed, Node :: binary(), SilentMs :: non_neg_integer(), Packets :: non_neg_integer()) -> ok.
 tick(Event, Node, SilentMs, Packets) ->
     append(true, Event, Node,
@@ -72,7 +73,7 @@ append(IsTick, Event, Node, Fields) ->
     Why = unicode:characters_to_binary(maps:get(why, Fields, words(Cause))),
     Duration = erlang:convert_time_unit(max(0, maps:get(duration, Fields, 0)), native, nanosecond),
     Measured = {IsTick, link(), Duration, maps:get(amount, Fields, 0)},
-    %% A node goes on without the library.
+    %% Without the library nothing is recorded.
     case inet_rdma_nif:is_loaded() of
         true ->
             inet_rdma_nif:flight_record(name(Node), name(Event), name(maps:get(path, Fields, <<>>)), name(cause(Cause)),
@@ -108,7 +109,7 @@ history(Node, Most) ->
         false -> []
     end.
 
-%% What preceded this moment on a node's links, for a line of the log.
+%% The last events of a node's links, for a line of the log.
 -spec before(Node :: binary()) -> unicode:chardata().
 before(Node) ->
     Now = erlang:system_time(nanosecond),

@@ -4,21 +4,21 @@
 %% messages, each behind its length in 16 bits, in a packet of TLS there:
 %%
 %%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
-%%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             it knows the session; the newest attempt
-%%                <<$u>>                                               it does not know the session: the link has ended
+%%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             knows the session; this is the newest attempt
+%%                <<$u>>                                               does not know the session: the link has ended
 %%                <<$s>>                                               a newer attempt is under way
-%%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        it has given the old connection up
-%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        so has it; frames follow, outside TLS
+%%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        has given the old connection up
+%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        has, too; frames follow, outside TLS
 %%
-%% Proofs are HMAC-SHA256 of all that was said before and of the message, under the session's secret, with a label for
-%% each message: native/session has the secret. Received and Path: what the side has received, and the queue pair that
-%% it still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the
+%% A proof is an HMAC-SHA256 of all earlier messages and of its own, under the session's secret, with a label for each
+%% message: native/session has the secret. Received: the bytes that the side has received. Path: the queue pair that the
+%% side still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the
 %% connection.
 %%
-%% The secret never leaves the port. A stranger gets no further than the second message, which costs the acceptor one
-%% proof; the old connection is given up only for a peer that has proved the secret. Of a session that began inside TLS
-%% the keys of the next connection come from the secret and the two nonces, which only the two sides of that TLS
-%% connection know.
+%% The secret never leaves the port. A stranger gets only as far as the second message, for which the acceptor computes
+%% one proof; the acceptor gives the old connection up only for a peer that has proved the secret. If the session began
+%% inside TLS, the keys of the next connection come from the secret and the two nonces, which only the two sides of that
+%% TLS connection know.
 -module(inet_rdma_resume).
 
 -export([dial/4, is_resume/1, accept/2]).
@@ -27,13 +27,13 @@
 -define(VERSION, 1).
 %% Time limit of the connect, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
-%% An acceptor that is refused on another host leaves the initiator that long to come: what refuses may be a firewall or
-%% an address translation on the way, which lets the initiator through.
+%% Time that an acceptor, if another host refuses its connection, leaves the initiator to connect: a firewall or an
+%% address translation may have refused it, and lets the initiator through.
 -define(REFUSED_HOLD_MS, 1000).
 
 %% Makes an attempt, in a process of its own. Its exit reason is: resumed; {dead, Why}: the peer has ended; superseded:
-%% a newer attempt is under way; {failed, Why}. The acceptor waits with its connection before it says anything, as of
-%% two attempts at once the initiator's wins.
+%% a newer attempt is under way; {failed, Why}. The acceptor waits before its first message, because the initiator's
+%% attempt takes precedence.
 -spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()},
            HoldMs :: non_neg_integer()) ->
           no_return().
@@ -71,7 +71,7 @@ failed(Reason) ->
         false -> {failed, Reason}
     end.
 
-%% Whether the address is of this host, where no device stands between two nodes.
+%% True for an address of this host: then no firewall stands between the two nodes.
 is_own({127, _, _, _}) ->
     true;
 is_own(Ip) ->
@@ -215,7 +215,7 @@ suspend(Port, Attempt) ->
 resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
     inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).
 
-%% Sends a message, and gives the peer's answer.
+%% Sends a message, and waits for the peer's answer.
 ask(Connection, Message) ->
     case send(Connection, Message) of
         ok -> recv(Connection);

@@ -1,10 +1,10 @@
-%% A file into a stream: reads the next chunks while the last ones go.
+%% Sends a file over a stream: reads the next chunks while the last ones are being sent.
 -module(inet_rdma_sendfile).
 
 -export([send/5]).
 
 -define(CHUNK_BYTES, 262144).
-%% Chunks that are posted at a time: one goes, one is next, and the reader may fall behind by the rest.
+%% Chunks that are posted at a time: one is being sent, one is next, and the reader may be late by the others.
 -define(CHUNKS, 4).
 
 -record(state, {
@@ -60,7 +60,7 @@ post(Data, #state{socket = Socket, at = At, left = Left, posted = Posted} = Stat
     Next = State#state{at = At + byte_size(Data), left = less(Left, byte_size(Data))},
     case {queue:len(Posted) < ?CHUNKS andalso inet_rdma:post_send(Socket, Data), queue:is_empty(Posted)} of
         {{ok, Ref}, _} -> run(Next#state{posted = queue:in(Ref, Posted)});
-        %% Others have posted all that may be: behind them.
+        %% Other processes have posted as many sends as are allowed: waits for them.
         {{error, enobufs}, true} -> sent(inet_rdma:send(Socket, Data), byte_size(Data), Next);
         {{error, Reason}, _} when Reason =/= enobufs -> finish(State, {error, Reason});
         _ -> wait(Data, State)

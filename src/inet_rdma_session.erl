@@ -5,14 +5,15 @@
 %% * the port (inet_rdma_link, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
 %%   a queue pair;
 %% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
-%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that the TCP connection is lost;
-%%   it has the connection made anew, and ends the link if that fails. It writes the log;
+%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that the TCP connection is lost.
+%%   The guard has the connection made anew, ends the link if that fails, and writes the log;
 %% * a dialer (inet_rdma_resume), while a connection is made anew;
-%% * a mover, while the guards settle in band on a queue pair (inet_rdma_settlement). The initiator's guard begins that
-%%   when the option move says so, and repeats it at growing intervals if it fails.
+%% * a mover (inet_rdma_session_mover), while the guards settle in band on a queue pair (inet_rdma_settlement). The
+%%   initiator's guard begins a settlement when the option move says so, and repeats it at growing intervals.
 %%
-%% Death stays death: a peer that refuses the connection, or does not know the session, has ended. A link that nothing
-%% carries ends after the option survive_ms, and as any link when nothing was received for net_ticktime.
+%% A peer that refuses the connection, or does not know the session, has ended, and the link ends with it. A link that
+%% no path carries ends after the time of the option survive_ms. Like any link it ends when nothing was received for
+%% net_ticktime.
 -module(inet_rdma_session).
 
 -behaviour(inet_rdma_settlement_way).
@@ -29,7 +30,7 @@
 
 -record(session, {
     port :: port(),
-    %% The same on both sides, and not secret.
+    %% Names the session on both sides. Not secret.
     name :: <<_:128>>,
     driver :: inet_rdma_bootstrap:driver(),
     role :: initiator | acceptor,
@@ -46,8 +47,8 @@
 -type sealing() :: none
     | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
 
-%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere, and a loss is the end. why:
-%% why it is carried as it is. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
+%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere. why: the reason why this path
+%% carries the link. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
 %% settled already.
 -type link() :: #{node := binary(), peer := {inet:ip_address(), inet:port_number()} | none,
                   config := inet_rdma_options:config(), why := binary(), queue := queue() | none,
@@ -56,7 +57,7 @@
 -opaque t() :: #session{}.
 -opaque queue() :: #queue{}.
 
-%% Time that an acceptor leaves the initiator to connect by itself: of two attempts at once the initiator's wins.
+%% Time that an acceptor leaves the initiator to connect: of two attempts at once the initiator's takes precedence.
 -define(HOLD_MS, 200).
 %% Keepalive probes without an answer after which the kernel gives a silent connection up.
 -define(KEEPALIVES, 4).
@@ -93,8 +94,8 @@ new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := Pac
             Error
     end.
 
-%% The session begins over this connection, of which the port makes a descriptor of its own. One inside TLS is taken out
-%% of it. The answer is the connection that the caller has to close.
+%% The session begins over this connection: the port makes a descriptor of its own of it. A connection inside TLS leaves
+%% TLS first. Returns the connection that the caller has to close.
 -spec attach(t(), inet_rdma_bootstrap:t()) ->
           {ok, inet_rdma_bootstrap:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
 attach(#session{port = Port, driver = Driver} = Session, Connection) ->
@@ -117,8 +118,8 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
             Error
     end.
 
-%% The attempt with this number has led to this connection, on which the peer has said where it stands. Transcript: what
-%% both have said before, with a nonce of each.
+%% The attempt with this number has led to this connection. Received, Path: as the peer has sent them. Transcript: all
+%% earlier messages of both sides, with a nonce of each.
 -spec resume(t(), Attempt :: pos_integer(), inet_rdma_bootstrap:t(),
              {Received :: non_neg_integer(), Path :: non_neg_integer()},
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
@@ -165,7 +166,7 @@ sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_secon
 start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
     Guard = spawn(?MODULE, guard, [self(), Session, Link]),
     ok = inet_rdma_links:add_session(Name, Session, first_options(Role)),
-    %% Before the port takes packets, as it tells its guard about events.
+    %% The guard is ready before the port takes packets, as the port sends it events.
     Ref = monitor(process, Guard),
     receive
         {Guard, ready} ->
@@ -178,7 +179,7 @@ start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
             {error, closed}
     end.
 
-%% The guard: its end is the port's end, and the other way round.
+%% The guard and the port are linked: each ends with the other.
 -spec guard(Supervisor :: pid(), t(), link()) -> no_return().
 guard(Supervisor, #session{port = Port} = Session, Link) ->
     process_flag(trap_exit, true),
@@ -224,9 +225,9 @@ first_options(Role) ->
     merge([inet_rdma_bootstrap:nodelay()],
           [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
 
-%% Makes the TCP connection stand by while a queue pair carries the link. The kernel probes it, as packets of the
-%% distribution no longer do: firewalls do not forget it, and a dead one is noticed within about net_ticktime. (tcp(7):
-%% keepalive, TCP_USER_TIMEOUT.) A node that is suspended is not a loss: its kernel answers.
+%% Makes the TCP connection stand by while a queue pair carries the link. Packets of the
+%% distribution no longer go over it, so the kernel probes it: firewalls keep it open, and a dead connection is noticed
+%% within about net_ticktime. (tcp(7): keepalive, TCP_USER_TIMEOUT.) The kernel of a suspended node answers the probes.
 -spec stand_by(t()) -> ok.
 stand_by(Session) ->
     Seconds = application:get_env(kernel, net_ticktime, 60),
@@ -292,7 +293,7 @@ peername(Session) -> with_socket(Session, fun inet:peername/1).
 with_socket(#session{port = Port, driver = Driver}, Use) ->
     case inet_rdma_link:command(Port, socket) of
         {ok, <<Fd:32/native>>} ->
-            %% Closing a socket of inet leaves a descriptor open that was given to it.
+            %% Closing a socket that inet has made of a given descriptor leaves the descriptor open.
             Result = case Driver:fdopen(Fd, [{active, false}]) of
                          {ok, Socket} ->
                              Used = Use(Socket),
@@ -336,7 +337,7 @@ close(#queue{port = Port}) ->
 close(Port) when is_port(Port) ->
     ok.
 
-%% Makes this side send over the queue pair from now on. Before the port is started both sides begin on it.
+%% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it.
 -spec move(queue()) -> ok.
 move(#queue{port = Port}) ->
     _ = inet_rdma_link:command(Port, move),

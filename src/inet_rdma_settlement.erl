@@ -1,29 +1,29 @@
-%% The settlement: two nodes agree over the connection on which their link began how the link is carried. One of them,
-%% the initiator, decides; its part is in this module. The acceptor's part is inet_rdma_settlement_acceptor.
+%% The settlement: over the connection on which their link began, two nodes agree which path carries the link. One of
+%% them, the initiator, decides; its part is in this module. The acceptor's part is inet_rdma_settlement_acceptor.
 %%
 %% It runs if both nodes made an offer (inet_rdma_offer) of the same version: after both have proved the cookie and
 %% before the VM knows the link, or later, between the guards of a session. Each message is an external term, not
 %% compressed, in a packet with a length of two bytes:
 %%
-%%     both        {hello, Facts}                       at once; the acceptor's may say where it listens over shm
-%%     initiator   {try, Fabric}                        the next way that both could go; not shm if the hello says where
+%%     both        {hello, Facts}                       at once; the acceptor's may name its listener over shm
+%%     initiator   {try, Fabric}                        the next way; left out for shm if the hello named a listener
 %%     acceptor    {listens, Port, Token, Addresses}    its listener takes only the peer with the token
-%%     initiator   {failed, Fabric, Why}                it could not connect
+%%     initiator   {failed, Fabric, Why}                could not connect
 %%     acceptor    {ready}                              its queue pair is up
-%%     acceptor    {failed, Fabric, Why}                it could not listen or accept, or the initiator has failed
+%%     acceptor    {failed, Fabric, Why}                could not listen or accept, or the initiator has failed
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
-%%     acceptor    {stayed}                             it has heard that; packets of the distribution may come
+%%     acceptor    {stayed}                             has received that; packets of the distribution may come
 %%
 %% The initiator tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
 %% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know
-%% which message comes next. A side that gets no message in time, or one of the wrong kind, does not know that:
-%% further messages of the peer would be read as packets of the distribution. Its link ends, and the next one to that
-%% peer stays on TCP without a settlement, for the time of the option fallback_retry_ms. An initiator sends `stay`
+%% which message comes next. A side that gets no message in time, or a message of the wrong kind, does not know
+%% that, and could take further messages of the peer for packets of the distribution. Its link ends, and links to that
+%% peer stay on TCP without a settlement for the time of the option fallback_retry_ms. An initiator sends `stay`
 %% before that: if the acceptor acknowledges, both sides know the next message again.
 %%
 %% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
-%% the version. It never stays: with no way left it is refused, on both sides.
+%% the version. A stream never stays on its TLS connection: with no way left both sides refuse it.
 %%
 %% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the
 %% last one of the settlement: the bytes behind it belong to the VM.
@@ -38,24 +38,24 @@
 -import(inet_rdma_settlement_message, [greet/2, now_ms/0, cut/1, text/2]).
 -import(inet_rdma_settlement_way, [key/1, keys/3]).
 
-%% Of the settlement of streams.
+%% The version of the settlement of streams.
 -define(STREAM_VERSION, 1).
-%% An acceptor waits that much longer than the initiator may take, so that it hears the decision. An initiator that
-%% has given up waits at least that long for the acceptor's acknowledgement.
+%% An acceptor waits this much longer than the initiator may take, so that it receives the decision. An initiator that
+%% has given up waits at least this long for the acceptor's acknowledgement.
 -define(GRACE_MS, 1000).
 
 -type outcome() ::
     %% The queue pair is up on both sides.
     {move, inet_rdma_settlement_way:opened(), Why :: binary()}
-    %% The link stays on the connection on which it began. Tried: the fabrics that both nodes could go, and that failed.
+    %% The link stays on the connection on which it began. Tried: the fabrics that both nodes allow, and that failed.
   | {stay, Why :: binary(), Tried :: [shm | verbs]}
-    %% It may not stay there: one of the nodes has the option required, or it is a stream.
+    %% No way is left, and staying is not allowed: one of the nodes has the option required, or this is a stream.
   | {refuse, Why :: binary()}
     %% The settlement broke off, or the peer is gone: nothing may be sent over the connection any more.
   | {error, Why :: binary()}.
 
-%% Own: this node's offer to the peer. Peer: that of the peer. Port: that of the link's session, which gets the queue
-%% pair; none: the link has no session.
+%% Own: this node's offer to the peer. Peer: the peer's offer. Port: of the link's session, which gets the queue pair;
+%% none: the link has no session.
 -spec settle(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
              Own :: inet_rdma_offer:offer(), Peer :: inet_rdma_offer:offer(), Port :: port() | none) -> outcome().
 settle(Role, Connection, Node, Config, Own, Peer, Port) ->
@@ -67,13 +67,13 @@ settle(Role, Connection, Node, Config, Own, Peer, Port) ->
             Outcome
     end.
 
-%% Of a link that is up: by messages in band of its session. An outcome other than move leaves the link as it is.
+%% Settles a link that is up, by messages in band of its session. An outcome other than move does not change the link.
 -spec settle_in_band(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
                      port()) -> outcome().
 settle_in_band(Role, Connection, Node, Config, Port) ->
     settle(of_session(settling(Role, Connection, Node, Config), Port)).
 
-%% A stream over a connection inside TLS. refuse: no way is left.
+%% Settles a stream over a connection inside TLS. refuse: no way is left.
 -spec settle_stream(initiator | acceptor, inet_rdma_bootstrap:t(), inet_rdma_options:config()) ->
           {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
@@ -118,7 +118,7 @@ run(acceptor, Settling) ->
 ways(#settling{node = none}) -> inet_rdma_options:fabrics(stream);
 ways(_Link) -> inet_rdma_options:fabrics(link).
 
-%% The initiator goes through the ways. Whys: why each way before could not be gone, last first.
+%% The initiator tries the ways in turn. Whys: why each earlier way failed, last first.
 initiate(Settling, [Fabric | Fabrics], Whys) ->
     case inet_rdma_settlement_policy:obstacle(Fabric, Settling) of
         none -> try_way(Settling, Fabric, Fabrics, Whys);
@@ -149,7 +149,7 @@ joined(Whys) -> iolist_to_binary(lists:join("; ", lists:reverse(Whys))).
 
 %% Go: the message that tells the acceptor that the link moves.
 attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
-    %% The acceptor's queue pair and port are there already.
+    %% The acceptor's queue pair and port exist already.
     Key = key(Settling),
     Keyed = keys(Settling, Key, maps:get(shm_key, Peer, none)),
     case inet_rdma_settlement_way:connect(Keyed, shm, Port, Token, [inet_rdma_settlement_way:shm_address()]) of

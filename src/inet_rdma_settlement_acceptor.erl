@@ -10,7 +10,7 @@
 -import(inet_rdma_settlement_policy, [tried/2]).
 -import(inet_rdma_settlement_way, [key/1, keys/3]).
 
-%% The hello names a listener over shm: a place is reserved for the peer that comes there. It may be there already.
+%% The hello names a listener over shm: a place is reserved for the peer, which may have connected already.
 -record(offered, {
     place :: inet_rdma_settlement_way:place(),
     attempt :: inet_rdma_nif:attempt(),
@@ -18,20 +18,20 @@
     key :: none | inet_rdma_nif:key()
 }).
 
-%% `listens` has named a listener. The initiator has said something before its queue pair came.
+%% The acceptor has sent `listens`. message: the initiator's message, if it came before the initiator's queue pair.
 -record(listening, {
     fabric :: shm | verbs | tcp,
     attempt :: inet_rdma_nif:attempt(),
     id :: pos_integer()
 }).
 
-%% `ready` has been said: the queue pair waits for the initiator's decision.
+%% The acceptor has sent `ready`: the queue pair waits for the initiator's decision.
 -record(ready, {
     opened :: inet_rdma_settlement_way:opened(),
     why :: binary()
 }).
 
-%% What this side has ready when the initiator's next message comes.
+%% The acceptor's state when the initiator's next message comes.
 -type state() :: nothing | #offered{} | #listening{} | #ready{}.
 
 %% Throws as inet_rdma_settlement_message does.
@@ -95,7 +95,7 @@ heard(Go, Settling, #offered{key = Key} = Offered) when element(1, Go) =:= go ->
 heard({stay, Why}, Settling, State) ->
     discard(Settling, State),
     ok = tell(Settling, {stayed}),
-    %% The initiator's words: "this node" is the initiator in them.
+    %% The reason is the initiator's text, in which "this node" is the initiator.
     inet_rdma_settlement_policy:stay(Settling, text("the peer says: ~ts", [Why]));
 heard(_Go, _Settling, _State) ->
     broken(<<"the peer decides before there is anything to decide">>).
@@ -107,7 +107,7 @@ not_tried(#settling{tried = Tried}, Fabric) ->
         true -> broken(<<"the peer tries a fabric for the second time">>)
     end.
 
-%% The initiator has connected: this side's queue pair is there, or will be in a moment.
+%% The initiator has connected: this side's queue pair is there, or is in a moment.
 -spec met(#settling{}, #offered{}) -> inet_rdma_settlement:outcome().
 met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
     case inet_rdma_settlement_way:open(Settling, shm, Place, Attempt) of
@@ -122,7 +122,7 @@ met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
             broken(text("the peer decides, and this node has no queue pair: ~ts", [reason(Reason)]))
     end.
 
-%% The reasons to tell the initiator when it could not connect: the acceptor knows better why a queue pair was refused.
+%% The reason to send an initiator that could not connect: the acceptor knows better why a queue pair was refused.
 -spec verdict(#settling{}, state(), Fabric :: atom(), Why :: binary()) -> [binary()].
 verdict(Settling, #offered{place = Place, attempt = Attempt, key = Key}, shm, Why) ->
     %% The queue pair is opened only to learn the reason; no byte goes over it, and the peer has told no key.
@@ -174,7 +174,7 @@ listen(Settling, Fabric, Addresses) ->
 own_key(#settling{keys = none}) -> none;
 own_key(#settling{keys = {Key, _Theirs}}) -> Key.
 
-%% The peer connects, or says why it does not: then accept/2 hears that next.
+%% Waits until the peer connects, or sends a message, which accept/2 reads next.
 -spec await(#settling{}, shm | verbs | tcp, inet_rdma_nif:attempt(), Id :: pos_integer()) ->
           nothing | #listening{} | #ready{}.
 await(Settling, Fabric, Attempt, Id) ->

@@ -1,7 +1,7 @@
 %% The messages of the settlement: sent, awaited, and checked field by field.
 %%
-%% They throw `closed` when the connection has ended, and {broken, Why} when a message does not come in time or is not
-%% one that can come: docs/PROTOCOL.md has them all.
+%% The functions throw `closed` when the connection has ended, and {broken, Why} when a message does not come in time or
+%% is not allowed: docs/PROTOCOL.md lists all messages.
 -module(inet_rdma_settlement_message).
 
 -export([greet/2, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1]).
@@ -47,7 +47,7 @@ hear(Settling, Expected) ->
 -spec next(settling()) -> binary().
 next(#settling{connection = Connection} = Settling) ->
     receive
-        %% It came while the acceptor waited for the queue pair, too.
+        %% The message came while the acceptor also waited for the queue pair.
         {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl; Tag =:= session -> Bytes
     after 0 ->
             case left(Settling) of
@@ -75,7 +75,7 @@ ok_or_closed({error, _}) -> throw(closed).
 -spec broken(binary()) -> no_return().
 broken(Why) -> throw({broken, Why}).
 
-%% Without making an atom that this node does not know.
+%% Decodes without making an atom that this node does not know.
 -spec parse(settling(), binary(), [Name :: atom()]) -> tuple().
 parse(#settling{connection = Connection}, Bytes, Expected) ->
     Message = try decode(Bytes)
@@ -91,12 +91,12 @@ parse(#settling{connection = Connection}, Bytes, Expected) ->
 decode(<<?VERSION_MAGIC, ?COMPRESSED, _/binary>>) -> error(badarg);
 decode(Bytes) -> binary_to_term(Bytes, [safe]).
 
-%% Inside TLS some messages have a key behind them.
+%% Appends a key: some messages have one inside TLS.
 -spec with_key(tuple(), none | inet_rdma_nif:key()) -> tuple().
 with_key(Message, none) -> Message;
 with_key(Message, Key) -> erlang:append_element(Message, Key).
 
-%% Takes the key off a message that was heard. Name and Size are those of the message without a key.
+%% Removes the key from a received message. Name and Size are those of the message without a key.
 -spec without_key(tuple(), Name :: atom(), Size :: pos_integer()) -> {tuple(), none | inet_rdma_nif:key()}.
 without_key(Message, Name, Size) when element(1, Message) =:= Name, tuple_size(Message) =:= Size + 1 ->
     {erlang:delete_element(Size + 1, Message), element(Size + 1, Message)};

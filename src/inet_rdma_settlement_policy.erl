@@ -19,7 +19,7 @@
 %% tcp: of a stream.
 -type fabric() :: shm | verbs | tcp.
 
-%% Whether two offers lead to a settlement; else its outcome.
+%% Whether two offers lead to a settlement; otherwise the outcome without one.
 -spec compare(Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),
               Peer :: inet_rdma_offer:offer()) ->
           settle | inet_rdma_settlement:outcome().
@@ -27,7 +27,7 @@ compare(_Node, Config, _Own, none) ->
     stay(<<"the peer makes no offer: it does not run inet_rdma">>, Config, #{}, []);
 compare(_Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
     stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer, []);
-%% A link that may not stay on TCP has no other way than another settlement.
+%% A link that may not stay on TCP has to settle even after a failure.
 compare(Node, #{required := false} = Config, #{settles := false}, #{required := false} = Peer) ->
     stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer, []);
 compare(_Node, #{required := false} = Config, _Own, #{settles := false, required := false} = Peer) ->
@@ -40,13 +40,12 @@ broken_off_lately({Why, LeftMs}) -> text("broke off lately and ~ts: ~ts", [again
 
 again(LeftMs) -> text("is tried again in ~b s", [LeftMs div 1000 + 1]).
 
-%% Whether this node's offer says that it settles. A link that may not stay on TCP has no other way than another
-%% settlement.
+%% Whether this node's offer says that it settles. A link that may not stay on TCP settles even after a failure.
 -spec settles(Node :: binary(), inet_rdma_options:config()) -> boolean().
 settles(Node, #{required := Required}) -> Required orelse broken_off(Node) =:= none.
 
-%% What this side says in its hello, from which the peer sees the possible ways. Only a peer that has proved the
-%% cookie gets it.
+%% The facts in this side's hello, from which the peer sees the possible ways. Only a peer that has proved the cookie
+%% gets them.
 -spec facts(inet_rdma_options:config(), tcp | tls) -> map().
 facts(Config, tcp) ->
     facts(Config);
@@ -155,12 +154,12 @@ failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, W
 -spec lost(Node :: binary(), fabric(), Why :: binary(), RetryMs :: non_neg_integer()) -> ok.
 lost(Node, Fabric, Why, RetryMs) -> inet_rdma_links:failed({Node, 0, Fabric}, Why, RetryMs).
 
-%% No way is left. What may not stay on the connection on which it began is refused.
+%% No way is left. The link stays on the connection on which it began, or is refused if that is not allowed.
 -spec stay(#settling{}, Why :: binary()) -> inet_rdma_settlement:outcome().
 stay(#settling{config = Config, peer = Peer, tried = Tried}, Why) ->
     stay(Why, Config, Peer, Tried).
 
-%% Peer: its offer, or its facts.
+%% Peer: the peer's offer, or its facts.
 stay(Why, #{required := Own}, Peer, Tried) ->
     case Own orelse maps:get(required, Peer, false) of
         true -> {refuse, Why};

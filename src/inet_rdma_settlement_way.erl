@@ -1,8 +1,8 @@
-%% A way of the settlement is opened: a queue pair of one fabric is made, and becomes a link or a stream.
+%% Opens a way of the settlement: makes a queue pair of one fabric, which becomes a link or a stream.
 %%
-%% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens what has come (open/3, or
-%% open/4 in a place that it has reserved). What is settled has the callbacks: inet_rdma_link, inet_rdma_session,
-%% inet_rdma_stream.
+%% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3, or open/4
+%% in a place that it has reserved). The callbacks are those of the link or stream that is settled: inet_rdma_link,
+%% inet_rdma_session, inet_rdma_stream.
 -module(inet_rdma_settlement_way).
 
 -export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).
@@ -18,14 +18,14 @@
 
 %% tcp: of a stream.
 -type fabric() :: shm | verbs | tcp.
-%% What is reserved before the queue pair is there: a port. Of a session it is the session's, with the queue pair's
-%% name behind it once both sides know that. A stream needs none.
+%% A port that is reserved before the queue pair is there. For a session it is the session's port, with the queue pair's
+%% name once both sides know it. A stream needs none.
 -type place() :: port() | {port(), Path :: pos_integer()} | none.
 -type opened() :: inet_rdma_link:link() | inet_rdma_session:queue() | inet_rdma_stream:stream().
 
 %% The options for the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
-%% Not called of a session, which has its port.
+%% Not called for a session, which has its port already.
 -callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
 %% Err: the place is given back. waiting: the outcome of the attempt is not there yet.
 -callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
@@ -41,13 +41,13 @@
 connect(Settling, Fabric, Port, Token, Addresses) ->
     connect(Settling, Fabric, Port, Token, Addresses, []).
 
-%% Whys: why the addresses before did not do, last first.
+%% Whys: why the earlier addresses failed, last first.
 connect(_Settling, _Fabric, _Port, _Token, [], []) ->
     {failed, <<"the peer names no address">>};
 connect(_Settling, _Fabric, _Port, _Token, [], Whys) ->
     {failed, iolist_to_binary(lists:join("; ", lists:reverse(Whys)))};
 connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
-    %% A silent address must leave time for the others, and for the messages that follow.
+    %% The time for one address leaves time for the others, and for the messages that follow.
     TimeoutMs = left(Settling) * 3 div 4 div (length(Addresses) + 1),
     Attempt = begin_to_connect(Settling, Fabric, {Address, Port}, Token, TimeoutMs),
     case connected(TimeoutMs, Settling, Fabric, Attempt) of
@@ -78,8 +78,8 @@ connected(TimeoutMs, Settling, Fabric, {ok, Attempt, Id}) ->
 connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
     {failed, reason(Reason)}.
 
-%% The addresses that the peer names, as far as they are tried. The address that the connection leads to comes first:
-%% the peer is known to be there.
+%% The addresses to try, of those that the peer names. The address of the connection's other end is the first, because
+%% the peer is known to be reachable there.
 -spec by_preference(#settling{}, [binary()]) -> [binary()].
 by_preference(#settling{connection = Connection}, Texts) ->
     case inet_rdma_bootstrap:peername(Connection) of
@@ -91,7 +91,7 @@ by_preference(#settling{connection = Connection}, Texts) ->
             throw(closed)
     end.
 
-%% inet takes forms of addresses that the native library does not.
+%% Normalises an address: inet takes forms that the native library does not.
 as_ntoa(Text) ->
     {ok, Ip} = inet:parse_strict_address(binary_to_list(Text)),
     list_to_binary(inet:ntoa(Ip)).
@@ -140,7 +140,7 @@ own_address(#settling{connection = Connection}) ->
         {error, _} -> throw(closed)
     end.
 
-%% An address of this host, as shm needs none.
+%% A stand-in for the address, which shm does not use.
 -spec shm_address() -> binary().
 shm_address() -> <<"127.0.0.1">>.
 

@@ -105,7 +105,7 @@ send_timeout(Conn) ->
         closed -> closed
     end.
 
-%% Shared memory has no addresses: the listener's port stands for one.
+%% Shared memory has no addresses: the listener's port takes their place.
 -spec peername(inet_rdma_nif:conn()) -> {ok, inet_rdma:address()} | {error, closed}.
 peername(Conn) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of

@@ -1,6 +1,6 @@
-%% The options that a stream socket has and a node has not, in the manner of inet.
+%% Options of stream sockets that nodes do not have, in the manner of inet.
 %%
-%% The options of a node, which sockets have too, are in inet_rdma_options.
+%% Options of both, nodes and sockets, are in inet_rdma_options.
 -module(inet_rdma_socket_options).
 
 -export([split/1, check/1, framing/2, active_option/1, tcp_options/0, tcp_value/1]).
@@ -110,9 +110,9 @@ active_option(infinity) -> true;
 active_option(Other) -> Other.
 
 %% Options of gen_tcp and inet for features that a stream does not have, or has with one value only. The value that a
-%% stream has anyway is accepted, without effect. Any other is refused, and the error names the stream's value.
-%% docs/OPTIONS.md has the same list for users; parity_SUITE compares both. Key, the values that hold, what must be
-%% instead of any other; getopts gives the first value.
+%% stream has is accepted, without effect. Any other value is refused, and the error names the stream's value.
+%% docs/OPTIONS.md has the same list for users; parity_SUITE compares both. An entry: key, accepted values, and the
+%% error's text about other values; getopts gives the first accepted value.
 -spec tcp_options() -> [{Key :: atom(), Holds :: [term()], Expected :: string()}].
 tcp_options() ->
     [{nodelay,             [true, false],   "true or false"},

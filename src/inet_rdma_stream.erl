@@ -2,12 +2,12 @@
 %%
 %% * the user: owns the socket, and knows nothing of TLS;
 %% * the guard (inet_rdma_stream_guard): does the handshake of TLS and the settlement (inet_rdma_settlement), gives the
-%%   stream to the user, and then sleeps. It owns the TLS connection as long as the stream lives, and brings new keys
-%%   over it;
+%%   stream to the user, and then sleeps. It owns the TLS connection as long as the stream lives, and exchanges new
+%%   keys over it;
 %% * the listener (inet_rdma_stream_listener), on the accepting side;
 %% * the peer.
 %%
-%% The functions of inet_rdma_settlement_way are those by which a queue pair becomes a stream.
+%% The callbacks of inet_rdma_settlement_way make a stream of a queue pair.
 -module(inet_rdma_stream).
 
 -behaviour(inet_rdma_settlement_way).
@@ -59,7 +59,7 @@ settle(Role, Connection, Config) ->
         {error, Why} -> {error, {not_settled, Why}}
     end.
 
-%% The caller owns the stream. {error, etimedout}: not in BoundMs.
+%% The caller owns the stream. {error, etimedout}: the time BoundMs is over.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
               inet_rdma_options:config(), BoundMs :: pos_integer()) ->
           {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.

@@ -1,10 +1,10 @@
 %% A listener of streams that begin inside TLS: the TCP port, and the connections that no process has accepted yet.
 %%
 %% Each connection has a process of its own from its arrival on, which does the handshake of TLS and the settlement, and
-%% then is the stream's guard (inet_rdma_stream_guard). One further process waits for the next connection. At most as
-%% many connections as the option backlog says are in their handshake, settle, or wait for inet_rdma:accept/1,2; further
-%% ones wait in the TCP socket's backlog, which the same option bounds. Each has connect_timeout_ms for its handshake
-%% and settlement. With the listener those end that were not accepted.
+%% then is the stream's guard (inet_rdma_stream_guard). One further process waits for the next connection. The option
+%% backlog bounds the connections that are in their handshake, settle, or wait for inet_rdma:accept/1,2; further
+%% connections wait in the TCP socket's backlog, which the same option bounds. Each connection has connect_timeout_ms
+%% for its handshake and settlement. Connections that were not accepted end with the listener.
 -module(inet_rdma_stream_listener).
 
 -behaviour(gen_server).
@@ -15,7 +15,7 @@
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 -export([arrive/3]).
 
-%% Where the system has no descriptor left, another try comes after that time.
+%% Pause before the next try if the system has no descriptor left.
 -define(RETRY_MS, 100).
 
 -record(listener, {
@@ -28,7 +28,7 @@
     arriving = none :: pid() | none,
     %% A process for each connection that no process has accepted.
     present = #{} :: #{pid() => []},
-    %% Those of them with a stream, oldest first.
+    %% The guards among them whose stream can be accepted, oldest first.
     ready = queue:new() :: queue:queue(pid()),
     %% The calls of accept/2 that wait.
     waiting = [] :: [{pid(), reference()}],
@@ -126,7 +126,7 @@ handle_call({accept, Ref}, {Pid, _Tag}, #listener{ready = Ready, present = Prese
     end;
 handle_call({stop_accepting, Ref}, _From, #listener{waiting = Waiting} = State) ->
     {reply, ok, State#listener{waiting = lists:keydelete(Ref, 2, Waiting)}};
-%% A function clause error would have the state, and the socket with it, in its stack trace.
+%% Without this clause the stack trace of a function clause error would have the state, and the socket's options.
 handle_call(_Request, _From, State) ->
     {reply, {error, badarg}, State}.
 
@@ -141,7 +141,7 @@ handle_cast(_Request, State) ->
 handle_info({arrived, Pid}, #listener{arriving = Pid, present = Present} = State) ->
     {noreply, await_next(State#listener{arriving = none, present = Present#{Pid => []}})};
 handle_info({ready, Guard}, #listener{ready = Ready, present = Present, waiting = Waiting} = State) ->
-    %% One that comes back, as the process that it was given to has died, is not linked any more.
+    %% A guard whose accepting process has died offers its stream again. It was unlinked before.
     link(Guard),
     _ = [Pid ! {Ref, acceptable} || {Pid, Ref} <- Waiting],
     {noreply, State#listener{ready = queue:in(Guard, Ready), present = Present#{Guard => []}, waiting = []}};
@@ -163,7 +163,7 @@ terminate(_Reason, #listener{socket = Socket, arriving = Arriving, present = Pre
     _ = [exit(Pid, kill) || Pid <- [Arriving | maps:keys(Present)], is_pid(Pid)],
     ok.
 
-%% Of crash reports and sys:get_status/1. ssl's listening socket has the options of TLS in it: keys and passwords.
+%% For crash reports and sys:get_status/1. Hides ssl's listening socket, which has keys and passwords in its options.
 format_status(#{state := #listener{} = State} = Status) -> Status#{state := State#listener{socket = hidden}};
 format_status(Status) -> Status.
 
@@ -212,8 +212,8 @@ arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
 %% The type of ssl:handshake/2 leaves out options that cannot be used.
 -dialyzer({no_match, not_inside_tls/1}).
 
-%% What TLS has against a peer ssl has logged. A peer that leaves or is silent is none for the log. The rest are options
-%% of this side that cannot be used.
+%% ssl has logged its alerts. A peer that leaves or is silent is not logged. All other reasons are options of this side
+%% that cannot be used.
 not_inside_tls({tls_alert, _} = Alert) -> Alert;
 not_inside_tls(Reason) when is_atom(Reason) -> Reason;
 not_inside_tls(Reason) -> {refused, {tls, Reason}}.

@@ -76,7 +76,7 @@ greeted(Socket, TimeoutMs) ->
 
 left(DeadlineMs) -> max(1, DeadlineMs - erlang:monotonic_time(millisecond)).
 
-%% A peer that reads nothing ends the connection, not the process that writes to it.
+%% If the peer reads nothing, the connection ends, and the process that writes to it does not block.
 common() ->
     [binary, {packet, 4}, {packet_size, ?PACKET_BYTES_MAX}, {nodelay, true}, {send_timeout, ?SEND_TIMEOUT_MS},
      {send_timeout_close, true}].

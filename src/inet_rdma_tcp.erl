@@ -1,5 +1,5 @@
-%% OTP's distribution over TCP under this carrier: what inet_tcp_dist does for a link. inet_rdma_tls is the same over
-%% TLS.
+%% OTP's distribution over TCP under this carrier, by the functions of inet_tcp_dist. inet_rdma_tls is its counterpart
+%% over TLS.
 -module(inet_rdma_tcp).
 
 -export([listen/3, accept/2, select/2, address/1]).

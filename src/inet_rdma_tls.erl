@@ -1,9 +1,9 @@
 %% OTP's distribution over TLS under this carrier: the option `security tls`.
 %%
 %% inet_tls_dist listens, accepts, checks addresses and does the server's part of TLS: its options, certificates,
-%% revocation and verify functions are in force as with `-proto_dist inet_tls`. Its set-up has no place for a
-%% settlement, so the client's part of TLS and the #hs_data{} of both sides are this carrier's. For that it uses,
-%% undocumented in every release:
+%% revocation and verify functions are in force as with `-proto_dist inet_tls`. The set-up of inet_tls_dist has no place
+%% for a settlement, so this carrier does the client's part of TLS and has its own #hs_data{} on both sides. This module
+%% uses functions that no release documents:
 %%
 %%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
 %%     tls_sender                       dist_handshake_complete/3; the message `tick`
@@ -11,7 +11,7 @@
 %%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender
 %%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0 (before: inet_rdma_tls_options)
 %%
-%% If a release lacks one of them the node does not start, and says which.
+%% If a release lacks one of them, the node does not start, and the log names it.
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
@@ -20,7 +20,7 @@
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
 
-%% What the accepting side of inet_tls_dist hands over: the socket, or its sender.
+%% The term that the accepting side of inet_tls_dist hands over: the socket, or its sender.
 -type accepted() :: ssl:sslsocket() | pid().
 
 -define(USED, [
@@ -29,7 +29,7 @@
     {tls_sender, [{dist_handshake_complete, 3}]}
 ]).
 
-%% Whether OTP has what this module uses, and the options are ones that it can follow.
+%% Whether OTP has the functions that this module uses, and this module supports the options.
 -spec check() -> ok | {error, Why :: string()}.
 check() ->
     case lists:append([missing(Module, Functions) || {Module, Functions} <- ?USED]) of
@@ -50,7 +50,7 @@ missing(Module, Functions) ->
         error:undef -> [{Module, module}]
     end.
 
-%% Kernel TLS takes the socket away from ssl, and with it the place of the settlement.
+%% Refuses kernel TLS: it takes the socket away from ssl, over which the settlement goes.
 check_options() ->
     try [Side
          || Side <- [client, server], proplists:get_value(ktls, inet_rdma_tls_options:all(Side), false) =:= true] of
@@ -103,8 +103,8 @@ sender(Socket) ->
 is_sender({tls_sender, _Function, _Arguments}) -> true;
 is_sender(_) -> false.
 
-%% Of the hosts of the nodes that net_kernel:allow/1 lets in, those that the peer's certificate names, as inet_tls_dist
-%% has it. No node: it does not return. Without a certificate of the peer the nodes are as allowed.
+%% The nodes of net_kernel:allow/1 whose hosts the peer's certificate names, as in inet_tls_dist. Exits if there are
+%% none. If the peer has no certificate, all allowed nodes.
 -spec allowed(inet_rdma_bootstrap:t(), [atom() | string()]) -> [atom() | string()].
 allowed(_Connection, []) ->
     [];
@@ -136,12 +136,12 @@ allowed(Connection, Allowed) ->
 %% How long this side waits for an answer to each OUTSIDE.
 -define(OUTSIDE_MS, [20, 200, 1000, 2000]).
 
-%% The TCP socket of a connection that ends TLS on both sides at the same time. The caller owns the connection, and the
-%% socket then.
+%% Ends TLS on both sides at the same time, and gives the TCP socket. The caller owns the connection, and then the
+%% socket.
 %%
-%% TLS of the peer may read on behind this side's last record, and lose what it has read. So each side sends one byte,
-%% OUTSIDE, and again if there is no answer: four at most, which are no header of TLS. Once it has heard the peer's it
-%% sends BEGIN, and what is behind that belongs to the session.
+%% The peer's TLS may read beyond this side's last record, and lose those bytes. So each side sends one byte, OUTSIDE,
+%% and repeats it if there is no answer: four times at most, which is less than a header of TLS. Once a side has
+%% received the peer's OUTSIDE it sends BEGIN. The bytes behind BEGIN belong to the session.
 -spec give_back(ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}.
 give_back(Socket) ->
     try ssl:close(Socket, {self(), ?GIVE_BACK_MS}) of
@@ -178,7 +178,7 @@ say_outside(Tcp, Early, [WaitMs | Longer]) ->
             Error
     end.
 
-%% Of what TLS has read nothing can be BEGIN.
+%% The bytes that TLS has read cannot include BEGIN.
 hear(_Tcp, <<Byte, _/binary>>, _WaitMs) ->
     {ok, Byte};
 hear(Tcp, <<>>, WaitMs) ->

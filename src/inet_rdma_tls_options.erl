@@ -1,7 +1,7 @@
 %% The options of TLS for the distribution: the flags -ssl_dist_optfile and -ssl_dist_opt, as OTP's guide "Using TLS for
 %% Erlang Distribution" describes them.
 %%
-%% OTP 28 and later answer by a function. Earlier releases keep theirs to themselves: there the flags are read here.
+%% OTP 28 and later have a function for them. For earlier releases this module reads the flags.
 -module(inet_rdma_tls_options).
 
 -export([all/1]).
@@ -31,7 +31,7 @@ read(Side) ->
 
 is_otp_25() -> not lists:member({fam_setup, 6}, inet_tls_dist:module_info(exports)).
 
-%% ssl_dist_sup has read the file when it started. Without that (inet_rdma_doctor) it is read here.
+%% ssl_dist_sup has read the file when it started. If it is not running (inet_rdma_doctor), the file is read here.
 file(Side) ->
     try ets:lookup_element(ssl_dist_opts, Side, 2)
     catch error:badarg -> unread(Side, ets:whereis(ssl_dist_opts), init:get_argument(ssl_dist_optfile))
@@ -40,7 +40,7 @@ file(Side) ->
 unread(Side, undefined, {ok, [[File]]}) -> proplists:get_value(Side, ssl_dist_sup:consult(File), []);
 unread(_Side, _Table, _File) -> [].
 
-%% inet_tls_dist's.
+%% The options that inet_tls_dist adds.
 default_version(Options) ->
     case proplists:is_defined(versions, Options) of
         true -> Options;

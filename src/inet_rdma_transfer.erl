@@ -1,4 +1,4 @@
-%% Sends and receives for which the caller waits. The native side wakes it by {'$inet_rdma', Id, What}.
+%% Sends and receives for which the caller waits. The native side wakes the caller by {'$inet_rdma', Id, What}.
 -module(inet_rdma_transfer).
 
 -export([send/3, recv/4, deadline/1, left/1, flush/2]).
@@ -40,7 +40,7 @@ send_blocked(Conn, Id, [Binaries] = Rest, Sent, Deadline) ->
 close_late(Conn, {ok, _Timeout, true}) -> inet_rdma_nif:close(Conn);
 close_late(_Conn, _) -> ok.
 
-%% Another process may have died in the middle of its bytes, which no message tells: look for that once in a second.
+%% Another process may have died in the middle of its send, for which there is no message: looks once in a second.
 await_writable(Conn, Id, LeftMs) ->
     case inet_rdma_nif:arm_writer(Conn) of
         true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, LeftMs) -> disarm(Conn, Id, writable) end;
@@ -78,7 +78,7 @@ await_readable(Conn, Id, Length, Deadline) ->
             end
     end.
 
-%% Not woken: takes the caller off the list, and the message that may be under way out of its queue.
+%% The caller stops waiting: removes it from the list of waiters, and a wake-up from its message queue.
 disarm(Conn, Id, What) ->
     ok = inet_rdma_nif:disarm(Conn),
     flush(Id, What).
