@@ -10,7 +10,7 @@ defmodule InetRdma do
       {:ok, "hello"} = InetRdma.recv(server, 5, 5_000)
 
   This module only translates: the sockets are those of the Erlang module `:inet_rdma`, where every option and
-  every error reason is documented. To run Erlang distribution over RDMA nothing here is needed: start the node
+  every error reason is documented. Erlang distribution over RDMA does not need this module: start the node
   with `-proto_dist inet_rdma`, then look at its links with `info/0`.
 
   A connection within one host goes through shared memory, one to another host over an RDMA device. On a machine with a
@@ -26,7 +26,7 @@ defmodule InetRdma do
       {:inet_rdma_error, handle, reason}
       {:inet_rdma_passive, handle}
 
-  `message/2` tells whether a message belongs to a socket, and what it says.
+  `message/2` tells whether a message belongs to a socket, and decodes it.
   """
 
   import Kernel, except: [send: 2]
@@ -100,7 +100,7 @@ defmodule InetRdma do
 
   @doc """
   Sends `data` without waiting. The caller gets `{:inet_rdma_sent, handle, ref, {:ok, bytes} | {:error, reason}}` when
-  it is on its way. `{:error, :enobufs}`: `sends_max` are posted already, and this one is not.
+  the data is on its way. `{:error, :enobufs}`: `sends_max` sends are posted already, and this one is not posted.
   """
   @spec post_send(Socket.t(), iodata()) :: {:ok, reference()} | {:error, reason()}
   def post_send(%Socket{handle: handle}, data), do: :inet_rdma.post_send(handle, data)
@@ -109,21 +109,21 @@ defmodule InetRdma do
   Receives without waiting; `length` as in `recv/3`. The caller gets
   `{:inet_rdma_received, handle, ref, {:ok, data} | {:error, reason}}`.
 
-  The peer is told of it before it sends, and writes a message of `length` bytes (up to `landing_bytes`) straight into
-  the buffer that `data` then is. `{:error, :enobufs}`: `receives_max` are posted already.
+  The peer learns of the receive before it sends. It writes a message of `length` bytes (up to `landing_bytes`) straight
+  into the buffer that becomes `data`. `{:error, :enobufs}`: `receives_max` receives are posted already.
   """
   @spec post_recv(Socket.t(), non_neg_integer()) :: {:ok, reference()} | {:error, reason()}
   def post_recv(%Socket{handle: handle}, length), do: :inet_rdma.post_recv(handle, length)
 
   @doc """
-  Takes back what was posted. `:ok`: there will be no message, and nothing is lost. `{:error, :too_late}`: there is one,
-  or will be.
+  Takes back a posted send or receive. `:ok`: there is no message for it, and no data is lost. `{:error, :too_late}`: its
+  message has come, or comes.
   """
   @spec cancel(Socket.t(), reference()) :: :ok | {:error, :too_late | :closed}
   def cancel(%Socket{handle: handle}, ref), do: :inet_rdma.cancel(handle, ref)
 
   @doc """
-  Sends a file: how many bytes it was. Reads while it sends, in bounded memory. `InetRdma.Stream` does it with any
+  Sends a file, and gives the number of its bytes. Reads while it sends, in bounded memory. `InetRdma.Stream` sends any
   enumerable.
   """
   @spec sendfile(Path.t(), Socket.t()) :: {:ok, non_neg_integer()} | {:error, reason()}
@@ -200,7 +200,7 @@ defmodule InetRdma do
   def info, do: Enum.map(:inet_rdma.info(), &Info.new/1)
 
   @doc """
-  One connection: that of a socket, or the link to a node, `nil` when it is closed here or there is none.
+  The connection of a socket, or the link to a node; `nil` if the connection is closed or there is no link.
   """
   @spec info(Socket.t() | node()) :: Info.t() | nil
   def info(%Socket{handle: handle}), do: info_or_nil(handle)
@@ -214,8 +214,8 @@ defmodule InetRdma do
   end
 
   @doc """
-  What a message says about a socket in active mode, or about what was posted on it; `:unknown` when it is not about
-  this socket.
+  Decodes a message of a socket in active mode, or about a posted send or receive; `:unknown` for a message that is not
+  about this socket.
 
       receive do
         message ->
@@ -242,7 +242,7 @@ defmodule InetRdma do
   def message(%Socket{}, _message), do: :unknown
 
   @doc """
-  What this machine offers, what carries the links of a node here, and what keeps them on TCP.
+  A report on the fabrics of this machine, which of them carry a node's links, and the causes that keep links on TCP.
 
   `mix inet_rdma.doctor` prints it.
   """

@@ -68,7 +68,7 @@ defmodule InetRdma.LiveDashboard do
     {rows |> Enum.sort_by(&Map.fetch!(&1, sort_by), sort_dir) |> Enum.take(limit), length(rows)}
   end
 
-  # A node without the library has none to show.
+  # A node without the library shows no links.
   defp infos(node) do
     :erpc.call(node, :inet_rdma, :info, [], 5_000)
   catch
@@ -86,7 +86,7 @@ defmodule InetRdma.LiveDashboard do
       packets_sent: info.packets_sent,
       direct: InetRdma.Top.direct(info),
       bytes_pending: Map.get(info, :bytes_pending, 0),
-      # 0 of a link without a session, which ends with its connection.
+      # 0 for a link without a session, which ends with its connection.
       losses: Map.get(info, :losses, 0),
       resumes: Map.get(info, :resumes, 0),
       moves: Map.get(info, :moves, 0),

@@ -1,6 +1,6 @@
 defmodule InetRdma.Socket do
   @moduledoc """
-  One connection. `handle` is the Erlang socket: what `:inet_rdma` takes and what active messages carry.
+  One connection. `handle` is the Erlang socket, which `:inet_rdma` takes and active messages carry.
   """
 
   @enforce_keys [:handle]

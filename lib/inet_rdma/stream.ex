@@ -5,14 +5,14 @@ defmodule InetRdma.Stream do
       File.stream!("here.bin", [], 65_536) |> Enum.into(InetRdma.stream(socket))
       InetRdma.stream(socket) |> Stream.into(File.stream!("there.bin")) |> Stream.run()
 
-  Read from, it gives what arrives, in pieces as they come (with `packet: 4` one packet each), until the peer has ended
-  its stream. Only one that is passive and has nothing posted can be read.
+  Reading gives data as it arrives, in pieces (with `packet: 4` one packet each), until the peer has ended its stream.
+  The socket must be passive, and have no posted receives.
 
-  Written into, it sends each element, which may be any iodata. A few are on their way while the next is made, so
-  memory is bounded by four elements. When all are collected they have been sent; the socket stays open both ways, and
-  `InetRdma.shutdown(socket, :write)` tells the peer that this was the end.
+  Writing sends each element, which may be any iodata. Up to four elements are on their way while the next one is made,
+  which bounds the memory. When the last element is collected, all have been sent. The socket stays open both ways;
+  `InetRdma.shutdown(socket, :write)` tells the peer that there is no more.
 
-  What fails raises `InetRdma.StreamError`, with the reason in words.
+  A failure raises `InetRdma.StreamError`, with the reason in words.
   """
 
   alias InetRdma.{Socket, StreamError}
@@ -47,7 +47,7 @@ defmodule InetRdma.Stream do
     end
   end
 
-  # When others have posted all that may be, behind them.
+  # If other processes have posted as many sends as are allowed, waits for them.
   defp put_when_possible(posted, socket, data) do
     if :queue.is_empty(posted) do
       case InetRdma.send(socket, data) do
@@ -86,7 +86,7 @@ defmodule InetRdma.Stream do
     raise StreamError, doing: "send", reason: reason
   end
 
-  # Waits for the messages of what is posted, whatever they say: else they would stay for ever.
+  # Waits for the messages of all posted sends, which would otherwise stay in the mailbox.
   @doc false
   @spec forget(:queue.queue(reference()), Socket.t()) :: :ok
   def forget(posted, socket), do: posted |> :queue.to_list() |> Enum.each(&await(&1, socket))

@@ -30,7 +30,7 @@ defmodule InetRdma.Top do
   @doc """
   The links of the second sample, busiest first, a line above them with their sums, and a header.
 
-  Rates are those between the samples; a link that was not in the first one, or began anew, has none yet.
+  Rates are those between the samples; a link that is new since the first sample, or began anew, has none.
   """
   @spec table(node(), sample(), sample()) :: iodata()
   def table(node, {since, before}, {now, infos}) do
@@ -65,12 +65,12 @@ defmodule InetRdma.Top do
       [count(info[:losses]), count(info[:resumes]), count(info[:moves]), to_string(info.why)]
   end
 
-  @doc "`up`, or `suspended` of a link that no path carries, as in `:inet_rdma.i/0`."
+  @doc "`up`, or `suspended` if no path carries the link, as in `:inet_rdma.i/0`."
   @spec state(map()) :: String.t()
   def state(%{suspended: true}), do: "suspended"
   def state(info), do: to_string(info.state)
 
-  @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP knows no direct transfers."
+  @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP has no direct transfers."
   @spec direct(map()) :: String.t()
   def direct(%{direct_bytes_sent: sent, direct_bytes_received: received} = info) do
     "#{div(100 * (sent + received), max(1, info.bytes_sent + info.bytes_received))}%"
@@ -78,7 +78,7 @@ defmodule InetRdma.Top do
 
   def direct(_info), do: "-"
 
-  # The median of the last minute, which links over TCP have.
+  # The median of the last minute; links over TCP have it.
   defp round_trip(%{round_trip_p50_us: us}) when us >= 1000, do: decimal(us / 1000, "ms")
   defp round_trip(%{round_trip_p50_us: us}), do: "#{us} us"
   defp round_trip(_info), do: "-"
