@@ -30,11 +30,11 @@
 -type info() :: #{atom() => term()}.
 
 %% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the listener: its death closes
-%% the port, not the connections. {ip, Ip} chooses the RDMA devices, and the address of TCP, that it can be reached
-%% over; shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
+%% the port, not the connections. {ip, Ip} chooses the RDMA devices and the TCP address at which peers reach the
+%% listener; shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
 %%
-%% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2; they leave
-%% it for no weaker way. docs/STREAMS.md has an example.
+%% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2. A stream
+%% leaves TLS only for a way that is as well protected. docs/STREAMS.md has an example.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case config(Options) of
@@ -42,7 +42,7 @@ listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(O
         Error -> Error
     end.
 
-%% @doc The same as accept/2 without a limit of time.
+%% @doc accept/2 without a time limit.
 -spec accept(listener()) -> {ok, socket()} | {error, reason()}.
 accept(Listener) ->
     accept(Listener, infinity).
@@ -57,18 +57,18 @@ accept(Listener, Timeout) ->
             Error
     end.
 
-%% @doc The same as connect/4 without a limit of time but the option connect_timeout_ms.
+%% @doc connect/4 with the option connect_timeout_ms as the only time limit.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()]) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options) ->
     connect(Host, Port, Options, infinity).
 
 %% @doc Connects to a listener of this host or another. Gives up with timeout after Timeout, or with etimedout after the
-%% option connect_timeout_ms, whichever is shorter. The caller owns the socket. {ip, Ip} is the own address: over verbs
-%% that of an RDMA device; shared memory has none. {error, eaddrnotavail}: it is none of this host.
+%% option connect_timeout_ms, whichever is shorter. The caller owns the socket. {ip, Ip} is the address of this side:
+%% over verbs that of an RDMA device; shared memory has none. {error, eaddrnotavail}: Ip is no address of this host.
 %%
-%% {tls, Options}: to a listener with that option, with these options of ssl:connect/4. Both times then bound the
-%% handshake of TLS, too. {ip, Ip} is the own address of the TCP connection.
+%% {tls, Options}: connects to a listener with the option tls, with these options of ssl:connect/4. Both time limits
+%% include the handshake of TLS. {ip, Ip} is this side's address of the TCP connection.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
@@ -88,7 +88,8 @@ connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 6
 -spec format_error(reason()) -> string().
 format_error(Reason) -> inet_rdma_error:format(Reason).
 
-%% @doc Whether a host is this host: shm reaches no other. The choice of a stream's fabric depends on it.
+%% @doc Whether a host is this host, which is the only one that shm reaches. The choice of a stream's fabric depends on
+%% it.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
     inet_rdma_connect:is_local(Host).
@@ -106,7 +107,7 @@ controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pi
         _ -> give(Socket, Pid)
     end.
 
-%% Passive meanwhile, so that messages that arrive stay behind those that are forwarded.
+%% Makes the socket passive first, so that messages that arrive later stay behind those that are forwarded.
 give(#inet_rdma_socket{conn = Conn} = Socket, Pid) ->
     Active = inet_rdma_nif:active_left(Conn),
     _ = inet_rdma_nif:active(Conn, Socket, passive),
@@ -133,14 +134,14 @@ forward(Socket, Pid) ->
     end.
 
 %% @doc Sends data. Waits while the peer has no room, for up to send_timeout, then {error, timeout}. Data of one call
-%% stays together, also while other processes send. Where a part has gone before the timeout the rest goes by itself, as
-%% with gen_tcp, so that the peer's stream stays whole; unless the socket is closed before (send_timeout_close,
-%% close/1).
+%% stays together, also while other processes send. If a part was sent before the timeout, the rest is sent later
+%% without the caller, as with gen_tcp, so that the peer's stream stays whole; unless the socket is closed before
+%% (send_timeout_close, close/1).
 -spec send(socket(), iodata()) -> ok | {error, reason()}.
 send(#inet_rdma_socket{conn = Conn, id = Id}, Data) ->
     inet_rdma_transfer:send(Conn, Id, erlang:iolist_to_iovec(Data)).
 
-%% @doc The same as recv/3 without a limit of time.
+%% @doc recv/3 without a time limit.
 -spec recv(socket(), non_neg_integer()) -> {ok, binary()} | {error, reason()}.
 recv(Socket, Length) ->
     recv(Socket, Length, infinity).
@@ -154,9 +155,10 @@ recv(#inet_rdma_socket{conn = Conn, id = Id}, Length, Timeout) when is_integer(L
 
 %% @doc Sends without waiting. When the last byte is on its way the caller gets
 %%   {inet_rdma_sent, Socket, Ref, {ok, Bytes} | {error, Reason}}
-%% Sends go in the order in which they were posted, and so do these messages, one for each. The data is not copied: its
-%% binaries are kept until then. {error, enobufs}: sends_max are posted already; this one is not. send/2 goes behind all
-%% that is posted. shutdown/2 and close/1 do not wait: sends with bytes left end with {error, closed}.
+%% There is one message for each send. Sends and their messages go in the order in which the sends were posted. The data
+%% is not copied: its binaries are kept until the message. {error, enobufs}: sends_max sends are posted already, and
+%% this one is not posted. Data of send/2 goes behind all posted sends. shutdown/2 and close/1 do not wait: sends with
+%% unsent bytes end with {error, closed}.
 -spec post_send(socket(), iodata()) -> {ok, reference()} | {error, reason()}.
 post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
     Ref = make_ref(),
@@ -167,13 +169,13 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 
 %% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
-%% for each, in order. The peer is told of the receive before it sends: a send that fills one of up to landing_bytes is
-%% written straight into a landing buffer, and Data is that buffer, without a copy at any size (over verbs and TCP from
-%% direct_bytes on, and where zero_copy of info/1 is not none); the buffer is free again when the binary is collected.
-%% Longer ones are put together from several landing buffers by a copy. {error, enobufs}: receives_max are posted
-%% already. While receives are posted, recv/2,3, {active, true | once | N} and {packet, _} give {error, einval}; so does
-%% this in active mode. At the end of the stream all end with {error, Reason}; recv(Socket, 0) gives the bytes that had
-%% come for a receive that is not full.
+%% for each receive, in order. The peer learns of the receive before it sends. A send that fills a receive of up to
+%% landing_bytes is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over
+%% verbs and TCP from direct_bytes on, and only if zero_copy of info/1 is not none); the buffer is free again when the
+%% binary is collected. Longer receives are copied together from several landing buffers. {error, enobufs}: receives_max
+%% receives are posted already. While receives are posted, recv/2,3, {active, true | once | N} and {packet, _} give
+%% {error, einval}; in active mode post_recv/2 does. At the end of the stream all receives end with {error, Reason};
+%% then recv(Socket, 0) gives the bytes of a receive that was not full.
 -spec post_recv(socket(), non_neg_integer()) -> {ok, reference()} | {error, reason()}.
 post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
     Ref = make_ref(),
@@ -182,9 +184,9 @@ post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Lengt
         Error -> Error
     end.
 
-%% @doc Takes back a posted send or receive: ok, and there will be no message. {error, too_late}: bytes of the send have
-%% gone, or the operation is done and its message has been sent. A receive can be taken back at any time before: the
-%% bytes that have come for it go to the next read.
+%% @doc Takes back a posted send or receive. ok: there is no message for it. {error, too_late}: bytes of the send have
+%% been sent, or the operation is done and its message is sent. A receive can be taken back until it is done: the next
+%% read gets the bytes that have come for it.
 -spec cancel(socket(), reference()) -> ok | {error, too_late | closed}.
 cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
     inet_rdma_nif:cancel(Conn, Ref).
@@ -194,16 +196,17 @@ cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
 sendfile(Filename, #inet_rdma_socket{} = Socket) ->
     inet_rdma_sendfile:send(Filename, Socket, 0, 0, []).
 
-%% @doc Sends Bytes (0: to the end) of a file, or of one that is open for reading, from Offset on: file:sendfile/5. How
-%% many were there, which are fewer if the file has become shorter. Reads ahead while it sends, and keeps four times
-%% {chunk_size, Bytes} in memory (default 262144). {error, einval}: with framing, or an option that it does not know.
+%% @doc Sends Bytes (0: to the end) of a file, given by name or open for reading, from Offset on, as file:sendfile/5.
+%% Gives the number of bytes sent, which is smaller if the file has become shorter. Reads ahead while it sends, and
+%% keeps four times {chunk_size, Bytes} in memory (default 262144). {error, einval}: the socket has framing, or an
+%% option is unknown.
 -spec sendfile(file:name_all() | file:fd(), socket(), non_neg_integer(), non_neg_integer(),
                [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, reason()}.
 sendfile(File, #inet_rdma_socket{} = Socket, Offset, Bytes, Options) ->
     inet_rdma_sendfile:send(File, Socket, Offset, Bytes, Options).
 
-%% @doc Ends one direction or both. write: the peer reads to the end of what was sent, then closed. read: nothing more
-%% is handed over here.
+%% @doc Ends one direction or both. write: the peer reads all data that was sent, then closed. read: this side gets no
+%% more data.
 -spec shutdown(socket(), read | write | read_write) -> ok | {error, reason()}.
 shutdown(#inet_rdma_socket{conn = Conn}, write) ->
     inet_rdma_nif:finish(Conn);
@@ -213,8 +216,8 @@ shutdown(Socket, read_write) ->
     ok = shutdown(Socket, read),
     shutdown(Socket, write).
 
-%% @doc Closes a socket or a listener. The peer reads to the end of what was sent. A listener: the port is free, its
-%% connections live on; with the option tls, those that were accepted. Idempotent.
+%% @doc Closes a socket or a listener. The peer of a socket reads all data that was sent. Closing a listener frees its
+%% port; its connections live on (with the option tls, the accepted ones). Idempotent.
 -spec close(socket() | listener()) -> ok.
 close(#inet_rdma_socket{conn = Conn}) ->
     inet_rdma_nif:close(Conn);
@@ -242,10 +245,10 @@ port(Listener) ->
 %% without effect are taken with the value that a stream has; the others cannot change after the socket is made. Of two
 %% processes that set options at the same time the later one may undo the other's.
 %%
-%% {active, N} adds N to the count that is left, and the owner gets {inet_rdma_passive, Socket} if the sum is 0 or less;
-%% {error, einval} if it is more than 32767. packet gives {error, einval} while a part of a packet, or of the data of a
-%% recv with a length that timed out, has been taken in; both options do while receives are posted. From line to raw it
-%% can change: the part of the line comes first.
+%% {active, N} adds N to the count that is left. The owner gets {inet_rdma_passive, Socket} if the sum is 0 or less;
+%% {error, einval}: the sum is more than 32767. The option packet gives {error, einval} while a part of a packet has
+%% been read, or a part of the data of a recv with a length that timed out. It can change from line to raw: the next
+%% read then gets the part of the line first. Both options give {error, einval} while receives are posted.
 -spec setopts(socket(), [option()]) -> ok | {error, reason()}.
 setopts(#inet_rdma_socket{conn = Conn} = Socket, Options) ->
     inet_rdma_socket:setopts(Conn, Socket, Options).
@@ -264,12 +267,12 @@ getstat(Socket) ->
 %% @doc Counts under the names of inet:getstat/2: packets (cnt), bytes (oct), and size of packets on the average (avg)
 %% and at most (max), each way since the start, with headers. recv_ counts what was read, or came as a message;
 %% recv_dvi: the standard deviation of the sizes; send_pend: bytes of posted sends that have not gone. In the order of
-%% Keys. {error, einval}: closed, or an unknown key.
+%% Keys. {error, einval}: the socket is closed, or a key is unknown.
 -spec getstat(socket(), [atom()]) -> {ok, [{atom(), non_neg_integer()}]} | {error, einval}.
 getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
     inet_rdma_info:counts(Conn, Keys).
 
-%% @doc Facts and counts of every connection of this node, oldest first, and behind them the links that stayed on TCP.
+%% @doc Facts and counts of every connection of this node, oldest first, then of the links that stayed on TCP.
 -spec info() -> [info()].
 info() ->
     inet_rdma_info:all().
@@ -310,15 +313,15 @@ i() ->
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP; of
-%% this node's links also which stayed there, and which lose their connections often. Opens each RDMA device, and a
-%% connection of this node to itself; inet_rdma_doctor prints it.
+%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep links on TCP.
+%% It also names this node's links that stayed on TCP, and those that lose their connections often. Opens each RDMA
+%% device, and a connection of this node to itself. inet_rdma_doctor prints the report.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().
 
 %% @doc The last 50 events of this node's links to another node, oldest first, from the flight recorder; also when that
-%% node is down. Empty where the recorder is off. docs/FLIGHT.md lists the events.
+%% node is down. Empty if the recorder is off. docs/FLIGHT.md lists the events.
 -spec history(node()) -> [inet_rdma_flight:event()].
 history(Node) when is_atom(Node) ->
     inet_rdma_recorder:history(Node, 50).
