@@ -109,8 +109,8 @@ defmodule InetRdma do
   Receives without waiting; `length` as in `recv/3`. The caller gets
   `{:inet_rdma_received, handle, ref, {:ok, data} | {:error, reason}}`.
 
-  The peer learns of the receive before it sends. It writes a message of `length` bytes (up to `landing_bytes`) straight
-  into the buffer that becomes `data`. `{:error, :enobufs}`: `receives_max` receives are posted already.
+  The peer learns of the receive before it sends. It writes a message of `length` bytes (up to `landing_bytes`)
+  straight into the buffer that becomes `data`. `{:error, :enobufs}`: `receives_max` receives are posted already.
   """
   @spec post_recv(Socket.t(), non_neg_integer()) :: {:ok, reference()} | {:error, reason()}
   def post_recv(%Socket{handle: handle}, length), do: :inet_rdma.post_recv(handle, length)
