@@ -111,8 +111,8 @@ active_option(Other) -> Other.
 
 %% Options of gen_tcp and inet for features that a stream does not have, or has with one value only. The value that a
 %% stream has is accepted, without effect. Any other value is refused, and the error names the stream's value.
-%% docs/OPTIONS.md has the same list for users; parity_SUITE compares both. An entry: key, accepted values, and the
-%% error's text about other values; getopts gives the first accepted value.
+%% docs/OPTIONS.md has the same list for users; parity_options_SUITE compares both. An entry: key, accepted values, and
+%% the error's text about other values; getopts gives the first accepted value.
 -spec tcp_options() -> [{Key :: atom(), Holds :: [term()], Expected :: string()}].
 tcp_options() ->
     [{nodelay,             [true, false],   "true or false"},

@@ -2,7 +2,8 @@
 %% over it.
 -module(inet_rdma_test_link).
 
--export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, skip/1]).
+-export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, gone/2]).
+-export([supervisor/2, ended/1, skip/1]).
 
 -type t() :: inet_rdma_test_node:t().
 
@@ -115,6 +116,35 @@ both(A, B, Function, Args) ->
 states(Node, Peer) ->
     %% #connection{} of net_kernel: node, connection id, state.
     [element(4, Connection) || Connection <- inet_rdma_test_node:call(Node, ets, lookup, [sys_dist, Peer])].
+
+%% Waits until the node has no link to the peer, neither up nor pending.
+-spec gone(t(), t() | node()) -> ok.
+gone(A, #{node := Peer}) ->
+    gone(A, Peer);
+gone(#{node := Name} = A, Peer) ->
+    inet_rdma_test_wait:until({gone, Name, Peer}, 10000, fun() ->
+        Connected = inet_rdma_test_node:call(A, erlang, nodes, [connected]),
+        case {lists:member(Peer, Connected), states(A, Peer)} of
+            {false, []} -> true;
+            Other -> Other
+        end
+    end),
+    ok.
+
+%% The process that ticks over the link. Another link may be up at once: global connects again.
+-spec supervisor(t(), t()) -> {t(), pid()}.
+supervisor(A, #{node := Peer}) ->
+    Key = {link, atom_to_binary(Peer)},
+    [{_, Supervisor, _, _, _, _}] = inet_rdma_test_node:call(A, ets, lookup, [inet_rdma_links, Key]),
+    {A, Supervisor}.
+
+%% Waits until that process has ended.
+-spec ended({t(), pid()}) -> ok.
+ended({#{node := Name} = Node, Supervisor}) ->
+    inet_rdma_test_wait:until({ended, Name}, 10000, fun() ->
+        not inet_rdma_test_node:call(Node, erlang, is_process_alive, [Supervisor])
+    end),
+    ok.
 
 %% The result of a case that this machine cannot run. CI has all that the cases need.
 -spec skip(string()) -> {skip, string()}.

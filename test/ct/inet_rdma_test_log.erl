@@ -1,7 +1,7 @@
-%% Keeps a node's log events so that a test can ask what was logged. Runs in the node under test.
+%% Keeps a node's log events so that a test can ask what was logged. Runs in the node under test, but for await/2.
 -module(inet_rdma_test_log).
 
--export([install/0, lines/0, forget/0, contains/1, log/2]).
+-export([install/0, lines/0, forget/0, contains/1, await/2, log/2]).
 
 %% Starts with no lines, also where it is installed already.
 -spec install() -> ok.
@@ -40,6 +40,21 @@ forget() ->
 contains(Text) ->
     Wanted = string:lowercase(Text),
     lists:any(fun(Line) -> string:find(string:lowercase(Line), Wanted) =/= nomatch end, lines()).
+
+%% Waits, in the node that runs the tests, until an event of this node has all of these in its text, in any case.
+-spec await(inet_rdma_test_node:t(), [string() | atom()]) -> ok.
+await(Node, Wanted) ->
+    Texts = [string:lowercase(text(Each)) || Each <- Wanted],
+    inet_rdma_test_wait:until({logged, Texts}, 10000, fun() ->
+        Lines = inet_rdma_test_node:call(Node, ?MODULE, lines, []),
+        lists:any(fun(Line) -> has_all(string:lowercase(Line), Texts) end, Lines) orelse Lines
+    end),
+    ok.
+
+has_all(Line, Texts) -> lists:all(fun(Text) -> string:find(Line, Text) =/= nomatch end, Texts).
+
+text(Atom) when is_atom(Atom) -> atom_to_list(Atom);
+text(Text) -> Text.
 
 %% The callback of logger.
 log(Event, _Config) ->

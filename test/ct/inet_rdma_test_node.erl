@@ -85,8 +85,8 @@ ebin() ->
             filename:absname(filename:dirname(Beam))
     end.
 
-%% Copies the code for a node of another user, whom the system may keep from reading this checkout. The result is for the
-%% option `code`.
+%% Copies the code for a node of another user, whom the system may keep from reading this checkout. The result is for
+%% the option `code`.
 -spec copy_code(file:filename()) -> [file:filename()].
 copy_code(To) ->
     Parts = [
@@ -144,7 +144,8 @@ launch(Prefix, Options) ->
     %% The erl script becomes erlexec, then beam.smp, by exec: one process all the way.
     [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
     remember(Peer, OsPid),
-    {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name, carrier => maps:get(carrier, Options, carrier())}}.
+    Carrier = maps:get(carrier, Options, carrier()),
+    {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name, carrier => Carrier}}.
 
 program(Options) ->
     case maps:get(under, Options, []) of

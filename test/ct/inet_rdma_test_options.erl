@@ -7,11 +7,11 @@
 -spec keys() -> [atom()].
 keys() ->
     [
-        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms, dead_after_ms, fallback_retry_ms,
-        shm_directory, shm_allowed_uids, mode, ring_bytes, receive_slots, landing_buffers, landing_bytes,
-        pinned_max_bytes,
-        direct_bytes, zero_copy, packet_max_bytes, polling, spin_us, polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog,
-        ack_timeout_ms, type_of_service, flight_recorder, flight_bytes, flight_directory
+        fabric, required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, move_back_ms, survive_ms,
+        dead_after_ms, fallback_retry_ms, shm_directory, shm_allowed_uids, mode, ring_bytes, receive_slots,
+        landing_buffers, landing_bytes, pinned_max_bytes, direct_bytes, zero_copy, packet_max_bytes, polling, spin_us,
+        polling_threads, call_bytes, sends_max, receives_max, connect_timeout_ms, backlog, ack_timeout_ms,
+        type_of_service, flight_recorder, flight_bytes, flight_directory
     ].
 
 %% The smallest value that is accepted.

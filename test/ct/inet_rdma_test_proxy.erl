@@ -3,7 +3,7 @@
 %% the tests.
 -module(inet_rdma_test_proxy).
 
--export([start/1, port/1, tamper/2, inject/3, seen/1, is_of_tls/1, stop/1]).
+-export([start/1, port/1, tamper/2, inject/3, seen/1, is_of_tls/1, flipped/1, stop/1]).
 -export_type([t/0, direction/0, act/0]).
 
 %% ChangeCipherSpec, alert, handshake, application data.
@@ -49,6 +49,13 @@ inject(Proxy, Direction, Bytes) -> call(Proxy, {inject, Direction, Bytes}).
 %% The records of all connections since tamper/2, in the order in which they came.
 -spec seen(t()) -> [{direction(), binary()}].
 seen(Proxy) -> call(Proxy, seen).
+
+%% The record with another last byte, which is a part of its authentication, once there is one.
+-spec flipped(binary()) -> binary().
+flipped(Record) ->
+    Bytes = byte_size(Record) - 1,
+    <<Before:Bytes/binary, Last>> = Record,
+    <<Before/binary, (Last bxor 1)>>.
 
 -spec stop(t()) -> ok.
 stop(Proxy) -> exit(Proxy, kill), ok.

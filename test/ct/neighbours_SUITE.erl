@@ -108,8 +108,8 @@ containers(Config) ->
     Mounted = filename:join(proplists:get_value(scratch, Config), "mounted"),
     ok = file:make_dir(Mounted),
     Script = "mount --bind " ++ proplists:get_value(shared, Config) ++ " " ++ Mounted ++ " && exec \"$@\"",
-    Under = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc",
-             "--uts", "--cgroup", "sh", "-c", Script, "sh"],
+    Under = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+             "--ipc", "--uts", "--cgroup", "sh", "-c", Script, "sh"],
     [A, B] = start(Config, in(Config), within(Under, at(Mounted))),
     connect(A, B),
     ok = inet_rdma_test_link:await(A, B, shm, "through " ++ proplists:get_value(shared, Config)),
@@ -320,7 +320,8 @@ wrong_facts(_Config) ->
         ?assertNot(inet_rdma_neighbours:is_fact(Fact))
      || Fact <- [
             none, {7}, {a, none}, {7, undefined}, {7, {ok, none}}, {7, {ok, <<"/etc/passwd">>}},
-            {7, {error, [<<"why">>]}}, {7, {ok, <<Good/binary, "0">>}}, {7, {ok, <<"inet_rdma-", (binary:copy(<<"/.">>, 16))/binary>>}},
+            {7, {error, [<<"why">>]}}, {7, {ok, <<Good/binary, "0">>}},
+            {7, {ok, <<"inet_rdma-", (binary:copy(<<"/.">>, 16))/binary>>}},
             {7, {ok, binary:part(Good, 0, 41)}}, {7, {error, binary:copy(<<"a">>, 5000)}}
         ]
     ].

@@ -1,0 +1,45 @@
+%% Nodes whose links begin inside TLS, with certificates of inet_rdma_test_certificates. Runs in the node that runs the
+%% tests.
+-module(inet_rdma_test_tls).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([node_of/3, node_of/4, security/1, ssl_arguments/3, ssl_path/0, ssl_path/1, stayed/3, alerts/1]).
+
+%% The options of inet_rdma_test_node for a node with this carrier and this kind of certificate.
+node_of(Config, Carrier, Kind) -> node_of(Config, Carrier, Kind, []).
+
+node_of(Config, Carrier, Kind, Options) ->
+    #{carrier => Carrier, rdma => security(Carrier) ++ Options, args => ssl_arguments(Config, Kind, [])}.
+
+security("inet" ++ _) -> [{security, tls}].
+
+%% More: options of ssl for the side that connects.
+ssl_arguments(Config, Kind, More) ->
+    ssl_path() ++
+        ["-ssl_dist_optfile",
+         inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
+
+%% The kernel's start needs it, before there is a code server.
+ssl_path() -> ["-pa", filename:join(code:lib_dir(ssl), "ebin")].
+
+%% Of the OTP that a command leads to.
+ssl_path(Command) ->
+    Ask = ["-noinput", "-eval", "io:put_chars([\"in:\", code:lib_dir(ssl)]), halt()."],
+    [_, Directory] = string:split(inet_rdma_test_otp:output(Command, "erl", Ask), "in:"),
+    ["-pa", filename:join(Directory, "ebin")].
+
+%% The link stays on TLS, and the first node says why.
+stayed(A, B, Why) ->
+    ok = inet_rdma_test_link:await(A, B, tls),
+    ?assertMatch({match, _}, re:run(inet_rdma_test_link:why(A, B), Why)).
+
+%% What the node has in its log of TLS, without the places in OTP's sources.
+alerts(Node) ->
+    lists:usort([
+        re:replace(Line, "at [a-z0-9_]+\\.erl:[0-9]+ ", "", [{return, list}])
+     || Line <- call(Node, inet_rdma_test_log, lines, []), Word <- ["ALERT", "Cannot accept TLS"],
+        string:find(Line, Word) =/= nomatch
+    ]).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).

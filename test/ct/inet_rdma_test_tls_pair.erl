@@ -1,0 +1,75 @@
+%% Two nodes that are not distributed, and streams between them that begin inside TLS: inet_rdma_test_pair with the
+%% certificates of inet_rdma_test_certificates. Runs in the node that runs the tests.
+-module(inet_rdma_test_tls_pair).
+
+-import(inet_rdma_test_pair, [join/4, connect/3, call/4]).
+
+-export([tls/1, encrypted/1, tls_options/2, listener/2, listen/3, ends/2, ssl_connect/2, until_closed/1,
+         until_tcp_closed/1, connecting/3, ended/1, only_guards/2, guards/2, await_logged/2, node_of/2]).
+
+%% Options of streams.
+
+tls(Config) -> [{tls, tls_options(Config, good)}].
+
+encrypted(Config) -> [{encrypt_shm, true} | tls(Config)].
+
+%% As OTP's ssl has them, for the side that connects: both verify the peer and its revocation.
+tls_options(Config, Kind) ->
+    Directory = proplists:get_value(certificates, Config),
+    Own = [{Key, filename:join(Directory, atom_to_list(Kind) ++ Ending)}
+           || Kind =/= none, {Key, Ending} <- [{certfile, ".pem"}, {keyfile, ".key"}]],
+    Own ++ [{cacertfile, filename:join(Directory, "ca.pem")}, {verify, verify_peer}, {crl_check, peer},
+            {crl_cache, {ssl_crl_hash_dir, {internal, [{dir, Directory}]}}}].
+
+%% The options of the side that connects, for a listener: those of TLS that only a server has come to them.
+server([{tls, Tls} | Rest]) when is_list(Tls) -> [{tls, [{fail_if_no_peer_cert, true} | Tls]} | server(Rest)];
+server([Option | Rest]) -> [Option | server(Rest)];
+server([]) -> [].
+
+listener(Config, Options) -> inet_rdma_test_pair:listener(Config, server(Options)).
+
+listen(Config, Port, Options) -> inet_rdma_test_pair:listen(Config, Port, server(Options)).
+
+ends(Config, Options) ->
+    {Port, Listening} = listener(Config, Options),
+    join(Config, Port, Listening, Options).
+
+%% From the node that runs the tests.
+ssl_connect(Config, Port) ->
+    ok = ssl:start(),
+    ssl:connect("localhost", Port, [binary, {active, false}, {packet, 4} | tls_options(Config, good)], 20000).
+
+%% The peer's end of the connection, behind all that it sends.
+until_closed(Socket) ->
+    case ssl:recv(Socket, 0, 20000) of
+        {ok, _} -> until_closed(Socket);
+        {error, Reason} when Reason =/= timeout -> Reason
+    end.
+
+%% The same below TLS: alerts, or nothing, and the end.
+until_tcp_closed(Socket) ->
+    case gen_tcp:recv(Socket, 0, 20000) of
+        {ok, _} -> until_tcp_closed(Socket);
+        {error, Reason} when Reason =/= timeout -> Reason
+    end.
+
+%% A connect that does not hold up the case, for ended/1.
+connecting(Config, Port, Options) -> spawn_monitor(fun() -> exit(connect(Config, Port, Options)) end).
+
+ended({Pid, Ref}) ->
+    receive {'DOWN', Ref, process, Pid, Reason} -> Reason end.
+
+%% Guards of each node, with the process of a listener that waits for the next connection.
+only_guards(Config, Counts) ->
+    inet_rdma_test_wait:until({guards, Counts}, 10000, fun() ->
+        Now = [length(guards(Name, Config)) || Name <- [a, b]],
+        Now =:= Counts orelse Now
+    end).
+
+guards(Name, Config) -> call(node_of(Name, Config), inet_rdma_test_guards, all, []).
+
+%% The log of the node that listens has these words.
+await_logged(Config, Words) ->
+    inet_rdma_test_log:await(node_of(b, Config), [Words]).
+
+node_of(Name, Config) -> proplists:get_value(Name, Config).

@@ -1,0 +1,205 @@
+%% Somebody in the middle of a link that begins inside TLS: records that are changed, repeated, cut off, injected or
+%% replayed.
+-module(tls_middle_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-import(inet_rdma_test_tls, [node_of/4, alerts/1]).
+-import(inet_rdma_test_link, [supervisor/2, ended/1, gone/2]).
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, bytes_into_the_silent_connection/1,
+         replayed_connection/1]).
+
+-define(RDMA, "inet_rdma").
+
+suite() ->
+    [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        somebody_in_the_middle, somebody_in_the_middle_of_records, bytes_into_the_silent_connection,
+        replayed_connection
+    ].
+
+init_per_suite(Config) ->
+    {ok, Host} = inet:gethostname(),
+    inet_rdma_test_certificates:suite(Config, [Host]).
+
+end_per_suite(_Config) ->
+    ok.
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+%% Each record of TLS, in each direction, changed, repeated or cut off: no link comes up, and the next one does.
+somebody_in_the_middle(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    Whole = whole_connection(A, B, Proxy),
+    Counts = [{Direction, length([x || {D, Record} <- Whole, D =:= Direction, inet_rdma_test_proxy:is_of_tls(Record)])}
+              || Direction <- [to, back]],
+    ct:pal("records of a connection: ~p", [Counts]),
+    Acts = [
+        {changed, fun(Record) -> [inet_rdma_test_proxy:flipped(Record)] end},
+        {repeated, fun(Record) -> [Record, Record] end},
+        {cut, fun(_) -> cut end}
+    ],
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, N, Record) when D =:= Direction, N =:= Number -> Act(Record);
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(A, net_kernel, connect_node, [name(B)]),
+            ct:log("~p ~p of ~p", [What, Number, Direction]),
+            %% TLS of the receiver may throw away what comes behind the peer's last record: then the link is up.
+            _ = [call(A, erlang, disconnect_node, [name(B)]) || What =:= repeated, Number =:= Count],
+            [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || {Direction, Count} <- Counts, Number <- lists:seq(1, Count), {What, Act} <- Acts
+    ],
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+%% A link through the proxy from its beginning to its end by a disconnect; the records until it was up.
+whole_connection(A, B, Proxy) ->
+    ok = inet_rdma_test_proxy:tamper(Proxy, fun(_, _, Record) -> [Record] end),
+    connect(A, B),
+    [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+    Records = inet_rdma_test_proxy:seen(Proxy),
+    ok = inet_rdma_test_link:exercise(A, B),
+    %% Nothing of it has gone over TLS.
+    ?assertEqual(of_tls(Records), of_tls(inet_rdma_test_proxy:seen(Proxy))),
+    ok = inet_rdma_test_link:disconnect(A, B),
+    Records.
+
+of_tls(Records) -> [Record || {_, Record} <- Records, inet_rdma_test_proxy:is_of_tls(Record)].
+
+%% What this carrier has sealed, changed or repeated: the link ends at the receiver's word, and nothing of it is
+%% delivered. Cut off: the link outlives that.
+somebody_in_the_middle_of_records(Config) ->
+    {A, B, Proxy} = with_proxy(Config, [{fabric, tcp}]),
+    Forward = fun(_, _, Record) -> [Record] end,
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            %% The first attempt may have begun while the proxy did something else.
+            inet_rdma_test_wait:until(connected, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+            connect(A, B),
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            {Receiver, Sender} = case Direction of to -> {B, A}; back -> {A, B} end,
+            ok = call(Receiver, inet_rdma_test_log, install, []),
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, _, Record) when D =:= Direction -> Act(Record);
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(Sender, erlang, send, [{nobody, name(Receiver)}, binary:copy(<<0>>, 1000)]),
+            [ended(Supervisor) || Supervisor <- Supervisors],
+            inet_rdma_test_wait:until({logged, Direction}, 10000, fun() ->
+                call(Receiver, inet_rdma_test_log, contains, ["is not the peer's: it was changed, or is out of order"])
+            end),
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            ok = call(Receiver, inet_rdma_test_log, forget, [])
+        end
+     || Direction <- [to, back],
+        Act <- [fun(Record) -> [inet_rdma_test_proxy:flipped(Record)] end, fun(Record) -> [Record, Record] end]
+    ],
+    inet_rdma_test_wait:until(connected, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    connect(A, B),
+    ok = inet_rdma_test_link:exercise(A, B),
+    Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun
+                (D, _, _) when D =:= Direction -> cut;
+                (_, _, Record) -> [Record]
+            end),
+            _ = call(A, erlang, send, [{nobody, name(B)}, hello]),
+            _ = call(B, erlang, send, [{nobody, name(A)}, hello]),
+            inet_rdma_test_wait:until({lost, Direction}, 10000, fun() ->
+                #{losses := Losses} = call(A, inet_rdma, info, [name(B)]),
+                Losses > Before
+            end),
+            ok = inet_rdma_test_proxy:tamper(Proxy, Forward),
+            ok = inet_rdma_test_link:exercise(A, B)
+        end
+     || Direction <- [to, back], #{losses := Before} <- [call(A, inet_rdma, info, [name(B)])]
+    ],
+    ?assertEqual(Supervisors, [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
+
+%% B is found at the proxy's port, by A alone.
+with_proxy(Config) -> with_proxy(Config, []).
+
+with_proxy(Config, More) ->
+    Names = fun(Name) ->
+        Directory = filename:join(proplists:get_value(priv_dir, Config), unique(Name)),
+        ok = filelib:ensure_dir(filename:join(Directory, "x")),
+        Directory
+    end,
+    [OfA, OfB] = [Names("names_a"), Names("names_b")],
+    Options = fun(Directory) ->
+        Own = node_of(Config, ?RDMA, good, More ++ [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
+        Own#{args := maps:get(args, Own) ++ ["-kernel", "net_setuptime", "3", "-start_epmd", "false",
+                                             "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory]}
+    end,
+    [A, B] = start_all([{"a", Options(OfA)}, {"b", Options(OfB)}]),
+    [Short, _] = string:lexemes(atom_to_list(name(B)), "@"),
+    {ok, Port} = file:read_file(filename:join(OfB, Short)),
+    Proxy = inet_rdma_test_proxy:start(binary_to_integer(Port)),
+    ok = file:write_file(filename:join(OfA, Short), integer_to_list(inet_rdma_test_proxy:port(Proxy))),
+    {A, B, Proxy}.
+
+%% A link that has moved ends when somebody writes into its connection, whichever way.
+bytes_into_the_silent_connection(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    [
+        begin
+            ok = inet_rdma_test_proxy:tamper(Proxy, fun(_, _, Record) -> [Record] end),
+            connect(A, B),
+            [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
+            %% What the peer itself has said last inside TLS, or nothing of it.
+            Said = [Seen || {D, _} = Seen <- inet_rdma_test_proxy:seen(Proxy), D =:= Direction],
+            Bytes = case What of
+                        garbage -> <<"garbage, garbage">>;
+                        repeated -> lists:last(of_tls(Said))
+                    end,
+            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            ok = inet_rdma_test_proxy:inject(Proxy, Direction, Bytes),
+            [ended(Supervisor) || Supervisor <- Supervisors]
+        end
+     || Direction <- [to, back], What <- [garbage, repeated]
+    ],
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+%% All that the connecting node has said, to the other one again: the settlement in it is for nobody.
+replayed_connection(Config) ->
+    {A, B, Proxy} = with_proxy(Config),
+    Said = [Record || {to, Record} <- whole_connection(A, B, Proxy)],
+    ok = call(B, inet_rdma_test_log, install, []),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, inet_rdma_test_proxy:port(Proxy), [binary, {active, false}]),
+    ok = gen_tcp:send(Socket, Said),
+    ok = read_to_the_end(Socket),
+    %% ssl of OTP 27 ends its process with a crash report instead.
+    inet_rdma_test_wait:until(refused_in_the_log, 10000, fun() ->
+        alerts(B) =/= [] orelse call(B, inet_rdma_test_log, contains, ["terminating"])
+    end),
+    gone(B, A),
+    _ = whole_connection(A, B, Proxy),
+    ok.
+
+read_to_the_end(Socket) ->
+    case gen_tcp:recv(Socket, 0, inet_rdma_test_wait:patience(20000)) of
+        {ok, _} -> read_to_the_end(Socket);
+        {error, Reason} when Reason =/= timeout -> ok
+    end.
+
+start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
+
+connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
+
+call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
+
+name(#{node := Name}) -> Name.
+
+unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
