@@ -1,29 +1,21 @@
-"""The command line: which cases, over which carriers, how often."""
+"""The command line: which tests there are, and the flags of each."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from . import (
-    carriers, containers, demo, fabric, headline, mesh, network as slow, otp, paths, report, scale, sheet, site, stream,
-)
+from . import containers, demo, fabric, headline, mesh, network as slow, otp, scale, stream
 from .arguments import (
-    choices, count, network, not_negative, numbers, port_range, positive, size, sizes, variant, whole_numbers,
-    whole_sizes, words,
+    choices, count, network, not_negative, numbers, port_range, positive, size, sizes, whole_numbers, words,
 )
-from .cases import TESTS, Case, busy_cases, suite
+from .cases import Case
 from .errors import BenchError
-from .measure import Timing
-from .reach import Ssh
-
-ROUNDS, SECONDS = 5, 3.0
-QUICK_ROUNDS, QUICK_SECONDS = 2, 1.5
+from .flags import Help, common, meshes, native
+from .runs import busy_matrix, of_two_nodes, run_between, run_cases, run_cluster, show, whole_suite
 
 
 def main(arguments: list[str]) -> int:
@@ -40,86 +32,6 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)
         return 130
-
-
-def run_cases(options: argparse.Namespace) -> int:
-    cases = options.cases(options)
-    paths.compile_workers()
-    chosen, skipped = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
-    if not chosen:
-        raise BenchError("no carrier left to measure: " + "; ".join(skipped))
-    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if getattr(options, "quick", False) else (ROUNDS, SECONDS)
-    timing = Timing(options.warmup, options.seconds or seconds, options.idle_seconds)
-    return report.measure_and_report(
-        options.title, cases, chosen, options.rounds or rounds, timing, options.erl_flags,
-        info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
-    )
-
-
-def run_cluster(options: argparse.Namespace) -> int:
-    hosts, series = cluster_site(options)
-    sizes_of_cluster = options.nodes or [len(hosts.hosts)]
-    if max(sizes_of_cluster) > len(hosts.hosts) or min(sizes_of_cluster) < 2:
-        raise BenchError(f"there are {len(hosts.hosts)} hosts: --nodes is from 2 to that")
-    cases = [
-        Case("rpc", nodes=n, procs=p, size=s) for s in options.size for p in options.procs for n in sizes_of_cluster
-    ]
-    timing = Timing(options.warmup, options.seconds or SECONDS, options.idle_seconds)
-    with hosts:
-        return report.measure_and_report(
-            options.title, cases, series, options.rounds or ROUNDS, timing, [*options.erl_flags, *options.dist_ports],
-            info=options.info, out=options.out, json_file=options.json, chart=options.chart, site=hosts,
-        )
-
-
-def run_between(pair: slow.Pair, options: argparse.Namespace) -> int:
-    cases = options.cases(options)
-    paths.compile_workers()
-    chosen, skipped = carriers.select(options.carriers, options.rdma_flags, dict(options.variant))
-    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
-    timing = Timing(options.warmup, options.seconds or seconds, options.idle_seconds)
-    with pair:
-        return report.measure_and_report(
-            options.title, cases, pair.series(chosen), options.rounds or rounds, timing, options.erl_flags,
-            info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
-            site=pair,
-        )
-
-
-def cluster_site(options: argparse.Namespace) -> tuple[site.Site, list[carriers.Carrier]]:
-    """The hosts, not connected yet, and what is measured between them."""
-    if bool(options.cluster) == bool(options.hosts):
-        raise BenchError("say which hosts: --hosts A,B,... with --network, or --cluster FILE")
-    if options.cluster and options.network:
-        raise BenchError("--network goes with --hosts; in a file each host has its addresses")
-    if options.sync and options.build:
-        raise BenchError("--sync copies the build of this machine, --build names one of the hosts: not both")
-    if options.cluster:
-        plans, rdma = site.read_file(options.cluster)
-    else:
-        plans, rdma = site.from_options(options.hosts, options.network), []
-    networks, variants = site.networks_of(plans), dict(options.variant)
-    if "inet_rdma" in options.carriers or variants:
-        rdma = site.rdma_networks(networks, options.rdma or rdma)
-    series = carriers.on_hosts(options.carriers, options.rdma_flags, variants, networks, rdma)
-    return site.Site(
-        plans, ssh_of(options), erl=options.erl, build=options.build, sync=options.sync,
-        needs_build=any(carrier.needs_build for carrier in series), directory=options.remote_tmp,
-    ), series
-
-
-def ssh_of(options: argparse.Namespace) -> Ssh:
-    return Ssh(options.ssh, options.user, options.port, options.identity, tuple(options.ssh_option))
-
-
-def show(options: argparse.Namespace) -> int:
-    try:
-        document = json.loads(options.file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BenchError(f"cannot read {options.file}: {error}") from error
-    shown = sheet if "sweep" in document else report
-    shown.show(document, options.file.resolve().parent, options.chart)
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -307,20 +219,6 @@ def add_scale(tests: Any) -> None:
     meshes(own, "scale", scale.ROUNDS)
 
 
-def meshes(own: argparse.ArgumentParser, name: str, rounds: int) -> None:
-    own.add_argument("--nodes", type=whole_numbers, metavar="N,...", help="sizes of the meshes [10,40,100; quick: 10]")
-    own.add_argument("--quick", action="store_true", help="the small sizes, once")
-    own.add_argument("--rounds", type=count, help=f"times that everything is measured [{rounds}; quick: 1]")
-    own.add_argument("--idle-seconds", type=positive, default=mesh.IDLE_S, help="measured seconds of the idle mesh")
-    own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma", help="comma-separated")
-    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
-                     help="more flags for inet_rdma nodes")
-    own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
-                     help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
-    own.add_argument("--out", type=Path, metavar="DIR", help=f"where the results go [bench/out/DATE-{name}]")
-    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
-
-
 def add_stream(tests: Any) -> None:
     title = "the stream without the BEAM: dynamic, direct only, indirect only, between two processes"
     own = tests.add_parser("stream", help=title, description=title, formatter_class=Help)
@@ -361,76 +259,3 @@ def add_otp(tests: Any) -> None:
     own.add_argument("--quick", action="store_true", help="two sizes, once")
     own.add_argument("--rounds", type=count, help=f"times that every case is run [{otp.ROUNDS}; quick: 1]")
     own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-otp]")
-
-
-def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: float) -> None:
-    own.add_argument("--size", type=whole_sizes, metavar="BYTES,...", help="only these sizes")
-    own.add_argument("--quick", action="store_true", help="a minute: few points, one short round")
-    own.add_argument("--rounds", type=count, help=f"times that every point is measured [{rounds}; quick: 1]")
-    own.add_argument("--seconds", type=positive,
-                     help=f"measured seconds of each run, at least [{seconds:g}; quick: less]")
-    own.add_argument("--warmup", type=positive, default=warmup, help="seconds of traffic before that")
-    own.add_argument("--ring-bytes", type=size, default="512K", help="size of the ring")
-    own.add_argument("--address", metavar="HOST:PORT",
-                     help="an rdma-perf server on another host, started there by hand; its address decides the fabric")
-    own.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True,
-                     help="each side on a core of its own, where both are on this machine")
-    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-TEST]")
-    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the charts")
-
-
-class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows a default where there is one to show."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        shown = isinstance(action.default, (str, float)) and action.default
-        return super()._get_help_string(action) if shown else action.help
-
-
-def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,tcp_path,inet_rdma,gen_tcp") -> None:
-    own.add_argument("--seconds", type=positive,
-                     help=f"measured seconds of each run [{SECONDS:g}; quick: {QUICK_SECONDS:g}]")
-    own.add_argument("--warmup", type=positive, default=1.0, help="seconds of traffic before that")
-    own.add_argument("--idle-seconds", type=positive, default=10.0, help="measured seconds of the idle test")
-    own.add_argument("--rounds", type=count,
-                     help=f"times that every case is run over every carrier [{ROUNDS}; quick: {QUICK_ROUNDS}]")
-    own.add_argument("--carriers", type=words, default=carriers_known,
-                     help="comma-separated; tcp_path: inet_rdma over TCP alone; tls_path: the same, sealed; also "
-                          "inet_tls, inet_ktls, inet_rdma_tls and OTP's example gen_tcp: of this machine only, left "
-                          "out where they cannot run")
-    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
-                     help="more flags for inet_rdma nodes, as in --rdma-flags='-inet_rdma polling busy'")
-    own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
-                     help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
-    own.add_argument("--erl-flags", type=shlex.split, default="", metavar="FLAGS",
-                     help="more flags for all nodes, as in --erl-flags='+sbwt none'")
-    own.add_argument("--info", action="store_true",
-                     help="after each run over inet_rdma print inet_rdma:info() of its first node to stderr")
-    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-TEST]")
-    own.add_argument("--json", type=Path, metavar="FILE", help="another copy of the JSON")
-    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
-
-
-def busy_matrix(options: argparse.Namespace) -> list[Case]:
-    """A case that several combinations have in common once."""
-    cases = [
-        case
-        for busy in options.busy for procs in options.procs for size in options.size for senders in options.senders
-        for case in busy_cases(busy, procs=procs, size=size, senders=senders)
-    ]
-    return list(dict.fromkeys(cases))
-
-
-def whole_suite(options: argparse.Namespace) -> list[Case]:
-    cases = [
-        case for case in suite(options.quick)
-        if case.test in (options.only or TESTS) and case.nodes in (options.nodes or [case.nodes])
-    ]
-    if not cases:
-        raise BenchError(f"nothing in the set matches; its tests are {', '.join(TESTS)}")
-    return cases
-
-
-def of_two_nodes(options: argparse.Namespace) -> list[Case]:
-    """Of the set, what two nodes do that compute nothing else."""
-    return [case for case in whole_suite(options) if not case.busy and not case.erl_flags and case.workload != "idle"]

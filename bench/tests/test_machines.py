@@ -14,7 +14,7 @@ import time
 import unittest
 from pathlib import Path
 
-from harness import cli, paths, site
+from harness import cli, paths, runs, site
 from harness.carriers import inet_tcp
 from harness.cluster import Cluster
 from harness.control import Atom
@@ -71,7 +71,7 @@ class Machines(unittest.TestCase):
     def site(self, *words: str) -> site.Site:
         """As the command makes it."""
         options = cli.parser().parse_args(self.words("--hosts", HOSTS, *words))
-        return cli.cluster_site(options)[0]
+        return runs.cluster_site(options)[0]
 
     def assert_nothing_is_left(self) -> None:
         deadline = time.monotonic() + 30
@@ -202,7 +202,7 @@ class Machines(unittest.TestCase):
 
     def test_a_host_without_python_is_named(self) -> None:
         options = cli.parser().parse_args(self.words("--hosts", HOSTS))
-        host = ClusterHost(ADDRESSES[0], cli.ssh_of(options), b"")
+        host = ClusterHost(ADDRESSES[0], runs.ssh_of(options), b"")
         host._command[-1] = host._command[-1].replace("python3", "no_such_python")
         with self.assertRaisesRegex(MeasurementError, "127.0.0.1: python3 is missing there"):
             host.open()
