@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_vm, [contains/2]).
+
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
 -export([short_cut/1, interface_down_and_up/1, long_cut/1, tcp_connection_cut/1, killed_and_back/1]).
@@ -70,8 +72,9 @@ end_per_group(_Kind, Config) ->
 %% before nor after new keys.
 tls_hides_what_is_said(Config) ->
     [PlainA, PlainB] = inet_rdma_vm:pair(Config),
+    Interface = proplists:get_value(interface, Config),
     Marker = rand:bytes(32),
-    ?assertNotEqual(nomatch, binary:match(captured(Config, PlainA, PlainB, Marker), Marker)),
+    ?assertNotEqual(nomatch, binary:match(inet_rdma_vm_capture:captured(Interface, PlainA, PlainB, Marker), Marker)),
     Directory = filename:join(os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")),
     ok = filelib:ensure_dir(filename:join(Directory, "x")),
     Addresses = [address(Node) || Node <- [PlainA, PlainB]],
@@ -91,7 +94,7 @@ tls_hides_what_is_said(Config) ->
                Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))],
     [_ = call(Node, code, ensure_modules_loaded, [Modules]) || Node <- [A, B]],
     ok = inet_rdma_test_node:connect(A, B),
-    Captured = captured(Config, A, B, Marker),
+    Captured = inet_rdma_vm_capture:captured(Interface, A, B, Marker),
     ?assert(byte_size(Captured) > 20 * 32 * 100),
     ?assertEqual(nomatch, binary:match(Captured, Marker)),
     #{fabric := verbs, cipher := Cipher, key_generation := Generation} = inet_rdma_vm:info(A, B),
@@ -104,30 +107,6 @@ tls_hides_what_is_said(Config) ->
 address(#{node := Name}) ->
     [_, Address] = string:lexemes(atom_to_list(Name), "@"),
     Address.
-
-%% All that the interface sends and receives while the first node says this text to the other again and again.
-captured(Config, A, B, Marker) ->
-    File = filename:join("/run", inet_rdma_test_node:unique("capture")),
-    Script =
-        "import socket, sys\n"
-        "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n"
-        "s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)\n"
-        "s.bind((sys.argv[1], 0))\n"
-        "f = open(sys.argv[2], 'wb', buffering=0)\n"
-        "print('ready', flush=True)\n"
-        "while True: f.write(s.recv(70000))\n",
-    Capture = open_port({spawn_executable, os:find_executable("python3")}, [
-        {args, ["-c", Script, proplists:get_value(interface, Config), File]}, {line, 100}, exit_status
-    ]),
-    {os_pid, OsPid} = erlang:port_info(Capture, os_pid),
-    receive {Capture, {data, {eol, "ready"}}} -> ok end,
-    Said = binary:copy(Marker, 100),
-    [3200 = call(A, erpc, call, [name(B), erlang, byte_size, [Said]]) || _ <- lists:seq(1, 50)],
-    _ = os:cmd("kill " ++ integer_to_list(OsPid)),
-    receive {Capture, {exit_status, _}} -> ok end,
-    {ok, Captured} = file:read_file(File),
-    ok = file:delete(File),
-    Captured.
 
 %% The link is whole again, whatever became of the case.
 end_per_testcase(guest_2_loses_power, _Config) ->
@@ -485,9 +464,6 @@ come_together(A, B) ->
     inet_rdma_test_wait:until(together_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
     ok = inet_rdma_test_node:connect(B, A),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]).
-
-contains(Text, Words) ->
-    ?assertEqual([], [Word || Word <- Words, string:find(Text, Word) =:= nomatch]).
 
 watch([A, B]) ->
     [inet_rdma_vm:watch(A, B), inet_rdma_vm:watch(B, A)].
