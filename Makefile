@@ -22,7 +22,7 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
-        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-programs \
+        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute \
         test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
         check check-native check-beam check-scripts deny dialyzer docs site clean
 
@@ -87,14 +87,14 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Two halves at once: nodes and virtual machines wait for each other most of the time.
+# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes.
 test: deps build ## run all tests
 	@$(MAKE) --no-print-directory test-nodes & nodes=$$!; \
-	$(MAKE) --no-print-directory test-programs; programs=$$?; \
-	wait $$nodes && exit $$programs
+	$(MAKE) --no-print-directory test-compute; compute=$$?; \
+	wait $$nodes && exit $$compute
 
-test-nodes: test-erlang test-vm
-test-programs: test-native bench-instructions test-elixir test-bench
+test-nodes: test-erlang test-elixir test-bench
+test-compute: test-native bench-instructions test-vm
 
 # Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
 test-native: ## run the Rust tests
@@ -146,7 +146,8 @@ test-elixir: build ## run the ExUnit tests
 test-bench: build rdma-perf scale-programs ## run the tests of the benchmark harness
 	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
 
-check: deps check-native check-beam check-scripts dialyzer docs ## run all lints: the same as CI
+# What needs no lock of Cargo's comes first: beside the tests those of Rust would wait for clippy.
+check: deps check-beam check-scripts dialyzer check-native docs ## run all lints: the same as CI
 
 # A build without the verbs fabric needs neither cmake nor libclang: no crate that needs them may be left. aws-lc-sys
 # names the crate cmake, and on these processors builds without the program.
