@@ -68,7 +68,7 @@ over_new_connections(Config) ->
     ok = inet_rdma_test_node:connect(A, B),
     Traffic = inet_rdma_test_traffic:start(A, B),
     Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], 300, 700),
-    receive after 8000 -> ok end,
+    ok = inet_rdma_test_cutter:await_cuts(Cutter, 10),
     Cuts = inet_rdma_test_cutter:stop(Cutter),
     ok = inet_rdma_test_cutter:await(PidA, PidB),
     Figures = inet_rdma_test_traffic:stop(Traffic),

@@ -2,7 +2,7 @@
 %% `ss -K`. It needs root and a kernel with INET_DIAG_DESTROY. Runs in the node that runs the tests.
 -module(inet_rdma_test_cutter).
 
--export([why_not/0, cut/2, await/2, start/3, stop/1]).
+-export([why_not/0, cut/2, await/2, start/3, await_cuts/2, stop/1]).
 -export_type([t/0]).
 
 -opaque t() :: pid().
@@ -78,24 +78,39 @@ start(Pairs, LeastMs, MostMs) ->
     Parent = self(),
     spawn(fun() ->
         Ref = monitor(process, Parent),
-        loop(Pairs, {LeastMs, MostMs}, Ref, 0)
+        loop(Pairs, {LeastMs, MostMs}, Ref, pause(LeastMs, MostMs), 0)
     end).
+
+%% Waits until it has cut so often.
+-spec await_cuts(t(), pos_integer()) -> ok.
+await_cuts(Cutter, Count) ->
+    inet_rdma_test_wait:until({cuts, Count}, 30000, fun() ->
+        Cuts = ask(Cutter, cuts),
+        Cuts >= Count orelse Cuts
+    end),
+    ok.
 
 %% How often it has cut.
 -spec stop(t()) -> non_neg_integer().
-stop(Cutter) ->
+stop(Cutter) -> ask(Cutter, stop).
+
+ask(Cutter, Question) ->
     Ref = monitor(process, Cutter),
-    Cutter ! {stop, self(), Ref},
+    Cutter ! {Question, self(), Ref},
     receive
         {Ref, Cuts} -> demonitor(Ref, [flush]), Cuts;
         {'DOWN', Ref, process, _, Reason} -> error({cutter, Reason})
     end.
 
-loop(Pairs, {LeastMs, MostMs} = Pause, Parent, Cuts) ->
+%% When the next pause is over, and cuts so far.
+loop(Pairs, {LeastMs, MostMs} = Pause, Parent, AtMs, Cuts) ->
     receive
         {stop, From, Ref} -> From ! {Ref, Cuts};
+        {cuts, From, Ref} -> From ! {Ref, Cuts}, loop(Pairs, Pause, Parent, AtMs, Cuts);
         {'DOWN', Parent, process, _, _} -> ok
-    after LeastMs + rand:uniform(MostMs - LeastMs + 1) - 1 ->
+    after max(0, AtMs - erlang:monotonic_time(millisecond)) ->
         Cut = [cut(A, B) || {A, B} <- Pairs],
-        loop(Pairs, Pause, Parent, Cuts + lists:sum(Cut))
+        loop(Pairs, Pause, Parent, pause(LeastMs, MostMs), Cuts + lists:sum(Cut))
     end.
+
+pause(LeastMs, MostMs) -> erlang:monotonic_time(millisecond) + LeastMs + rand:uniform(MostMs - LeastMs + 1) - 1.

@@ -157,8 +157,7 @@ pings_under_bulk(_Config) ->
         Count, lists:nth(max(1, Count div 2), PingsMs), P99, lists:last(PingsMs), Arrived
     ]),
     [?assert(N > 0) || N <- Arrived],
-    ?assert(Count >= 10),
-    ?assert(lists:last(PingsMs) < 5000).
+    ?assert(Count >= 10).
 
 %% All nodes together use less than 1 % of a core while no process says anything.
 idle_cluster_uses_no_cpu(_Config) ->
