@@ -47,10 +47,7 @@ init_per_testcase(kill_while_suspended, Config) ->
         Why -> inet_rdma_test_link:skip(Why)
     end;
 init_per_testcase(survives_nothing, Config) ->
-    case inet_rdma_test_cutter:why_not() of
-        none -> Config;
-        Why -> inet_rdma_test_link:skip(Why)
-    end;
+    inet_rdma_test_cutter:needed(Config);
 init_per_testcase(Case, Config) when Case =:= refused_redial; Case =:= survives_not_for_long ->
     case {proplists:get_value(way, Config), inet_rdma_test_node:only_rdma(Config)} of
         {_, {skip, _} = Skip} -> Skip;

@@ -2,7 +2,7 @@
 %% `ss -K`. It needs root and a kernel with INET_DIAG_DESTROY. Runs in the node that runs the tests.
 -module(inet_rdma_test_cutter).
 
--export([why_not/0, cut/2, await/2, start/3, await_cuts/2, stop/1]).
+-export([why_not/0, needed/1, cut/2, await/2, start/3, await_cuts/2, stop/1]).
 -export_type([t/0]).
 
 -opaque t() :: pid().
@@ -15,6 +15,14 @@ why_not() ->
     case os:find_executable("ss") of
         false -> "the program ss is missing (Debian: iproute2)";
         _ -> try_own()
+    end.
+
+%% The configuration of a case that needs it.
+-spec needed(Config) -> Config | {skip, string()} when Config :: [tuple()].
+needed(Config) ->
+    case why_not() of
+        none -> Config;
+        Why -> inet_rdma_test_link:skip(Why)
     end.
 
 %% On a connection of its own.
@@ -85,22 +93,14 @@ start(Pairs, LeastMs, MostMs) ->
 -spec await_cuts(t(), pos_integer()) -> ok.
 await_cuts(Cutter, Count) ->
     inet_rdma_test_wait:until({cuts, Count}, 30000, fun() ->
-        Cuts = ask(Cutter, cuts),
+        Cuts = inet_rdma_test_ask:ask(Cutter, cuts),
         Cuts >= Count orelse Cuts
     end),
     ok.
 
 %% How often it has cut.
 -spec stop(t()) -> non_neg_integer().
-stop(Cutter) -> ask(Cutter, stop).
-
-ask(Cutter, Question) ->
-    Ref = monitor(process, Cutter),
-    Cutter ! {Question, self(), Ref},
-    receive
-        {Ref, Cuts} -> demonitor(Ref, [flush]), Cuts;
-        {'DOWN', Ref, process, _, Reason} -> error({cutter, Reason})
-    end.
+stop(Cutter) -> inet_rdma_test_ask:ask(Cutter, stop).
 
 %% When the next pause is over, and cuts so far.
 loop(Pairs, {LeastMs, MostMs} = Pause, Parent, AtMs, Cuts) ->

@@ -33,19 +33,11 @@ start([AtOnce | Script]) ->
 
 %% The messages of the peer's settlement, oldest first.
 -spec heard(pid()) -> [term()].
-heard(Mover) -> call(Mover, heard).
+heard(Mover) -> inet_rdma_test_ask:ask(Mover, heard).
 
 %% From now on the guard settles.
 -spec pass(pid()) -> ok.
-pass(Mover) -> call(Mover, pass).
-
-call(Mover, Request) ->
-    Ref = monitor(process, Mover),
-    Mover ! {Request, self(), Ref},
-    receive
-        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
-        {'DOWN', Ref, process, _, Reason} -> error({mover, Reason})
-    end.
+pass(Mover) -> inet_rdma_test_ask:ask(Mover, pass).
 
 loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) ->
     receive

@@ -1,7 +1,15 @@
 %% Another OTP, which the command of INET_RDMA_OTHER_OTP leads to. Runs in the node that runs the tests.
 -module(inet_rdma_test_otp).
 
--export([compiled/2, output/3]).
+-export([needed/1, compiled/2, output/3]).
+
+%% The configuration of a case that needs it, with the command as other_otp.
+-spec needed(Config) -> Config | {skip, string()} when Config :: [tuple()].
+needed(Config) ->
+    case os:getenv("INET_RDMA_OTHER_OTP", "") of
+        "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
+        Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
+    end.
 
 %% The modules of the carrier and of the tests, compiled by the other OTP below Root: it may not load what this one's
 %% compiler makes. The native library is the same. Command: a program and its first arguments.

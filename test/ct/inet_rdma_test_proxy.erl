@@ -36,19 +36,19 @@ end_with(Parent, Proxy) ->
 forward(_Direction, _Number, Record) -> [Record].
 
 -spec port(t()) -> inet:port_number().
-port(Proxy) -> call(Proxy, port).
+port(Proxy) -> inet_rdma_test_ask:ask(Proxy, port).
 
 %% For connections made from now on; it starts to count.
 -spec tamper(t(), fun((direction(), pos_integer(), binary()) -> act())) -> ok.
-tamper(Proxy, Fun) -> call(Proxy, {tamper, Fun}).
+tamper(Proxy, Fun) -> inet_rdma_test_ask:ask(Proxy, {tamper, Fun}).
 
 %% Into the newest connection, behind what was forwarded.
 -spec inject(t(), direction(), binary()) -> ok.
-inject(Proxy, Direction, Bytes) -> call(Proxy, {inject, Direction, Bytes}).
+inject(Proxy, Direction, Bytes) -> inet_rdma_test_ask:ask(Proxy, {inject, Direction, Bytes}).
 
 %% The records of all connections since tamper/2, in the order in which they came.
 -spec seen(t()) -> [{direction(), binary()}].
-seen(Proxy) -> call(Proxy, seen).
+seen(Proxy) -> inet_rdma_test_ask:ask(Proxy, seen).
 
 %% The record with another last byte, which is a part of its authentication, once there is one.
 -spec flipped(binary()) -> binary().
@@ -59,14 +59,6 @@ flipped(Record) ->
 
 -spec stop(t()) -> ok.
 stop(Proxy) -> exit(Proxy, kill), ok.
-
-call(Proxy, Request) ->
-    Ref = monitor(process, Proxy),
-    Proxy ! {Request, self(), Ref},
-    receive
-        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
-        {'DOWN', Ref, process, Proxy, Reason} -> error({proxy, Reason})
-    end.
 
 accept(Proxy, Listener) ->
     case gen_tcp:accept(Listener) of

@@ -46,50 +46,42 @@ start(Routes) ->
 
 %% Of the first route.
 -spec port(t()) -> inet:port_number().
-port(Relay) -> call(Relay, port).
+port(Relay) -> inet_rdma_test_ask:ask(Relay, port).
 
 %% How many connections have come.
 -spec accepted(t()) -> non_neg_integer().
-accepted(Relay) -> call(Relay, accepted).
+accepted(Relay) -> inet_rdma_test_ask:ask(Relay, accepted).
 
 %% The first bytes of each connection that has no shape, oldest first.
 -spec openings(t()) -> [#{direction() => binary()}].
-openings(Relay) -> call(Relay, openings).
+openings(Relay) -> inet_rdma_test_ask:ask(Relay, openings).
 
 %% Loses all connections; how many there were.
 -spec lose(t(), loss()) -> non_neg_integer().
-lose(Relay, Loss) -> call(Relay, {lose, Loss}).
+lose(Relay, Loss) -> inet_rdma_test_ask:ask(Relay, {lose, Loss}).
 
 %% For the next connection of the first route alone.
 -spec shape(t(), shape()) -> ok.
-shape(Relay, Shape) -> call(Relay, {shape, Shape}).
+shape(Relay, Shape) -> inet_rdma_test_ask:ask(Relay, {shape, Shape}).
 
 %% Loses all connections; the next ones are accepted, and nothing passes.
 -spec hold(t()) -> ok.
-hold(Relay) -> call(Relay, {mode, hold}).
+hold(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, hold}).
 
 %% Loses all connections; nobody listens any more.
 -spec refuse(t()) -> ok.
-refuse(Relay) -> call(Relay, {mode, refuse}).
+refuse(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, refuse}).
 
 %% Listens and forwards again. What was held is reset.
 -spec pass(t()) -> ok.
-pass(Relay) -> call(Relay, {mode, pass}).
+pass(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, pass}).
 
 %% The first route, from now on.
 -spec lead_to(t(), address()) -> ok.
-lead_to(Relay, Target) -> call(Relay, {lead_to, Target}).
+lead_to(Relay, Target) -> inet_rdma_test_ask:ask(Relay, {lead_to, Target}).
 
 -spec stop(t()) -> ok.
-stop(Relay) -> call(Relay, stop).
-
-call(Relay, Request) ->
-    Ref = monitor(process, Relay),
-    Relay ! {Request, self(), Ref},
-    receive
-        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
-        {'DOWN', Ref, process, Relay, Reason} -> error({relay, Reason})
-    end.
+stop(Relay) -> inet_rdma_test_ask:ask(Relay, stop).
 
 loop(#{openings := Openings, parent := Parent} = State) ->
     receive

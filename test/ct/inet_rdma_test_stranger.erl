@@ -48,18 +48,10 @@ enter(Port, Words) ->
 
 %% How many of them the node has not closed.
 -spec left(crowd()) -> non_neg_integer().
-left(Crowd) -> call(Crowd, left).
+left(Crowd) -> inet_rdma_test_ask:ask(Crowd, left).
 
 -spec leave(crowd()) -> ok.
-leave(Crowd) -> call(Crowd, leave).
-
-call(Crowd, Request) ->
-    Ref = monitor(process, Crowd),
-    Crowd ! {Request, self(), Ref},
-    receive
-        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
-        {'DOWN', Ref, process, _, Reason} -> error({crowd, Reason})
-    end.
+leave(Crowd) -> inet_rdma_test_ask:ask(Crowd, leave).
 
 stay(Caller, Sockets) ->
     receive

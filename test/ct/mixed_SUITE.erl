@@ -32,10 +32,7 @@ end_per_suite(_Config) ->
     ok.
 
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tcp; Case =:= another_otp_with_inet_rdma ->
-    case os:getenv("INET_RDMA_OTHER_OTP", "") of
-        "" -> {skip, "INET_RDMA_OTHER_OTP does not name a command that runs another OTP"};
-        Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
-    end;
+    inet_rdma_test_otp:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 

@@ -26,10 +26,7 @@ end_per_suite(_Config) ->
     ok.
 
 init_per_testcase(cuts_name_their_cause, Config) ->
-    case inet_rdma_test_cutter:why_not() of
-        none -> Config;
-        Why -> inet_rdma_test_link:skip(Why)
-    end;
+    inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 

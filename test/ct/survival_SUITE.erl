@@ -64,10 +64,7 @@ init_per_testcase(mnesia_under_cuts, Config) ->
         {Why, _, _} -> inet_rdma_test_link:skip(Why)
     end;
 init_per_testcase(_Case, Config) ->
-    case inet_rdma_test_cutter:why_not() of
-        none -> Config;
-        Why -> inet_rdma_test_link:skip(Why)
-    end.
+    inet_rdma_test_cutter:needed(Config).
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
