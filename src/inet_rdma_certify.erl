@@ -150,7 +150,8 @@ told(Result, #{quiet := false}) ->
 options(Args) ->
     options(Args, #{minutes => ?MINUTES, length => full, way_seconds => default, ways => all, out => default_out(),
                     peer => none,
-                    ssh => ["ssh", "-o", "BatchMode=yes"],
+                    %% A master that stays behind would keep the output open, whose end is waited for.
+                    ssh => ["ssh", "-o", "BatchMode=yes", "-o", "ControlMaster=no"],
                     erl => "erl", contract => contract(), quiet => false}).
 
 options([], Options) -> {ok, Options};
@@ -208,7 +209,7 @@ usage() ->
     "  --out DIR       where report.html and report.json go\n"
     "  --contract FILE the program of the contract suite; an archive has it\n"
     "  --peer HOST     test links to this host, by ssh without a question; it needs erl\n"
-    "  --ssh COMMAND   in place of `ssh -o BatchMode=yes`\n"
+    "  --ssh COMMAND   in place of `ssh -o BatchMode=yes -o ControlMaster=no`\n"
     "  --peer-erl PATH erl on that host\n"
     "  --listen PORT   test links to a host without ssh: prints the command to start there; 0: any port\n"
     "  --join          that command: lets the other host start nodes here until it is done\n".

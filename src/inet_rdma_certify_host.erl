@@ -37,7 +37,7 @@ contract(_Way, none, _TimeoutMs) ->
     {skipped, "no contract program is here: an archive and `make certify` have one"};
 contract(#{fabric := Fabric, here := Address}, Program, TimeoutMs) ->
     _ = os:putenv("INET_RDMA_TEST_VERBS", Address),
-    note("~ts ~s:: --test-threads=1", [Program, Fabric]),
+    note("~ts ~s:: --test-threads=1", [filename:basename(Program), Fabric]),
     case inet_rdma_certify_os:run(Program, [atom_to_list(Fabric) ++ "::", "--test-threads=1"], TimeoutMs) of
         {error, Reason} ->
             {skipped, io_lib:format("the contract program does not start: ~0tp", [Reason])};
