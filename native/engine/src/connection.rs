@@ -29,10 +29,19 @@
 //!
 //! # Files
 //!
-//! Each uses those above it: `closed`, `settings`, `notifier`, `records`, `ring_memory`; `core`, `tally`; `shared` (the
-//! connection); `claims`, `completions`, `controls`, `adverts`, `progress`, `upkeep`; `arming`; `ring_reading`,
-//! `record_reading`, `reading`; `transfer`, `record_writing`, `calls`, `writing`; `polling`, `record_keys`,
-//! `statistics`, `opening`.
+//! Each uses those above it.
+//!
+//! | files | what they have |
+//! |---|---|
+//! | `closed`, `settings`, `notifier` | the reasons of an end, the options, the user |
+//! | `reader`, `writer`, `ring_memory`, `staging`, `records`, [`crate::landing`] | the parts of the state behind `core`, each with its own rules |
+//! | `core`, `tally`, `shared` | that state as a whole, the counts, the connection |
+//! | `claims`, `completions`, `ending`, `controls`, `adverts` | claims of memory, arrivals, the end, control messages, advertisements |
+//! | `progress`, `liveness`, `upkeep`, `arming` | a look at the receive queue, at the peer's life, at memory; the way to wait |
+//! | `calls` | calls of the user beside reads and writes |
+//! | `ring_reading`, `record_reading`, `reading` | a read |
+//! | `transfer`, `record_writing`, `writing` | a write |
+//! | `polling`, `record_keys`, `statistics`, `opening` | calls of polling threads, keys, counts, the making |
 
 mod adverts;
 mod arming;
@@ -42,10 +51,13 @@ mod closed;
 mod completions;
 mod controls;
 mod core;
+mod ending;
+mod liveness;
 mod notifier;
 mod opening;
 mod polling;
 mod progress;
+mod reader;
 mod reading;
 mod record_keys;
 mod record_reading;
@@ -55,10 +67,12 @@ mod ring_memory;
 mod ring_reading;
 mod settings;
 mod shared;
+mod staging;
 mod statistics;
 mod tally;
 mod transfer;
 mod upkeep;
+mod writer;
 mod writing;
 
 pub use self::closed::Closed;

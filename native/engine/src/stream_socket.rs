@@ -19,9 +19,9 @@
 //!
 //! `receiving` and `sending`, one for each direction, hold the halves of the connection, for one call. `receiving`
 //! keeps packets and their completions in the order of the stream, `sending` keeps writers and posted sends in the
-//! order of their calls. `demand`, the posted receives and the count of active mode, is held for a step. The
-//! connection's locks come after those of the direction, and none is taken with `demand` held. No thread holds both
-//! directions.
+//! order of their calls. `demand`, the posted receives and active mode, changes only with `receiving` held as well, and
+//! is held for a step or one message of active mode. The connection's locks come after those of the direction, and none
+//! is taken with `demand` held. No thread holds both directions.
 //!
 //! # Files
 //!

@@ -6,49 +6,38 @@ use inet_rdma_stream::{Mode, Receive, ReceiveId};
 use super::closed::Closed;
 use super::core::{Core, End, saturating_u32};
 use super::shared::Connection;
-use crate::landing::{Advice, Situation, is_vital};
+use crate::landing::{Advice, is_vital};
 
 impl Connection {
     /// Advertises as many landing buffers as the policy allows.
     pub(super) fn advertise(&self, core: &mut Core) {
-        let advice = core.policy.advice(Situation {
-            // A peer that has finished writes no more, so it needs no buffer.
-            is_over: !matches!(core.end, End::Open),
-            ring_holds_bytes: core.stream.ring_bytes_readable() > 0,
-            is_expected: core.expected.in_use,
-            advertised: core.stream.outstanding_receives(),
-            landed: core.landings.landed(),
-            last_bytes: core.landings.last_bytes(),
-        });
-        match advice {
+        // A peer that has finished writes no more, so it needs no buffer.
+        let is_over = !matches!(core.end, End::Open);
+        match core.landing.advice(&core.stream, is_over) {
             Advice::Keep => return,
             Advice::Whole(count) => {
-                let bytes = core.landing.buffer_bytes();
+                let bytes = core.landing.memory.buffer_bytes();
                 let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
             }
             Advice::Expected(count) => self.advertise_expected(core, count),
         }
-        if core.landings.next().is_none() {
+        if core.landing.landings.next().is_none() {
             core.stream.pass();
         }
     }
 
     #[inline(never)]
     fn advertise_expected(&self, core: &mut Core, count: usize) {
-        let Some(covered) = core.landings.covered() else {
-            return;
-        };
-        let pieces = core.expected.pieces(covered, core.landing.buffer_bytes().max(1));
-        let pieces: Vec<usize> = pieces.take(count).collect();
+        let pieces = core.landing.expected_pieces(count);
         let _none_is_free = pieces.into_iter().all(|bytes| self.advertise_one(core, bytes, true));
     }
 
     /// Returns false if no buffer is free.
     #[inline]
     fn advertise_one(&self, core: &mut Core, bytes: usize, fill: bool) -> bool {
-        let mut buffer = core.landing.take();
+        let mut buffer = core.landing.memory.take();
         if buffer.is_none() && self.claim_landing(core) {
-            buffer = core.landing.take();
+            buffer = core.landing.memory.take();
         }
         let Some(buffer) = buffer else { return false };
         let target = match buffer.open() {
@@ -60,7 +49,7 @@ impl Connection {
                 return false;
             }
         };
-        if core.landing.wants_sweep() {
+        if core.landing.memory.wants_sweep() {
             let _later = self.have_kept(core);
         }
         core.stream.post_receive(Receive {
@@ -69,7 +58,7 @@ impl Connection {
             bytes: saturating_u32(bytes),
             fill,
         });
-        core.landings.advertise(buffer, bytes, fill);
+        core.landing.landings.advertise(buffer, bytes, fill);
         true
     }
 
@@ -78,7 +67,7 @@ impl Connection {
     #[inline(never)]
     pub(super) fn claim_landing(&self, core: &mut Core) -> bool {
         let landings = core.stream.counters().direct_transfers_received;
-        if !core.landing.claim(landings) {
+        if !core.landing.memory.claim(landings) {
             return false;
         }
         let is_here = !self.qp.capabilities().pins;
@@ -104,27 +93,27 @@ impl Connection {
         core: &mut Core,
         expose: impl FnOnce(usize) -> Result<Box<dyn Exposed>, FabricError>,
     ) {
-        let Some(bytes) = core.landing.claimed_bytes() else {
+        let Some(bytes) = core.landing.memory.claimed_bytes() else {
             return;
         };
         match expose(bytes) {
-            Ok(exposed) => core.landing.add(exposed),
+            Ok(exposed) => core.landing.memory.add(exposed),
             Err(error) => self.refuse_landing(core, error),
         }
     }
 
     fn refuse_landing(&self, core: &mut Core, error: FabricError) {
-        if core.landing.claimed_bytes().is_none() {
+        if core.landing.memory.claimed_bytes().is_none() {
             return;
         }
-        core.landing.refuse();
+        core.landing.memory.refuse();
         self.check_vital(core, error);
     }
 
     /// The system gives no landing memory for now. In mode `direct_only` that ends the connection, as no bytes can
     /// arrive otherwise.
     fn check_vital(&self, core: &mut Core, error: FabricError) {
-        if is_vital(self.settings.mode, &core.landing) {
+        if is_vital(self.settings.mode, &core.landing.memory) {
             self.fail(core, Closed::Fabric(error));
         }
     }

@@ -1,7 +1,8 @@
 //! Arming: what a party does before it waits, so that it misses no event.
 
-use super::core::{Core, Reader, Writer};
+use super::core::Core;
 use super::shared::Connection;
+use super::writer::Need;
 
 /// Attempts to arm in one turn, with a look for completions between them. An honest peer runs out of credits or ring
 /// first.
@@ -54,14 +55,13 @@ impl Connection {
 
     /// Has the reader woken when there is something to read. Returns false if there may be something already.
     pub(super) fn arm_reader_locked(&self, core: &mut Core) -> bool {
-        if core.reader == Reader::Called {
+        if core.reader.answer_call() {
             // The reason for which the reader was called is not in `core`: it must read to find it.
-            core.reader = Reader::Reads;
             return false;
         }
         let others = core.woken.reader;
-        core.reader = Reader::Waits;
-        if self.arm_queue_if_unpolled(core) && !self.is_readable(core) {
+        core.reader.wait();
+        if self.arm_queue_if_unpolled(core) && !core.is_readable() {
             return true;
         }
         core.wake_reader();
@@ -71,19 +71,16 @@ impl Connection {
 
     /// Has the writer woken when there may be room. Returns false if there is room already.
     pub(super) fn arm_writer_locked(&self, core: &mut Core) -> bool {
-        if core.writer == Writer::Finished {
+        if core.writer.is_finished() {
             return false;
         }
         let others = core.woken.writer;
         // Asked before arming, so that room makes an event.
-        core.writer = match self.qp.write_room() {
-            0 => Writer::WaitsForFabric,
-            _ => Writer::WaitsForPeer,
-        };
+        core.writer.wait(self.qp.write_room() > 0);
         self.flush_controls(core);
         let is_armed = self.arm_queue_if_unpolled(core);
         // Completions that came meanwhile may have woken the writer.
-        if is_armed && core.is_up() && core.writer_waits() && !self.is_writable(core) {
+        if is_armed && core.is_up() && core.writer.waits() && !self.is_writable(core) {
             return true;
         }
         core.wake_writer();
@@ -92,8 +89,13 @@ impl Connection {
     }
 
     fn is_writable(&self, core: &mut Core) -> bool {
-        let waits = core.wants_advert && core.stream.awaits_advert();
+        let ring_room_min = match core.writer.need {
+            Need::Advert if core.stream.awaits_advert() => None,
+            Need::Advert | Need::Room => Some(1),
+            Need::Record(bytes) => Some(bytes),
+        };
         self.qp.write_room() > 0
-            && (core.stream.direct_room().is_some() || (!waits && core.stream.indirect_room() >= core.transfer_min))
+            && (core.stream.direct_room().is_some()
+                || ring_room_min.is_some_and(|bytes| core.stream.indirect_room() >= bytes))
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::Answer;
 
 use super::closed::Closed;
+use super::core::PolledBy;
 use super::notifier::{Caller, Woken};
 use super::shared::Connection;
 
@@ -32,7 +33,9 @@ impl Connection {
     /// need not send events.
     pub fn set_self_polling(&self) {
         // In busy polling a thread looks anyway.
-        self.core.lock().self_polling = !self.settings.busy;
+        if !self.settings.busy {
+            self.core.lock().polled_by = PolledBy::Reader;
+        }
     }
 
     /// True only if the receive queue is empty. Takes no lock; may return false spuriously. The end of the connection
@@ -57,7 +60,7 @@ impl Connection {
                 let mut core = self.core.lock();
                 self.progress(&mut core);
                 woken.merge(core.take_woken());
-                if self.is_readable(&core) {
+                if core.is_readable() {
                     return (true, woken);
                 }
                 drop(core);
@@ -77,7 +80,7 @@ impl Connection {
     /// Makes each read from now on find the end, even if more bytes arrive.
     pub fn stop_reading(&self) {
         self.step(Caller::User, |core| {
-            core.reading_stopped = true;
+            core.reader.stop();
             core.wake_reader();
         });
     }
@@ -85,23 +88,23 @@ impl Connection {
     /// A read of exactly `bytes` bytes, or with 0 of whatever comes, follows those that are expected already: its bytes
     /// can land in buffers of just that size.
     pub(crate) fn expect_read(&self, bytes: usize) {
-        self.core.lock().expected.push(bytes);
+        self.core.lock().landing.expected.push(bytes);
     }
 
     /// Takes back the expected read with this index.
     pub(crate) fn cancel_expected_read(&self, index: usize) {
-        self.core.lock().expected.remove(index);
+        self.core.lock().landing.expected.remove(index);
     }
 
     /// Takes back all expected reads.
     pub(crate) fn cancel_expected_reads(&self) {
-        self.core.lock().expected.clear();
+        self.core.lock().landing.expected.clear();
     }
 
     /// Whether the peer has ended its stream and all of it was read.
     pub fn is_end(&self) -> bool {
         let core = self.core.lock();
-        core.stream.is_end() && !core.holds_opened && !core.awaits_landed()
+        core.stream.is_end() && !core.holds_record() && !core.awaits_landed()
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::FabricError;
 
-use super::core::{Core, Staging};
+use super::core::Core;
 use super::shared::Connection;
 use crate::keeper;
 
@@ -40,12 +40,11 @@ impl Connection {
         }
     }
 
-    /// A ring was replaced, or read to its end. Releases the replaced ring once its last byte has been read.
+    /// Called when a ring was replaced, or read to its end: has the replaced one revoked once its last byte is read.
     #[cold]
     #[inline(never)]
     pub(super) fn release_ring(&self, core: &mut Core) {
-        if let Some(unused) = core.ring.take_unused(core.stream.reads_old_ring()) {
-            core.unused.push(unused);
+        if core.ring.release(core.stream.reads_old_ring()) {
             let _later = self.have_kept(core);
         }
     }
@@ -59,12 +58,9 @@ impl Connection {
             return;
         }
         let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes) as usize;
-        if let Staging::Replaced(claimed) = &mut core.staging {
-            *claimed = Some(bytes);
-            return;
+        if core.staging.claim(bytes) {
+            let _later = self.have_kept(core);
         }
-        core.staging = Staging::Claimed(bytes);
-        let _later = self.have_kept(core);
     }
 
     /// Switches to staging memory of `bytes`. Do not call it between an offer of room and the post of its transfer.
@@ -74,9 +70,7 @@ impl Connection {
         if core.is_up() {
             self.qp.replace_staging();
         }
-        if let Staging::Claimed(latest) = core.staging {
-            core.staging = Staging::Replaced((latest != bytes).then_some(latest));
-        }
+        core.staging.replaced(bytes);
         // A writer that waits for room is woken by completions that are under way; this thread may not wake a link's
         // port.
     }

@@ -1,4 +1,4 @@
-//! Completions of the receive queue, and the end of the connection, which looks for the last of them.
+//! Completions of the receive queue.
 
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId};
@@ -84,7 +84,8 @@ impl Connection {
                 bytes,
                 done,
             } => {
-                core.landings
+                core.landing
+                    .landings
                     .arrive(index as usize, offset as usize, bytes as usize, done);
                 if core.stream.is_end() {
                     core.withdraw();
@@ -96,10 +97,10 @@ impl Connection {
 
     fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Closed> {
         let opened;
-        let message = match &mut core.controls {
+        let message = match &mut core.records {
             None => message,
-            Some(controls) => {
-                opened = controls.open(message)?;
+            Some(records) => {
+                opened = records.open_control(message)?;
                 &opened
             }
         };
@@ -124,28 +125,5 @@ impl Connection {
         // follow.
         core.wake_writer();
         Ok(())
-    }
-
-    /// Ends the connection and returns the reason: that of the first call.
-    pub(super) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
-        if core.is_up() {
-            if closed == Closed::PeerGone {
-                // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
-                // close. Over iWARP the queue pair fails as soon as the peer disconnects, also after an orderly close.
-                let _gone_either_way = self.take_completions(core);
-                if matches!(core.end, End::PeerFinished) {
-                    closed = Closed::ByPeer;
-                }
-            }
-            self.qp.disconnect();
-        }
-        core.wake_reader();
-        core.wake_writer();
-        if let Some(earlier) = core.closed() {
-            return earlier.clone();
-        }
-        core.end = End::Closed(closed.clone());
-        self.notifier.over();
-        closed
     }
 }

@@ -9,7 +9,7 @@ use super::shared::Connection;
 impl Connection {
     /// Posts the control messages that credits allow.
     pub(super) fn flush_controls(&self, core: &mut Core) {
-        if core.writer_waits() && core.reader_is_away() {
+        if core.writer.waits() && core.reader.is_away() {
             // Both peers may write before they read; answer the peer's wait for an advertisement, so that neither
             // deadlocks.
             core.stream.pass();
@@ -19,7 +19,7 @@ impl Connection {
                 break;
             };
             let mut message = control.emit();
-            if core.controls.is_some() && !self.seal_control(core, &mut message) {
+            if core.records.is_some() && !self.seal_control(core, &mut message) {
                 return;
             }
             if let Err(error) = self.qp.post_control(&message) {
@@ -34,10 +34,10 @@ impl Connection {
     /// Returns false if the key is used up and the connection has ended. Out of line, as plain connections have no key.
     #[inline(never)]
     fn seal_control(&self, core: &mut Core, message: &mut [u8; CONTROL_BYTES]) -> bool {
-        let Some(controls) = &mut core.controls else {
+        let Some(records) = &mut core.records else {
             return true;
         };
-        let sealed = controls.seal(message, &*self.notifier);
+        let sealed = records.seal_control(message, &*self.notifier);
         sealed
             .map_err(|used_up| {
                 self.fail(core, used_up.into());
@@ -50,13 +50,13 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn post_mark(&self, core: &mut Core) {
-        if core.posts_transfer || !core.is_up() || self.qp.write_room() == 0 {
+        if core.writer.posts_unlocked || !core.is_up() || self.qp.write_room() == 0 {
             return;
         }
         let before = core.stream.peer_ring_bytes();
         let Some(mark) = core.stream.poll_mark() else { return };
         let ring_bytes = core.stream.peer_ring_bytes();
-        if core.controls.is_some() && ring_bytes < RING_BYTES_MIN {
+        if core.records.is_some() && ring_bytes < RING_BYTES_MIN {
             self.fail(core, Violation::RecordRing(ring_bytes).into());
             return;
         }

@@ -1,45 +1,18 @@
-//! The state of a connection behind the lock `core`: the stream, landing buffers, expected reads, reader and writer.
+//! The state of a connection behind the lock `core`. Each of its parts keeps its own rules; here are those that join
+//! two parts.
 
 use std::time::Instant;
 
-use inet_rdma_fabric::Exposed;
-use inet_rdma_stream::{ReceiveId, Stream};
+use inet_rdma_stream::Stream;
 
 use super::closed::Closed;
 use super::notifier::Woken;
-use super::records::Controls;
+use super::reader::Reader;
+use super::records::RecordState;
 use super::ring_memory::RingMemory;
-use crate::landing::{AdvertPolicy, ExpectedReads, LandingMemory, Landings, NextLanded};
-
-/// The state of the reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
-    /// Its last read has ended, and it has not asked to be woken.
-    Away,
-    /// Its last read found the end.
-    AtEnd,
-    /// It reads, or has been woken and is about to.
-    Reads,
-    /// It is woken when there is something to read, or the end.
-    Waits,
-    /// It is woken at the next look, whatever there is.
-    Called,
-}
-
-/// The state of the writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writer {
-    /// It writes, or has not asked to be woken.
-    Writes,
-    /// This side's stream has ended: nothing more is written.
-    Finished,
-    /// It is woken when the peer has made room, or at the end.
-    WaitsForPeer,
-    /// It is woken when the fabric has room, too.
-    WaitsForFabric,
-    /// It is woken at the next look, whether there is room or not.
-    Called,
-}
+use super::staging::Staging;
+use super::writer::Writer;
+use crate::landing::LandingBuffers;
 
 /// Whether the connection is open, ends, or has ended.
 #[derive(Debug)]
@@ -52,62 +25,34 @@ pub(super) enum End {
     Closed(Closed),
 }
 
-/// Whether the staging memory fits the peer's ring.
+/// The party that looks at the receive queue again and again: while it does, arrivals need no event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Staging {
-    /// It does.
-    Fits,
-    /// Memory of this many bytes is to take its place.
-    Claimed(usize),
-    /// It has been replaced, and the device may still send from what was before. The bytes that were claimed since are
-    /// registered behind the sweep that has released that memory: the peer decides how often its ring changes, and
-    /// pins no more here than the present memory and one that was replaced.
-    Replaced(Option<usize>),
+pub(super) enum PolledBy {
+    /// None: arrivals make events.
+    Nobody,
+    /// A polling thread.
+    Thread,
+    /// The reader, while [`Reader::may_poll`].
+    Reader,
 }
 
 pub(super) struct Core {
     pub(super) stream: Stream,
-    /// The rings.
-    pub(super) ring: RingMemory,
-    /// The next step about staging memory.
-    pub(super) staging: Staging,
-    /// Staging memory of this many bytes takes over behind the transfer that is being posted.
-    pub(super) prepared_staging: Option<usize>,
-    /// Rings to revoke: the peer no longer writes into them, and all bytes have been read.
-    pub(super) unused: Vec<Box<dyn Exposed>>,
-    /// All landing buffers.
-    pub(super) landing: LandingMemory,
-    /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
-    pub(super) unkept_since: Option<Instant>,
-    /// True while a chosen transfer is not posted yet, with `core` unlocked: no other transfer may be posted before it.
-    pub(super) posts_transfer: bool,
-    /// True while a read copies with `core` unlocked: it advertises landing buffers at its end.
-    pub(super) read_copies: bool,
-    /// The landing buffers that the peer has or had.
-    pub(super) landings: Landings,
-    /// The reads whose sizes are known.
-    pub(super) expected: ExpectedReads,
-    /// When to advertise landing buffers, and how many.
-    pub(super) policy: AdvertPolicy,
-    /// Parties to wake, collected since the lock was taken.
-    pub(super) woken: Woken,
+    pub(super) end: End,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
-    pub(super) end: End,
-    /// The user wants to read no more: each read finds the end.
-    pub(super) reading_stopped: bool,
-    /// True if the writer's last bytes are bulk: it waits for an advertisement if one can come.
-    pub(super) wants_advert: bool,
-    /// The reader looks by itself between a wake and the next [`super::Connection::arm_reader`].
-    pub(super) self_polling: bool,
-    /// A polling thread looks.
-    pub(super) thread_polls: bool,
-    /// The controls' half of records; None: the stream is plain.
-    pub(super) controls: Option<Box<Controls>>,
-    /// True while reads have not taken all of an opened record.
-    pub(super) holds_opened: bool,
-    /// The least that the next transfer takes: with less room the writer waits.
-    pub(super) transfer_min: u32,
+    pub(super) polled_by: PolledBy,
+    /// Parties to wake, collected since the lock was taken.
+    pub(super) woken: Woken,
+    /// The rings that the peer writes.
+    pub(super) ring: RingMemory,
+    /// The memory that transfers are sent from.
+    pub(super) staging: Staging,
+    pub(super) landing: LandingBuffers,
+    /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
+    pub(super) unkept_since: Option<Instant>,
+    /// None: the stream is plain.
+    pub(super) records: Option<Box<RecordState>>,
     /// Completions taken so far.
     pub(super) arrivals: u64,
 }
@@ -118,42 +63,27 @@ pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
 impl Core {
     pub(super) fn new(
         stream: Stream,
-        policy: AdvertPolicy,
-        memory: (RingMemory, LandingMemory),
-        closed_bytes: usize,
-        busy: bool,
+        ring: RingMemory,
+        landing: LandingBuffers,
+        records: Option<Box<RecordState>>,
+        polled_by: PolledBy,
     ) -> Self {
-        let (ring, landing) = memory;
         Self {
             stream,
+            end: End::Open,
+            reader: Reader::new(),
+            writer: Writer::new(),
+            polled_by,
+            woken: Woken::default(),
             ring,
-            staging: Staging::Fits,
-            prepared_staging: None,
-            unused: Vec::new(),
-            landings: Landings::new(landing.count_max(), landing.buffer_bytes(), closed_bytes),
+            staging: Staging::new(),
             landing,
             unkept_since: None,
-            posts_transfer: false,
-            read_copies: false,
-            expected: ExpectedReads::default(),
-            policy,
-            woken: Woken::default(),
-            reader: Reader::Away,
-            writer: Writer::Writes,
-            end: End::Open,
-            reading_stopped: false,
-            wants_advert: false,
-            self_polling: false,
-            thread_polls: busy,
-            controls: None,
-            holds_opened: false,
-            transfer_min: 1,
+            records,
             arrivals: 0,
         }
     }
-}
 
-impl Core {
     /// Why the connection is over; None: it is not.
     #[inline]
     pub(super) fn closed(&self) -> Option<&Closed> {
@@ -168,50 +98,26 @@ impl Core {
         self.closed().is_none()
     }
 
-    /// The reader looks at the receive queue again and again, without an event.
-    #[inline]
-    pub(super) fn reader_polls(&self) -> bool {
-        self.self_polling && matches!(self.reader, Reader::Away | Reader::Reads)
-    }
-
-    /// An arrival is found without an event.
+    /// True while an arrival is found without an event.
     #[inline]
     pub(super) fn is_polled(&self) -> bool {
-        self.thread_polls || self.reader_polls()
-    }
-
-    /// The next read comes only when the user calls it: the reader neither reads nor waits to be woken.
-    #[inline]
-    pub(super) fn reader_is_away(&self) -> bool {
-        matches!(self.reader, Reader::Away | Reader::AtEnd)
-    }
-
-    #[inline]
-    pub(super) fn reader_waits(&self) -> bool {
-        matches!(self.reader, Reader::Waits | Reader::Called)
+        match self.polled_by {
+            PolledBy::Nobody => false,
+            PolledBy::Thread => true,
+            PolledBy::Reader => self.reader.may_poll(),
+        }
     }
 
     /// Notes that the reader can go on, and has it woken if it waits.
     #[inline]
     pub(super) fn wake_reader(&mut self) {
-        if self.reader_waits() {
-            self.reader = Reader::Reads;
-            self.woken.reader = true;
-        }
-    }
-
-    #[inline]
-    pub(super) fn writer_waits(&self) -> bool {
-        matches!(self.writer, Writer::WaitsForPeer | Writer::WaitsForFabric)
+        self.woken.reader |= self.reader.wake();
     }
 
     /// Notes that the writer can go on, and has it woken if it waits.
     #[inline]
     pub(super) fn wake_writer(&mut self) {
-        if self.writer_waits() || self.writer == Writer::Called {
-            self.writer = Writer::Writes;
-            self.woken.writer = true;
-        }
+        self.woken.writer |= self.writer.wake();
     }
 
     /// Takes what has been collected since the last call.
@@ -221,45 +127,47 @@ impl Core {
     }
 
     /// Has the next look wake these parties, even if it finds nothing for them.
-    pub(super) fn call(&mut self, who: Woken) {
-        if who.reader {
-            self.reader = Reader::Called;
+    pub(super) fn call(&mut self, parties: Woken) {
+        if parties.reader {
+            self.reader.call();
         }
-        if who.writer && self.writer != Writer::Finished {
-            self.writer = Writer::Called;
+        if parties.writer {
+            self.writer.call();
         }
     }
 
-    /// True if an expected read should wait for the rest of a landing buffer that has arrived in part. Once no more can
-    /// come, it takes the part.
-    fn waits_for_rest(&self, arrived: usize) -> bool {
-        self.is_up() && self.expected.wants_more_than(arrived)
+    /// True if a read would find something: bytes, or the end.
+    pub(super) fn is_readable(&self) -> bool {
+        self.reader.is_stopped()
+            || self.reader.is_called()
+            || self.has_landed()
+            || !self.awaits_landed()
+                && (self.stream.ring_bytes_readable() > 0 || self.stream.is_end() || self.holds_record())
+            || !self.is_up()
     }
 
-    /// Takes back all that was advertised and can never be filled any more.
-    pub(super) fn withdraw(&mut self) {
-        while let Some(ReceiveId(index)) = self.stream.withdraw() {
-            self.landings.withdraw(index as usize);
-        }
+    /// True while reads have not taken all of an opened record.
+    #[inline]
+    pub(super) fn holds_record(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.holds_record)
+    }
+
+    /// True if something has landed that the reader can take.
+    #[inline]
+    pub(super) fn has_landed(&self) -> bool {
+        self.landing.has_landed(self.is_up())
     }
 
     /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its
     /// bytes come later.
     #[inline]
     pub(super) fn awaits_landed(&self) -> bool {
-        self.landings.next().is_some() && !self.has_landed()
+        self.landing.landings.next().is_some() && !self.has_landed()
     }
 
-    /// True if something has landed that the reader can take.
-    #[inline]
-    pub(super) fn has_landed(&self) -> bool {
-        match self.landings.next() {
-            None => false,
-            Some(NextLanded::Whole) => true,
-            Some(NextLanded::Part(bytes)) => !self.waits_for_rest(bytes),
-            // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
-            Some(NextLanded::Closing) => !self.is_up(),
-        }
+    /// Takes back all that was advertised and can never be filled any more.
+    pub(super) fn withdraw(&mut self) {
+        self.landing.withdraw(&mut self.stream);
     }
 }
 

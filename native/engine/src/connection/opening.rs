@@ -9,7 +9,7 @@ use inet_rdma_stream::{Limits, Mode, Stream};
 use parking_lot::Mutex;
 
 use super::closed::Closed;
-use super::core::Core;
+use super::core::{Core, PolledBy};
 use super::notifier::Notifier;
 use super::reading::ReadHalf;
 use super::records::Records;
@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::shared::Connection;
 use super::tally::Tally;
 use super::writing::WriteHalf;
-use crate::landing::{AdvertPolicy, Bounds, LandingMemory, Source};
+use crate::landing::{AdvertPolicy, Bounds, LandingBuffers, LandingMemory, Source};
 
 impl Connection {
     /// A stream over `qp`, and its two directions. `parameters` are those of this side.
@@ -48,13 +48,13 @@ impl Connection {
         protection: Option<&Protection>,
         notifier: Arc<dyn Notifier>,
     ) -> Result<Arc<Self>, Closed> {
-        let (records, controls) = match protection {
+        let (records, record_state) = match protection {
             None => (None, None),
             Some(protection) => {
                 settings.mode = Mode::IndirectOnly;
                 let ring_bytes = [qp.remote_hello().ring_bytes, parameters.limits.ring_bytes];
-                let (records, controls) = Records::new(protection, ring_bytes)?;
-                (Some(Box::new(records)), Some(Box::new(controls)))
+                let (records, state) = Records::new(protection, ring_bytes)?;
+                (Some(Box::new(records)), Some(Box::new(state)))
             }
         };
         let hello = qp.remote_hello();
@@ -95,8 +95,12 @@ impl Connection {
             Safeguard::Windows => settings.direct_bytes,
             Safeguard::Trust | Safeguard::None => usize::MAX,
         };
-        let mut core = Core::new(stream, policy, (ring, landing), closed_bytes, settings.busy);
-        core.controls = controls;
+        let landing = LandingBuffers::new(landing, policy, closed_bytes);
+        let polled_by = match settings.busy {
+            true => PolledBy::Thread,
+            false => PolledBy::Nobody,
+        };
+        let core = Core::new(stream, ring, landing, record_state, polled_by);
         Ok(Arc::new_cyclic(|this: &Weak<Self>| Self {
             safeguard,
             tenant: this.clone(),

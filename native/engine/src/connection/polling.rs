@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::core::PolledBy;
 use super::notifier::Caller;
 use super::shared::Connection;
 
@@ -22,9 +23,14 @@ impl Connection {
             self.progress(core);
             // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
             // on, so a polling thread beside it would find nothing sooner.
-            core.thread_polls = core.is_up() && (self.settings.busy || spin && !core.self_polling);
+            if core.polled_by != PolledBy::Reader {
+                core.polled_by = match core.is_up() && (self.settings.busy || spin) {
+                    true => PolledBy::Thread,
+                    false => PolledBy::Nobody,
+                };
+            }
             self.arm_queue_or_kick(core);
-            core.thread_polls
+            core.polled_by == PolledBy::Thread
         })
     }
 
@@ -33,8 +39,7 @@ impl Connection {
     #[must_use]
     pub fn poll(&self) -> Option<bool> {
         self.step(Caller::PollingThread, |core| {
-            core.thread_polls &= !core.reader_polls();
-            if !core.thread_polls || !core.is_up() {
+            if core.polled_by != PolledBy::Thread || !core.is_up() {
                 return None;
             }
             let before = core.arrivals;
@@ -46,7 +51,9 @@ impl Connection {
     /// The thread stops to look: asks for an event, unless the reader polls.
     pub fn sleep(&self) {
         self.step(Caller::PollingThread, |core| {
-            core.thread_polls = false;
+            if core.polled_by == PolledBy::Thread {
+                core.polled_by = PolledBy::Nobody;
+            }
             self.arm_queue_or_kick(core);
         });
     }

@@ -1,20 +1,10 @@
-//! A look at the receive queue: takes completions, posts the control messages that are due, wakes.
+//! Progress: takes arrivals from the receive queue, gives back credit, and wakes the parties that wait.
 
-use super::closed::Closed;
-use super::core::{Core, End, Reader, Writer};
+use super::core::Core;
 use super::shared::Connection;
 
 impl Connection {
-    pub(super) fn is_readable(&self, core: &Core) -> bool {
-        core.reading_stopped
-            || core.reader == Reader::Called
-            || core.has_landed()
-            || !core.awaits_landed()
-                && (core.stream.ring_bytes_readable() > 0 || core.stream.is_end() || core.holds_opened)
-            || !core.is_up()
-    }
-
-    /// Handles what the receive queue holds, gives back credit, and wakes those that can go on.
+    /// Takes what has arrived, posts the control messages that are due, and wakes the parties that can go on.
     pub(super) fn progress(&self, core: &mut Core) {
         if core.is_up() {
             self.tally.polls.add(core, 1);
@@ -26,7 +16,8 @@ impl Connection {
         self.wake_waiting(core);
     }
 
-    /// As [`Self::progress`], for a caller that expects arrivals and gives back credit later.
+    /// As [`Self::progress`], but posts no control messages: for a caller that expects arrivals and gives back credit
+    /// later.
     #[inline]
     pub(super) fn look(&self, core: &mut Core) {
         if core.is_up() {
@@ -48,40 +39,11 @@ impl Connection {
 
     #[inline]
     fn wake_waiting(&self, core: &mut Core) {
-        if core.writer == Writer::Called || core.writer == Writer::WaitsForFabric && self.qp.write_room() > 0 {
+        if core.writer.is_called() || core.writer.waits_for_fabric() && self.qp.write_room() > 0 {
             core.wake_writer();
         }
-        if core.reader_waits() && self.is_readable(core) {
+        if core.reader.waits() && core.is_readable() {
             core.wake_reader();
         }
-    }
-
-    /// Looks for the end. False: the connection is over.
-    pub(super) fn check_alive(&self, core: &mut Core) -> bool {
-        let Err(error) = self.qp.check_alive() else {
-            return true;
-        };
-        self.fail_behind_arrivals(core, error.into());
-        false
-    }
-
-    /// The peer is gone. What it sent before its end is still valid, and is at most a full receive queue. A process
-    /// that closes its socket and goes on sending is cut off there. The end of a stream that the peer has ended in
-    /// order is no failure.
-    pub(super) fn fail_behind_arrivals(&self, core: &mut Core, reason: Closed) {
-        let start = core.arrivals;
-        loop {
-            let before = core.arrivals;
-            self.progress(core);
-            if core.arrivals == before || core.arrivals - start > u64::from(u16::MAX) {
-                break;
-            }
-        }
-        let closed = if matches!(core.end, End::PeerFinished) {
-            Closed::ByPeer
-        } else {
-            reason
-        };
-        self.fail(core, closed);
     }
 }

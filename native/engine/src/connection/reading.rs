@@ -7,7 +7,7 @@ use inet_rdma_fabric::{Safeguard, WindowState};
 use inet_rdma_stream::Mode;
 
 use super::closed::Closed;
-use super::core::{Core, Reader};
+use super::core::{Core, PolledBy};
 use super::notifier::{Caller, Woken};
 use super::records::Records;
 use super::ring_reading::{Guard, Incoming, PlainRing, ReadRing};
@@ -154,10 +154,10 @@ impl Connection {
             }
         };
         let mut core = self.core.lock();
-        core.expected.in_use = whom == For::Expected;
-        let kept_before = std::mem::replace(&mut core.expected.kept, incoming.assembly.kept());
+        core.landing.expected.in_use = whom == For::Expected;
+        let kept_before = core.landing.expected.note_kept(incoming.assembly.kept());
         if kept {
-            core.end_read(Reader::Away);
+            core.reader.end_read(false);
             self.count_received(&core, incoming.assembly.framing(), &out[had..]);
             taken.bytes = kept_before - incoming.assembly.kept();
             taken.is_satisfied = core.satisfied(whom);
@@ -167,7 +167,7 @@ impl Connection {
         // What it finds to say goes with what this read frees, at its end.
         self.look(&mut core);
         let end = loop {
-            if core.reading_stopped {
+            if core.reader.is_stopped() {
                 break ReadEnd::Closed(Closed::Here);
             }
             if left.bytes == 0 || left.packets == 0 {
@@ -182,7 +182,7 @@ impl Connection {
                 Ok(None) => break self.nothing_more(&core),
                 Err(closed) => break ReadEnd::Closed(self.fail(&mut core, closed)),
             }
-            core.expected.kept = incoming.assembly.kept();
+            core.landing.expected.note_kept(incoming.assembly.kept());
             if packets > 0 {
                 taken.is_satisfied = core.satisfied(whom);
             }
@@ -190,7 +190,7 @@ impl Connection {
             if limit.exact > 0 && packets > 0 {
                 break ReadEnd::More;
             }
-            core.policy.note_packets(incoming.assembly.take_largest());
+            core.landing.policy.note_packets(incoming.assembly.take_largest());
             if self.is_read_up(&core) {
                 break self.nothing_more(&core);
             }
@@ -202,10 +202,7 @@ impl Connection {
         self.advertise(&mut core);
         // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may still wait
         // for an event.
-        core.end_read(match end {
-            ReadEnd::Closed(_) => Reader::AtEnd,
-            ReadEnd::More | ReadEnd::Empty => Reader::Away,
-        });
+        core.reader.end_read(matches!(end, ReadEnd::Closed(_)));
         self.flush_controls(&mut core);
         self.arm_queue_or_kick(&mut core);
         taken.bytes = limit.bytes - left.bytes;
@@ -245,24 +242,21 @@ impl Connection {
         out: &mut Vec<Received<B>>,
     ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
         if !core.has_landed() {
-            return match core.landings.next() {
+            return match core.landing.landings.next() {
                 None => ring.read(self, core, incoming, limit, out),
                 Some(_) => (core, Ok(None)),
             };
         }
-        match core.landings.take() {
+        match core.landing.landings.take() {
             Some(Landed::Whole(buffer, range)) => {
                 let bulk = self.bulk_bytes(&core, limit, &buffer);
                 let bytes = range.len();
-                core.read_copies = true;
-                drop(core);
-                let pushed = incoming.assembly.push_landed(buffer, range, bulk, limit, out);
-                let mut core = self.core.lock();
-                core.read_copies = false;
+                let push = || incoming.assembly.push_landed(buffer, range, bulk, limit, out);
+                let (mut core, pushed) = self.copying_unlocked(core, push);
                 let taken = pushed.map_err(Closed::from).map(|rest| {
                     let left = rest.as_ref().map_or(0, |(_, range)| range.len());
                     let rest = rest.map(|(buffer, range)| Landed::Whole(buffer, range));
-                    core.landings.took(bytes - left, rest);
+                    core.landing.landings.took(bytes - left, rest);
                     Some(bytes - left)
                 });
                 (core, taken)
@@ -285,16 +279,16 @@ impl Connection {
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
     ) -> Result<Option<usize>, Closed> {
-        let Some(start) = core.landings.part(index, &range) else {
+        let Some(start) = core.landing.landings.part(index, &range) else {
             return Ok(None);
         };
-        // SAFETY: `start` is where the bytes `range` of a landing buffer lie, which `core.landings` keeps as long as it is
+        // SAFETY: `start` is where the bytes `range` of a landing buffer lie, which `core` keeps as long as it is
         // locked, and the value does not leave this function. The peer may write to them; the copy stands that.
         let arrived = unsafe { Arrived::new([(start, range.len()), (std::ptr::null(), 0)]) };
         let taken = assembly.push(&arrived, limit, out)?;
         let left = range.start + taken..range.end;
         let rest = (!left.is_empty()).then_some(Landed::Part(index, left));
-        core.landings.took(taken, rest);
+        core.landing.landings.took(taken, rest);
         Ok(Some(taken))
     }
 
@@ -303,7 +297,8 @@ impl Connection {
     /// all others until more has arrived.
     #[inline]
     fn bulk_bytes(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
-        let is_last = || core.stream.outstanding_receives() == 0 && core.landing.used() == core.landing.count();
+        let is_last =
+            || core.stream.outstanding_receives() == 0 && core.landing.memory.used() == core.landing.memory.count();
         let is_safe = match self.safeguard {
             Safeguard::Trust => true,
             Safeguard::Windows => buffer.window_state() == WindowState::Closed,
@@ -312,7 +307,7 @@ impl Connection {
         if !is_safe || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
-        match core.expected.in_use && limit.exact > 0 {
+        match core.landing.expected.in_use && limit.exact > 0 {
             true => 1,
             false => self.settings.direct_bytes,
         }
@@ -322,22 +317,19 @@ impl Connection {
     /// In any other case a reader that waits is another one than the caller, and goes on waiting.
     #[inline]
     fn resume_reader(&self, core: &mut Core) {
-        if core.self_polling && core.reader_waits() {
+        if core.polled_by == PolledBy::Reader && core.reader.wake() {
             self.qp.disarm();
-            core.reader = Reader::Reads;
-            return;
         }
-        core.reader = if core.reader_waits() {
-            Reader::Waits
-        } else {
-            Reader::Reads
-        };
+        core.reader.begin_read();
     }
 
     /// True only if all that has arrived is read: another look would find nothing. May be false spuriously.
     #[inline]
     fn is_read_up(&self, core: &Core) -> bool {
-        core.stream.ring_bytes_readable() == 0 && core.landings.is_empty() && !core.holds_opened && self.qp.is_quiet()
+        core.stream.ring_bytes_readable() == 0
+            && core.landing.landings.is_empty()
+            && !core.holds_record()
+            && self.qp.is_quiet()
     }
 
     #[inline]
@@ -351,21 +343,13 @@ impl Connection {
 }
 
 impl Core {
-    /// A read has ended; another reader may wait.
-    #[inline]
-    fn end_read(&mut self, now: Reader) {
-        if !self.reader_waits() {
-            self.reader = now;
-        }
-    }
-
     /// A packet is complete; whether it is that of an expected read.
     #[inline]
     fn satisfied(&mut self, whom: For) -> bool {
         match whom {
             For::Caller => false,
             For::Expected => {
-                self.expected.pop();
+                self.landing.expected.pop();
                 true
             }
         }

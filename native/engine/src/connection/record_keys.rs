@@ -23,12 +23,12 @@ impl Connection {
         let mut opener = records.opener.lock();
         let mut core = self.core.lock();
         let is_read = core.stream.ring_bytes_readable() == 0;
-        let controls = core.controls.as_mut().ok_or(KeyRefused::Plain)?;
+        let state = core.records.as_mut().ok_or(KeyRefused::Plain)?;
         if is_read {
             // Transfers and control messages arrive in the order in which they were posted.
-            opener.drop_passed(&controls.opener);
+            opener.drop_passed(&state.control_opener);
         }
-        opener.install(generation, key, &mut controls.opener)
+        opener.install(generation, key, &mut state.control_opener)
     }
 
     /// Seals all that follows under this side's key of the next generation, which the peer must have installed. Call
@@ -37,7 +37,7 @@ impl Connection {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let mut sealer = records.sealer.lock();
         let mut core = self.core.lock();
-        let controls = core.controls.as_mut().ok_or(KeyRefused::Plain)?;
-        sealer.renew(generation, key, &mut controls.sealer)
+        let state = core.records.as_mut().ok_or(KeyRefused::Plain)?;
+        sealer.renew(generation, key, &mut state.control_sealer)
     }
 }

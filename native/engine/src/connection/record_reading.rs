@@ -4,6 +4,7 @@ use inet_rdma_assembly::{Arrived, Buffer, ReadLimit, Received, Rest};
 use inet_rdma_records::{HEADER_BYTES, Header, Opener, RECORD_BYTES_MIN, TAG_BYTES, Violation, filling};
 
 use super::closed::Closed;
+use super::core::Core;
 use super::ring_reading::{Guard, Incoming, ReadRing};
 use super::shared::Connection;
 
@@ -26,7 +27,7 @@ impl Connection {
                 *rest = left;
                 Some(had - left_bytes(rest))
             });
-            core.holds_opened = rest.is_some();
+            note_rest(&mut core, rest);
             return (core, taken.map_err(Closed::from));
         }
         if let Some(bytes) = filling(core.stream.ring_to_end() as usize) {
@@ -61,7 +62,7 @@ impl Connection {
         let taken = pushed.map(|left| {
             self.free_ring(&mut core, header.record_bytes());
             *rest = left;
-            core.holds_opened = rest.is_some();
+            note_rest(&mut core, rest);
             Some(header.plain_bytes - left_bytes(rest))
         });
         (core, taken)
@@ -78,6 +79,13 @@ impl ReadRing for Opener {
         out: &mut Vec<Received<B>>,
     ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
         connection.read_record(self, core, incoming, limit, out)
+    }
+}
+
+/// Notes whether a part of the record is left to be read.
+fn note_rest<B: Buffer>(core: &mut Core, rest: &Rest<B>) {
+    if let Some(state) = &mut core.records {
+        state.holds_record = rest.is_some();
     }
 }
 

@@ -13,6 +13,7 @@ use super::notifier::Woken;
 use super::records::Records;
 use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
+use super::writer::Need;
 
 /// Zeros that fill the ring up to its end where no record fits.
 const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
@@ -73,7 +74,7 @@ impl Connection {
             let room = self.qp.write_room().min(core.stream.indirect_room() as usize);
             let to_end = core.stream.peer_ring_to_end() as usize;
             let least = to_end.min(RECORD_BYTES_MIN);
-            core.transfer_min = saturating_u32(least);
+            core.writer.need = Need::Record(saturating_u32(least));
             if room >= least {
                 return self.post_record(sealer, core, gather, range, room);
             }

@@ -18,10 +18,12 @@ pub(super) struct Records {
     pub(super) opener: Mutex<Opener>,
 }
 
-/// The keys of control messages, protected by the lock `core`.
-pub(super) struct Controls {
-    pub(super) sealer: ControlSealer,
-    pub(super) opener: ControlOpener,
+/// What a sealed connection has behind the lock `core`: the keys of control messages, and the state of its reads.
+pub(super) struct RecordState {
+    pub(super) control_sealer: ControlSealer,
+    pub(super) control_opener: ControlOpener,
+    /// True while reads have not taken all of an opened record.
+    pub(super) holds_record: bool,
 }
 
 /// How a stream is sealed.
@@ -37,7 +39,7 @@ pub struct Sealed {
 
 impl Records {
     /// `ring_bytes`: the peer's, then this side's.
-    pub(super) fn new(protection: &Protection, ring_bytes: [u32; 2]) -> Result<(Self, Controls), Violation> {
+    pub(super) fn new(protection: &Protection, ring_bytes: [u32; 2]) -> Result<(Self, RecordState), Violation> {
         let Protection {
             cipher,
             send_key,
@@ -51,24 +53,29 @@ impl Records {
             sealer: Mutex::new(sealer),
             opener: Mutex::new(opener),
         };
-        let controls = Controls {
-            sealer: control_sealer,
-            opener: control_opener,
+        let state = RecordState {
+            control_sealer,
+            control_opener,
+            holds_record: false,
         };
-        Ok((records, controls))
+        Ok((records, state))
     }
 }
 
-impl Controls {
-    pub(super) fn open(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<[u8; CONTROL_BYTES], Violation> {
+impl RecordState {
+    pub(super) fn open_control(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<[u8; CONTROL_BYTES], Violation> {
         let mut opened = *message;
-        self.opener.open(&mut opened)?;
+        self.control_opener.open(&mut opened)?;
         Ok(opened)
     }
 
-    pub(super) fn seal(&mut self, message: &mut [u8; CONTROL_BYTES], notifier: &dyn Notifier) -> Result<(), UsedUp> {
-        self.sealer.seal(message)?;
-        if self.sealer.take_due() {
+    pub(super) fn seal_control(
+        &mut self,
+        message: &mut [u8; CONTROL_BYTES],
+        notifier: &dyn Notifier,
+    ) -> Result<(), UsedUp> {
+        self.control_sealer.seal(message)?;
+        if self.control_sealer.take_due() {
             notifier.key_due();
         }
         Ok(())

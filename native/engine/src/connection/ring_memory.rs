@@ -46,6 +46,8 @@ pub(super) struct RingMemory {
     /// Size of the large one.
     large_bytes: u32,
     large: Option<Box<dyn Exposed>>,
+    /// A large one to revoke: the peer no longer writes it, and all its bytes have been read.
+    unused: Option<Box<dyn Exposed>>,
     state: State,
     /// Arrivals that found the ring crowded, since it was replaced or swept.
     crowded: u32,
@@ -62,6 +64,7 @@ impl RingMemory {
             first,
             large_bytes,
             large: None,
+            unused: None,
             state: State::Small,
             crowded: 0,
             used_bytes: 0,
@@ -152,13 +155,22 @@ impl RingMemory {
         self.idle_sweeps = 0;
     }
 
-    /// Takes the large ring after it was replaced, once all its bytes have been read.
-    pub(super) fn take_unused(&mut self, reads_old: bool) -> Option<Box<dyn Exposed>> {
+    /// The ring was replaced, or read to its end. Returns true if a large ring is to be revoked: it was replaced, and
+    /// all its bytes have been read.
+    #[must_use]
+    pub(super) fn release(&mut self, reads_old: bool) -> bool {
         if self.state != State::Shrunk || reads_old {
-            return None;
+            return false;
         }
         self.state = State::Small;
-        self.large.take()
+        // The next large ring is made behind a call of `take_unused`, so there is one at most.
+        self.unused = self.large.take();
+        true
+    }
+
+    /// Takes the ring that is to be revoked.
+    pub(super) fn take_unused(&mut self) -> Option<Box<dyn Exposed>> {
+        self.unused.take()
     }
 
     /// Called at intervals. Returns false if there is nothing to do any more.

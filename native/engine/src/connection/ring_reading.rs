@@ -29,11 +29,11 @@ impl Connection {
     /// Copies with `copy`, with `core` free.
     #[inline(always)]
     pub(super) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
-        core.read_copies = true;
+        core.reader.copies_unlocked = true;
         drop(core);
         let copied = copy();
         let mut core = self.core.lock();
-        core.read_copies = false;
+        core.reader.copies_unlocked = false;
         (core, copied)
     }
 

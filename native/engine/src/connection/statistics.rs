@@ -83,11 +83,11 @@ impl Connection {
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
             ring_bytes: core.stream.ring_bytes(),
             ring_used: core.stream.ring_bytes_readable(),
-            landing_buffers: core.landing.count(),
-            landing_used: core.landing.used(),
-            landing_state: core.landing.state(),
-            landing_refusals: core.landing.refusals(),
-            landing_memory_bytes: core.landing.bytes() as u64,
+            landing_buffers: core.landing.memory.count(),
+            landing_used: core.landing.memory.used(),
+            landing_state: core.landing.memory.state(),
+            landing_refusals: core.landing.memory.refusals(),
+            landing_memory_bytes: core.landing.memory.bytes() as u64,
             ring_memory_bytes: (self.qp.memory().bytes() + core.ring.bytes()) as u64,
         }
     }

@@ -4,7 +4,7 @@ use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core, Writer};
+use super::core::{COPIED_AT_ONCE_BYTES, Core};
 use super::shared::Connection;
 
 /// Maximum number of transfers in one write: a peer with a ring of a few bytes, which takes them out at once, would
@@ -33,7 +33,7 @@ impl Core {
     /// Whether something may be written.
     #[inline(always)]
     pub(super) fn check_writing(&self) -> Result<(), Stopped> {
-        match self.is_up() && self.writer != Writer::Finished {
+        match self.is_up() && !self.writer.is_finished() {
             true => Ok(()),
             false => Err(Stopped),
         }
@@ -58,10 +58,10 @@ impl Connection {
         let posted = if bytes <= COPIED_AT_ONCE_BYTES {
             post()
         } else {
-            core.posts_transfer = true;
+            core.writer.posts_unlocked = true;
             let posted = MutexGuard::unlocked(core, post);
-            core.posts_transfer = false;
-            if let Some(bytes) = core.prepared_staging.take() {
+            core.writer.posts_unlocked = false;
+            if let Some(bytes) = core.staging.prepared_bytes() {
                 self.replace_staging(core, bytes);
             }
             if core.stream.owes_mark() {

@@ -3,7 +3,7 @@
 
 use inet_rdma_stream::Mode;
 
-use super::core::{Core, Staging};
+use super::core::Core;
 use super::notifier::Caller;
 use super::shared::Connection;
 use crate::keeper::Tenant;
@@ -33,20 +33,16 @@ impl Connection {
     /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next
     /// sweep asks again. After it [`Self::release_staging`] comes first.
     fn fetch_staging(&self) {
-        let claimed = {
-            let core = self.core.lock();
-            match core.staging {
-                Staging::Claimed(bytes) if core.prepared_staging.is_none() => bytes,
-                _ => return,
-            }
+        let Some(claimed) = self.core.lock().staging.claimed_bytes() else {
+            return;
         };
         if self.qp.prepare_staging(claimed).is_err() {
             return;
         }
         let mut core = self.core.lock();
-        if core.posts_transfer {
+        if core.writer.posts_unlocked {
             // The transfer relies on the room that it was offered: the writer replaces the memory behind its post.
-            core.prepared_staging = Some(claimed);
+            core.staging.prepare(claimed);
             return;
         }
         self.replace_staging(&mut core, claimed);
@@ -55,21 +51,19 @@ impl Connection {
     /// Gives back staging memory that was replaced, once nothing is sent from it. What was claimed meanwhile can be
     /// fetched then.
     fn release_staging(&self) {
-        if !matches!(self.core.lock().staging, Staging::Replaced(_)) || !self.qp.release_staging() {
-            return;
-        }
-        let mut core = self.core.lock();
-        if let Staging::Replaced(claimed) = core.staging {
-            core.staging = claimed.map_or(Staging::Fits, Staging::Claimed);
+        if self.core.lock().staging.is_replaced() && self.qp.release_staging() {
+            self.core.lock().staging.released();
         }
     }
 
     fn fetch_ring(&self) {
         let (unused, claimed) = {
             let mut core = self.core.lock();
-            (std::mem::take(&mut core.unused), core.ring.claimed_bytes())
+            (core.ring.take_unused(), core.ring.claimed_bytes())
         };
-        unused.into_iter().for_each(|exposed| exposed.revoke());
+        if let Some(exposed) = unused {
+            exposed.revoke();
+        }
         let Some(bytes) = claimed else { return };
         let exposed = self.qp.exposer().expose(bytes);
         let mut core = self.core.lock();
@@ -86,14 +80,14 @@ impl Connection {
     }
 
     fn fetch_landing(&self) {
-        let Some(bytes) = self.core.lock().landing.claimed_bytes() else {
+        let Some(bytes) = self.core.lock().landing.memory.claimed_bytes() else {
             return;
         };
         let exposed = self.expose_landing(bytes);
         let mut core = self.core.lock();
         self.settle_claim(&mut core, |_| exposed);
         // A read that is under way advertises at its end.
-        if !core.read_copies && core.is_up() {
+        if !core.reader.copies_unlocked && core.is_up() {
             self.advertise(&mut core);
             self.flush_controls(&mut core);
         }
@@ -110,7 +104,7 @@ impl Connection {
             self.note_ring_arrival(core);
         }
         self.replace_ring(core);
-        is_kept || core.staging != Staging::Fits
+        is_kept || !core.staging.fits()
     }
 
     /// Called when nothing has landed for a while. Asks the peer to give up the buffers that it may still write, and
@@ -123,12 +117,12 @@ impl Connection {
             self.flush_controls(core);
             return None;
         }
-        if !core.landing.is_unused() {
+        if !core.landing.memory.is_unused() {
             return None;
         }
         // Small packets follow as a rule; the next bulk packet opens the window again.
-        core.policy.expect_no_bulk();
-        Some(core.landing.give_back())
+        core.landing.policy.expect_no_bulk();
+        Some(core.landing.memory.give_back())
     }
 }
 
@@ -147,7 +141,7 @@ impl Tenant for Connection {
         }
         let keeps_ring = self.sweep_ring(&mut core);
         let landings = core.stream.counters().direct_transfers_received;
-        let (is_kept, given_back) = match core.landing.sweep(landings) {
+        let (is_kept, given_back) = match core.landing.memory.sweep(landings) {
             Due::GiveBack if self.settings.mode == Mode::DirectOnly => (false, None),
             Due::Later => (true, None),
             Due::Never => (false, None),

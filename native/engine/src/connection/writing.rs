@@ -7,10 +7,11 @@ use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{Core, Writer, saturating_u32};
+use super::core::{Core, saturating_u32};
 use super::notifier::{Caller, Woken};
 use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
+use super::writer::Need;
 
 /// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though,
 /// however large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
@@ -74,7 +75,7 @@ impl WriteHalf {
             connection.progress(core);
             // Wake a writer that waits for room: there will be none.
             core.wake_writer();
-            core.writer = Writer::Finished;
+            core.writer.finish();
             connection.flush_controls(core);
             Ok(())
         })
@@ -164,7 +165,7 @@ impl Connection {
             }
             // Bulk in the ring would make stale what the peer is about to advertise. That costs a switch of phases: a
             // round trip without a direct transfer.
-            core.wants_advert = bulk;
+            core.writer.need = if bulk { Need::Advert } else { Need::Room };
             let waits = bulk && core.stream.awaits_advert();
             let indirect = if waits { 0 } else { (end - at).min(room) };
             let offer = Offer {

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 pub(crate) struct ExpectedReads {
     /// The size of each in bytes; 0: whatever comes.
     sizes: VecDeque<usize>,
-    /// Bytes that the reader has taken in already and not handed over.
-    pub(crate) kept: usize,
+    /// Bytes that the reader has taken in and not handed over. A copy, as other threads ask while the reader has its
+    /// assembly; [`Self::note_kept`] alone changes it.
+    kept: usize,
     /// The last read was, or the next will be, an expected one: nothing is advertised on suspicion.
     pub(crate) in_use: bool,
 }
@@ -35,6 +36,12 @@ impl ExpectedReads {
     /// Takes back all of them.
     pub(crate) fn clear(&mut self) {
         self.sizes.clear();
+    }
+
+    /// The reader has taken in and not handed over this many bytes now; returns how many before.
+    #[inline]
+    pub(crate) fn note_kept(&mut self, bytes: usize) -> usize {
+        std::mem::replace(&mut self.kept, bytes)
     }
 
     /// True if the first wants more than the bytes taken in for it and `arrived` bytes together.

@@ -1,4 +1,4 @@
-//! Active mode: how many messages are left.
+//! Active mode: how many messages are left, and for whom they are.
 
 /// A change of active mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,20 +25,30 @@ pub enum Left {
     Count(i16),
 }
 
-/// The state behind a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum After {
-    /// The next one.
-    Active(Left),
-    /// Passive mode, and the user is told.
-    UsedUp,
-    /// Passive mode.
+/// The mode of a stream socket.
+pub(super) struct ActiveMode<T>(Option<Active<T>>);
+
+/// Active mode that is on.
+struct Active<T> {
+    left: Left,
+    /// Names the user of the messages.
+    token: T,
+}
+
+/// What a message leaves of active mode.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum After<T> {
+    /// It is on.
+    Active,
+    /// The count is used up: the mode is passive, and the user with this token must be told.
+    UsedUp(T),
+    /// The mode is passive.
     Passive,
 }
 
 impl ActiveOption {
     /// The number of messages left after this option, where `before` were left; None inside: passive mode.
-    pub(super) fn left(self, before: Option<Left>) -> Result<Option<Left>, SumOutOfRange> {
+    fn left(self, before: Option<Left>) -> Result<Option<Left>, SumOutOfRange> {
         let before = match before {
             Some(Left::Count(count)) => count,
             _ => 0,
@@ -68,14 +78,61 @@ impl ActiveOption {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SumOutOfRange;
 
-impl Left {
-    /// One message has been handed over.
-    pub(super) fn after_message(self) -> After {
-        match self {
-            Left::Infinity => After::Active(Left::Infinity),
-            Left::Once => After::Passive,
-            Left::Count(count) if count > 1 => After::Active(Left::Count(count - 1)),
-            Left::Count(_) => After::UsedUp,
+impl<T> ActiveMode<T> {
+    pub(super) fn passive() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How many messages are left; None: the mode is passive.
+    pub(super) fn left(&self) -> Option<Left> {
+        self.0.as_ref().map(|active| active.left)
+    }
+
+    /// The token of the user; None: the mode is passive.
+    pub(super) fn token(&self) -> Option<&T> {
+        self.0.as_ref().map(|active| &active.token)
+    }
+
+    /// Follows this option. Returns `token` if it turns active mode off.
+    pub(super) fn set(&mut self, option: ActiveOption, token: T) -> Result<Option<T>, SumOutOfRange> {
+        match option.left(self.left())? {
+            Some(left) => {
+                self.0 = Some(Active { left, token });
+                Ok(None)
+            }
+            None => {
+                self.0 = None;
+                Ok(Some(token))
+            }
         }
+    }
+
+    /// One message has been handed over.
+    pub(super) fn count_message(&mut self) -> After<T> {
+        match self.0.take() {
+            None => After::Passive,
+            Some(Active { left, token }) => match left {
+                Left::Once => After::Passive,
+                Left::Count(..=1) => After::UsedUp(token),
+                Left::Count(count) => {
+                    let left = Left::Count(count - 1);
+                    self.0 = Some(Active { left, token });
+                    After::Active
+                }
+                Left::Infinity => {
+                    self.0 = Some(Active { left, token });
+                    After::Active
+                }
+            },
+        }
+    }
+
+    /// Turns it off; returns the token if it was on.
+    pub(super) fn turn_off(&mut self) -> Option<T> {
+        self.0.take().map(|active| active.token)
     }
 }

@@ -12,7 +12,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
         let mut receiving = self.receiving.lock();
         let mut taken = Taken::default();
-        let end = receiving.half.read_untold(limit, For::Caller, out, &mut taken);
+        let end = receiving.read_untold(limit, For::Caller, out, &mut taken);
         drop(receiving);
         self.heed(taken.woken, Caller::User);
         end
@@ -22,12 +22,12 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// or `limit` has an exact size and the framing says the sizes of packets.
     pub fn read_unposted(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> Option<(ReadEnd, usize)> {
         let mut receiving = self.receiving.lock();
-        if limit.exact > 0 && receiving.half.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
+        if limit.exact > 0 && receiving.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
             return None;
         }
         let had = out.len();
         let mut taken = Taken::default();
-        let end = receiving.half.read_untold(limit, For::Caller, out, &mut taken);
+        let end = receiving.read_untold(limit, For::Caller, out, &mut taken);
         drop(receiving);
         self.heed(taken.woken, Caller::User);
         Some((end, taken.copied(&out[had..])))
@@ -46,9 +46,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let mut receiving = self.receiving.lock();
         let (is_posted, is_active) = {
             let demand = self.demand.lock();
-            (!demand.posted.is_empty(), demand.active.is_some())
+            (!demand.posted.is_empty(), demand.active.is_on())
         };
-        let reframed = !is_posted && receiving.half.reframe(framing, packet_max_bytes);
+        let reframed = !is_posted && receiving.reframe(framing, packet_max_bytes);
         drop(receiving);
         if reframed && is_active {
             // The part of a line that was kept may be a message in the new framing.
@@ -86,9 +86,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Ends the stream. The peer reads what was written, then the end. What is posted ends with [`Closed::Here`],
     /// active mode without a word.
     pub fn close(&self) {
-        let mut receiving = self.receiving.lock();
-        receiving.active = None;
-        self.demand.lock().active = None;
+        let receiving = self.receiving.lock();
+        self.demand.lock().active.turn_off();
         drop(receiving);
         let _ended_already = self.finish();
         let mut woken = self.connection.close_untold(Closed::Here);

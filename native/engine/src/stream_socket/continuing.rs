@@ -57,7 +57,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     fn receive(&self, caller: Caller) -> Woken {
         let demand = self.demand.lock();
-        let (is_posted, is_active) = (!demand.posted.is_empty(), demand.active.is_some());
+        let (is_posted, is_active) = (!demand.posted.is_empty(), demand.active.is_on());
         drop(demand);
         match caller {
             _ if is_posted => self.receive_posted(),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::notifier::StreamNotifier;
 use super::sending::WriteDirection;
-use super::shared::{Bounds, Demand, ReadDirection, StreamSocket};
+use super::shared::{Bounds, Demand, StreamSocket};
 use crate::connection::{Caller, Closed, Connection, Notifier, Settings, Woken};
 
 impl<N: StreamNotifier> StreamSocket<N> {
@@ -33,10 +33,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let socket = Arc::new(Self {
             connection,
             bounds,
-            receiving: Mutex::new(ReadDirection {
-                half: reader,
-                active: None,
-            }),
+            receiving: Mutex::new(reader),
             sending: Mutex::new(WriteDirection::new(writer)),
             demand: Mutex::new(Demand::default()),
             notifier,

@@ -109,7 +109,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
         let receiving = self.receiving.lock();
         let mut demand = self.demand.lock();
-        if bytes > 0 && receiving.half.framing() != Framing::Raw || demand.active.is_some() {
+        if bytes > 0 && receiving.framing() != Framing::Raw || demand.active.is_on() {
             return Err(Refused::Unfit);
         }
         if demand.posted.len() >= self.bounds.receives {
@@ -159,29 +159,27 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Switches active mode: what arrives goes to [`StreamNotifier::message`] with `token`, from the polling thread. A
     /// sum of 0 or less is told to [`StreamNotifier::passive`] at once.
     pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
-        let mut receiving = self.receiving.lock();
+        let receiving = self.receiving.lock();
         let mut demand = self.demand.lock();
         if option.turns_on() && !demand.posted.is_empty() {
             return Err(Refused::Unfit);
         }
-        demand.active = option.left(demand.active).map_err(|_| Refused::Unfit)?;
-        let is_on = demand.active.is_some();
+        let turned_off = demand.active.set(option, token).map_err(|_| Refused::Unfit)?;
         drop(demand);
-        if is_on {
-            receiving.active = Some(token);
-            drop(receiving);
-            self.call_back(Woken::READER);
-            return Ok(());
-        }
-        receiving.active = None;
-        if matches!(option, ActiveOption::Add(_)) {
-            self.notifier.passive(&token);
+        match turned_off {
+            // With the lock of the direction held, so that it comes before any message of the next mode.
+            Some(token) if matches!(option, ActiveOption::Add(_)) => self.notifier.passive(&token),
+            Some(_) => {}
+            None => {
+                drop(receiving);
+                self.call_back(Woken::READER);
+            }
         }
         Ok(())
     }
 
     /// How many messages active mode has left; None: passive mode.
     pub fn active(&self) -> Option<Left> {
-        self.demand.lock().active
+        self.demand.lock().active.left()
     }
 }

@@ -1,10 +1,10 @@
 //! Reads by the engine itself: for posted receives, and for active mode.
 
-use inet_rdma_assembly::ReadLimit;
+use inet_rdma_assembly::{ReadLimit, Received};
 
 use super::active_mode::After;
 use super::notifier::StreamNotifier;
-use super::shared::{ReadDirection, StreamSocket};
+use super::shared::StreamSocket;
 use crate::connection::{Closed, For, ReadEnd, Taken, Woken};
 
 /// What becomes one message of active mode.
@@ -62,7 +62,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         };
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = receiving.half.read_untold(limit, For::Expected, &mut out, &mut taken);
+        let end = receiving.read_untold(limit, For::Expected, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         *left = left.saturating_sub(taken.copied(&out));
         if taken.is_satisfied {
@@ -117,28 +117,21 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     fn deliver_one(&self, woken: &mut Woken) -> Turn {
         let mut receiving = self.receiving.lock();
-        let ReadDirection { half, active } = &mut *receiving;
-        let Some(token) = active else { return Turn::Over };
+        if !self.demand.lock().active.is_on() {
+            return Turn::Over;
+        }
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = half.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
+        let end = receiving.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         for received in out {
-            self.notifier.message(token, received);
-            let mut demand = self.demand.lock();
-            let Some(left) = demand.active else { break };
-            let after = left.after_message();
-            demand.active = match after {
-                After::Active(left) => Some(left),
-                After::UsedUp | After::Passive => None,
-            };
-            drop(demand);
-            if after == After::UsedUp {
-                self.notifier.passive(token);
-            }
-            if !matches!(after, After::Active(_)) {
-                *active = None;
-                return Turn::Over;
+            match self.hand_over(received) {
+                After::Active => {}
+                After::UsedUp(token) => {
+                    self.notifier.passive(&token);
+                    return Turn::Over;
+                }
+                After::Passive => return Turn::Over,
             }
         }
         match end {
@@ -149,12 +142,22 @@ impl<N: StreamNotifier> StreamSocket<N> {
                 if armed { Turn::Over } else { Turn::GoesOn }
             }
             ReadEnd::Closed(closed) => {
-                self.demand.lock().active = None;
-                if let Some(token) = active.take() {
+                let turned_off = self.demand.lock().active.turn_off();
+                if let Some(token) = turned_off {
                     self.notifier.ended(&token, &closed);
                 }
                 Turn::Over
             }
         }
+    }
+
+    /// Hands one message of active mode over. The lock of the reading direction is held, so the mode has not changed
+    /// since the message was read.
+    fn hand_over(&self, received: Received<N::Buffer>) -> After<N::Token> {
+        let mut demand = self.demand.lock();
+        if let Some(token) = demand.active.token() {
+            self.notifier.message(token, received);
+        }
+        demand.active.count_message()
     }
 }

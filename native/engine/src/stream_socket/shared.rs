@@ -6,7 +6,7 @@ use inet_rdma_assembly::Framing;
 use inet_rdma_fabric::QueuePair;
 use parking_lot::Mutex;
 
-use super::active_mode::Left;
+use super::active_mode::ActiveMode;
 use super::notifier::StreamNotifier;
 use super::posted_receives::PostedReceives;
 use super::sending::WriteDirection;
@@ -27,32 +27,27 @@ pub struct Bounds {
 pub struct StreamSocket<N: StreamNotifier> {
     pub(super) connection: Arc<Connection>,
     pub(super) bounds: Bounds,
-    pub(super) receiving: Mutex<ReadDirection<N>>,
+    /// The reading direction.
+    pub(super) receiving: Mutex<ReadHalf<N::Buffer>>,
+    /// The writing direction.
     pub(super) sending: Mutex<WriteDirection<N>>,
     pub(super) demand: Mutex<Demand<N::Token>>,
     pub(super) notifier: Arc<N>,
 }
 
-/// The reading direction, behind its lock.
-pub(super) struct ReadDirection<N: StreamNotifier> {
-    pub(super) half: ReadHalf<N::Buffer>,
-    /// The user's token for messages of active mode; None: passive mode.
-    pub(super) active: Option<N::Token>,
-}
-
-/// What the user has asked for of what arrives. It changes only with the lock of the reading direction held.
+/// Where the bytes that arrive go, as the user has asked. It changes only with the lock of the reading direction held.
 pub(super) struct Demand<T> {
     /// The receives that are posted.
     pub(super) posted: PostedReceives<T>,
-    /// Messages that active mode has left; None: passive mode.
-    pub(super) active: Option<Left>,
+    /// Active mode.
+    pub(super) active: ActiveMode<T>,
 }
 
 impl<T> Default for Demand<T> {
     fn default() -> Self {
         Self {
             posted: PostedReceives::default(),
-            active: None,
+            active: ActiveMode::passive(),
         }
     }
 }
@@ -81,7 +76,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// How the stream is cut.
     pub fn framing(&self) -> Framing {
-        self.receiving.lock().half.framing()
+        self.receiving.lock().framing()
     }
 
     /// Makes the polling thread look soon and wake these, even if it finds nothing for them.

@@ -1,0 +1,30 @@
+//! The end of a connection.
+
+use super::closed::Closed;
+use super::core::{Core, End};
+use super::shared::Connection;
+
+impl Connection {
+    /// Ends the connection and returns the reason: that of the first call.
+    pub(super) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
+        if core.is_up() {
+            if closed == Closed::PeerGone {
+                // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
+                // close. Over iWARP the queue pair fails as soon as the peer disconnects, also after an orderly close.
+                let _gone_either_way = self.take_completions(core);
+                if matches!(core.end, End::PeerFinished) {
+                    closed = Closed::ByPeer;
+                }
+            }
+            self.qp.disconnect();
+        }
+        core.wake_reader();
+        core.wake_writer();
+        if let Some(earlier) = core.closed() {
+            return earlier.clone();
+        }
+        core.end = End::Closed(closed.clone());
+        self.notifier.over();
+        closed
+    }
+}

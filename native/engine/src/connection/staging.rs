@@ -1,0 +1,87 @@
+//! Whether the staging memory, from which transfers are sent, fits the peer's ring.
+
+/// The state of the staging memory's replacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The memory fits.
+    Fits,
+    /// Memory of this many bytes is to take its place.
+    Claimed(usize),
+    /// Memory of `bytes` is ready and takes over behind the transfer that is being posted. `claimed`: the size that
+    /// the peer's ring has now.
+    Prepared { bytes: usize, claimed: usize },
+    /// It has been replaced, and the device may still send from the earlier memory. The bytes that were claimed since
+    /// are registered behind the sweep that has released that memory: the peer decides how often its ring changes, and
+    /// pins no more here than the present memory and one that was replaced.
+    Replaced(Option<usize>),
+}
+
+/// The staging memory of a connection.
+pub(super) struct Staging(State);
+
+impl Staging {
+    pub(super) fn new() -> Self {
+        Self(State::Fits)
+    }
+
+    /// Claims memory of this size. Returns true if it can be fetched now.
+    pub(super) fn claim(&mut self, bytes: usize) -> bool {
+        match &mut self.0 {
+            State::Replaced(claimed) => {
+                *claimed = Some(bytes);
+                return false;
+            }
+            State::Prepared { claimed, .. } => *claimed = bytes,
+            State::Fits | State::Claimed(_) => self.0 = State::Claimed(bytes),
+        }
+        true
+    }
+
+    /// The size of the memory to fetch; None: nothing is to be fetched.
+    pub(super) fn claimed_bytes(&self) -> Option<usize> {
+        match self.0 {
+            State::Claimed(bytes) => Some(bytes),
+            State::Fits | State::Prepared { .. } | State::Replaced(_) => None,
+        }
+    }
+
+    /// Memory of `bytes` is ready, and must not take over yet.
+    pub(super) fn prepare(&mut self, bytes: usize) {
+        if let State::Claimed(claimed) = self.0 {
+            self.0 = State::Prepared { bytes, claimed };
+        }
+    }
+
+    /// The size of the memory that is ready and waits to take over.
+    #[inline]
+    pub(super) fn prepared_bytes(&self) -> Option<usize> {
+        match self.0 {
+            State::Prepared { bytes, .. } => Some(bytes),
+            State::Fits | State::Claimed(_) | State::Replaced(_) => None,
+        }
+    }
+
+    /// Memory of `bytes` has taken over.
+    pub(super) fn replaced(&mut self, bytes: usize) {
+        if let State::Claimed(claimed) | State::Prepared { claimed, .. } = self.0 {
+            self.0 = State::Replaced((claimed != bytes).then_some(claimed));
+        }
+    }
+
+    /// True while the earlier memory is not released.
+    pub(super) fn is_replaced(&self) -> bool {
+        matches!(self.0, State::Replaced(_))
+    }
+
+    /// The earlier memory is released.
+    pub(super) fn released(&mut self) {
+        if let State::Replaced(claimed) = self.0 {
+            self.0 = claimed.map_or(State::Fits, State::Claimed);
+        }
+    }
+
+    /// True if nothing is left to do.
+    pub(super) fn fits(&self) -> bool {
+        self.0 == State::Fits
+    }
+}

@@ -1,0 +1,97 @@
+//! The state of the writer, behind the lock `core`.
+
+/// What the writer does, as far as the connection knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It writes, or has not asked to be woken.
+    Writes,
+    /// This side's stream has ended: nothing more is written.
+    Finished,
+    /// It is woken when the peer has made room, or at the end.
+    WaitsForPeer,
+    /// It is woken when the fabric has room, too.
+    WaitsForFabric,
+    /// It is woken at the next look, whether there is room or not.
+    Called,
+}
+
+/// What the writer's next transfer needs of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Any room.
+    Room,
+    /// Its bytes are bulk: an advertisement, if one can come; else any room.
+    Advert,
+    /// A part of the ring for a record: this many bytes.
+    Record(u32),
+}
+
+/// The writer of a connection.
+pub(super) struct Writer {
+    state: State,
+    pub(super) need: Need,
+    /// True while a chosen transfer is not posted yet, with `core` unlocked: no other transfer may be posted before it.
+    pub(super) posts_unlocked: bool,
+}
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Writes,
+            need: Need::Room,
+            posts_unlocked: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_finished(&self) -> bool {
+        self.state == State::Finished
+    }
+
+    /// Nothing more is written.
+    pub(super) fn finish(&mut self) {
+        self.state = State::Finished;
+    }
+
+    /// True if the writer waits for room.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.state, State::WaitsForPeer | State::WaitsForFabric)
+    }
+
+    #[inline]
+    pub(super) fn waits_for_fabric(&self) -> bool {
+        self.state == State::WaitsForFabric
+    }
+
+    #[inline]
+    pub(super) fn is_called(&self) -> bool {
+        self.state == State::Called
+    }
+
+    /// Has the next look wake the writer, even if there is no room.
+    pub(super) fn call(&mut self) {
+        if self.state != State::Finished {
+            self.state = State::Called;
+        }
+    }
+
+    /// The writer waits until there is room. `fabric_has_room`: only the peer has to make room.
+    pub(super) fn wait(&mut self, fabric_has_room: bool) {
+        self.state = match fabric_has_room {
+            true => State::WaitsForPeer,
+            false => State::WaitsForFabric,
+        };
+    }
+
+    /// The writer can go on. Returns true if it has waited: it is to be woken.
+    #[inline]
+    #[must_use]
+    pub(super) fn wake(&mut self) -> bool {
+        let waited = self.waits() || self.is_called();
+        if waited {
+            self.state = State::Writes;
+        }
+        waited
+    }
+}
