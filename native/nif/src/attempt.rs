@@ -18,10 +18,10 @@ use crate::protection::ProtectionOption;
 use crate::registry::next_id;
 use crate::terms;
 
-/// What `Attempt` is in Erlang.
+/// The resource behind the Erlang term `Attempt`.
 pub struct AttemptResource {
     id: u64,
-    /// None: cancelled.
+    /// None: the attempt is cancelled.
     attempt: Mutex<Option<Attempt>>,
     config: Config,
 }
@@ -30,17 +30,18 @@ pub struct AttemptResource {
 impl Resource for AttemptResource {}
 
 impl AttemptResource {
-    /// Names the attempt in its message, and afterwards the connection.
+    /// Names the attempt in its message, and later the connection that it becomes.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// What the attempt was made with.
+    /// The options of the attempt.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The queue pair, and why it is over its fabric, in words; once. None: not there yet, the message tells.
+    /// Takes the queue pair, and the reason for its fabric in words; a second call is an error. None: the attempt has
+    /// not ended; the message `connected` tells when it has.
     pub fn take(&self) -> Option<Outcome> {
         match &*self.attempt.lock() {
             Some(attempt) => attempt.take(),
@@ -49,7 +50,7 @@ impl AttemptResource {
     }
 }
 
-/// What Erlang gets of an attempt.
+/// The resource that Erlang gets for an attempt.
 fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptResource> {
     ResourceArc::new(AttemptResource {
         id,
@@ -58,8 +59,8 @@ fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptRes
     })
 }
 
-/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the outcome is there; at once if it
-/// is.
+/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the attempt has ended; at once if it
+/// has ended already.
 #[rustler::nif]
 fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
     let is_pending = match &*attempt.attempt.lock() {
@@ -73,7 +74,7 @@ fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
     atoms::ok()
 }
 
-/// `drop_attempt(Attempt) -> ok`: cancels it. A queue pair that was not taken is closed.
+/// `drop_attempt(Attempt) -> ok`: cancels the attempt. A queue pair that was not taken is closed.
 #[rustler::nif]
 fn drop_attempt(attempt: ResourceArc<AttemptResource>) -> Atom {
     *attempt.attempt.lock() = None;
@@ -89,9 +90,9 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
 }
 
 /// `connect(auto | shm | verbs, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error,
-/// Reason}`: the addresses as text; over shm any of this host. `From`: the own one, of a device; shm does not look at
-/// it. Token 0: none. The caller gets `{'$inet_rdma', Id, connected}` once it has connected or failed, which [`stream`]
-/// tells.
+/// Reason}`: the addresses as text; over shm any address of this host. `From`: the address of this side's device; shm
+/// ignores it. Token 0: no token. The caller gets `{'$inet_rdma', Id, connected}` once the attempt has succeeded or
+/// failed; [`stream`] tells which.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.
 #[rustler::nif]
@@ -125,7 +126,7 @@ fn connect<'a>(
 /// has this token, at the listener that all such attempts of the node share. No message tells of the outcome unless
 /// [`notify`] asks for it.
 ///
-/// No system call, but for the first, which opens the listener.
+/// Makes no system call, except that the first call opens the listener.
 #[rustler::nif]
 fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
     check_token(token)?;
@@ -135,11 +136,11 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
     Ok(expecting(env, id, config, expected))
 }
 
-/// `shm_file(Directory, Users, Config) -> {ok, Name} | {error, Reason}`: the name of this node's socket file in a directory that
-/// containers share, by which a peer of another network namespace comes to what [`expect_shm`] expects. The file is made if
-/// it is not there. Processes of the users, besides this node's, may come.
+/// `shm_file(Directory, Users, Config) -> {ok, Name} | {error, Reason}`: the name of this node's socket file in a
+/// directory that containers share. Through it a peer of another network namespace reaches the attempts of
+/// [`expect_shm`]. Makes the file if it is missing. Processes of this node's user and of `Users` may connect.
 ///
-/// Looks at the directory: not for a normal scheduler.
+/// Reads the directory: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
@@ -149,7 +150,8 @@ fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Co
     }
 }
 
-/// `check_shm_directory(Directory, Users, Config) -> ok | {error, Reason}`: whether [`shm_file`] would make a file there.
+/// `check_shm_directory(Directory, Users, Config) -> ok | {error, Reason}`: whether [`shm_file`] would make a file in
+/// this directory.
 #[rustler::nif(schedule = "DirtyIo")]
 fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
@@ -159,15 +161,16 @@ fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>,
     }
 }
 
-/// `remove_shm_file() -> ok`: of [`shm_file`]. The next call makes another one.
+/// `remove_shm_file() -> ok`: removes the file of [`shm_file`], whose next call makes another file.
 #[rustler::nif(schedule = "DirtyIo")]
 fn remove_shm_file() -> Atom {
     Attempt::leave_directory();
     atoms::ok()
 }
 
-/// `connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: as [`connect`],
-/// to the peer whose socket file has this name in the directory, and which runs as one of the users or as this node's.
+/// `connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: as
+/// [`connect`], to the peer whose socket file has this name in the directory. The peer must run as this node's user or
+/// as one of `Users`.
 ///
 /// Never blocks.
 #[rustler::nif]
@@ -196,8 +199,8 @@ fn connect_shm_file<'a>(
 
 /// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens
 /// a listener on one address of this machine, as text, or on all, for the peer whose hello has this token, and waits
-/// for it. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure, which [`stream`]
-/// tells. Then the port is closed, as it is when `Attempt` is collected.
+/// for it. The caller gets `{'$inet_rdma', Id, connected}` once there is a queue pair or a failure; [`stream`] tells
+/// which. Then the port is closed, as it is when `Attempt` is collected.
 ///
 /// Opening a listener takes some system calls: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -234,7 +237,7 @@ fn expecting<'a>(env: Env<'a>, id: u64, config: Config, expected: Result<(Attemp
     }
 }
 
-/// Any peer knows the token 0.
+/// The token 0 is refused: any peer knows it.
 fn check_token(token: u64) -> NifResult<()> {
     if token == 0 {
         return Err(rustler::Error::BadArg);
@@ -243,8 +246,8 @@ fn check_token(token: u64) -> NifResult<()> {
 }
 
 /// `stream(Attempt, Protection) -> {ok, Conn} | {error, Reason} | waiting`: the queue pair becomes a stream connection,
-/// whose id is the attempt's and whose owner the caller is. `waiting`: ask again after the message `connected`, which
-/// comes in any case, also to calls that come before. An error the second time.
+/// with the attempt's id and the caller as its owner. `waiting`: call again after the message `connected`, which always
+/// comes. A second call for a queue pair that was taken is an error.
 #[rustler::nif]
 fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: ProtectionOption) -> Term<'a> {
     let (qp, why) = match attempt.take() {
@@ -258,13 +261,13 @@ fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: P
     }
 }
 
-/// `token() -> Token`: 64 random bits of the system's, never 0.
+/// `token() -> Token`: 64 random bits from the system, never 0.
 #[rustler::nif(name = "token")]
 fn token_nif() -> u64 {
     attempt::token()
 }
 
-/// `nonce() -> Nonce`: 16 random bytes of the system's.
+/// `nonce() -> Nonce`: 16 random bytes from the system.
 #[rustler::nif]
 fn nonce(env: Env<'_>) -> Binary<'_> {
     let mut nonce = NewBinary::new(env, 16);
@@ -278,7 +281,7 @@ fn parse(address: &str) -> NifResult<IpAddr> {
     address.parse().map_err(|_| rustler::Error::BadArg)
 }
 
-/// An address, or none.
+/// An address; None: the text is empty.
 fn optional(address: &str) -> NifResult<Option<IpAddr>> {
     match address {
         "" => Ok(None),

@@ -41,12 +41,12 @@ pub enum ZeroCopyOption {
     Never,
 }
 
-/// The option `fabric`: the name of one, as an atom.
+/// The option `fabric`: a fabric's name, as an atom.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FabricOption(pub FabricName);
 
 impl FabricOption {
-    /// The fabric that it stands for.
+    /// The fabric of this name.
     pub fn fabric(self) -> AutoFabric {
         AutoFabric(self.0)
     }
@@ -55,7 +55,7 @@ impl FabricOption {
 impl<'a> Decoder<'a> for FabricOption {
     fn decode(term: Term<'a>) -> NifResult<Self> {
         let name = term.atom_to_string()?;
-        // As a derived decoder of atoms says it.
+        // The error of rustler's derived decoder of atoms.
         let fabric = FabricName::from_name(&name).ok_or(rustler::Error::RaiseAtom("invalid_variant"))?;
         Ok(FabricOption(fabric))
     }
@@ -93,7 +93,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The parameters of this side; a token of 0 is none. The peer is told the low half of the id.
+    /// The parameters of this side. Token 0: no token. The peer gets the low half of the id.
     pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
             limits: self.limits(),
@@ -169,8 +169,8 @@ impl Config {
     }
 }
 
-/// `taken(Config) -> Config`: what this library takes of the options. A test makes sure that it is each that it is
-/// given.
+/// `taken(Config) -> Config`: the options as this library has decoded them. A test makes sure that each option comes
+/// back.
 #[rustler::nif]
 fn taken(config: Config) -> Config {
     config

@@ -40,19 +40,19 @@ impl Open {
     }
 }
 
-/// What `Conn` is in Erlang.
+/// The resource behind the Erlang term `Conn`.
 pub struct ConnectionResource {
     state: Mutex<State>,
 }
 
 enum State {
     Open(Box<Held>),
-    /// Everything that it held is given back, however long the VM keeps the term.
+    /// All that the connection held is given back, however long the VM keeps the term.
     Closed,
 }
 
 impl State {
-    /// Closes it; None: it was closed before.
+    /// Closes the connection; None: it was closed before.
     fn close(&mut self) -> Option<Box<Held>> {
         match std::mem::replace(self, State::Closed) {
             State::Open(held) => Some(held),
@@ -68,15 +68,15 @@ impl State {
     }
 }
 
-/// An open connection, and what the resource keeps for it.
+/// An open connection, and the state that the resource keeps for it.
 struct Held {
     open: Arc<Open>,
     owner: (LocalPid, Monitor),
-    /// What inet_rdma knows of the socket, so that the term that names it stays small.
+    /// The socket's options, which `inet_rdma` keeps here so that the term that names the socket stays small.
     options: Option<KeptTerm>,
-    /// A process in the middle of a send. A send that another process has posted waits for its end.
+    /// A process in the middle of a send, while a send that another process has posted waits for that send's end.
     watched: Option<LocalPid>,
-    /// Behind `open`: the polling thread looks until the stream is closed.
+    /// Dropped after `open`: the polling thread looks until the stream is closed.
     _attachment: Attachment,
 }
 
@@ -106,13 +106,13 @@ impl ConnectionResource {
         self.state.lock().held().map(|held| Arc::clone(&held.open))
     }
 
-    /// Calls the stream, in the name of the calling process. None: it is closed.
+    /// Calls the stream on behalf of the calling process. None: it is closed.
     pub fn call<R>(&self, env: Env<'_>, call: impl FnOnce(&StreamSocket<User>) -> R) -> Option<R> {
         let open = self.open()?;
         Some(voice::speaking(env, || call(&open.socket)))
     }
 
-    /// A process has died that may have been in the middle of a send.
+    /// Handles the death of a process that may have been in the middle of a send.
     pub fn writer_died(&self, env: Env<'_>, pid: LocalPid) {
         self.call(env, |socket| socket.writer_died(pid));
     }
@@ -134,7 +134,7 @@ fn end(env: Env<'_>, held: Held) {
     voice::speaking(env, || held.open.socket.close());
 }
 
-/// A stream over a new queue pair, owned by the calling process. `why` says why it is over this fabric.
+/// A stream over a new queue pair, owned by the calling process. `why`: the reason for the choice of its fabric.
 pub fn establish(
     env: Env<'_>,
     qp: Box<dyn QueuePair>,
@@ -160,7 +160,7 @@ pub fn establish(
         state: Mutex::new(State::Closed),
     });
     let caller = env.pid();
-    // Locked until the owner is stored: its death is looked up there.
+    // Locked until the owner is stored: the handler of the owner's death reads it.
     let mut state = resource.state.lock();
     match env.monitor(&resource, &caller) {
         Some(monitor) => {
@@ -204,8 +204,8 @@ fn check_verbs(env: Env<'_>) -> Term<'_> {
 }
 
 /// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2,
-/// length4 or `{line, BytesMax}`. einval: in the middle of a packet, or receives are posted. What is here of a line can
-/// be read raw.
+/// length4 or `{line, BytesMax}`. einval: in the middle of a packet, or receives are posted. From an unfinished line
+/// the framing can change to raw, and raw reads get its bytes.
 #[rustler::nif]
 fn framing<'a>(
     env: Env<'a>,
@@ -239,10 +239,10 @@ fn decode_framing(how: Term<'_>) -> NifResult<Framing> {
     }
 }
 
-/// `active(Conn, Socket, passive | once | infinity | Count) -> ok | {error, einval | closed}`: what arrives goes to the
-/// owner as messages that name `Socket`. A count adds to what is left, as in `inet:setopts/2`: a sum of 0 or less makes
-/// the socket passive, and the owner gets `{inet_rdma_passive, Socket}`. einval: receives are posted, or the sum is out
-/// of range.
+/// `active(Conn, Socket, passive | once | infinity | Count) -> ok | {error, einval | closed}`: the bytes that arrive go
+/// to the owner as messages that name `Socket`. A count adds to the count that is left, as in `inet:setopts/2`: a sum
+/// of 0 or less makes the socket passive, and the owner gets `{inet_rdma_passive, Socket}`. einval: receives are
+/// posted, or the sum is out of range.
 #[rustler::nif]
 fn active<'a>(
     env: Env<'a>,
@@ -286,8 +286,8 @@ fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
     atoms::ok()
 }
 
-/// `own(Conn, Pid) -> ok | {error, badarg | closed}`: `Pid`'s death closes the connection from now on. `badarg`: it is
-/// dead already, and the owner stays the owner.
+/// `own(Conn, Pid) -> ok | {error, badarg | closed}`: `Pid`'s death closes the connection from now on. `badarg`:
+/// `Pid` is dead already, and the owner does not change.
 #[rustler::nif]
 fn own(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Term<'_> {
     let mut state = conn.state.lock();
@@ -312,7 +312,7 @@ fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     }
 }
 
-/// `set_options(Conn, Term) -> ok`: keeps a copy of what inet_rdma knows of the socket.
+/// `set_options(Conn, Term) -> ok`: keeps a copy of the socket's options.
 #[rustler::nif]
 fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom {
     let kept = KeptTerm::new(options);
@@ -322,7 +322,7 @@ fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom
     atoms::ok()
 }
 
-/// `options(Conn) -> Term | closed`: what `set_options/2` was called with.
+/// `options(Conn) -> Term | closed`: the term of the last `set_options/2`.
 #[rustler::nif]
 fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.state.lock().held().and_then(|held| held.options.as_ref()) {

@@ -1,11 +1,11 @@
-//! What a library without the verbs fabric says of RDMA devices.
+//! The answers of a library without the verbs fabric about RDMA devices.
 
 use inet_rdma_engine::VerbsFabric;
 use rustler::{Encoder, Env, Term};
 
 use crate::terms;
 
-/// `verbs_devices() -> {error, Reason}`: this library knows of no device.
+/// `verbs_devices() -> {error, Reason}`: this library was built without the verbs fabric.
 #[rustler::nif]
 fn verbs_devices(env: Env<'_>) -> Term<'_> {
     let devices = VerbsFabric.check().map(|()| Vec::<String>::new());

@@ -9,7 +9,7 @@ use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifTuple, Term};
 
 use crate::atoms;
 
-/// Where an event of Erlang goes, and what it measured.
+/// The place of an event that Erlang records, and its figures.
 #[derive(NifTuple)]
 pub struct Measured {
     is_tick: bool,
@@ -25,7 +25,7 @@ fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
 }
 
 /// `flight_start(Directory, Node, Bytes) -> {ok, File} | {error, Why}`: opens the recorder of this VM, unless it is
-/// open.
+/// open already.
 #[rustler::nif(schedule = "DirtyIo")]
 fn flight_start<'a>(env: Env<'a>, directory: Binary<'a>, node: &str, bytes: u64) -> Term<'a> {
     let directory = Path::new(OsStr::from_bytes(directory.as_slice()));

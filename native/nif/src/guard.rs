@@ -13,8 +13,8 @@ use crate::terms::closed_error;
 use crate::user::User;
 use crate::voice;
 
-/// What `Guard` is in Erlang: the connection, without keeping the stream open. If it goes before the stream has ended
-/// (the guard has died), the stream ends: nothing brings new keys any more.
+/// The resource behind the Erlang term `Guard`: the connection, without keeping the stream open. If the term is
+/// collected before the stream has ended (the guard has died), the stream ends: no process brings new keys any more.
 pub struct GuardResource(Arc<StreamSocket<User>>);
 
 #[rustler::resource_impl]
@@ -32,8 +32,8 @@ impl GuardResource {
 }
 
 /// `guard(Conn) -> {ok, Guard, Id} | {error, closed}`: the caller gets `{'$inet_rdma', Id, key_due}` when the sending
-/// key of the stream nears its limit, once for each key, and `{'$inet_rdma', Id, ended}` when the stream is over,
-/// whoever ends it; at once if that is so already. `Guard` does not keep the stream open.
+/// key of the stream nears its limit, once for each key, and `{'$inet_rdma', Id, ended}` when either side has ended the
+/// stream; at once if that has happened already. `Guard` does not keep the stream open.
 #[rustler::nif]
 fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     let Some(open) = conn.open() else {
@@ -45,8 +45,8 @@ fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     (atoms::ok(), ResourceArc::new(GuardResource(socket)), id).encode(env)
 }
 
-/// `end_stream(Guard, tls_gone | key_message) -> ok`: ends the stream with this reason, behind what has arrived. A
-/// stream that the peer has ended in order ends in order.
+/// `end_stream(Guard, tls_gone | key_message) -> ok`: ends the stream with this reason, behind the bytes that have
+/// arrived. A stream that the peer has ended in order ends in order.
 #[rustler::nif]
 fn end_stream(env: Env<'_>, guard: ResourceArc<GuardResource>, reason: Term<'_>) -> NifResult<Atom> {
     let closed = if atoms::tls_gone() == reason {

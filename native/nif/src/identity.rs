@@ -1,4 +1,4 @@
-//! What a node says of itself to settle with another on a fabric: its host, and the addresses of its RDMA devices.
+//! The facts by which two nodes settle on a fabric: a node's host, and the addresses of its RDMA devices.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -12,26 +12,27 @@ use rustler::{Encoder, Env, NifMap, NifResult, Term};
 use crate::atoms;
 use crate::terms;
 
-/// What two nodes compare to learn whether they share a host, its network, and a user. What cannot be read is empty, or
-/// 0: it is equal to no other.
+/// The facts that two nodes compare to learn whether they share a host, its network, and a user. A fact that cannot be
+/// read is empty, or 0, and equals no other.
 #[derive(NifMap, Clone)]
 struct Identity {
     /// The kernel's name for this boot: the same for all containers of a host, and another after each start.
     boot: String,
-    /// The network namespace: device and inode of its file, 32 bits each. Abstract sockets lead nowhere else.
+    /// The network namespace: device and inode of its file, 32 bits each. Abstract sockets connect only processes of
+    /// the same one.
     netns: u64,
     /// The effective user.
     user: u32,
-    /// The user namespace, as `netns`: a user's number means something else in another one.
+    /// The user namespace, as `netns`: the same number names different users in different user namespaces.
     userns: u64,
     /// A random number of this VM.
     instance: u64,
 }
 
-/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), userns := integer(), instance := integer()}`: read
-/// once, so that it stays the same as long as the VM runs.
+/// `identity() -> #{boot := binary(), netns := integer(), user := integer(), userns := integer(), instance :=
+/// integer()}`: read once, so that it stays the same as long as the VM runs.
 ///
-/// The files are the kernel's own, and no disk's: this does not block.
+/// The kernel makes the contents of the files that it reads, without a disk: this does not block.
 #[rustler::nif]
 fn identity() -> Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
@@ -50,7 +51,7 @@ fn read() -> Identity {
 }
 
 fn namespace(kind: &str) -> u64 {
-    // The kernel's inode numbers of namespaces have 32 bits.
+    // The inode numbers of namespaces have 32 bits.
     std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |file| file.dev() << 32 | file.ino())
 }
 
@@ -63,12 +64,12 @@ fn is_local(address: &str) -> NifResult<bool> {
     Ok(auto::is_local(address))
 }
 
-/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Reason}`: which of these addresses of this machine, as text,
-/// belong to an RDMA device, in their order. Never loopback and link-local ones. The error says why verbs cannot be
-/// used here.
+/// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Reason}`: which of these addresses of this machine, as
+/// text, belong to an RDMA device, in the given order, without loopback and link-local addresses. The error says why
+/// verbs cannot be used here.
 ///
-/// Opens each device that it finds, and librdmacm keeps it open as long as the process runs: one descriptor each. Not
-/// for a normal scheduler.
+/// Opens each device that it finds. librdmacm keeps each open as long as the process runs: one descriptor per device.
+/// Not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
     let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());

@@ -64,7 +64,7 @@ fn send_key<'a>(
     let connection = guard.connection();
     let result = voice::speaking(env, || {
         connection.renew_send_key(generation, &key)?;
-        // An end shows elsewhere.
+        // The guard learns of the connection's end by its own message `ended`.
         let _ = connection.tick();
         Ok(())
     });

@@ -1,8 +1,9 @@
 //! The native functions of inet_rdma for the BEAM: decode, call the engine, encode. No protocol, no policy.
 //!
-//! No function here blocks or runs longer than its byte cap allows. What opens listeners or asks for devices takes a
-//! few system calls and runs on a dirty I/O scheduler; what waits for a peer runs on a thread of its own (`attempt`). A
-//! panic becomes an exception of the caller (rustler's boundary), or ends its connection (polling threads).
+//! No function here blocks or runs longer than its byte cap allows. A function that opens a listener or asks for
+//! devices makes a few system calls and runs on a dirty I/O scheduler; waiting for a peer takes a thread of its own
+//! (`attempt`). A panic becomes an exception of the caller (rustler's boundary), or ends its connection (polling
+//! threads).
 
 mod attempt;
 mod config;
@@ -32,7 +33,7 @@ mod transfer;
 mod user;
 mod voice;
 
-/// Every atom that goes either way.
+/// All atoms that Erlang and this library exchange.
 mod atoms {
     #![allow(missing_docs, reason = "an atom's name is all there is to say")]
     rustler::atoms! {

@@ -16,7 +16,7 @@ use crate::protection::ProtectionOption;
 use crate::registry::{self, Registered};
 use crate::terms;
 
-/// What `Link` is in Erlang: the connection of a port, readable behind the port's end.
+/// The resource behind the Erlang term `Link`: the connection of a port, which also tells of it after the port's end.
 pub struct LinkResource(Arc<Registered>);
 
 #[rustler::resource_impl]
@@ -31,7 +31,7 @@ impl LinkResource {
 
 impl Drop for LinkResource {
     fn drop(&mut self) {
-        // The connection, if no port has taken it.
+        // Drops the connection if no port has taken it.
         links::take(self.0.id());
     }
 }
@@ -77,7 +77,7 @@ fn establish(
     protection: &ProtectionOption,
 ) -> Result<Arc<Registered>, Closed> {
     let settings = Settings {
-        // No polling thread looks at a link: it asks for events, whatever the option `polling` says of streams.
+        // No polling thread looks at a link: it asks for events. The option `polling` is for streams.
         busy: false,
         ..config.settings()
     };

@@ -18,7 +18,7 @@ use crate::registry::next_id;
 use crate::terms;
 use crate::user::add_once;
 
-/// What `Listener` is in Erlang: its process's death closes the port.
+/// The resource behind the Erlang term `Listener`: the death of its owner closes the port.
 pub struct ListenerResource {
     id: u64,
     acceptor: Mutex<Option<Acceptor>>,
@@ -68,8 +68,8 @@ impl AcceptWaker for ListenerWaker {
 }
 
 /// `listen(Address | <<>>, FirstPort, LastPort, Config, Logger) -> {ok, Listener, Id, Port, Over} | {error, Reason}`:
-/// on one address of this machine, as text, or on all; over which fabrics, in words. The process `Logger` gets an event
-/// of the VM's logger for a peer that is refused.
+/// listens on one address of this machine, as text, or on all. `Over`: its fabrics, in words. The process `Logger` gets
+/// an event of the VM's logger for each refused peer.
 ///
 /// May try many ports and starts the polling threads: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
@@ -117,7 +117,7 @@ fn open(
         waiting: Arc::clone(&waiting),
         refusals: Refusals::new(logger, listener.port()),
     });
-    // A node has its polling threads from its first listener or stream on, with the options of that one.
+    // The first listener or stream of a node starts its polling threads, with its own options.
     engine(config)?;
     let acceptor = Acceptor::start(listener, config.backlog.into(), waker)?;
     let port = acceptor.port();
@@ -131,7 +131,7 @@ fn open(
     Ok((resource, port, over))
 }
 
-/// `accept(Listener, Config) -> {ok, Conn, Id} | empty | {error, Reason}`: after `empty` the caller gets one
+/// `accept(Listener, Config) -> {ok, Conn, Id} | empty | {error, Reason}`: after `empty` the caller gets one message
 /// `acceptable`.
 #[rustler::nif]
 fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Config) -> Term<'a> {
@@ -139,7 +139,7 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     let Some(acceptor) = acceptor.as_ref() else {
         return (atoms::error(), atoms::closed()).encode(env);
     };
-    // First the name on the list, then the look: nothing can come between them unseen.
+    // The caller goes on the list before it looks: a connection that comes in between makes a message.
     add_once(&mut listener.waiting.acceptors.lock(), env.pid());
     let qp = match acceptor.accept() {
         Ok(Some(qp)) => qp,
@@ -155,8 +155,8 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     }
 }
 
-/// `stop_accepting(Listener) -> ok`: the caller waits no more; an `acceptable` may be in its message queue already, and
-/// none comes later.
+/// `stop_accepting(Listener) -> ok`: the caller no longer waits. A message `acceptable` may be in its message queue
+/// already; none comes later.
 #[rustler::nif]
 fn stop_accepting(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
     let caller = env.pid();
@@ -164,7 +164,7 @@ fn stop_accepting(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom
     atoms::ok()
 }
 
-/// `close_listener(Listener) -> ok`: the port is free; connections live on. Idempotent.
+/// `close_listener(Listener) -> ok`: closes the port; connections stay open. Idempotent.
 #[rustler::nif]
 fn close_listener(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
     if let Some(monitor) = listener.owner.lock().take() {

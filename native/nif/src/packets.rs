@@ -6,7 +6,7 @@ use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary,
 
 use crate::atoms;
 
-/// Packets that room is made for at first: what one read of a busy socket collects.
+/// Initial capacity of lists of packets: about as many as one read of a busy socket collects.
 const PACKETS: usize = 32;
 
 /// A reference-counted binary in the making.
@@ -60,10 +60,11 @@ pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifRe
 fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>) -> Term<'a> {
     let resource = ResourceArc::new(Landed(buffer));
     // SAFETY: the range lies inside the buffer (the engine made it so), and the buffer lives as long as the resource,
-    // which the binary keeps alive. The bytes stay as they are: the engine hands a landed buffer over only behind a
-    // closed window, through which the device lets the peer write no more; or from a peer of the same user over shm, or
-    // with the option `zero_copy always`. Those two write here again only if they break the protocol: the first could
-    // change this process's memory in other ways as well, for the second the user answers.
+    // which the binary keeps alive. The bytes do not change: the engine hands a landed buffer over only in three cases.
+    // Its window is closed, and the device lets the peer write no more. Or the peer is a process of the same user over
+    // shm, or the option `zero_copy` is `always`: such a peer writes here again only if it breaks the protocol. The
+    // process of the same user could change this process's memory in other ways as well; a user who sets `always`
+    // trusts the peer.
     let binary = unsafe {
         resource.make_binary_unsafe(env, |landed| {
             std::slice::from_raw_parts(landed.0.as_ptr().add(range.start), range.len())
@@ -72,7 +73,7 @@ fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>
     binary.to_term(env)
 }
 
-/// The header of a packet; `{error, emsgsize}`: the packet is too large for a length of this size.
+/// The header of a packet; `{error, emsgsize}`: its size does not fit the framing's length field.
 pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
     framing
         .header(packet_bytes)
@@ -81,7 +82,7 @@ pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
 
 /// Packets to send: the slices lie in the caller's binaries.
 pub struct Outgoing<'a> {
-    /// The list from each packet on, and at last the part that was not decoded.
+    /// For each packet the rest of the list that begins with it; then the rest that was not decoded.
     cells: Vec<Term<'a>>,
     binaries: Vec<Binary<'a>>,
     /// Where the binaries of each packet end.
@@ -131,7 +132,7 @@ impl<'a> Outgoing<'a> {
         Ok(self.binaries[first..].iter().map(|binary| binary.len()).sum())
     }
 
-    /// As slices, with headers.
+    /// The packets as slices, with headers.
     pub fn gather(&self) -> Gather<'_> {
         let mut gather = Gather::with_capacity(self.binaries.len() + self.headers.len(), self.ends.len());
         let mut start = 0;
@@ -148,7 +149,7 @@ impl<'a> Outgoing<'a> {
         gather
     }
 
-    /// The list from the packet with this index on.
+    /// The rest of the list that begins with the packet of this index.
     pub fn list_from(&self, index: usize) -> Term<'a> {
         self.cells[index]
     }

@@ -35,7 +35,7 @@ fn post_send<'a>(
 
 /// `post_recv(Conn, Socket, Reference, Length) -> ok | {error, Reason}`: after `ok` the caller gets one
 /// `{inet_rdma_received, Socket, Reference, {ok, Data} | {error, Reason}}`. `enobufs`: `receives_max` are posted
-/// already; `einval`: in active mode, or a length where packets say theirs.
+/// already; `einval`: in active mode, or a length although the framing says the lengths of packets.
 #[rustler::nif]
 fn post_recv<'a>(
     env: Env<'a>,
@@ -45,7 +45,7 @@ fn post_recv<'a>(
     length: usize,
 ) -> Term<'a> {
     let receipt = Receipt::posted(env, socket, reference);
-    // A connection that the peer has ended may still hold what it sent before.
+    // A connection that the peer has ended may still hold bytes that the peer sent before.
     let posted = conn.call(env, |socket| {
         charge(env, length.min(socket.bounds().call_bytes));
         socket.post_receive(receipt, length)
@@ -57,7 +57,8 @@ fn post_recv<'a>(
 }
 
 /// `leave(Conn, Binaries, Sent) -> ok`: the caller gives up on a `send/3` of these binaries, of which `Sent` bytes have
-/// gone, with the header. None: none will. Else the rest goes by itself, so that the peer's stream stays whole.
+/// gone, with the header. 0: no byte of the send goes. Otherwise the engine sends the rest, so that the peer's stream
+/// stays whole.
 #[rustler::nif]
 fn leave<'a>(
     env: Env<'a>,
@@ -73,8 +74,8 @@ fn leave<'a>(
     Ok(accepted(env, left.unwrap_or(Ok(()))))
 }
 
-/// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: `ok`, and there is no message. `too_late`: bytes of
-/// the send have gone, or the message is under way or was read already.
+/// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: after `ok` there is no message. `too_late`: bytes of
+/// the send have gone, or the message was sent already.
 #[rustler::nif]
 fn cancel<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, reference: Term<'a>) -> Term<'a> {
     match conn.call(env, |socket| socket.cancel(|receipt| receipt.is(reference))) {

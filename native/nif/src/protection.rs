@@ -5,7 +5,7 @@ use rustler::{Atom, Binary, Decoder, NifResult, Term};
 
 use crate::atoms;
 
-/// Without the key `renew_bytes`: a quarter of what a key may seal.
+/// The value of `renew_bytes` if the map lacks that key: a quarter of the bytes that a key may seal.
 const RENEW_BYTES: u64 = BYTES_MAX / 4;
 
 /// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, renew_bytes => pos_integer()}`
@@ -26,7 +26,7 @@ impl<'a> Decoder<'a> for ProtectionOption {
                 Err(_) => RENEW_BYTES,
             },
         };
-        // A record of one direction would be one of the other.
+        // With equal keys a record of one direction could be replayed in the other.
         if protection.send_key.is_same(&protection.receive_key) {
             return Err(rustler::Error::BadArg);
         }
@@ -35,12 +35,12 @@ impl<'a> Decoder<'a> for ProtectionOption {
 }
 
 impl ProtectionOption {
-    /// Plain.
+    /// The connection is plain.
     pub fn none() -> Self {
         ProtectionOption(None)
     }
 
-    /// None: plain.
+    /// None: the connection is plain.
     pub fn protection(&self) -> Option<&Protection> {
         self.0.as_ref()
     }
@@ -64,7 +64,7 @@ pub fn key(term: Term<'_>) -> NifResult<Key> {
     Key::new(term.decode::<Binary<'_>>()?.as_slice()).ok_or(rustler::Error::BadArg)
 }
 
-/// `cipher() -> aes_256_gcm | chacha20_poly1305`: what this processor does faster.
+/// `cipher() -> aes_256_gcm | chacha20_poly1305`: the faster cipher on this processor.
 #[rustler::nif(name = "cipher")]
 fn cipher_nif() -> Atom {
     cipher_atom(Cipher::of_this_processor())

@@ -10,14 +10,14 @@ use crate::voice;
 
 /// The terms of one operation.
 pub struct Receipt {
-    /// Keeps all of them. Of a binary that is counted it keeps a reference, no copy.
+    /// Keeps all of them. Of a reference-counted binary it keeps a reference, no copy.
     env: OwnedEnv,
     /// None: no process waits for the end.
     poster: Option<Poster>,
     binaries: Option<Binaries>,
 }
 
-/// Whom to tell, and the names to tell it by.
+/// The process to tell, and the terms of its message.
 struct Poster {
     pid: LocalPid,
     socket: SavedTerm,
@@ -27,14 +27,14 @@ struct Poster {
 /// The binaries of a send.
 struct Binaries {
     bytes: usize,
-    /// The list from the binary on in which the next byte lies.
+    /// The rest of the list that begins with the binary of the next byte.
     rest: SavedTerm,
-    /// Bytes before that binary.
+    /// Bytes of the send before that binary.
     rest_at: usize,
 }
 
 impl Receipt {
-    /// For an operation without a message at its end.
+    /// The receipt of an operation without a message at its end.
     pub fn silent() -> Self {
         Self {
             env: OwnedEnv::new(),
@@ -43,12 +43,12 @@ impl Receipt {
         }
     }
 
-    /// For an operation that the calling process posts.
+    /// The receipt of an operation that the calling process posts.
     pub fn posted(env: Env<'_>, socket: Term<'_>, reference: Term<'_>) -> Self {
         Self::to(env.pid(), socket, reference)
     }
 
-    /// For active mode.
+    /// The receipt of active mode.
     pub fn active(env: Env<'_>, owner: LocalPid, socket: Term<'_>) -> Self {
         Self::to(owner, socket, atoms::none().encode(env))
     }
@@ -77,7 +77,7 @@ impl Receipt {
         Ok(self)
     }
 
-    /// Whether this is its reference.
+    /// Whether the operation has this reference.
     pub fn is(&self, reference: Term<'_>) -> bool {
         let Some(poster) = &self.poster else { return false };
         self.env.run(|env| poster.reference.load(env) == reference)
@@ -129,7 +129,7 @@ impl Parcel for Receipt {
                 at += slice.len();
                 rest = tail;
             }
-            // In the environment it lies in already: no copy.
+            // The term lies in this environment already, so this makes no copy.
             self.env.save(rest)
         });
         binaries.rest_at = at;

@@ -20,7 +20,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Of the listener with this port.
+    /// The log of the listener with this port.
     pub fn new(logger: LocalPid, port: u16) -> Self {
         Self {
             logger,
@@ -29,14 +29,14 @@ impl Refusals {
         }
     }
 
-    /// Logs one refused peer, unless the limit is reached. Never blocks. Of threads only.
+    /// Logs one refused peer, unless the limit is reached. Never blocks. Call it on threads of the library only.
     pub fn log(&self, error: &FabricError) {
         if let Some(left_out) = self.limit.lock().admit(Instant::now()) {
             voice::tell(&self.logger, |env| self.event(env, error, left_out));
         }
     }
 
-    /// As the runtime system's own events: `{log, Level, Format, Arguments, Metadata}`.
+    /// The event in the shape of the runtime system's own events: `{log, Level, Format, Arguments, Metadata}`.
     fn event<'a>(&self, env: Env<'a>, error: &FabricError, left_out: u64) -> Term<'a> {
         let reason = terms::fabric_error(env, error);
         let metadata = [(atoms::inet_rdma_reason(), reason)];

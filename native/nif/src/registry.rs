@@ -11,18 +11,18 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 static ALL: Mutex<BTreeMap<u64, Weak<Registered>>> = Mutex::new(BTreeMap::new());
 
-/// A connection of a link or of a stream, and what it is for.
+/// A connection of a link or of a stream, and its peer.
 pub struct Registered {
     id: u64,
     connection: Arc<Connection>,
-    /// Why it is over its fabric.
+    /// The reason for the choice of its fabric.
     why: String,
-    /// The node at the other end of a distribution link; of a stream nothing.
+    /// The node at the other end of a distribution link; empty for a stream.
     node: String,
 }
 
 impl Registered {
-    /// Names it on this node.
+    /// Names the connection on this node.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -32,12 +32,12 @@ impl Registered {
         &self.connection
     }
 
-    /// Why it is over its fabric, in words.
+    /// The reason for the choice of its fabric, in words.
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// The node at the other end, or nothing.
+    /// The node at the other end; empty for a stream.
     pub fn node(&self) -> &str {
         &self.node
     }
@@ -54,7 +54,7 @@ pub fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Keeps an eye on a new connection.
+/// Adds a new connection to the list.
 pub fn add(id: u64, connection: Arc<Connection>, why: String, node: String) -> Arc<Registered> {
     let registered = Arc::new(Registered {
         id,
@@ -66,9 +66,9 @@ pub fn add(id: u64, connection: Arc<Connection>, why: String, node: String) -> A
     registered
 }
 
-/// All that are left, oldest first.
+/// All connections that still exist, oldest first.
 pub fn all() -> Vec<Arc<Registered>> {
-    // Dropping the last reference locks `ALL`: not while it is locked here.
+    // Dropping the last reference locks `ALL`: drop references after the lock here is released.
     let known: Vec<_> = ALL.lock().values().cloned().collect();
     known.iter().filter_map(Weak::upgrade).collect()
 }

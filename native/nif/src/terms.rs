@@ -51,7 +51,7 @@ pub fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
         .to_term(env)
 }
 
-/// The operation that failed, as an atom: its words, joined by underscores.
+/// The operation that failed, as an atom: the words of its name, joined by underscores.
 fn doing<'a>(env: Env<'a>, words: &'static str) -> Term<'a> {
     atom(env, &words.replace(' ', "_"))
 }

@@ -14,8 +14,9 @@ use crate::user::User;
 
 /// `send(Conn, Packets, Offset) -> ok | {more | blocked, Rest, Offset} | {error, Reason}`
 ///
-/// `Offset`: bytes of the first packet (its header included) that an earlier call has sent. What one process has begun
-/// it finishes before another's bytes follow. After `blocked` the caller tries again, or asks `arm_writer/1`.
+/// `Offset`: bytes of the first packet (its header included) that an earlier call has sent. A process finishes the send
+/// that it has begun before bytes of another process follow. After `blocked` the caller tries again, or calls
+/// `arm_writer/1`.
 #[rustler::nif]
 fn send<'a>(
     env: Env<'a>,
@@ -73,8 +74,8 @@ fn send_some<'a>(env: Env<'a>, socket: &StreamSocket<User>, packets: Term<'a>, o
 
 /// `recv(Conn, Exact) -> {ok | more, Packets} | empty | {error, Reason, Packets}`: one packet at most.
 ///
-/// `more`: there may be more at once; `ok`: that was all. `einval`: receives are posted, and what comes is theirs; or a
-/// length where packets say theirs.
+/// `more`: there may be more at once; `ok`: nothing more has arrived. `einval`: posted receives get all that arrives;
+/// or a length although the framing says the lengths of packets.
 #[rustler::nif]
 fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -> NifResult<Term<'a>> {
     let mut received = Vec::with_capacity(1);
@@ -103,7 +104,8 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
     })
 }
 
-/// `arm(Conn) -> true | false`: true, the caller gets one `readable` when there is something; false, there is.
+/// `arm(Conn) -> Armed`. True: the caller gets one `readable` when there is something to read. False: there may be
+/// something already.
 #[rustler::nif]
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
@@ -117,7 +119,8 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     armed.unwrap_or(false)
 }
 
-/// `arm_writer(Conn) -> true | false`: true, the caller gets one `writable` when there may be room; false, there is.
+/// `arm_writer(Conn) -> Armed`. True: the caller gets one `writable` when there may be room. False: there is room
+/// already.
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
@@ -131,7 +134,7 @@ fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     armed.unwrap_or(false)
 }
 
-/// `disarm(Conn) -> ok`: the caller waits no more; a message may be under way.
+/// `disarm(Conn) -> ok`: the caller no longer waits; a message may be in its queue already.
 #[rustler::nif]
 fn disarm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
     conn.call(env, |socket| socket.notifier().remove(env.pid()));

@@ -28,15 +28,15 @@ pub struct User {
 /// The messages that the guard of a stream gets, once each.
 #[derive(Default)]
 struct Guarded {
-    /// The sending key nears its limit, and no process was told.
+    /// The sending key nears its limit, and the guard was not told yet.
     is_key_due: bool,
-    /// The connection is over, and no process was told.
+    /// The connection is over, and the guard was not told yet.
     is_over: bool,
     guard: Option<LocalPid>,
 }
 
 impl User {
-    /// Without waiting processes.
+    /// A list without waiting processes.
     pub fn new(id: u64) -> Self {
         Self {
             id,
@@ -46,12 +46,12 @@ impl User {
         }
     }
 
-    /// This process waits for something to read.
+    /// Notes that this process waits for something to read.
     pub fn add_reader(&self, pid: LocalPid) {
         add_once(&mut self.readers.lock(), pid);
     }
 
-    /// This process waits for room to write.
+    /// Notes that this process waits for room to write.
     pub fn add_writer(&self, pid: LocalPid) {
         add_once(&mut self.writers.lock(), pid);
     }
@@ -62,7 +62,7 @@ impl User {
         self.writers.lock().retain(|waiter| *waiter != pid);
     }
 
-    /// This process is told when the sending key nears its limit, and of the end.
+    /// Makes this process the guard: it is told when the sending key nears its limit, and of the end.
     pub fn guard(&self, pid: LocalPid) {
         self.guarded.lock().guard = Some(pid);
         self.tell_guard();
@@ -87,7 +87,7 @@ impl User {
     }
 }
 
-/// Puts a process on a list, unless it is there.
+/// Puts a process on a list, unless it is on it already.
 pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
     if !pids.contains(&pid) {
         pids.push(pid);

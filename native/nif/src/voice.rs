@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs `call`; messages that it sends use `env`, that of a native function or of a callback of the VM.
 pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
-    /// Also when `call` panics: the environment does not outlive it.
+    /// Takes the environment away again, also when `call` panics.
     struct Restore(Option<*mut ErlNifEnv>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -24,13 +24,13 @@ pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Sends a message. One to a process that has died is dropped.
+/// Sends a message. A message to a process that has died is dropped.
 pub fn tell(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
     let _dead_or_told = match CALLER.get() {
         Some(env) => {
             let call = ();
-            // SAFETY: `speaking` has set it on this thread and takes it away before its own call, whose environment it
-            // is, ends; the lifetime of `call` keeps terms from leaving this function.
+            // SAFETY: `speaking` has set the environment on this thread, and takes it away before the native function
+            // that it belongs to ends; the lifetime of `call` keeps terms from leaving this function.
             let env = unsafe { Env::new(&call, env) };
             env.send(pid, build(env))
         }
