@@ -171,7 +171,7 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
 %% for each receive, in order. The peer learns of the receive before it sends. A send that fills a receive of up to
 %% landing_bytes is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over
-%% verbs and TCP from direct_bytes on, and only if zero_copy of info/1 is not none); the buffer is free again when the
+%% verbs and TCP from direct_bytes on, and only if safeguard of info/1 is not none); the buffer is free again when the
 %% binary is collected. Longer receives are copied together from several landing buffers. {error, enobufs}: receives_max
 %% receives are posted already. While receives are posted, recv/2,3, {active, true | once | N} and {packet, _} give
 %% {error, einval}; in active mode post_recv/2 does. At the end of the stream all receives end with {error, Reason};
@@ -284,31 +284,13 @@ info() ->
 i() ->
     io:put_chars(inet_rdma_info:table(info())).
 
-%% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there is none. The keys:
-%%   id (its number on this node), node (undefined: not distribution), fabric, why (it is over that fabric, in words),
-%%   state (up | closed), peer (its number at the peer), bytes_* and packets_* (_sent, _received; packets count ticks),
-%%   largest_packet_* (_sent, _received), packet_bytes_received and packet_deviation_received (sizes of packets with
-%%   their headers, of those that were read), direct_* and indirect_* transfers and bytes, percent_direct_* (of bytes),
-%%   phase_switches, credit_stalls (transfers that waited for a free receive slot of the peer), adverts_*, controls_*,
-%%   wakeups_* (events that cost a system call), polls (looks at the receive queue), sends_posted, receives_posted,
-%%   completions and events_armed (of the verbs fabric: what it asks of the device), cipher (none: the stream is plain),
-%%   key_generation, key_records and key_bytes (sealed under this side's present key), peer_key_generation,
-%%   ring_bytes and ring_used, landing_buffers (that there are now) and landing_used (advertised or held by the user),
-%%   landing_state (unused | claimed | ready | refused: whether there is memory for them), landing_refusals,
-%%   zero_copy (windows | trusted | none: why what landed may be handed over without a copy) and zero_copy_packets,
-%%   pinned_bytes (for an RDMA device) and node_pinned_bytes (of all connections of this node; pinned_max_bytes bounds
-%%   it); of a link also bytes_pending (in the queue of its port) and up_ms (for how long it has been there); of a link
-%%   between two nodes with inet_rdma also losses (of its TCP connection), resumes (over another one), moves (to a queue
-%%   pair), bytes_unacknowledged (that this node keeps until the peer has acknowledged them), suspended (true: its
-%%   connection is lost, and no path carries it) and suspended_ms (for how long none has, all in all); over TCP also
-%%   cipher and the keys beside it, and, where a side compresses, plain_bytes_*, wire_bytes_* (before and after
-%%   compression, over the present connection), compress_us and decompress_us; round_trip_p50_us, _p99_us and _max_us
-%%   (round trips of the last minute, one in a second at most), round_trips (how many were measured since the link is
-%%   up), round_trip_up_p50_us, _p99_us and _max_us (of these).
-%% Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP: node, fabric
-%% (tcp), why, state, bytes_*, packets_*, largest_packet_*, packet_bytes_received, packet_deviation_received (as
-%% inet:getstat/1 has it if the peer does not run inet_rdma), bytes_pending (not sent yet), up_ms, and the last five if
-%% it has them. A link over TLS: the same without sizes.
+%% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there is none.
+%% inet_rdma_counts:list/0 has each key with its unit and meaning. A key is absent where the connection does not have
+%% it. Each has node, fabric, why, state, bytes_* and packets_* (_sent, _received). A queue pair has its transfers,
+%% events and memory too. A link has bytes_pending and up_ms; between two nodes with inet_rdma also losses, resumes,
+%% moves, bytes_unacknowledged, suspended and suspended_ms, and over TCP cipher and the keys beside it, round trips, and
+%% what compression does where a side compresses. Of a link bytes, packets and sizes of packets are those of all paths
+%% that it had. A link over TCP has sizes of packets; one over TLS has not.
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).

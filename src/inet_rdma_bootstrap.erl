@@ -164,12 +164,12 @@ statistics({tls, Socket, _Sender}, Keys) ->
 
 %% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
 %% none: the connection is no session's; closed: the session has ended.
--spec session_facts(t()) -> {ok, #{atom() => non_neg_integer() | boolean()}} | none | closed.
+-spec session_facts(t()) -> {ok, #{atom() => number() | boolean()}} | none | closed.
 session_facts({session, _Session, Port}) ->
     case inet_rdma_link:statistics(Port) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
-            Facts = maps:with([losses, resumes, moves, bytes_unacknowledged, carried_by_queue], Counts),
-            {ok, Facts#{suspended => not (HasTcp orelse ByQueue)}};
+            Facts = maps:with(inet_rdma_counts:keys(session), Counts),
+            {ok, Facts#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
         {error, closed} ->
             closed
     end;
@@ -178,7 +178,7 @@ session_facts(_Connection) ->
 
 %% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1.
 %% Empty for a connection of ssl.
--spec coding_facts(t()) -> #{atom() => atom() | non_neg_integer()}.
+-spec coding_facts(t()) -> #{atom() => atom() | number()}.
 coding_facts({session, _Session, Port}) ->
     lists:foldl(fun maps:merge/2, inet_rdma_link:sealing(Port),
                 [inet_rdma_link:compression(Port), inet_rdma_link:round_trips(Port)]);

@@ -56,7 +56,7 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
 
 %% A node with wrong options does not start; the rest is judged with the defaults.
 config({ok, Config}) -> Config;
-config({error, _}) -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
+config({error, _}) -> maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]).
 
 %% Severity of a missing part of verbs. It is a problem only if no device works, and the option fabric is verbs, or auto
 %% on a machine that has a device.

@@ -40,36 +40,38 @@
 
 -opaque link() :: #link{}.
 
-%% Commands of the port; native/port/src/entry.rs has the same numbers.
-number(carry) -> 1;
-number(start) -> 2;
-number(tick) -> 3;
-number(packets) -> 4;
-number(peer_gone) -> 5;
-number(watch) -> 6;
-number(adopt) -> 7;
-number(move) -> 8;
-number(suspend) -> 9;
-number(resume) -> 10;
-number(prove) -> 11;
-number(verify) -> 12;
-number(attempt) -> 13;
-number(control) -> 14;
-number(statistics) -> 15;
-number(socket) -> 16;
-number(drop) -> 17;
-number(release) -> 18;
-number(counts) -> 19;
-number(return) -> 20;
-number(abandon) -> 21;
-number(attach) -> 22;
-number(sealing) -> 23;
-number(compression) -> 24;
-number(ask) -> 25;
-number(round_trips) -> 26.
+%% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
+-define(UNKNOWN, <<16#ffffffffffffffff:64>>).
+
+%% Commands of the port; native/port/src/commands.rs has the same numbers.
+command_number(carry) -> 1;
+command_number(start) -> 2;
+command_number(tick) -> 3;
+command_number(packets) -> 4;
+command_number(peer_gone) -> 5;
+command_number(watch) -> 6;
+command_number(adopt) -> 7;
+command_number(move) -> 8;
+command_number(suspend) -> 9;
+command_number(resume) -> 10;
+command_number(prove) -> 11;
+command_number(verify) -> 12;
+command_number(attempt) -> 13;
+command_number(control) -> 14;
+command_number(socket) -> 16;
+command_number(drop) -> 17;
+command_number(release) -> 18;
+command_number(counts) -> 19;
+command_number(return) -> 20;
+command_number(abandon) -> 21;
+command_number(attach) -> 22;
+command_number(sealing) -> 23;
+command_number(compression) -> 24;
+command_number(ask) -> 25;
+command_number(round_trips) -> 26.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
-                 | attempt | control | statistics | socket | drop | release | counts | return | abandon
+                 | attempt | control | socket | drop | release | counts | return | abandon
                  | attach | sealing | compression | ask | round_trips.
 
 %% The options for the queue pair of a link. It has no landing buffers: the VM copies the fragments of a large message
@@ -147,31 +149,20 @@ getstat(Port) ->
         Error -> Error
     end.
 
-%% What the port of a link has counted, over all paths that the link had: the keys of inet_rdma:info/1.
+%% What the port of a link has counted, over all paths that the link had: keys of inet_rdma:info/1 of origin port.
 -spec counts(port()) -> {ok, #{atom() => number()}} | {error, closed}.
 counts(Port) ->
-    case {command(Port, counts), statistics(Port)} of
-        {{ok, <<PacketsReceived:64/native, PacketsSent:64/native, Pending:64/native, PacketBytes:64/native,
-                LargestReceived:64/native, Deviation:64/native-float, LargestSent:64/native, SuspendedMs:64/native>>},
-         {ok, #{bytes_received := BytesReceived, bytes_sent := BytesSent}}} ->
-            {ok, #{packets_received => PacketsReceived, packets_sent => PacketsSent, bytes_received => BytesReceived,
-                   bytes_sent => BytesSent, bytes_pending => Pending, packet_bytes_received => PacketBytes,
-                   largest_packet_received => LargestReceived, largest_packet_sent => LargestSent,
-                   packet_deviation_received => Deviation, suspended_ms => SuspendedMs}};
-        _ ->
-            {error, closed}
+    case numbers(Port, counts) of
+        {ok, Numbers} -> {ok, maps:with(inet_rdma_counts:keys(port), Numbers)};
+        Error -> Error
     end.
 
-%% What the port has counted, and what carries its session. bytes_*: over all paths, with the lengths of packets.
-%% bytes_unacknowledged: what its log keeps.
--spec statistics(port()) -> {ok, #{atom() => non_neg_integer() | boolean()}} | {error, closed}.
+%% All that the port has counted, and what carries its session. bytes_*: over all paths, with the lengths of packets.
+-spec statistics(port()) -> {ok, #{atom() => number() | boolean()}} | {error, closed}.
 statistics(Port) ->
-    case command(Port, statistics) of
-        {ok, <<BytesReceived:64/native, BytesSent:64/native, Unacknowledged:64/native, Losses:64/native,
-               Resumes:64/native, Moves:64/native, HasTcp:64/native, ByQueue:64/native>>} ->
-            {ok, #{bytes_received => BytesReceived, bytes_sent => BytesSent, bytes_unacknowledged => Unacknowledged,
-                   losses => Losses, resumes => Resumes, moves => Moves, has_tcp => HasTcp =:= 1,
-                   carried_by_queue => ByQueue =:= 1}};
+    case numbers(Port, counts) of
+        {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Numbers} ->
+            {ok, Numbers#{has_tcp := HasTcp =:= 1, carried_by_queue := ByQueue =:= 1}};
         Error ->
             Error
     end.
@@ -185,47 +176,56 @@ is_carried_by_queue(Port) ->
     end.
 
 %% How its TCP connection is encrypted: the keys of inet_rdma:info/1.
--spec sealing(port()) -> #{atom() => atom() | non_neg_integer()}.
+-spec sealing(port()) -> #{atom() => atom() | number()}.
 sealing(Port) ->
-    case command(Port, sealing) of
-        {ok, <<Cipher:64/native, Generation:64/native, Records:64/native, Bytes:64/native,
-               PeerGeneration:64/native>>} ->
-            #{cipher => inet_rdma_offer:cipher(Cipher), key_generation => Generation, key_records => Records,
-              key_bytes => Bytes, peer_key_generation => PeerGeneration};
-        {ok, <<>>} ->
-            #{cipher => none};
-        {error, closed} ->
-            #{}
+    case numbers(Port, sealing) of
+        {ok, #{cipher := Cipher} = Numbers} -> Numbers#{cipher := inet_rdma_offer:cipher(Cipher)};
+        {ok, #{}} -> #{cipher => none};
+        {error, closed} -> #{}
     end.
 
 %% What compression has done over its TCP connection: the keys of inet_rdma:info/1.
--spec compression(port()) -> #{atom() => non_neg_integer()}.
+-spec compression(port()) -> #{atom() => number()}.
 compression(Port) ->
-    case command(Port, compression) of
-        {ok, <<PlainSent:64/native, WireSent:64/native, SentNs:64/native, PlainReceived:64/native,
-               WireReceived:64/native,
-               ReceivedNs:64/native>>} ->
-            #{plain_bytes_sent => PlainSent, wire_bytes_sent => WireSent, compress_us => SentNs div 1000,
-              plain_bytes_received => PlainReceived, wire_bytes_received => WireReceived,
-              decompress_us => ReceivedNs div 1000};
-        _ ->
-            #{}
+    numbers_or_none(Port, compression).
+
+%% Round trips over its TCP connection: the keys of inet_rdma:info/1. Nothing where none was measured.
+-spec round_trips(port()) -> #{atom() => number()}.
+round_trips(Port) ->
+    numbers_or_none(Port, round_trips).
+
+numbers_or_none(Port, Command) ->
+    case numbers(Port, Command) of
+        {ok, Numbers} -> Numbers;
+        {error, closed} -> #{}
     end.
 
-%% Round trips over its TCP connection, in microseconds: of the last minute, and since the link is up. Empty if
-%% none was measured.
--spec round_trips(port()) -> #{atom() => non_neg_integer()}.
-round_trips(Port) ->
-    case command(Port, round_trips) of
-        {ok, <<Recent:64/native, P50:64/native, P99:64/native, Max:64/native, All:64/native, AllP50:64/native,
-               AllP99:64/native, AllMax:64/native>>} ->
-            maps:from_list([{Key, Number} || {Samples, Key, Number} <- [
-                {Recent, round_trip_p50_us, P50}, {Recent, round_trip_p99_us, P99}, {Recent, round_trip_max_us, Max},
-                {All, round_trips, All}, {All, round_trip_up_p50_us, AllP50}, {All, round_trip_up_p99_us, AllP99},
-                {All, round_trip_up_max_us, AllMax}], Samples > 0]);
-        {error, closed} ->
-            #{}
+%% The numbers that a command answers, by their keys. The native library says which they are.
+numbers(Port, Command) ->
+    {Command, Keys} = lists:keyfind(Command, 1, inet_rdma_nif:link_numbers()),
+    numbers(Port, Command, 0, Keys, []).
+
+numbers(_Port, _Command, _First, [], Read) ->
+    {ok, maps:from_list(Read)};
+numbers(Port, Command, First, Keys, Read) ->
+    case command(Port, Command, <<First>>) of
+        {ok, <<>>} ->
+            {ok, #{}};
+        {ok, Bytes} ->
+            Answered = byte_size(Bytes) div 8,
+            {Now, Later} = lists:split(Answered, Keys),
+            numbers(Port, Command, First + Answered, Later, number_list(Now, Bytes) ++ Read);
+        Error ->
+            Error
     end.
+
+number_list([Key | Keys], <<Bits:8/binary, Rest/binary>>) ->
+    [{Key, number(inet_rdma_counts:kind(Key), Bits)} || Bits =/= ?UNKNOWN] ++ number_list(Keys, Rest);
+number_list([], <<>>) ->
+    [].
+
+number(float, <<Number:64/native-float>>) -> Number;
+number(_Kind, <<Number:64/native>>) -> Number.
 
 %% Gives the port a command; returns its answer. closed: the port is closed, or does not take the command now.
 -spec command(port(), command()) -> {ok, binary()} | {error, closed}.
@@ -233,7 +233,7 @@ command(Port, Command) -> command(Port, Command, []).
 
 -spec command(port(), command(), iodata()) -> {ok, binary()} | {error, closed}.
 command(Port, Command, Argument) ->
-    try {ok, iolist_to_binary(port_control(Port, number(Command), Argument))}
+    try {ok, iolist_to_binary(port_control(Port, command_number(Command), Argument))}
     catch error:badarg -> {error, closed}
     end.
 

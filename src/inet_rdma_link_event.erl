@@ -15,7 +15,7 @@
 %% why: in words. reason: of an end or a loss, as a term. from: the path before a move.
 -type t() :: #{event := kind(), node := node(), fabric := fabric() | undefined, why := binary(),
                reason => reason(), from => fabric()}.
--type fabric() :: shm | verbs | tcp | tls.
+-type fabric() :: inet_rdma_options:fabric() | tls.
 %% net_tick_timeout: nothing has come for net_ticktime.
 -type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | unknown.
 

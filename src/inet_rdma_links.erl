@@ -20,7 +20,7 @@
 %% Events that are counted for as long as the distribution lives. stayed: a link stayed on TCP after these fabrics were
 %% tried. refused: the option required refused a link. settlement_failed: a settlement broke off, or its peer left.
 %% resume_refused: an attempt to resume named a session that is not known, or had not its secret.
--type counted() :: {stayed, Tried :: [shm | verbs]} | refused | settlement_failed
+-type counted() :: {stayed, Tried :: [inet_rdma_options:link_fabric()]} | refused | settlement_failed
                  | resume_refused.
 
 %% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: the one on which the link began, or its session.

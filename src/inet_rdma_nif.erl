@@ -10,7 +10,7 @@
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -export([post_send/4, post_recv/4, cancel/2, posted/1]).
--export([statistics/1, all_statistics/0, link/4, link_end/1]).
+-export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2]).
@@ -27,7 +27,8 @@
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, loaded/0, features/0, taken/1, reason_shapes/0]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
+-nifs([loaded/0, features/0, taken/1, reason_shapes/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -188,7 +189,7 @@ stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
 -spec close_listener(listener()) -> ok.
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
--spec connect(auto | shm | verbs | tcp, From :: binary(), {Address :: binary(), inet:port_number()}, token(),
+-spec connect(auto | inet_rdma_options:fabric(), From :: binary(), {Address :: binary(), inet:port_number()}, token(),
               TimeoutMs :: non_neg_integer(), map()) ->
           {ok, attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 connect(Fabric, From, To, Token, TimeoutMs, Config) ->
@@ -323,6 +324,9 @@ statistics(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec all_statistics() -> [map()].
 all_statistics() -> late(?FUNCTION_NAME, []).
+
+-spec link_numbers() -> [{counts | sealing | compression | round_trips, [atom()]}].
+link_numbers() -> late(?FUNCTION_NAME, []).
 
 -spec link(attempt(), Node :: binary(), map(), protection()) ->
           {ok, link(), Id :: pos_integer(), Fabric :: binary(), Why :: binary()}

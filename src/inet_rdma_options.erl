@@ -8,7 +8,7 @@
 -export([node/0, merge/2, values/2, list/0, fabrics/1, format_error/1]).
 %% Spawned by name.
 -export([load/0]).
--export_type([config/0, error/0]).
+-export_type([config/0, error/0, fabric/0, link_fabric/0]).
 
 -type config() :: #{atom() => term()}.
 %% not_loaded: the options of a configuration file cannot be read.
@@ -32,52 +32,56 @@
 %% 2^32 - 1 stands for no user.
 -define(USER_MAX, 16#fffffffe).
 
+-type link_fabric() :: shm | verbs.
+-type fabric() :: link_fabric() | tcp.
+
 %% The fabrics that a link can move to, or that a stream can have, in the order in which they are tried.
--spec fabrics(link | stream) -> [shm | verbs | tcp].
+-spec fabrics(link | stream) -> [fabric()].
 fabrics(link) -> [shm, verbs];
 fabrics(stream) -> fabrics(link) ++ [tcp].
 
-%% key, type, default.
--spec list() -> [{atom(), type(), term()}].
+%% Each option: key, reader, type, default. The native library gets all options, and reads those of the reader native:
+%% the fields of Config in native/nif/src/config.rs, which errors_SUITE compares.
+-spec list() -> [{atom(), native | carrier, type(), term()}].
 list() ->
-    [{fabric,             {one_of, [auto | fabrics(stream)]},                  auto},
-     {required,           {one_of, [true, false]},                              false},
-     {security,           {one_of, [none, tls]},                                none},
-     {encrypt_shm,        {one_of, [true, false]},                              false},
-     {rekey_bytes,        {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
-     {rekey_seconds,      {integer, 0, 31536000, "seconds"},                    3600},
-     {compress,           {one_of, [true, false, auto]},                        false},
-     {move,               {one_of, [eager, busy, never]},                       busy},
-     {move_back_ms,       {integer, 0, 86400000, "milliseconds"},               300000},
-     {survive_ms,         {integer, 0, 3600000, "milliseconds"},                15000},
+    [{fabric,             native,  {one_of, [auto | fabrics(stream)]},                  auto},
+     {required,           carrier, {one_of, [true, false]},                              false},
+     {security,           carrier, {one_of, [none, tls]},                                none},
+     {encrypt_shm,        carrier, {one_of, [true, false]},                              false},
+     {rekey_bytes,        carrier, {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
+     {rekey_seconds,      carrier, {integer, 0, 31536000, "seconds"},                    3600},
+     {compress,           carrier, {one_of, [true, false, auto]},                        false},
+     {move,               carrier, {one_of, [eager, busy, never]},                       busy},
+     {move_back_ms,       carrier, {integer, 0, 86400000, "milliseconds"},               300000},
+     {survive_ms,         carrier, {integer, 0, 3600000, "milliseconds"},                15000},
      %% TCP sends a lost packet again after 200 ms, and once more after 400 ms: with a smaller value two lost packets
      %% would count as a dead host.
-     {dead_after_ms,      {zero_or, 500, 3600000, "milliseconds"},              0},
-     {fallback_retry_ms,  {integer, 0, 86400000, "milliseconds"},               60000},
-     {shm_directory,      shared_directory,                                     none},
-     {shm_allowed_uids,   {users, 64},                                          []},
-     {mode,               {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
-     {ring_bytes,         {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
-     {receive_slots,      {integer, 16, 32768, "messages"},                     256},
-     {landing_buffers,    {integer, 0, 4096, "buffers"},                        256},
-     {landing_bytes,      {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
-     {pinned_max_bytes,   {integer, 0, 1 bsl 60, "bytes"},                      0},
-     {direct_bytes,       {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
-     {zero_copy,          {one_of, [auto, windows, always, never]},             auto},
-     {packet_max_bytes,   {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
-     {polling,            {one_of, [adaptive, event, busy]},                    adaptive},
-     {spin_us,            {integer, 0, 500, "microseconds"},                    100},
-     {polling_threads,    {integer, 1, 64, "threads"},                          1},
-     {call_bytes,         {integer, 4096, 1 bsl 20, "bytes"},                   128 * 1024},
-     {sends_max,          {integer, 1, 4096, "sends"},                          64},
-     {receives_max,       {integer, 1, 4096, "receives"},                       64},
-     {connect_timeout_ms, {integer, 1, 3600000, "milliseconds"},                5000},
-     {backlog,            {integer, 1, 4096, "connections"},                    128},
-     {ack_timeout_ms,     {integer, 0, 60000, "milliseconds"},                  0},
-     {type_of_service,    {integer, 0, 255, "bits of ip(7)"},                   0},
-     {flight_recorder,    {one_of, [true, false]},                              true},
-     {flight_bytes,       {integer, 65536, 1 bsl 26, "bytes"},                  1 bsl 20},
-     {flight_directory,   directory,                                            default}].
+     {dead_after_ms,      carrier, {zero_or, 500, 3600000, "milliseconds"},              0},
+     {fallback_retry_ms,  carrier, {integer, 0, 86400000, "milliseconds"},               60000},
+     {shm_directory,      carrier, shared_directory,                                     none},
+     {shm_allowed_uids,   carrier, {users, 64},                                          []},
+     {mode,               native,  {one_of, [dynamic, direct_only, indirect_only]},      dynamic},
+     {ring_bytes,         native,  {integer, 4096, 1 bsl 30, "bytes"},                   512 * 1024},
+     {receive_slots,      native,  {integer, 16, 32768, "messages"},                     256},
+     {landing_buffers,    native,  {integer, 0, 4096, "buffers"},                        256},
+     {landing_bytes,      native,  {integer, 4096, 1 bsl 20, "bytes"},                   68 * 1024},
+     {pinned_max_bytes,   native,  {integer, 0, 1 bsl 60, "bytes"},                      0},
+     {direct_bytes,       native,  {integer, 8192, 1 bsl 30, "bytes"},                   16 * 1024},
+     {zero_copy,          native,  {one_of, [auto, windows, always, never]},             auto},
+     {packet_max_bytes,   native,  {integer, 65536, 2147483647, "bytes"},                128 bsl 20},
+     {polling,            native,  {one_of, [adaptive, event, busy]},                    adaptive},
+     {spin_us,            native,  {integer, 0, 500, "microseconds"},                    100},
+     {polling_threads,    native,  {integer, 1, 64, "threads"},                          1},
+     {call_bytes,         native,  {integer, 4096, 1 bsl 20, "bytes"},                   128 * 1024},
+     {sends_max,          native,  {integer, 1, 4096, "sends"},                          64},
+     {receives_max,       native,  {integer, 1, 4096, "receives"},                       64},
+     {connect_timeout_ms, native,  {integer, 1, 3600000, "milliseconds"},                5000},
+     {backlog,            native,  {integer, 1, 4096, "connections"},                    128},
+     {ack_timeout_ms,     native,  {integer, 0, 60000, "milliseconds"},                  0},
+     {type_of_service,    native,  {integer, 0, 255, "bits of ip(7)"},                   0},
+     {flight_recorder,    carrier, {one_of, [true, false]},                              true},
+     {flight_bytes,       carrier, {integer, 65536, 1 bsl 26, "bytes"},                  1 bsl 20},
+     {flight_directory,   carrier, directory,                                            default}].
 
 %% The options of this node: defaults, application environment, command line.
 -spec node() -> {ok, config()} | {error, error()}.
@@ -102,7 +106,7 @@ keep(Error, _Environment, _List) ->
     Error.
 
 check_all(Environment, List) ->
-    Defaults = maps:from_list([{Key, Default} || {Key, _, Default} <- List]),
+    Defaults = maps:from_list([{Key, Default} || {Key, _, _, Default} <- List]),
     case merge(Environment, Defaults) of
         {ok, Config} -> merge_flags(flags(), Config);
         Error -> Error
@@ -168,8 +172,8 @@ values(Config, Keys) ->
     end.
 
 merge_flags([{Key, Text} | Rest], Config) ->
-    case lists:search(fun({Known, _, _}) -> atom_to_list(Known) =:= Key end, list()) of
-        {value, {Known, Type, _}} ->
+    case lists:search(fun({Known, _, _, _}) -> atom_to_list(Known) =:= Key end, list()) of
+        {value, {Known, _, Type, _}} ->
             case merge([{Known, parse(Type, Text)}], Config) of
                 {ok, More} -> merge_flags(Rest, More);
                 Error -> Error
@@ -216,7 +220,7 @@ parse(_Type, Text) ->
 
 check(Key, Value) ->
     case lists:keyfind(Key, 1, list()) of
-        {Key, Type, _} ->
+        {Key, _, Type, _} ->
             case checked(Type, Value) of
                 {ok, Checked} -> {ok, Checked};
                 error -> {error, {bad_option, Key, Value, expected(Type)}}
@@ -292,7 +296,7 @@ expected({one_of, Atoms}) ->
 
 -spec format_error(error()) -> string().
 format_error({unknown_option, Key}) ->
-    Known = lists:join(", ", [atom_to_list(Known) || {Known, _, _} <- list()]),
+    Known = lists:join(", ", [atom_to_list(Known) || {Known, _, _, _} <- list()]),
     lists:flatten(io_lib:format("inet_rdma: unknown option ~tp; known are ~s", [Key, Known]));
 format_error({bad_option, Key, Value, Expected}) ->
     lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected]));

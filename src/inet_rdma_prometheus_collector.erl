@@ -122,36 +122,13 @@ node_queue(Link) ->
         Bytes -> metric(peer(Link), Bytes)
     end.
 
-%% Of each link, while it is there.
+%% Of each link, while it is there. inet_rdma_counts lists the series that are values of inet_rdma:info/1.
 -spec carrier() -> [{atom(), type(), Help :: string(), source()}].
 carrier() ->
     [{link_info, gauge, "1 for each link: what carries it, and why.", fun link_info/1},
      {link_path, gauge, "1 for the path that carries the link, 0 for the others; 0 for all while it is suspended.",
-      fun link_path/1},
-     {link_suspended, gauge, "1 while no path carries the link: its connection is lost, and not restored yet.",
-      fun suspended/1},
-     {link_suspended_seconds_total, counter, "Time for which no path carried the link.",
-      scaled(suspended_ms, 1000)},
-     {link_round_trip_seconds, gauge,
-      "Round trips over the TCP connection in the last minute, by quantile; 1 is the longest.", fun round_trips/1},
-     {link_plain_bytes_total, counter, "Bytes before compression, over the present connection.",
-      each_way(plain_bytes_received, plain_bytes_sent, fun(Bytes) -> Bytes end)},
-     {link_wire_bytes_total, counter, "The same after compression.",
-      each_way(wire_bytes_received, wire_bytes_sent, fun(Bytes) -> Bytes end)},
-     {link_compression_seconds_total, counter, "Time that decompression (recv) and compression (send) took.",
-      each_way(decompress_us, compress_us, fun(Us) -> Us / 1000000 end)},
-     {link_losses_total, counter, "TCP connections that the link has lost.", known(losses)},
-     {link_resumes_total, counter, "TCP connections that were made anew for the link.", known(resumes)},
-     {link_moves_total, counter, "Moves of the link to a queue pair.", known(moves)},
-     {link_unacknowledged_bytes, gauge, "Bytes that this node keeps until the peer acknowledges them.",
-      known(bytes_unacknowledged)},
-     {link_direct_ratio, gauge, "Share of the link's bytes that were written straight into landing buffers, 0 to 1.",
-      each_way(percent_direct_received, percent_direct_sent, fun(Percent) -> Percent / 100 end)},
-     {link_pinned_bytes, gauge, "Memory that is pinned for the link's RDMA device, in bytes.", known(pinned_bytes)},
-     {link_credit_stalls_total, counter, "Transfers that waited for a free receive slot of the peer.",
-      known(credit_stalls)},
-     {link_wakeups_total, counter, "Wake-ups that cost a system call, of this node (recv) and of the peer (send).",
-      each_way(wakeups_received, wakeups_sent, fun(Wakeups) -> Wakeups end)}].
+      fun link_path/1}
+     | [{Name, Type, Help, of_info(Keys)} || {Name, Type, Help, Keys} <- inet_rdma_counts:series()]].
 
 link_info(Link) ->
     {ok, #{fabric := Fabric, why := Why}} = info(Link),
@@ -166,36 +143,20 @@ link_path(Link) ->
               end,
     [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls | inet_rdma_options:fabrics(link)]].
 
-suspended(Link) ->
-    {ok, #{suspended := IsSuspended}} = info(Link),
-    [{peer(Link), one_if(IsSuspended)}].
-
 one_if(true) -> 1;
 one_if(false) -> 0.
 
-%% A number of inet_rdma:info/1.
-known(Key) ->
+%% Values of inet_rdma:info/1, those that the link has.
+of_info(Keys) ->
     fun(Link) ->
-            {ok, #{Key := Number}} = info(Link),
-            [{peer(Link), Number}]
+            {ok, Info} = info(Link),
+            [{peer(Link) ++ Labels, scaled(map_get(Key, Info), Divisor)}
+             || {Key, Labels, Divisor} <- Keys, is_map_key(Key, Info)]
     end.
 
-scaled(Key, Units) ->
-    fun(Link) ->
-            {ok, #{Key := Number}} = info(Link),
-            [{peer(Link), Number / Units}]
-    end.
-
-round_trips(Link) ->
-    {ok, #{round_trip_p50_us := P50, round_trip_p99_us := P99, round_trip_max_us := Max}} = info(Link),
-    [{peer(Link) ++ [{quantile, Quantile}], Us / 1000000}
-     || {Quantile, Us} <- [{<<"0.5">>, P50}, {<<"0.99">>, P99}, {<<"1">>, Max}]].
-
-each_way(Received, Sent, Value) ->
-    fun(Link) ->
-            {ok, #{Received := In, Sent := Out}} = info(Link),
-            [{peer(Link) ++ [{direction, recv}], Value(In)}, {peer(Link) ++ [{direction, send}], Value(Out)}]
-    end.
+scaled(IsTrue, _Divisor) when is_boolean(IsTrue) -> one_if(IsTrue);
+scaled(Number, 1) -> Number;
+scaled(Number, Divisor) -> Number / Divisor.
 
 %% Counts since the start of the distribution; they include links that have ended.
 lasting() ->

@@ -48,7 +48,7 @@
     %% The queue pair is up on both sides.
     {move, inet_rdma_settlement_way:opened(), Why :: binary()}
     %% The link stays on the connection on which it began. Tried: the fabrics that both nodes allow, and that failed.
-  | {stay, Why :: binary(), Tried :: [shm | verbs]}
+  | {stay, Why :: binary(), Tried :: [inet_rdma_options:link_fabric()]}
     %% No way is left, and staying is not allowed: one of the nodes has the option required, or this is a stream.
   | {refuse, Why :: binary()}
     %% The settlement broke off, or the peer is gone: nothing may be sent over the connection any more.

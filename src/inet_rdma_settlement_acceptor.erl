@@ -20,7 +20,7 @@
 
 %% The acceptor has sent `listens`. message: the initiator's message, if it came before the initiator's queue pair.
 -record(listening, {
-    fabric :: shm | verbs | tcp,
+    fabric :: inet_rdma_options:fabric(),
     attempt :: inet_rdma_nif:attempt(),
     id :: pos_integer()
 }).
@@ -175,7 +175,7 @@ own_key(#settling{keys = none}) -> none;
 own_key(#settling{keys = {Key, _Theirs}}) -> Key.
 
 %% Waits until the peer connects, or sends a message, which accept/2 reads next.
--spec await(#settling{}, shm | verbs | tcp, inet_rdma_nif:attempt(), Id :: pos_integer()) ->
+-spec await(#settling{}, inet_rdma_options:fabric(), inet_rdma_nif:attempt(), Id :: pos_integer()) ->
           nothing | #listening{} | #ready{}.
 await(Settling, Fabric, Attempt, Id) ->
     ok = inet_rdma_nif:notify(Attempt),
@@ -200,7 +200,7 @@ await(Settling, Fabric, Attempt, Id) ->
             broken(<<"the peer did not connect in time">>)
     end.
 
--spec cannot(#settling{}, shm | verbs | tcp, Why :: binary()) -> nothing.
+-spec cannot(#settling{}, inet_rdma_options:fabric(), Why :: binary()) -> nothing.
 cannot(Settling, Fabric, Why) ->
     ok = tell(Settling, {failed, Fabric, cut(Why)}),
     nothing.

@@ -17,7 +17,7 @@
 -import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
 
 %% tcp: of a stream.
--type fabric() :: shm | verbs | tcp.
+-type fabric() :: inet_rdma_options:fabric().
 
 %% Whether two offers lead to a settlement; otherwise the outcome without one.
 -spec compare(Node :: binary(), inet_rdma_options:config(), Own :: inet_rdma_offer:offer(),

@@ -17,7 +17,7 @@
 -define(ADDRESSES_MAX, 4).
 
 %% tcp: of a stream.
--type fabric() :: shm | verbs | tcp.
+-type fabric() :: inet_rdma_options:fabric().
 %% A port that is reserved before the queue pair is there. For a session it is the session's port, with the queue pair's
 %% name once both sides know it. A stream needs none.
 -type place() :: port() | {port(), Path :: pos_integer()} | none.

@@ -13,7 +13,7 @@
     own :: map(),
     peer = #{} :: map(),
     %% The fabrics that have been tried, an ordset.
-    tried = [] :: [shm | verbs],
+    tried = [] :: [inet_rdma_options:link_fabric()],
     %% Of the way that is tried.
     keys = none :: inet_rdma_keys:pair(),
     %% In milliseconds of erlang:monotonic_time/1.

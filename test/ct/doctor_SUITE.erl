@@ -413,7 +413,7 @@ mtu(Number, Mtu) ->
     #{number => Number, active => true, active_mtu => Mtu, max_mtu => 4096}.
 
 options(More) ->
-    maps:merge(maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]), More).
+    maps:merge(maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]), More).
 
 %% One link needs more locked memory than siw's machine has.
 %% The iWARP machine with a limit on locked memory that holds no link.

@@ -1,4 +1,4 @@
-%% What the native library and the Erlang modules must both know: reasons of errors and their texts, options.
+%% What the native library and the Erlang modules must both know: reasons of errors and their texts, options, numbers.
 -module(errors_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -6,19 +6,14 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([each_native_reason_has_a_text/1, each_option_is_known_to_both_sides/1, each_value_of_an_option_is_taken/1]).
--export([each_counter_is_in_the_elixir_struct/1, texts_say_what_failed/1]).
-
-%% Options of links that the settlement alone looks at.
--define(ERLANG_ONLY, [required, security, encrypt_shm, rekey_bytes, rekey_seconds, compress, move, survive_ms,
-                       dead_after_ms, move_back_ms, fallback_retry_ms, flight_recorder, flight_bytes, flight_directory,
-                       shm_directory, shm_allowed_uids]).
+-export([each_number_is_known_to_both_sides/1, numbers_and_options_differ_in_name/1, texts_say_what_failed/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
     [each_native_reason_has_a_text, each_option_is_known_to_both_sides, each_value_of_an_option_is_taken,
-     each_counter_is_in_the_elixir_struct, texts_say_what_failed].
+     each_number_is_known_to_both_sides, numbers_and_options_differ_in_name, texts_say_what_failed].
 
 init_per_suite(Config) ->
     ok = inet_rdma_nif:load(),
@@ -79,39 +74,46 @@ sample({Name, Fields}) ->
 
 each_option_is_known_to_both_sides(_Config) ->
     Config = config(),
-    ?assertEqual(lists:sort([Key || {Key, _, _} <- inet_rdma_options:list()] -- ?ERLANG_ONLY),
-                 lists:sort(maps:keys(inet_rdma_nif:taken(Config)))),
+    Native = [Key || {Key, native, _, _} <- inet_rdma_options:list()],
+    ?assertEqual(lists:sort(Native), lists:sort(maps:keys(inet_rdma_nif:taken(Config)))),
     %% One that it does not get is no config.
-    [?assertError(badarg, inet_rdma_nif:taken(maps:remove(Key, Config))) || Key <- maps:keys(Config) -- ?ERLANG_ONLY].
+    [?assertError(badarg, inet_rdma_nif:taken(maps:remove(Key, Config))) || Key <- Native].
 
 each_value_of_an_option_is_taken(_Config) ->
     Config = config(),
     [
         ?assertMatch(#{Key := Value}, inet_rdma_nif:taken(Config#{Key := Value}))
-     || {Key, Type, _} <- inet_rdma_options:list(), not lists:member(Key, ?ERLANG_ONLY), Value <- values(Type)
+     || {Key, native, Type, _} <- inet_rdma_options:list(), Value <- values(Type)
     ].
 
 values({integer, Min, Max, _Unit}) -> [Min, Max];
 values({zero_or, Min, Max, _Unit}) -> [0, Min, Max];
 values({one_of, Atoms}) -> Atoms.
 
-config() -> maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]).
+config() -> maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]).
 
-%% Some are of links alone.
-each_counter_is_in_the_elixir_struct(_Config) ->
+%% inet_rdma_counts, and the numbers of the native library: of a link's port, and of a queue pair.
+each_number_is_known_to_both_sides(_Config) ->
+    Numbers = inet_rdma_nif:link_numbers(),
+    Groups = [{counts, [port, session], [has_tcp, carried_by_queue]}, {sealing, [sealing], []},
+              {compression, [compression], []}, {round_trips, [round_trips], []}],
+    ?assertEqual(lists:sort([Command || {Command, _, _} <- Groups]), lists:sort([Command || {Command, _} <- Numbers])),
+    [?assertEqual({Command, lists:sort(lists:append([Own | [inet_rdma_counts:keys(Origin) || Origin <- Origins]]))},
+                  {Command, lists:sort(proplists:get_value(Command, Numbers))}) || {Command, Origins, Own} <- Groups],
     {ok, Listener} = inet_rdma:listen(0, [{fabric, shm}]),
     {ok, Port} = inet_rdma:port(Listener),
     {ok, Socket} = inet_rdma:connect({127, 0, 0, 1}, Port, [{fabric, shm}]),
     Info = inet_rdma:info(Socket),
     ok = inet_rdma:close(Socket),
     ok = inet_rdma:close(Listener),
-    ?assertEqual(lists:sort(maps:keys(maps:remove('__struct__', 'Elixir.InetRdma.Info':'__struct__'()))),
-                 lists:sort([bytes_pending, up_ms, losses, resumes, moves, bytes_unacknowledged, suspended,
-                             plain_bytes_sent, wire_bytes_sent, compress_us, plain_bytes_received,
-                             wire_bytes_received, decompress_us, suspended_ms, round_trips, round_trip_p50_us,
-                             round_trip_p99_us, round_trip_max_us,
-                             round_trip_up_p50_us, round_trip_up_p99_us, round_trip_up_max_us
-                             | maps:keys(Info)])).
+    ?assertEqual(lists:sort([percent_direct_sent, percent_direct_received | inet_rdma_counts:keys(pair)]),
+                 lists:sort(maps:keys(Info))).
+
+%% A number has another name than each option.
+numbers_and_options_differ_in_name(_Config) ->
+    Options = [Key || {Key, _, _, _} <- inet_rdma_options:list()],
+    ?assertEqual([], [Key || {Key, Kind, _, _, _, _} <- inet_rdma_counts:list(), Kind =:= counter orelse Kind =:= gauge,
+                             lists:member(Key, Options)]).
 
 texts_say_what_failed(_Config) ->
     [

@@ -167,7 +167,7 @@ info_counts(_Config) ->
     check_counts(Mine, Theirs),
     ?assertEqual({shm, shm}, {maps:get(fabric, Mine), maps:get(fabric, Theirs)}),
     %% A link has a ring, and lands nothing.
-    #{direct_bytes_sent := 0, indirect_bytes_sent := Indirect, landing_buffers := 0} = Mine,
+    #{direct_bytes_sent := 0, indirect_bytes_sent := Indirect, landing_count := 0} = Mine,
     ?assert(Indirect > 20 * ?MB).
 
 %% Bulk of a stream lands as well.
@@ -185,7 +185,7 @@ info_counts_of_a_stream(_Config) ->
     Mine = settled_info(fun() -> inet_rdma_test_pair:do(X, info, []) end),
     Theirs = settled_info(fun() -> inet_rdma_test_pair:do(Y, info, []) end),
     check_counts(Mine, Theirs),
-    #{direct_bytes_sent := Direct, indirect_bytes_sent := Indirect, landing_buffers := Buffers,
+    #{direct_bytes_sent := Direct, indirect_bytes_sent := Indirect, landing_count := Buffers,
       landing_used := Used} = Mine,
     ?assert(Used =< Buffers),
     ?assert(Direct > 0),
@@ -198,8 +198,9 @@ check_counts(Mine, Theirs) ->
         direct_transfers_sent, indirect_transfers_sent, direct_bytes_sent, indirect_bytes_sent,
         direct_transfers_received, indirect_transfers_received, direct_bytes_received, indirect_bytes_received,
         percent_direct_sent, percent_direct_received, phase_switches, credit_stalls, wakeups_sent,
-        wakeups_received, polls, ring_bytes, ring_used, landing_buffers, landing_used, landing_state, landing_refusals,
-        zero_copy, zero_copy_packets
+        wakeups_received, polls, ring_size_bytes, ring_used, landing_count, landing_used, landing_state,
+        landing_refusals,
+        safeguard, zero_copy_packets
     ],
     ?assertEqual([], Keys -- maps:keys(Mine)),
     %% What one has sent the other has received.

@@ -88,10 +88,14 @@ series_are_those_of_the_list(Config) ->
     Carrier = [Name || {<<"inet_rdma_", _/binary>> = Name, _, _} <- Families],
     ?assertEqual(length(Families), length(listed(Config)) + length(Carrier)).
 
-%% docs/MONITORING.md: rows of tables that begin with a series.
+%% docs/MONITORING.md: rows of tables that begin with a series; those of the carrier have its type.
 series_are_those_of_the_docs(Config) ->
     Listed = documented(Config, "MONITORING.md", "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|"),
-    ?assertEqual(lists:sort(names()), lists:sort(Listed)).
+    Series = collected(inet_rdma_test_node:start("alone")),
+    ?assertEqual(lists:sort([Name || {Name, _, _} <- Series]), lists:sort(Listed)),
+    Typed = documented(Config, "MONITORING.md", "^\\| `(inet_rdma_[a-z_]+` \\| [a-z]+) \\|"),
+    ?assertEqual(lists:sort([<<Name/binary, "` | ", (atom_to_binary(Type))/binary>>
+                             || {<<"inet_rdma_", _/binary>> = Name, Type, _} <- Series]), lists:sort(Typed)).
 
 %% docs/grafana-links.json: what its expressions select.
 dashboard_has_known_series(Config) ->

@@ -5,7 +5,7 @@
 
 -export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
--export([list_is_complete/1, unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
+-export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
 -export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1,
@@ -16,7 +16,7 @@ suite() ->
 
 all() ->
     Singles = [
-        list_is_complete, unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
+        unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
         flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there,
         application_that_cannot_be_loaded, application_that_is_not_loaded_in_time
@@ -63,12 +63,6 @@ bad_values_are_named(Config) ->
         refused_with(["-inet_rdma", atom_to_list(Key), Value], [atom_to_list(Key), Value])
      || Value <- inet_rdma_test_options:bad(Key)
     ].
-
-%% The tests know every option that the carrier has.
-list_is_complete(_Config) ->
-    Node = inet_rdma_test_node:start("n", #{name => none}),
-    Known = [Key || {Key, _, _} <- call(Node, inet_rdma_options, list, [])],
-    ?assertEqual(lists:sort(Known), lists:sort(inet_rdma_test_options:keys())).
 
 unknown_key_is_named(_Config) ->
     refused_with(["-inet_rdma", "ring_byte", "8192"], ["ring_byte", "unknown"]).

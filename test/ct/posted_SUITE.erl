@@ -139,8 +139,8 @@ posted_receives_land_whatever_their_size(Config) ->
     #{percent_direct_received := Percent, direct_transfers_received := Transfers,
       landing_used := Used} = do(Y, info, []),
     Held = case do(Y, info, []) of
-               #{zero_copy := trusted} -> Sizes;
-               #{zero_copy := windows} -> [Size || Size <- Sizes, Size >= 16384]
+               #{safeguard := trusted} -> Sizes;
+               #{safeguard := windows} -> [Size || Size <- Sizes, Size >= 16384]
            end,
     ?assertEqual({100.0, length(Sizes), length(Held)}, {Percent, Transfers, Used}),
     ok = posts(Y, drop, []),

@@ -245,7 +245,7 @@ link_asks_for_a_key(_Config) ->
 
 %% Two ends of one queue pair over shared memory, both of this node.
 attempts() ->
-    Config = maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]),
+    Config = maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]),
     Token = inet_rdma_nif:token(),
     {ok, Right, Expecting, Port} = inet_rdma_nif:expect_shm(Token, 5000, Config),
     {ok, Left, Connecting} = inet_rdma_nif:connect(shm, <<>>, {<<"127.0.0.1">>, Port}, Token, 5000, Config),
@@ -277,7 +277,7 @@ links(More) ->
     {link(Left, Mine), link(Right, Theirs)}.
 
 link(Attempt, Protection) ->
-    Config = maps:from_list([{Key, Default} || {Key, _, Default} <- inet_rdma_options:list()]),
+    Config = maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]),
     Port = open_port({spawn_driver, inet_rdma_nif:driver()}, [binary]),
     {ok, Link, Id, <<"shm">>, _} = inet_rdma_nif:link(Attempt, <<"no node">>, Config, Protection),
     [] = port_control(Port, ?CARRY, <<Id:64/native, 0:64>>),

@@ -21,19 +21,22 @@ defmodule InetRdma.OptionsDocTest do
 
   defp plain(text), do: String.replace(text, "`", "")
 
-  defp row({key, {:integer, min, max, unit}, default}) do
+  defp row({key, _reader, {:integer, min, max, unit}, default}) do
     {to_string(key), "#{min} to #{max}", to_string(unit), to_string(default)}
   end
 
-  defp row({key, {:zero_or, min, max, unit}, default}) do
+  defp row({key, _reader, {:zero_or, min, max, unit}, default}) do
     {to_string(key), "0, #{min} to #{max}", to_string(unit), to_string(default)}
   end
 
-  defp row({key, :directory, default}), do: {to_string(key), "absolute path", "", to_string(default)}
-  defp row({key, :shared_directory, default}), do: {to_string(key), "none, an absolute path", "", to_string(default)}
-  defp row({key, {:users, max}, []}), do: {to_string(key), "#{max} at most", "user ids", "[]"}
+  defp row({key, _reader, :directory, default}), do: {to_string(key), "absolute path", "", to_string(default)}
 
-  defp row({key, {:one_of, values}, default}) do
+  defp row({key, _reader, :shared_directory, default}),
+    do: {to_string(key), "none, an absolute path", "", to_string(default)}
+
+  defp row({key, _reader, {:users, max}, []}), do: {to_string(key), "#{max} at most", "user ids", "[]"}
+
+  defp row({key, _reader, {:one_of, values}, default}) do
     {to_string(key), Enum.join(values, ", "), "", to_string(default)}
   end
 end

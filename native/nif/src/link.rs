@@ -7,6 +7,7 @@ use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_port::links::{self, Carried};
 use inet_rdma_port::noted::Noted;
+use inet_rdma_port::number_keys;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -130,4 +131,14 @@ fn features() -> Vec<Atom> {
 #[rustler::nif]
 fn loaded() -> bool {
     links::has_driver()
+}
+
+/// `link_numbers() -> [{Command, [Key]}]`: the commands of a link's port that answer numbers, and which.
+#[rustler::nif]
+fn link_numbers<'a>(env: Env<'a>) -> Vec<(Term<'a>, Vec<Term<'a>>)> {
+    let atoms = |keys: Vec<&str>| keys.into_iter().map(|key| terms::atom(env, key)).collect();
+    number_keys()
+        .into_iter()
+        .map(|(command, keys)| (terms::atom(env, command), atoms(keys)))
+        .collect()
 }

@@ -11,7 +11,7 @@ use crate::connection::ConnectionResource;
 use crate::protection::cipher_atom;
 use crate::registry::{self, Registered};
 
-/// See `inet_rdma:info/1` for what each means.
+/// The keys of origin `pair` in the carrier's `inet_rdma_counts`, which says what each means.
 #[derive(NifMap)]
 pub struct StatisticsMap {
     id: u64,
@@ -47,19 +47,19 @@ pub struct StatisticsMap {
     wakeups_received: u64,
     polls: u64,
     sends_posted: u64,
-    receives_posted: u64,
+    post_recv_calls: u64,
     completions: u64,
     events_armed: u64,
-    zero_copy: Atom,
+    safeguard: Atom,
     zero_copy_packets: u64,
     cipher: Atom,
     key_generation: u32,
     key_records: u64,
     key_bytes: u64,
     peer_key_generation: u32,
-    ring_bytes: u32,
+    ring_size_bytes: u32,
     ring_used: u32,
-    landing_buffers: u16,
+    landing_count: u16,
     landing_used: u16,
     landing_state: String,
     landing_refusals: u64,
@@ -110,10 +110,10 @@ impl From<&Registered> for StatisticsMap {
             wakeups_received: all.wakeups_received,
             polls: all.polls,
             sends_posted: counts.sends_posted,
-            receives_posted: counts.post_recv_calls,
+            post_recv_calls: counts.post_recv_calls,
             completions: counts.completions,
             events_armed: counts.events_armed,
-            zero_copy: match all.safeguard {
+            safeguard: match all.safeguard {
                 Safeguard::Trust => atoms::trusted(),
                 Safeguard::Windows => atoms::windows(),
                 Safeguard::None => atoms::none(),
@@ -124,9 +124,9 @@ impl From<&Registered> for StatisticsMap {
             key_records: usage.records,
             key_bytes: usage.bytes,
             peer_key_generation: sealed.map_or(0, |sealed| sealed.receive_generation),
-            ring_bytes: all.ring_bytes,
+            ring_size_bytes: all.ring_bytes,
             ring_used: all.ring_used,
-            landing_buffers: all.landing_buffers,
+            landing_count: all.landing_buffers,
             landing_used: all.landing_used,
             landing_state: landing_state(all.landing_state).to_owned(),
             landing_refusals: all.landing_refusals,

@@ -7,8 +7,9 @@ use inet_rdma_records::Cipher;
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
-use crate::link::{Coding, Fate, Link, Sealing};
+use crate::link::{COUNTS, Coding, Fate, Link, Sealing};
 use crate::links;
+use crate::numbers::{COMPRESSION, ROUND_TRIPS, SEALING};
 use crate::port::Port;
 
 /// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Numbers are native where nothing
@@ -55,15 +56,13 @@ mod command {
     pub const ATTEMPT: u32 = 13;
     /// A message to the peer's watcher, lost with the TCP connection.
     pub const CONTROL: u32 = 14;
-    /// Answers eight numbers: those of `Link::statistics`.
-    pub const STATISTICS: u32 = 15;
     /// The queue pair of [`CARRY`] is not used, unless it carries already.
     pub const DROP: u32 = 17;
     /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until [`RELEASE`].
     pub const SOCKET: u32 = 16;
     /// `<<Socket:32>>`: closes a descriptor of [`SOCKET`].
     pub const RELEASE: u32 = 18;
-    /// Answers eight numbers: those of `Link::counts`.
+    /// `<<First:8>>`: answers the numbers of `COUNTS` from this one on, eight at most.
     pub const COUNTS: u32 = 19;
     /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing:
     /// not now, as the peer has not said that all has arrived.
@@ -77,16 +76,26 @@ mod command {
     /// which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a
     /// key.
     pub const ATTACH: u32 = 22;
-    /// Answers `<<Cipher:64, Generation:64, Records:64, Bytes:64, PeerGeneration:64>>` of a sealed TCP connection; else
-    /// nothing.
+    /// Answers the numbers of `SEALING`; nothing where the TCP connection is not sealed.
     pub const SEALING: u32 = 23;
-    /// Answers six numbers: those of `Link::compression`; nothing where neither side compresses.
+    /// Answers the numbers of `COMPRESSION`; nothing where neither side compresses.
     pub const COMPRESSION: u32 = 24;
     /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left
     /// some of these calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
     pub const ASK: u32 = 25;
-    /// Answers eight numbers: those of `Link::round_trips`.
+    /// Answers the numbers of `ROUND_TRIPS`; nothing where none was measured.
     pub const ROUND_TRIPS: u32 = 26;
+}
+
+/// The commands that answer numbers, by their names in the carrier's inet_rdma_link, each with the keys in the order of
+/// its answer.
+pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
+    [
+        ("counts", COUNTS.iter().map(|(key, _)| *key).collect()),
+        ("sealing", SEALING.to_vec()),
+        ("compression", COMPRESSION.to_vec()),
+        ("round_trips", ROUND_TRIPS.to_vec()),
+    ]
 }
 
 pub(crate) fn execute(
@@ -300,9 +309,11 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             true => put(answer, &[1]),
             false => Some(0),
         },
-        command::STATISTICS => put_numbers(answer, &link.statistics()),
-        command::COUNTS => put_numbers(answer, &link.counts()),
-        command::ROUND_TRIPS => put_numbers(answer, &link.round_trips()),
+        command::COUNTS => {
+            let [first] = fields.array()?;
+            put_numbers(answer, &link.counts(first.into()))
+        }
+        command::ROUND_TRIPS => put_numbers(answer, link.round_trips().as_ref().map_or(&[], |numbers| &numbers[..])),
         command::SOCKET => {
             let socket = link.lend_tcp()?;
             put(answer, &socket.to_ne_bytes())

@@ -11,6 +11,7 @@ pub mod entry;
 mod link;
 pub mod links;
 pub mod noted;
+mod numbers;
 mod port;
 mod queue;
 mod round_trips;
@@ -21,4 +22,5 @@ mod tally;
 mod tcp;
 mod tcp_info;
 
+pub use commands::number_keys;
 pub use port::errno_name;

@@ -29,6 +29,7 @@ use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
 
 pub use self::coding::{Coding, Sealing};
+pub(crate) use self::counts::COUNTS;
 use self::notices::Loss;
 use crate::block::{Block, Held};
 use crate::links::Carried;
@@ -95,7 +96,7 @@ pub struct Link {
     lent: Vec<OwnedFd>,
 }
 
-/// What has happened to the paths, for [`Link::statistics`].
+/// What has happened to the paths, for [`COUNTS`].
 #[derive(Clone, Copy, Default)]
 struct Changes {
     losses: u64,

@@ -80,10 +80,10 @@ bulk_goes_through_the_ring(Config) ->
                      ["both nodes settled on it", proplists:get_value(device, Config),
                       proplists:get_value(ipv4, Config)]),
             ?assertEqual({verbs, 0, 0}, {Fabric, DirectSent, LandingBuffers}),
-            [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, receives_posted, completions, events_armed]]
+            [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, post_recv_calls, completions, events_armed]]
         end
      || #{fabric := Fabric, why := Why, direct_bytes_sent := DirectSent,
-          landing_buffers := LandingBuffers} = Info <- Infos
+          landing_count := LandingBuffers} = Info <- Infos
     ],
     ?assertEqual(2, length(Infos)).
 
@@ -376,7 +376,7 @@ rings_grow_and_shrink(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     await_idle([{A, B}, {B, A}]),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [5 * ?MB || _ <- lists:seq(1, 4)]]),
-    #{ring_bytes := Grown, pinned_bytes := Pinned} = inet_rdma_vm:info(B, A),
+    #{ring_size_bytes := Grown, pinned_bytes := Pinned} = inet_rdma_vm:info(B, A),
     ?assertEqual(524288, Grown),
     ?assert(Pinned >= 524288 + 163840),
     await_idle([{A, B}, {B, A}]),
@@ -387,8 +387,8 @@ await_idle(Links) ->
         Infos = [inet_rdma_vm:info(X, Y) || {X, Y} <- Links],
         ct:pal("~p",
                [[{Ring, Pinned, All}
-                 || #{ring_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
-        lists:all(fun(#{ring_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536
+                 || #{ring_size_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
+        lists:all(fun(#{ring_size_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536
                   andalso Pinned =< 262144 end, Infos)
     end).
 
@@ -401,7 +401,7 @@ streams_land_on_demand(Config) ->
     {ok, Connected} = call(A, inet_rdma_test_end, connect, [Ip, Port, Options]),
     {ok, Accepted} = inet_rdma_test_pair:do(Listening, accept_end, []),
     {X, Y} = {{A, Connected}, {B, Accepted}},
-    #{landing_state := unused, landing_buffers := 0, pinned_bytes := Pinned} = inet_rdma_test_pair:do(Y, info, []),
+    #{landing_state := unused, landing_count := 0, pinned_bytes := Pinned} = inet_rdma_test_pair:do(Y, info, []),
     ?assert(Pinned =< 262144),
     inet_rdma_test_wait:until(bulk_lands, 60000, fun() ->
         ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
@@ -445,7 +445,7 @@ hand_over(Config, ZeroCopy) ->
         #{direct_transfers_received := Landed} = inet_rdma_test_pair:do(Y, info, []),
         Landed > 20
     end),
-    #{zero_copy := Safeguard, zero_copy_packets := Packets} = inet_rdma_test_pair:do(Y, info, []),
+    #{safeguard := Safeguard, zero_copy_packets := Packets} = inet_rdma_test_pair:do(Y, info, []),
     [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
     {Safeguard, Packets}.
 

@@ -108,7 +108,7 @@ pinned_memory_is_bounded(Config) ->
             ok = inet_rdma_test_node:connect(A, N),
             [ok = inet_rdma_test_link:await(P, Q, verbs) || {P, Q} <- [{A, N}, {N, A}]],
             ok = call(A, inet_rdma_test_data, send_and_compare, [name(N), [5 * ?MB, 5 * ?MB]]),
-            #{ring_bytes := Ring, node_pinned_bytes := Pinned} = inet_rdma_vm:info(N, A),
+            #{ring_size_bytes := Ring, node_pinned_bytes := Pinned} = inet_rdma_vm:info(N, A),
             ct:pal("~b: ring ~b, pinned ~b", [Bytes, Ring, Pinned]),
             ?assertEqual(Expected, Ring),
             ?assert(Pinned =< Bytes),

@@ -9,6 +9,7 @@ use inet_rdma_session::Role;
 use inet_rdma_session::proof::Secret;
 
 use super::Link;
+use crate::numbers::{COMPRESSION, SEALING};
 
 /// How one TCP connection is coded; both sides agree.
 #[derive(Default)]
@@ -52,8 +53,8 @@ impl Sealing<'_> {
 }
 
 impl Link {
-    /// Cipher, generation, records and bytes of this side's key, and generation of the peer's. None: TCP is not sealed.
-    pub fn sealing(&self) -> Option<[u64; 5]> {
+    /// Those of [`SEALING`], of this side's key and the peer's. None: TCP is not sealed.
+    pub fn sealing(&self) -> Option<[u64; SEALING.len()]> {
         let sealing = self.tcp.as_ref()?.sealing()?;
         let cipher = match sealing.cipher {
             Cipher::Aes256Gcm => 1,
@@ -69,17 +70,16 @@ impl Link {
         ])
     }
 
-    /// Bytes before compression, bytes after it, and nanoseconds that it took: of what this side has sent over its
-    /// present TCP connection, then of what it has received. None: neither side compresses.
-    pub fn compression(&self) -> Option<[u64; 6]> {
+    /// Those of [`COMPRESSION`], over the present TCP connection. None: neither side compresses.
+    pub fn compression(&self) -> Option<[u64; COMPRESSION.len()]> {
         let [sent, received] = self.tcp.as_ref()?.compression()?;
         Some([
             sent.plain_bytes,
             sent.wire_bytes,
-            sent.nanoseconds,
+            sent.nanoseconds / 1000,
             received.plain_bytes,
             received.wire_bytes,
-            received.nanoseconds,
+            received.nanoseconds / 1000,
         ])
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Link;
 use super::notices::EARNED;
+use crate::numbers::{ANSWER_NUMBERS, ROUND_TRIPS, UNKNOWN};
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
@@ -13,6 +14,35 @@ use crate::tcp::Tcp;
 const EARNED_PACKETS: u64 = 64;
 /// The same in bytes.
 const EARNED_BYTES: u64 = 256 * 1024;
+
+/// A number by its key.
+type Number = (&'static str, fn(&Link) -> u64);
+
+/// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
+/// `carried_by_queue` (1 or 0) are the carrier's own. Bytes and sizes are with the packets' lengths; of the packets
+/// received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
+pub(crate) const COUNTS: &[Number] = &[
+    ("packets_received", |link| link.packets().0),
+    ("packets_sent", |link| link.packets().1),
+    ("bytes_received", |link| link.session.received().0),
+    ("bytes_sent", |link| link.session.counts().bytes_sent),
+    ("bytes_pending", Link::unsent_bytes),
+    ("bytes_unacknowledged", |link| link.session.logged_bytes() as u64),
+    ("packet_bytes_received", |link| link.tally.bytes_received()),
+    ("largest_packet_received", |link| link.tally.largest_received()),
+    ("packet_deviation_received", |link| {
+        link.tally.deviation_received().to_bits()
+    }),
+    ("largest_packet_sent", |link| link.tally.largest_sent()),
+    ("losses", |link| link.changes.losses),
+    ("resumes", |link| link.changes.resumes),
+    ("moves", |link| link.changes.moves),
+    ("suspended_ms", |link| {
+        u64::try_from(link.suspended_for().as_millis()).unwrap_or(u64::MAX)
+    }),
+    ("has_tcp", |link| link.tcp.is_some().into()),
+    ("carried_by_queue", |link| link.is_carried_by_queue().into()),
+];
 
 impl Link {
     /// Packets received and sent, ticks included.
@@ -30,27 +60,18 @@ impl Link {
         (self.session.unsent_bytes() + self.tcp.as_ref().map_or(0, Tcp::held_bytes)) as u64
     }
 
-    /// Packets received and sent, ticks included; bytes that wait for room; of packets received, ticks left out, their
-    /// bytes, the size of the largest, and the bits of the standard deviation of the sizes, an f64; the size of the
-    /// largest packet sent; milliseconds for which no path carried the session. Bytes and sizes are with the packets' lengths.
-    /// All paths are counted together.
-    pub fn counts(&self) -> [u64; 8] {
-        let (received, sent) = self.packets();
-        [
-            received,
-            sent,
-            self.unsent_bytes(),
-            self.tally.bytes_received(),
-            self.tally.largest_received(),
-            self.tally.deviation_received().to_bits(),
-            self.tally.largest_sent(),
-            u64::try_from(self.suspended_for().as_millis()).unwrap_or(u64::MAX),
-        ]
+    /// Those of [`COUNTS`] from `first` on, as many as an answer takes.
+    pub fn counts(&self, first: usize) -> Vec<u64> {
+        let wanted = COUNTS.iter().skip(first).take(ANSWER_NUMBERS);
+        wanted.map(|(_, number)| number(self)).collect()
     }
 
-    /// Those of [`RoundTrips::summary`](crate::round_trips::RoundTrips::summary).
-    pub fn round_trips(&self) -> [u64; 8] {
-        self.round_trips.summary(Instant::now())
+    /// Those of [`ROUND_TRIPS`]; None: none was measured.
+    pub fn round_trips(&self) -> Option<[u64; ROUND_TRIPS.len()]> {
+        let [recent, p50, p99, max, all, all_p50, all_p99, all_max] = self.round_trips.summary(Instant::now());
+        let of_recent = |us| if recent > 0 { us } else { UNKNOWN };
+        let [p50, p99, max] = [p50, p99, max].map(of_recent);
+        (all > 0).then_some([p50, p99, max, all, all_p50, all_p99, all_max])
     }
 
     /// For how long no path carried the session.
@@ -61,7 +82,7 @@ impl Link {
 
     /// A path has come or gone.
     pub(super) fn note_carried(&mut self) {
-        let carries = self.tcp.is_some() || (self.queue.is_some() && self.session.is_sent_by_queue());
+        let carries = self.tcp.is_some() || self.is_carried_by_queue();
         let (since, _) = self.suspended;
         match (carries, since) {
             (true, Some(_)) => self.suspended = (None, self.suspended_for()),
@@ -70,19 +91,8 @@ impl Link {
         }
     }
 
-    /// Bytes received and bytes sent by all paths, packets' lengths included; bytes that the peer has not acknowledged;
-    /// losses, resumes and moves; whether a TCP connection is there, and whether a queue pair carries.
-    pub fn statistics(&self) -> [u64; 8] {
-        [
-            self.session.received().0,
-            self.session.counts().bytes_sent,
-            self.session.logged_bytes() as u64,
-            self.changes.losses,
-            self.changes.resumes,
-            self.changes.moves,
-            self.tcp.is_some().into(),
-            (self.queue.is_some() && self.session.is_sent_by_queue()).into(),
-        ]
+    fn is_carried_by_queue(&self) -> bool {
+        self.queue.is_some() && self.session.is_sent_by_queue()
     }
 
     /// Packets and bytes of both directions over TCP.
