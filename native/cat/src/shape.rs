@@ -90,7 +90,7 @@ impl Shape {
             packet_max_bytes: packet_bytes,
             // What has landed is written out once, whatever it says.
             zero_copy: ZeroCopy::Always,
-            busy: false,
+            ..Settings::default()
         }
     }
 }

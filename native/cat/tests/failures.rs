@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::{Framing, Gather};
 use inet_rdma_engine::connection::{Connection, Settings, WriteHalf, ZeroCopy};
 use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
-use inet_rdma_stream::{Limits, Mode};
+use inet_rdma_stream::Limits;
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
 
 /// A sender in the middle of its input, and its receiver; some of it has come out.
@@ -153,12 +153,11 @@ fn parameters() -> Parameters {
 /// Another program of the same stream protocol.
 fn stranger(qp: Box<dyn QueuePair>) -> WriteHalf {
     let settings = Settings {
-        mode: Mode::Dynamic,
         landing_buffer_bytes: 8192,
         direct_bytes: 4096,
         packet_max_bytes: 65_536,
         zero_copy: ZeroCopy::Never,
-        busy: false,
+        ..Settings::default()
     };
     let made = Connection::new::<Vec<u8>>(qp, &parameters(), settings, Framing::Raw, None, Arc::new(()));
     let (_, _, writer) = made.expect("a connection");

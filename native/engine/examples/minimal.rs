@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Connection, ReadEnd, Settings, ZeroCopy};
+use inet_rdma_engine::connection::{Connection, ReadEnd, Settings};
 use inet_rdma_fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_stream::{Limits, Mode};
+use inet_rdma_stream::Limits;
 
 const BOUND: Duration = Duration::from_secs(10);
 const PARAMETERS: Parameters = Parameters {
@@ -60,12 +60,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Sends a message, and prints the peer's.
 fn talk(queue_pair: Box<dyn QueuePair>, message: &str) -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings {
-        mode: Mode::Dynamic,
-        landing_buffer_bytes: 0,
-        direct_bytes: 16_384,
         packet_max_bytes: 1_024,
-        zero_copy: ZeroCopy::Auto,
         busy: true,
+        ..Settings::default()
     };
     let (_, mut reader, mut writer) =
         Connection::new::<Vec<u8>>(queue_pair, &PARAMETERS, settings, Framing::Raw, None, Arc::new(()))?;

@@ -211,8 +211,8 @@ impl Order {
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.size as usize,
             zero_copy: ZeroCopy::Always,
-            // A waiting side looks by itself, and has promised to: see `Link`.
-            busy: false,
+            // Not busy: a waiting side looks by itself, and has promised to: see `Link`.
+            ..Settings::default()
         }
     }
 

@@ -46,6 +46,20 @@ pub struct Settings {
     pub busy: bool,
 }
 
+impl Default for Settings {
+    /// Those of the carrier's default options, without landing buffers.
+    fn default() -> Self {
+        Self {
+            mode: Mode::Dynamic,
+            landing_buffer_bytes: 0,
+            direct_bytes: 16 * 1024,
+            packet_max_bytes: 128 << 20,
+            zero_copy: ZeroCopy::Auto,
+            busy: false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Safeguard, ZeroCopy};

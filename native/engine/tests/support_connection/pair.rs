@@ -131,6 +131,7 @@ impl Side {
         }
     }
 
+    #[allow(clippy::needless_update, reason = "a setting that no test sets has its default")]
     pub fn settings(&self) -> Settings {
         Settings {
             mode: self.mode,
@@ -139,6 +140,7 @@ impl Side {
             packet_max_bytes: self.packet_max_bytes,
             zero_copy: self.zero_copy,
             busy: self.busy,
+            ..Settings::default()
         }
     }
 
