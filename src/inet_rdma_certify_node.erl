@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
--export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, connect/3, ebin/0, quoted/1,
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/3, ebin/0, quoted/1,
          random/1]).
 -export_type([t/0, host/0, wanted/0]).
 
