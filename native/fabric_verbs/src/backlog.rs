@@ -8,17 +8,17 @@ use inet_rdma_stream::CONTROL_BYTES;
 
 use crate::windows::Cell;
 
-/// A work request that keeps its order against the others.
+/// A work request that must be posted in the order of requests.
 pub(crate) enum Request {
     /// A control message.
     Control([u8; CONTROL_BYTES]),
-    /// The bind of a window with this key.
+    /// Binds a window with this key.
     Bind(Arc<Cell>, u32),
-    /// The end of the window with this key.
+    /// Invalidates the window with this key.
     Invalidate {
         cell: Arc<Cell>,
         key: u32,
-        /// Its completion is waited for.
+        /// A caller waits for its completion.
         awaited: bool,
     },
 }
@@ -28,8 +28,8 @@ pub(crate) enum Request {
 ///
 /// Requests of windows are bounded by arrivals. A buffer that is offered to the stream brings two at most, the end of
 /// its window and the bind, whether an advertisement follows or not; a transfer that arrives in it brings one. A buffer
-/// is offered again only after an arrival, and while nothing goes out of the list no credit goes back: there are no
-/// more arrivals than this side has receive slots. So at most 2 * buffers * (slots + 1) + slots of them wait.
+/// is offered again only after an arrival. While the list does not shrink no credit goes back to the peer, so no more
+/// transfers arrive than this side has receive slots. So at most 2 * buffers * (slots + 1) + slots of them wait.
 #[derive(Default)]
 pub(crate) struct Backlog {
     waiting: VecDeque<Request>,
@@ -38,7 +38,8 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// A list with a place for each of the peer's receive slots. The default has no place: the peer is not known yet.
+    /// A list with a place for each of the peer's receive slots. The default has no place: that number is not known
+    /// yet.
     pub(crate) fn new(peer_slots: u16) -> Backlog {
         Backlog {
             waiting: VecDeque::new(),
@@ -63,7 +64,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// The oldest.
+    /// Takes the oldest request.
     pub(crate) fn pop(&mut self) -> Option<Request> {
         let request = self.waiting.pop_front()?;
         if let Request::Control(_) = request {

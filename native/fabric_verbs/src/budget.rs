@@ -1,13 +1,13 @@
 //! How much memory this process pins for devices, over all connections, and how much it may.
 //!
-//! One count for the process: each registration takes from it before it asks the kernel. Its bound comes with the
-//! options of the connection that asks, as all of a node's connections have it.
+//! The process has one count: each registration takes from it before it asks the kernel. Each request brings the bound
+//! with it, as an option of its connection; all connections of a node have the same.
 //!
 //! # Fairness
-//! A new connection may use all of the bound. What a connection asks for later, a larger ring or landing buffers, must
-//! leave a quarter of the bound to new connections, and gets no more than half of what is left of the rest. So a few
-//! busy connections do not keep others from growing, and none keeps a new one off the device. All that is asked for
-//! later is given back when it is idle, and a connection that is refused goes on with the ring that it has.
+//! A new connection may use all of the bound. A later request, for a larger ring or landing buffers, must leave a
+//! quarter of the bound to new connections, and gets no more than half of the rest that is free. So a few busy
+//! connections do not keep others from growing, and none keeps a new connection off the device. Connections give
+//! memory of later requests back when it is idle; a connection whose request is refused goes on with its present ring.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ pub(crate) enum Need {
 /// The part of the bound (1/4) that is kept for new connections.
 const KEPT_PARTS: u64 = 4;
 
-/// The part of what is left (1/2) that one request for more may take.
+/// The part of the free rest (1/2) that one later request may take.
 const SHARE_PARTS: u64 = 2;
 
 /// The part of the machine's memory (1/4) that is the bound where neither an option nor the system sets one.
@@ -40,8 +40,8 @@ pub fn pinned_bytes() -> u64 {
     PROCESS.pinned.load(Ordering::Relaxed)
 }
 
-/// The bound where the option `pinned_max_bytes` is 0: what the process may lock, at most a quarter of the machine's
-/// memory.
+/// The bound where the option `pinned_max_bytes` is 0: the bytes that the process may lock, at most a quarter of the
+/// machine's memory.
 fn default_bytes() -> u64 {
     static DEFAULT: OnceLock<u64> = OnceLock::new();
     *DEFAULT.get_or_init(|| {
@@ -53,7 +53,7 @@ fn default_bytes() -> u64 {
     })
 }
 
-/// Takes `bytes` of the process's bound; `max` is the option, 0 the default.
+/// Takes `bytes` of the process's bound. `max`: the option; 0: the default.
 pub(crate) fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> Result<Charge, FabricError> {
     let max = if max == 0 { default_bytes() } else { max };
     PROCESS.take(bytes as u64, need, max)?;
@@ -118,7 +118,7 @@ fn memory_bytes() -> u64 {
     (system.totalram as u64).saturating_mul(system.mem_unit.into())
 }
 
-/// Whether the kernel asks this process for no limit: CAP_IPC_LOCK, in the first user namespace.
+/// Whether the kernel sets this process no limit: it has CAP_IPC_LOCK in the first user namespace.
 fn may_lock_all() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -137,7 +137,7 @@ mod tests {
     const KIB: u64 = 1024;
     const MIB: u64 = 1024 * KIB;
 
-    /// Takes so often until it is refused.
+    /// Takes again and again until it is refused; returns how often.
     fn fill(budget: &Budget, bytes: u64, need: Need, max: u64) -> usize {
         (0..10_000)
             .take_while(|_| budget.take(bytes, need, max).is_ok())

@@ -54,7 +54,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// What is left of the time; Err when that is nothing.
+    /// The time that is left; Err: none is.
     fn left(&self) -> Result<Duration, FabricError> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(FabricError::TimedOut),
@@ -62,7 +62,7 @@ impl Attempt {
         }
     }
 
-    /// The next event, which must be this one.
+    /// Waits for the next event, which must be of this kind.
     fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
         loop {
             if let Some(event) = self.events.next_event().map_err(failed_call)? {

@@ -23,14 +23,15 @@ use crate::registration::Registration;
 use crate::sending::{Outlet, SendQueue};
 use crate::windows::WindowAreas;
 
-/// Bytes that should go along with a work request; fewer where the device cannot.
+/// Bytes that should go along with a work request, if the device can take so many.
 const INLINE_BYTES: u32 = 220;
 
-/// How often a message is sent again before the connection fails: the most there is. 0 would end it at the first
-/// hiccup.
+/// How often a message is sent again before the connection fails: the largest value. With 0 the first lost packet would
+/// end the connection.
 const RETRIES: u8 = 7;
 
-/// The same where the peer had no receive posted; 7: for ever. Credits see to it that it always has.
+/// How often a message is sent again when the peer has no receive posted; 7: for ever. Credits see to it that the peer
+/// always has one.
 const RNR_RETRIES: u8 = 7;
 
 /// 0.64 ms between two such tries. The default, 0, means 655 ms.
@@ -47,17 +48,17 @@ pub(crate) struct Connection {
     /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
     slots: PinnedRegion,
     _ring: PinnedRegion,
-    /// What was exposed beside the ring.
+    /// The memory that was exposed beside the ring.
     pub(crate) regions: Arc<Regions>,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) hello: Hello,
     entries: u32,
     receives: u32,
     transport: Transport,
-    /// It has windows, and whether a peer can do no harm by them.
+    /// Whether the device has windows, and whether they are safe from a peer that breaks the protocol.
     windows: (bool, bool),
     sending: Mutex<SendQueue>,
-    /// Whether `sending` has something that a completion lets go on.
+    /// True if `sending` has requests that wait for a completion.
     has_waiting: AtomicBool,
     receiving: Mutex<ReceiveQueue>,
     is_closed: AtomicBool,
@@ -65,7 +66,7 @@ pub(crate) struct Connection {
     id: Arc<CmId>,
 }
 
-/// Which side of a connection this is.
+/// This side's part in the making of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Connecting,
@@ -73,7 +74,7 @@ pub(crate) enum Role {
 }
 
 impl Connection {
-    /// Makes everything for an id that has a device. The teardown thread runs: see [`crate::teardown::start`].
+    /// Makes the resources of an id that has a device. The teardown thread runs: see [`crate::teardown::start`].
     pub(crate) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Connection, FabricError> {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
@@ -165,7 +166,7 @@ impl Connection {
         self.account.pinned_bytes()
     }
 
-    /// Of a connection that is up. Asks the device.
+    /// The capabilities of a connection that is up. Asks the device.
     pub(crate) fn capabilities(&self) -> Capabilities {
         let (transport, ack_timeout) = match self.transport {
             Transport::InfiniBand => (inet_rdma_fabric::Transport::InfiniBand, network::ack_timeout(&self.qp)),
@@ -184,7 +185,7 @@ impl Connection {
                 _ => Safeguard::None,
             },
             windows: self.windows.0,
-            // Not measured over a device: as much as there is.
+            // Not measured over a device: all landing buffers that there are.
             landing_window_bytes: usize::MAX,
             ack_timeout,
         }
@@ -209,13 +210,13 @@ impl Connection {
         self.registration.connected()?;
         self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
-            // Without it the connection works, too: the timer is for peers that break the credits.
+            // If it fails the connection works all the same: the timer is for peers that break the rule of credits.
             let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);
         }
         Ok(())
     }
 
-    /// Sends the first message of a connection, where the accepting side waits for one; done by the connecting side at
+    /// Sends the first message of a connection, where the accepting side waits for one. The connecting side calls it at
     /// once.
     pub(crate) fn greet(&self) -> Result<(), FabricError> {
         if self.transport == Transport::Iwarp {
@@ -225,14 +226,14 @@ impl Connection {
         }
     }
 
-    /// Whether the accepting side has to wait for a greeting before it sends. iWARP is a connection of TCP that leaves
-    /// the stream mode of MPA with the first message of the side that connects (RFC 5044, section 7): the kernel's siw
-    /// ends connections on which the other side was first.
+    /// Whether the accepting side has to wait for a greeting before it sends. An iWARP connection is one of TCP. It
+    /// leaves the stream mode of MPA with the first message of the connecting side (RFC 5044, section 7), and the
+    /// kernel's siw ends a connection on which the accepting side sends first.
     pub(crate) fn awaits_greeting(&self) -> bool {
         self.transport == Transport::Iwarp
     }
 
-    /// Takes the greeting. False: it has not come; the completion channel will be readable.
+    /// Takes the greeting. False: it has not come; the completion channel becomes readable when it does.
     pub(crate) fn take_greeting(&self) -> Result<bool, FabricError> {
         self.drain_events();
         self.with_receiving(|receiving, inlet| receiving.take_greeting(inlet))
@@ -274,7 +275,7 @@ impl Connection {
         self.registration.end()
     }
 
-    /// Sets the end, for a caller that has seen it itself: see [`Registration::set_end`].
+    /// Sets the end, for a caller that has found it: see [`Registration::set_end`].
     pub(crate) fn set_end(&self, end: End) {
         self.registration.set_end(end);
     }
@@ -282,7 +283,7 @@ impl Connection {
     /// Takes the events of the completion channel.
     pub(crate) fn drain_events(&self) {
         if self.channel.drain().is_err() {
-            // Only the device's removal makes it fail.
+            // This fails only if the device was removed.
             self.registration.set_end(End::Failed(FabricError::DeviceRemoved));
         }
     }
@@ -305,7 +306,7 @@ impl Connection {
         !self.is_closed.swap(true, Ordering::Relaxed)
     }
 
-    /// Err once the connection has come to its end, with why.
+    /// Err with the reason once the connection has come to its end.
     pub(crate) fn check_alive(&self) -> Result<(), FabricError> {
         if self.is_closed() {
             return Err(FabricError::PeerGone);
@@ -337,7 +338,7 @@ impl Connection {
                 vendor: failure.vendor(),
                 peer_is_silent: failure.is_unreachable(),
             }),
-            // Flushed: the reason is an event's, if one has come.
+            // The receive was flushed: an event tells the reason, if one has come.
             _ => self.registration.why().cloned().unwrap_or(End::Peer),
         };
         let error = error_of(&end);

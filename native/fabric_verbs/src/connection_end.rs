@@ -25,7 +25,7 @@ pub(crate) struct ConnectionEnd {
     /// The token of the connection's id.
     token: usize,
     end: OnceLock<End>,
-    /// None: the connection is being destroyed.
+    /// The queue pair; None: the connection is being destroyed.
     queue_pair: Mutex<Option<Arc<QueuePair>>>,
     /// The thread that has called [`Self::carry_out`].
     #[cfg(test)]
@@ -33,7 +33,7 @@ pub(crate) struct ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Of a connection that is alive.
+    /// The end of a connection that is alive.
     pub(crate) fn new(token: usize, queue_pair: Option<Arc<QueuePair>>) -> ConnectionEnd {
         ConnectionEnd {
             token,
@@ -77,9 +77,9 @@ impl ConnectionEnd {
         // Orders the store of the end before the flush.
         fence(Ordering::SeqCst);
         if let Some(queue_pair) = &*self.queue_pair.lock() {
-            // Fails on a device that is gone, whose completion channels the kernel makes readable for ever.
+            // This fails on a device that was removed, whose completion channels the kernel makes readable for ever.
             let _ = queue_pair.move_to_error();
-            // Fails where the connection was disconnected before.
+            // This fails if the connection was disconnected before.
             let _ = queue_pair.id().disconnect();
         }
     }
@@ -87,7 +87,7 @@ impl ConnectionEnd {
     /// Releases the queue pair: the connection is about to be destroyed.
     pub(crate) fn release_queue_pair(&self) {
         let queue_pair = self.queue_pair.lock().take();
-        // Without the lock; and the connection itself has the last reference.
+        // Dropped without the lock held; the connection itself has the last reference.
         drop(queue_pair);
     }
 

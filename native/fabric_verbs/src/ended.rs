@@ -1,5 +1,5 @@
-//! Connections that have ended, for the teardown thread: whoever learns of an end reports it here and need not know the
-//! thread, which holds connections.
+//! The mailbox of ends: a thread that learns of a connection's end reports it here. The teardown thread, which holds
+//! connections, reads it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,11 +8,11 @@ use inet_rdma_fabric::FabricError;
 use crate::connection_end::ConnectionEnd;
 use crate::mailbox::Mailbox;
 
-/// What the teardown thread has to do.
+/// A task of the teardown thread.
 pub(crate) enum Ended {
-    /// Call [`ConnectionEnd::carry_out`], in place of a user that found the end and must not wait for the kernel.
+    /// Call [`ConnectionEnd::carry_out`] on behalf of a user that found the end and must not wait for the kernel.
     CarryOut(Arc<ConnectionEnd>),
-    /// Look at the connection with this token: its end was carried out.
+    /// Look at the connection with this token: its end is carried out.
     Look(usize),
 }
 

@@ -27,10 +27,10 @@ use turn::Turn;
 /// Events of one source that are taken before the next source has its turn.
 const BATCH: usize = 64;
 
-/// The same for a user that looks for the reason of its end: it may be a scheduler.
+/// Events that a user takes who looks for the reason of its connection's end: few, as its thread may be a scheduler.
 const PULLED_MAX: usize = 16;
 
-/// The data of descriptors in the epoll set; of a device it is the token.
+/// The data of descriptors in the epoll set. A device's descriptor has the device's token.
 const CALLED: u64 = 0;
 const CHANNEL: u64 = 1;
 
@@ -41,13 +41,13 @@ pub(crate) struct Events {
     watch: OwnedFd,
     /// Makes the thread look at the channel and at `pending`.
     called: Event,
-    /// Locked while an event is taken and its connection looked up: a connection that is new cannot be taken for one
-    /// that had its names before and has left meanwhile.
+    /// Locked while an event is taken and its connection is looked up: so the event of a connection that has left is
+    /// never taken for one of a new connection that has got the same names.
     registry: Mutex<Registry<Arc<CmId>>>,
     /// Connections whose ends [`Events::pull`] has stored, for the thread to carry them out.
     pending: Mutex<Vec<Arc<ConnectionEnd>>>,
     turn: Turn,
-    /// Why the thread has ended, if it has.
+    /// The reason why the thread has ended; None: it runs.
     failure: OnceLock<FabricError>,
 }
 
@@ -55,8 +55,8 @@ pub(crate) struct Events {
 static RUNNING: Mutex<Option<Arc<Events>>> = Mutex::new(None);
 
 impl Events {
-    /// Those of the thread, which is started where none runs. Err also where it hangs: the end of a new connection
-    /// would not be seen.
+    /// The events of the thread, which is started if none runs. Err also if the thread hangs, as it would not see the
+    /// end of a new connection.
     pub(crate) fn running() -> Result<Arc<Events>, FabricError> {
         let mut running = RUNNING.lock();
         if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
@@ -88,8 +88,8 @@ impl Events {
         Ok(events)
     }
 
-    /// The end of this connection is stored in `connection_end` from now on, as far as its device knows of it. See
-    /// [`Self::adopt`].
+    /// Stores the end of this connection in `connection_end` from now on, as far as events of its device tell of it.
+    /// See [`Self::adopt`] for the other events.
     pub(crate) fn insert(
         &self,
         names: Names,
@@ -108,7 +108,7 @@ impl Events {
             }
         }
         drop(registry);
-        // The thread may have ended before it could find the connection.
+        // The thread may have ended before it could find this connection.
         match self.failure.get() {
             None => Ok(()),
             Some(failure) => {
@@ -121,12 +121,12 @@ impl Events {
     /// Takes the events of an id that is connected, from the channel on which it was made.
     pub(crate) fn adopt(&self, id: &CmId) -> Result<(), FabricError> {
         id.migrate(&self.channel).map_err(failed_call)?;
-        // Events that have moved along wake nobody.
+        // Events that were moved with the id wake no thread.
         self.called.set();
         Ok(())
     }
 
-    /// The objects that the connection is named after are about to be destroyed.
+    /// Removes a connection: the objects that events name it by are about to be destroyed.
     pub(crate) fn remove(&self, names: Names, id: &CmId) {
         let mut registry = self.registry.lock();
         if registry.remove(names) {
@@ -137,11 +137,12 @@ impl Events {
         }
     }
 
-    /// Takes a few events now, for a user that knows of its end and not of the reason. The thread wakes the others.
+    /// Takes a few events now, for a user that looks for the reason of its connection's end. The thread wakes the users
+    /// of other connections whose ends this call finds.
     pub(crate) fn pull(&self, names: Names) {
         let mut pending = Vec::new();
         let registry = self.registry.lock();
-        // The thread finds the same failure.
+        // The thread finds this failure, too.
         let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
         self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
         drop(registry);
@@ -160,7 +161,7 @@ impl Events {
             Err(_) => FabricError::Panicked("the thread of RDMA events"),
         };
         let failure = self.failure.get_or_init(|| failure);
-        // Nothing tells of their ends any more. The next connection starts another thread.
+        // No thread takes the events of these connections any more. The next connection starts another thread.
         let all: Vec<Arc<ConnectionEnd>> = self.registry.lock().all().cloned().collect();
         for end in all {
             if end.set(End::Failed(failure.clone())) {
@@ -192,19 +193,19 @@ impl Events {
                     self.called.clear();
                     pending.append(&mut self.pending.lock());
                     if self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)? {
-                        // What moved to the channel did not make it readable.
+                        // Events that were moved to the channel did not make it readable.
                         self.called.set();
                     }
                 }
                 CHANNEL => {
-                    // The rest leaves it readable.
+                    // Events that are left keep it readable.
                     let _is_rest = self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)?;
                 }
                 device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
             }
         }
         for end in pending {
-            // Each of them asks the device: many are no reason to take the thread for one that hangs.
+            // Each of them asks the device. The time of all together is no sign that the thread hangs.
             self.turn.begin(Instant::now());
             ended::carry_out(&end);
         }
@@ -255,7 +256,7 @@ impl Events {
                     (event.concerns, end)
                 }
                 Err(_) => {
-                    // Readable for ever.
+                    // The descriptor would stay readable for ever.
                     let _ = epoll::delete(&self.watch, device.async_fd());
                     (async_event::Concerns::Device, FabricError::DeviceRemoved)
                 }

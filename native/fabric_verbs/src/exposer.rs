@@ -21,7 +21,8 @@ pub(crate) struct VerbsExposer {
 }
 
 impl VerbsExposer {
-    /// Of a connection whose peer's first ring is `peer_ring`. It keeps none of the connection's resources alive.
+    /// The exposer of a connection whose peer's first ring is `peer_ring`. It keeps none of the connection's resources
+    /// alive.
     pub(crate) fn new(connection: &Arc<Connection>, peer_ring: RemoteAddress) -> VerbsExposer {
         VerbsExposer {
             account: Arc::downgrade(&connection.account),
@@ -76,13 +77,13 @@ impl Exposer for VerbsExposer {
     }
 }
 
-/// Memory of which the peer may write what its windows open.
+/// Memory in which the peer may write only through open windows.
 struct Windowed {
     windows: Vec<Arc<dyn Window>>,
     area: Arc<WindowArea>,
     memory: Arc<dyn Memory>,
     areas: Weak<WindowAreas>,
-    /// As a window's: only calls of the connection come here.
+    /// As with a window: only calls of the connection come here.
     connection: Weak<Connection>,
     peer_ring: RemoteAddress,
 }

@@ -1,4 +1,4 @@
-//! The bytes of a transfer on their way into a work request: along with it, or by way of the staging memory.
+//! The bytes of a transfer on their way into a work request: inline, or through the staging memory.
 
 use std::ops::Range;
 

@@ -1,13 +1,13 @@
 //! The verbs fabric: reliable connected queue pairs of an RDMA device (InfiniBand, RoCE, iWARP), made by the connection
 //! manager.
 //!
-//! Each side registers three pieces of memory: what the peer may write (ring and landing area), the staging area that
-//! outgoing bytes are copied to (the user's memory is not registered), and the slots of control messages. A transfer is
-//! one RDMA write with the notice as its immediate; iWARP has no immediates, so there a send of four bytes follows.
-//! Controls are sends. A queue pair belongs to a protection domain of its own, so that a peer's key is worth nothing on
-//! another connection.
+//! Each side registers three pieces of memory: the memory that the peer may write (ring and landing area), the staging
+//! area that outgoing bytes are copied to (the user's memory is not registered), and the slots of control messages. A
+//! transfer is one RDMA write with the notice as its immediate; iWARP has no immediates, so there a send of four bytes
+//! follows. Controls are sends. A queue pair belongs to a protection domain of its own, so that a peer's key is worth
+//! nothing on another connection.
 //!
-//! Nothing here is unsafe: the crate `inet_rdma_verbs` is.
+//! The unsafe code is in the crate `inet_rdma_verbs`.
 #![forbid(unsafe_code)]
 
 mod backlog;
@@ -46,7 +46,7 @@ use inet_rdma_verbs::cm::{CmId, EventChannel};
 pub struct VerbsFabric;
 
 impl VerbsFabric {
-    /// Whether this machine has what the fabric needs, whatever the peer.
+    /// Whether this machine has the libraries, modules and devices that the fabric needs.
     pub fn check(self) -> Result<(), FabricError> {
         refusal::check_machine()
     }
@@ -66,7 +66,7 @@ impl VerbsFabric {
                 IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_unspecified(),
                 IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unspecified() && !v6.is_unicast_link_local(),
             };
-            // An address of no device, or of another machine, cannot be bound.
+            // Binding fails if the address belongs to no device, or to another machine.
             is_usable
                 && CmId::create(&events)
                     .is_ok_and(|id| id.bind(SocketAddr::new(address, 0)).is_ok() && id.device().is_some())

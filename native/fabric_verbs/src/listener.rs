@@ -18,7 +18,7 @@ use crate::{network, ports, teardown};
 
 /// Listens on all addresses of both families, or on one address.
 pub(crate) struct VerbsListener {
-    /// The ids that listen: alive as long as this.
+    /// The ids that listen, as long as this value lives.
     _ids: Vec<CmId>,
     events: Arc<EventChannel>,
     /// An epoll set: `events`, and the completion channels of peers whose greeting is awaited.
@@ -28,7 +28,7 @@ pub(crate) struct VerbsListener {
     /// Peers that were answered and are not connected yet, by the token of their id.
     answered: HashMap<usize, Answered>,
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
-    /// The connection manager does not answer any more: said once.
+    /// The connection manager has failed, and the user was told.
     is_broken: bool,
     /// A one-off listener has met the peer with its token: every other peer is refused.
     is_taken: bool,
@@ -44,7 +44,7 @@ struct Answered {
 /// The event that is awaited from a peer that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// That it confirms the answer.
+    /// The peer confirms the answer.
     Confirmation,
     /// Its first message: see [`Connection::awaits_greeting`].
     Greeting,
@@ -116,7 +116,7 @@ impl VerbsListener {
             Ok(peer) => peer,
             Err(error) => {
                 let _ = match &error {
-                    // A peer of another version is told which one is spoken here.
+                    // The answer tells a peer of another version this side's version.
                     FabricError::Hello(WireError::Version { .. }) => id.reject(&version_hello().emit()),
                     _ => id.reject(&[REFUSED_HELLO]),
                 };
@@ -158,13 +158,13 @@ impl VerbsListener {
         }
     }
 
-    /// The peer has gone before the user had the connection. Where its greeting has come, what it sent can still be
-    /// read.
+    /// The peer has gone before the user got the connection. If the peer's greeting has come, the bytes that it sent
+    /// can still be read.
     fn handle_end(&mut self, answered: Answered) {
         if answered.stage == Stage::Greeting && matches!(answered.connection.take_greeting(), Ok(true)) {
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
-            // The event that says so was taken here.
+            // The event that tells of the end was taken here.
             answered.connection.set_end(End::Peer);
             self.ready.push_back(connected(answered));
         } else {
@@ -201,7 +201,7 @@ impl VerbsListener {
         }
     }
 
-    /// The hello of a peer that may get in.
+    /// The hello of a peer that is not refused.
     fn greeted(&self, private_data: &[u8]) -> Result<Hello, FabricError> {
         let hello = refusal::parse_hello(private_data)?;
         self.options.parameters.check_token(&hello)?;
@@ -216,7 +216,7 @@ impl VerbsListener {
             refuse(&id);
             return Err(error);
         }
-        // An id that is dropped without an answer is rejected by the kernel.
+        // The kernel rejects the request of an id that is dropped without an answer.
         teardown::start()?;
         let connection = Connection::make(id, &self.options.parameters, Role::Accepting)?;
         let hello = connection.hello.emit();
@@ -275,7 +275,7 @@ fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
     }
 }
 
-/// Says the version, and nothing else that matters.
+/// A hello of which only the version matters.
 fn version_hello() -> Hello {
     Hello {
         ring: inet_rdma_stream::RemoteAddress { key: 0, address: 0 },

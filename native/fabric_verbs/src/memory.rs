@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use crate::budget::{self, Charge, Need};
 use crate::refusal::{self, failed_call};
 
-/// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: when the
-/// queue pair is gone no peer writes any more, but what it wrote may still be read.
+/// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: after the
+/// end of the queue pair no peer writes any more, but the bytes that it wrote may still be read.
 pub(crate) struct ExposedMemory {
     pages: Arc<Pages>,
     key: u32,
@@ -38,7 +38,7 @@ impl ExposedMemory {
         Ok((region, memory))
     }
 
-    /// Memory that the peer reaches by the keys of windows alone.
+    /// Memory that the peer reaches only by the keys of windows.
     pub(crate) fn behind_windows(pages: Arc<Pages>, bytes: usize) -> ExposedMemory {
         ExposedMemory { pages, key: 0, bytes }
     }
@@ -65,8 +65,8 @@ impl Memory for ExposedMemory {
     }
 }
 
-/// The regions of a queue pair that were exposed after it was made. They are dropped with the connection, unless they
-/// are revoked before.
+/// The regions that were exposed after the queue pair was made. They are dropped with the connection, unless they are
+/// revoked before.
 #[derive(Default)]
 pub(crate) struct Regions(Mutex<Vec<Arc<PinnedRegion>>>);
 
@@ -80,7 +80,7 @@ impl Regions {
     }
 }
 
-/// Registers memory for one connection, within what the process may pin.
+/// Registers memory for one connection, within the bytes that the process may pin.
 pub(crate) struct Account {
     pd: Arc<ProtectionDomain>,
     max_bytes: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Account {
 /// A region that counts as pinned as long as it lives.
 pub(crate) struct PinnedRegion {
     region: MemoryRegion,
-    /// After the region: it counts until it is deregistered.
+    /// Dropped after the region, whose bytes count until it is deregistered.
     _charge: Charge,
 }
 

@@ -1,4 +1,4 @@
-//! The options for the network, and the values that a queue pair has got.
+//! The options for the network, and the values that a queue pair has taken.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const ACK_UNIT: Duration = Duration::from_nanos(4_096);
 /// The largest code: it has five bits. About 2.4 hours.
 const ACK_CODE_MAX: u8 = 31;
 
-/// Sets the options. For an id that is about to resolve its address, or to be accepted.
+/// Sets the options of an id that is about to resolve its address, or to be accepted.
 pub(crate) fn set(id: &CmId, network: &Network) -> Result<(), FabricError> {
     if let Some(type_of_service) = network.type_of_service {
         let set = id.set_type_of_service(type_of_service);
@@ -36,7 +36,7 @@ pub(crate) fn ack_timeout(qp: &QueuePair) -> Option<Duration> {
     }
 }
 
-/// The least code that stands for no less than `timeout`.
+/// The smallest code for a time of at least `timeout`.
 fn ack_code(timeout: Duration) -> u8 {
     (1..ACK_CODE_MAX)
         .find(|code| ACK_UNIT * (1 << code) >= timeout)

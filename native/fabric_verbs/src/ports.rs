@@ -47,11 +47,11 @@ fn open(events: &Arc<EventChannel>, options: &ListenOptions, port: u16) -> Resul
                 port = id.port();
                 ids.push(id);
             }
-            // Without IPv6 there is nothing to listen for.
+            // A machine without IPv6 has no address of that family.
             Err(failed) if failed.errno() == libc::EAFNOSUPPORT && !ids.is_empty() => {}
             Err(failed) => {
                 return Err(match failed.errno() {
-                    // The second: a listener on all addresses has it.
+                    // The second family: a listener on all addresses has the port.
                     libc::EADDRINUSE | libc::EADDRNOTAVAIL => Taken::Port,
                     libc::ENODEV => Taken::Other(FabricError::NoRoute(format!(
                         "cannot listen over verbs on {address}: it is no address of an RDMA device"

@@ -24,12 +24,12 @@ pub(crate) struct VerbsQueuePair {
     capabilities: Capabilities,
     /// One transfer is copied at a time; controls pass meanwhile.
     copying: Mutex<()>,
-    /// Behind `connection`, which is dropped before.
+    /// Dropped after `connection`.
     _destruction: Destruction,
 }
 
-/// Gives the connection of a queue pair that is dropped to the teardown thread, as the only reference left: another
-/// one, dropped here a moment later, could be the last, and destroy the connection on this thread.
+/// Gives the connection of a queue pair that is dropped to the teardown thread, as the only reference left. A second
+/// reference that is dropped here a moment later could be the last, and would destroy the connection on this thread.
 struct Destruction(Option<Arc<Connection>>);
 
 impl Drop for Destruction {
@@ -41,7 +41,7 @@ impl Drop for Destruction {
 }
 
 impl VerbsQueuePair {
-    /// Of a connection that is up: see [`Connection::established`].
+    /// The queue pair of a connection that is up: see [`Connection::established`].
     pub(crate) fn new(connection: Connection, peer: Hello) -> VerbsQueuePair {
         let connection = Arc::new(connection);
         VerbsQueuePair {
@@ -81,7 +81,7 @@ impl QueuePair for VerbsQueuePair {
 
     fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         self.check_open()?;
-        // The peer's device knows what of its memory may be written. Only a longer key cannot be said to it.
+        // The peer's device checks the target. Only a key that is longer than a device's cannot be sent to it.
         let total: usize = source.iter().map(|piece| piece.len()).sum();
         if u32::try_from(target.key).is_err() {
             return Err(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target }));
@@ -143,8 +143,8 @@ impl QueuePair for VerbsQueuePair {
                 sending.send_waiting(outlet);
             });
         }
-        // Asked before the queue, as what the peer sent before its end is in the queue by then. The end does not show
-        // there where all receives were used up when it came, and could not be flushed.
+        // Look for the end before the queue: completions of transfers before the end are in the queue by then. The
+        // queue does not show the end if all receives were used up when it came, as none could be flushed.
         let has_ended = connection.end().get().is_some();
         let taken = connection
             .with_receiving(|receiving, inlet| receiving.poll(inlet, out))
@@ -171,13 +171,12 @@ impl QueuePair for VerbsQueuePair {
             sending.send_waiting(outlet);
             Ok::<bool, FabricError>(!some)
         })?;
-        // The queue was empty and all receives were posted. An end that is told later flushes them, which makes an
-        // event.
+        // The queue was empty and all receives were posted. A later end flushes them, which makes an event.
         Ok(is_armed && !connection.end().is_set_since_armed())
     }
 
     fn disarm(&self) {
-        // The device cannot be asked to forget it.
+        // A device has no call to take the request back.
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
@@ -187,7 +186,7 @@ impl QueuePair for VerbsQueuePair {
     fn drain_event(&self) -> bool {
         self.connection.drain_events();
         if self.connection.is_closed() {
-            // The event may be that of a completion that the teardown thread waits for.
+            // The teardown thread may wait for the completion of this event.
             teardown::look(&self.connection);
         }
         self.check_alive().is_ok()
@@ -202,7 +201,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn ask(&self) -> Answer {
-        // Over iWARP a write is complete when this side's device has taken it, whatever becomes of it.
+        // Over iWARP a write is complete when this side's device has taken it: that tells nothing of the peer.
         if self.capabilities.transport != Transport::InfiniBand || self.connection.is_closed() {
             return Answer::NotAsked;
         }
@@ -221,7 +220,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn wakeups_sent(&self) -> u64 {
-        // The peer's device wakes it.
+        // The peer's device wakes the peer.
         0
     }
 

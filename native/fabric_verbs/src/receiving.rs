@@ -13,7 +13,7 @@ use crate::refusal::failed_call;
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
 
-/// Completions that are taken and not handed on, and the fault, if any.
+/// Completions that are taken and not handed on, and the fault if there is one.
 #[derive(Default)]
 pub(crate) struct ReceiveQueue {
     taken: VecDeque<Completion>,
@@ -21,10 +21,10 @@ pub(crate) struct ReceiveQueue {
     pub(crate) counts: Counts,
 }
 
-/// Why no more comes; it stays so.
+/// The reason why no more completions come.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// The queue pair has come to its end; [`crate::connection::Connection`] knows why.
+    /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason.
     Ended(cq::Failure),
     /// The peer broke the protocol.
     Misbehaved(Misbehaviour),

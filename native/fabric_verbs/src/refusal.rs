@@ -1,4 +1,4 @@
-//! Refusals by a device, the kernel or the peer as errors that say how to mend them; and how this side refuses.
+//! Refusals by a device, the kernel or the peer as errors that tell the remedy; and this side's own refusals.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use inet_rdma_verbs::cm::{Event, EventChannel, Kind};
 
 /// The first byte of a rejection's private data: the listener has no room.
 pub(crate) const REFUSED_BUSY: u8 = 1;
-/// The listener did not like the hello, or could not make its own side; its log says why.
+/// The listener refused the hello, or could not make its own side; its log tells the reason.
 pub(crate) const REFUSED_HELLO: u8 = 2;
 
 /// The connection manager's reason when a port has no listener: "Invalid Service ID" among the rejection reasons of the
@@ -18,7 +18,7 @@ const REJECTED_NO_LISTENER: i32 = 8;
 
 const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// A call that failed for no reason that has a better name.
+/// The error of a call that failed for a reason without an error of its own.
 pub(crate) fn failed_call(failed: VerbsError) -> FabricError {
     FabricError::Verbs {
         doing: failed.doing,
@@ -26,11 +26,12 @@ pub(crate) fn failed_call(failed: VerbsError) -> FabricError {
     }
 }
 
-/// Making an event channel failed: the first thing that is done, so what is missing on this machine shows here.
+/// The error for an event channel that could not be made. That is the first call of the library, so a part that is
+/// missing on this machine shows here.
 pub(crate) fn no_connection_manager(failed: VerbsError) -> FabricError {
     FabricError::Unavailable(match failed.errno() {
         libc::EOPNOTSUPP => Lack::Libraries,
-        // The library says so of a file that may not be opened, too.
+        // The library gives this error also for a file that may not be opened.
         libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS if !is_forbidden(CONNECTION_MANAGER) => {
             Lack::ConnectionManager
         }
@@ -55,10 +56,10 @@ pub(crate) fn check_machine() -> Result<(), FabricError> {
     Err(FabricError::Unavailable(Lack::Device))
 }
 
-/// Looking for the way to the peer failed.
+/// The error for a failed look for the way to the peer.
 pub(crate) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
     let why = match errno.abs() {
-        // Over iWARP this means that the port has no listener.
+        // Over iWARP this error means that the port has no listener.
         libc::ECONNREFUSED => return FabricError::Refused(to.port()),
         libc::ENODEV | libc::EADDRNOTAVAIL => {
             "no RDMA device has an address in its network (`rdma link` shows which interface a device belongs to)"
@@ -71,7 +72,7 @@ pub(crate) fn no_route(to: SocketAddr, errno: i32) -> FabricError {
     FabricError::NoRoute(format!("no way over verbs to {to}: {why}"))
 }
 
-/// An address that the kernel would look for on whichever interface, until the time is over.
+/// An address without an interface: the kernel would look for it on any interface until the time is over.
 pub(crate) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
     let SocketAddr::V6(v6) = to else { return Ok(()) };
     if v6.scope_id() != 0 || !v6.ip().is_unicast_link_local() {
@@ -83,7 +84,7 @@ pub(crate) fn check_address(to: SocketAddr) -> Result<(), FabricError> {
     )))
 }
 
-/// A call about the peer's address failed at once.
+/// The error for a call about the peer's address that failed at once.
 pub(crate) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
     match failed.errno() {
         0 | libc::ENOMEM => failed_call(failed),
@@ -91,7 +92,7 @@ pub(crate) fn address(to: SocketAddr, failed: VerbsError) -> FabricError {
     }
 }
 
-/// Registering memory failed.
+/// The error for memory that could not be registered.
 pub(crate) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => FabricError::LockedMemory {
@@ -102,7 +103,7 @@ pub(crate) fn registration(bytes: usize, failed: VerbsError) -> FabricError {
     }
 }
 
-/// Setting an option of the user's failed.
+/// The error for an option of the user's that could not be set.
 pub(crate) fn option(option: &'static str, failed: VerbsError) -> FabricError {
     match failed.errno() {
         libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOPROTOOPT => FabricError::OptionUnknown { option },
@@ -140,7 +141,7 @@ fn rejected(to: SocketAddr, event: &Event) -> FabricError {
     }
     match event.status {
         REJECTED_NO_LISTENER => FabricError::Refused(to.port()),
-        // iWARP gives an error's number.
+        // Over iWARP the reason is an error's number.
         errno if errno < 0 => no_route(to, errno),
         reason => FabricError::Rejected(Rejection::Reason(reason)),
     }

@@ -12,7 +12,7 @@ use crate::ended;
 use crate::events::Events;
 use crate::registry::Names;
 
-/// Held by the connection; the first of its resources that is dropped.
+/// The entry of one connection, which drops it before its other resources.
 pub(crate) struct Registration {
     events: Arc<Events>,
     end: Arc<ConnectionEnd>,
@@ -21,7 +21,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Of a connection in the making: the end of its device, queue pair or completion queues is its own from now on.
+    /// The entry of a connection in the making: from now on it ends with its device, queue pair or completion queues.
     pub(crate) fn new(
         id: &Arc<CmId>,
         queue_pair: &Arc<QueuePair>,
@@ -47,7 +47,7 @@ impl Registration {
         })
     }
 
-    /// The connection is up: the peer's end is its own, too.
+    /// The connection is up: from now on it ends with the peer, too.
     pub(crate) fn connected(&self) -> Result<(), FabricError> {
         self.events.adopt(&self.id)
     }
@@ -56,7 +56,7 @@ impl Registration {
         &self.end
     }
 
-    /// Its end, for a caller that knows that it has come.
+    /// The end, for a caller that knows that there is one.
     pub(crate) fn why(&self) -> Option<&End> {
         if self.end.get().is_none() {
             self.events.pull(self.names);
@@ -64,7 +64,7 @@ impl Registration {
         self.end.get()
     }
 
-    /// Sets the end, for a caller that has seen it itself. The teardown thread carries it out: the caller may be a
+    /// Sets the end, for a caller that has found it. The teardown thread carries it out, as the caller may be a
     /// scheduler that holds a port's lock.
     pub(crate) fn set_end(&self, end: End) {
         if self.end.set(end) {

@@ -1,4 +1,4 @@
-//! The event registry: the connections that events may be about, by all the names that events have for them.
+//! The event registry: the connections that events may concern, by all names that events use for them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use inet_rdma_verbs::async_event::Concerns;
 
 use crate::connection_end::ConnectionEnd;
 
-/// By which names events call a connection: addresses, which differ between all objects that are alive.
+/// The names that events use for a connection: addresses of objects, which differ while the objects live.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) id: usize,
@@ -16,9 +16,9 @@ pub(crate) struct Names {
     pub(crate) completion_queues: [usize; 2],
 }
 
-/// Each connection is removed before the objects that it is named after are destroyed. `I` is what keeps a device open.
+/// The connections. Each is removed before the objects that name it are destroyed. `I` keeps a device open.
 pub(crate) struct Registry<I> {
-    /// By the id.
+    /// The connections by their ids.
     connections: HashMap<usize, (Arc<ConnectionEnd>, I)>,
     /// The ids of queue pairs and completion queues.
     ids: HashMap<usize, usize>,
@@ -37,7 +37,7 @@ impl<I> Default for Registry<I> {
 }
 
 impl<I> Registry<I> {
-    /// True: it is the first on its device.
+    /// Adds a connection. True: it is the first on its device.
     pub(crate) fn insert(&mut self, names: Names, end: Arc<ConnectionEnd>, device: I) -> bool {
         self.connections.insert(names.id, (end, device));
         self.ids.insert(names.queue_pair, names.id);
@@ -47,7 +47,7 @@ impl<I> Registry<I> {
         on_device.len() == 1
     }
 
-    /// True: it was the last on its device.
+    /// Removes a connection. True: it was the last on its device.
     pub(crate) fn remove(&mut self, names: Names) -> bool {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
@@ -65,12 +65,12 @@ impl<I> Registry<I> {
         is_last
     }
 
-    /// The connection of an id.
+    /// The connection with this id.
     pub(crate) fn connection(&self, id: usize) -> Option<&Arc<ConnectionEnd>> {
         self.connections.get(&id).map(|(end, _)| end)
     }
 
-    /// What keeps this device open; None: no connection uses it.
+    /// The value that keeps this device open; None: no connection uses it.
     pub(crate) fn device(&self, device: usize) -> Option<&I> {
         let id = self.devices.get(&device)?.iter().next()?;
         self.connections.get(id).map(|(_, device)| device)
@@ -81,7 +81,7 @@ impl<I> Registry<I> {
         self.connections.values().map(|(end, _)| end)
     }
 
-    /// The connections that an asynchronous event of this device is about.
+    /// The connections that an asynchronous event of this device concerns.
     pub(crate) fn concerned(&self, device: usize, concerns: Concerns) -> Vec<Arc<ConnectionEnd>> {
         let found = |id: &usize| self.connection(*id).cloned();
         match concerns {

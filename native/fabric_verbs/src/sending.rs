@@ -19,10 +19,10 @@ use crate::refusal::failed_call;
 use crate::staging::Ledger;
 use crate::windows::Cell;
 
-/// The ledger, controls that wait for a place, and the fault, if any.
+/// The ledger, the requests that wait for a place, and the fault if there is one.
 pub(crate) struct SendQueue {
     ledger: Ledger,
-    /// The memory of `ledger`.
+    /// The staging memory that `ledger` counts.
     staging: Arc<PinnedRegion>,
     /// The region that replaces it at [`Self::replace_staging`].
     prepared: Option<Arc<PinnedRegion>>,
@@ -30,11 +30,11 @@ pub(crate) struct SendQueue {
     replaced: Vec<(Arc<PinnedRegion>, u64)>,
     /// Requests for which the send queue had no place. They go before later ones, and before room is offered again.
     waiting: Backlog,
-    /// Windows whose end is posted, in the order of its numbers, with the key that ends.
+    /// Windows whose invalidation is posted, in the order of the requests' numbers, with the invalidated key.
     closing: VecDeque<(u64, Arc<Cell>, u32)>,
-    /// The last caller found no place in the send queue: the next completion of a send is worth an event.
+    /// True if the last caller found no place in the send queue: the next completion of a send must make an event.
     starved: bool,
-    /// Requests known to be done at the last [`Self::ask`].
+    /// The number of completed requests at the last [`Self::ask`].
     done_when_asked: u64,
     /// The last request of [`Self::ask`].
     asked: u64,
@@ -84,7 +84,7 @@ impl SendQueue {
         self.waiting = Backlog::new(peer_slots);
     }
 
-    /// Bytes that can be written now; 0: none, and a completion will make an event once it is armed for.
+    /// Bytes that can be written now; 0: none, and the next completion makes an event if the queue is armed.
     pub(crate) fn room(&mut self, outlet: &Outlet<'_>) -> usize {
         if self.ledger.is_tight() || !self.waiting.is_empty() {
             self.reap(outlet);
@@ -104,7 +104,7 @@ impl SendQueue {
         })
     }
 
-    /// Keeps memory for [`Self::replace_staging`]; what was kept before.
+    /// Keeps memory for [`Self::replace_staging`]; returns the memory that was kept before.
     pub(crate) fn prepare_staging(&mut self, staging: PinnedRegion) -> Option<Arc<PinnedRegion>> {
         self.prepared.replace(Arc::new(staging))
     }
@@ -115,11 +115,11 @@ impl SendQueue {
         let end = self.ledger.replace_staging(prepared.pages().bytes());
         self.replaced
             .push((std::mem::replace(&mut self.staging, prepared), end));
-        // Requests without a signal would never be known to be done if no more follow.
+        // The requests before it may have no signal: without a signalled one behind them their end would not show.
         self.post_end_marker(outlet, target);
     }
 
-    /// Replaced memory that nothing is sent from any more, and whether that is all.
+    /// Takes the replaced memory that the device no longer sends from. True: none is left.
     pub(crate) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
         self.reap(outlet);
         let ledger = &self.ledger;
@@ -131,9 +131,9 @@ impl SendQueue {
         (regions, self.replaced.is_empty())
     }
 
-    /// Fails if send queue or staging memory have no place for a transfer of which `bytes` are to be staged. Takes
-    /// completions first where they are short of it, so that a caller may post without having asked for [`Self::room`].
-    /// Never fails for a size that [`Self::room`] has offered, even if controls were posted since.
+    /// Fails if send queue or staging memory have no place for a transfer that stages `bytes`. Takes completions first
+    /// if there is no place, so that a caller may post without having asked for [`Self::room`]. Never fails for a size
+    /// that [`Self::room`] has offered, even if controls were posted since.
     pub(crate) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
             self.reap(outlet);
@@ -166,9 +166,9 @@ impl SendQueue {
                 self.post(outlet, posted, write(Some(word)), source)
             }
             Transport::Iwarp => {
-                // The end of a later request does not say that the bytes of a write without a signal may be changed:
-                // siw has TCP send a page or more of them out of this memory, until the peer's TCP has taken them.
-                // Those of a write with a signal it copies.
+                // The bytes of a write without a signal may not be changed when a later request is complete: siw has
+                // TCP send a page or more of them out of this memory, until the peer's TCP has taken them. The bytes of
+                // a write with a signal are copied by siw.
                 let posted = match source {
                     Source::Region(_) => (self.ledger.post_signalled(true), true),
                     Source::Inline(_) => self.ledger.post(true, false),
@@ -179,7 +179,7 @@ impl SendQueue {
         }
     }
 
-    /// Sends a message of no bytes: the first thing that is posted.
+    /// Sends a message of no bytes, before all else.
     pub(crate) fn greet(&mut self, outlet: &Outlet<'_>) -> Result<(), FabricError> {
         let posted = self.ledger.post(false, true);
         self.post(outlet, posted, Operation::Send, Source::Region(&[]))
@@ -249,7 +249,7 @@ impl SendQueue {
                 Request::Invalidate { cell, key, .. } => Some((Arc::clone(cell), *key)),
                 Request::Control(_) | Request::Bind(..) => None,
             };
-            // A queue pair that takes nothing any more says why in its completions.
+            // The completions of a queue pair that takes no more requests tell the reason.
             if let (Err(_), Some((cell, key))) = (self.post_request(outlet, request), closing) {
                 cell.settle(key, WindowState::Open);
             }
@@ -261,7 +261,7 @@ impl SendQueue {
         !self.waiting.is_empty() || !self.closing.is_empty()
     }
 
-    /// Whether there is something that a completion would help.
+    /// True if a completion would let requests, windows or a caller that waits for room go on.
     pub(crate) fn wants_event(&self) -> bool {
         self.starved || self.has_waiting()
     }
@@ -274,8 +274,8 @@ impl SendQueue {
         }
     }
 
-    /// Posts a signalled write of no bytes: done when all before it is, and nothing to the peer. None: the entries of a
-    /// transfer stay free, as its bytes may be staged, and its work request not posted yet.
+    /// Posts a signalled write of no bytes, which the peer does not notice: it is complete when all before it are.
+    /// None: the queue has no place for it beside the entries of a transfer whose bytes may be staged already.
     fn post_nothing(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Option<u64> {
         if !self.ledger.takes_control() {
             return None;
@@ -286,14 +286,14 @@ impl SendQueue {
             immediate: None,
         };
         let number = self.ledger.post_signalled(false);
-        // If it cannot be posted, nothing can be sent any more.
+        // If it cannot be posted, no request can.
         let _ = outlet.qp.post_send(number, write, Source::Region(&[]), true);
         Some(number)
     }
 
     /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged
-    /// it. True if some request has been completed since the last call, or none was under way. In a queue that is full
-    /// the signalled requests do what this one would.
+    /// it. True if some request has been completed since the last call, or none was under way. If the queue is full no
+    /// request is added: the signalled requests in it serve the purpose.
     pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
         self.reap(outlet);
         self.send_waiting(outlet);
@@ -314,7 +314,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether all is sent, or nothing more will be.
+    /// True if all is sent, or the queue pair has failed.
     pub(crate) fn is_over(&mut self, outlet: &Outlet<'_>) -> bool {
         self.reap(outlet);
         self.send_waiting(outlet);
@@ -336,7 +336,7 @@ impl SendQueue {
                         self.settle_windows(completion.id(), WindowState::Closed);
                     }
                     Err(failure) => {
-                        // The first one says why; what is thrown out after it does not.
+                        // The first failure has the reason; requests that are flushed after it do not.
                         if self.failed.is_none_or(Failure::is_flush) {
                             self.failed = Some(failure);
                         }
@@ -352,14 +352,14 @@ impl SendQueue {
         }
     }
 
-    /// Why sends failed, if one did.
+    /// The reason why sends failed; None: none did.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failed
     }
 
-    /// A send of a few bytes, inline where the device can.
+    /// Sends a few bytes, inline if the device can.
     fn post_message(&mut self, outlet: &Outlet<'_>, message: &[u8]) -> Result<(), FabricError> {
-        // Numbers go up by one, and no more are under way than there are slots.
+        // Numbers count up by one, and no more requests are under way than there are slots.
         let posted = self.ledger.post(false, true);
         if message.len() <= outlet.qp.inline_bytes() {
             return self.post(outlet, posted, Operation::Send, Source::Inline(&[message]));
@@ -371,7 +371,7 @@ impl SendQueue {
         self.post(outlet, posted, Operation::Send, Source::Region(&sge))
     }
 
-    /// Posts what the ledger has a number for.
+    /// Posts a request that the ledger has given a number.
     fn post(
         &mut self,
         outlet: &Outlet<'_>,

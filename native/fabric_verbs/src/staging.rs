@@ -1,8 +1,8 @@
 //! The ledger of work requests without a completion yet, and of the staging memory that they read from.
 //!
-//! Only one work request in some is signalled; its completion says that all before it are done, too (section
-//! "Completion ordering" of the InfiniBand specification: work requests of one send queue complete in order). Over
-//! iWARP each write is signalled ([`crate::sending`] says why).
+//! Only some work requests are signalled. The completion of one tells that all requests before it are complete, too
+//! (section "Completion ordering" of the InfiniBand specification: work requests of one send queue complete in order).
+//! Over iWARP each write is signalled ([`crate::sending`] has the reason).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,17 +11,17 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     entries: u64,
-    /// Work requests posted, and known to be done.
+    /// Numbers of work requests that were posted, and that are known to be complete.
     posted: u64,
     done: u64,
     staging_bytes: u64,
-    /// The staging byte that went to the start of the present memory: those before it are in memory that was replaced.
+    /// The position of the first staging byte in the present memory: bytes before it are in memory that was replaced.
     staging_base: u64,
-    /// Staging bytes handed out, those of them that are posted, and those free again: counted since the start.
+    /// Staging bytes that were handed out, that were posted, and that are free again, each counted since the start.
     staged: u64,
     staged_posted: u64,
     staged_done: u64,
-    /// Signalled work requests under way: number, and `staged_posted` behind it.
+    /// Signalled work requests under way: each with its number, and the value of `staged_posted` behind it.
     signals: VecDeque<(u64, u64)>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Ledger {
 /// signal.
 const SIGNAL_PARTS: u64 = 4;
 
-/// Room is offered from this fraction (1/4) of the staging memory on.
+/// Room is offered only while at least this fraction (1/4) of the staging memory is free.
 const STAGING_PARTS: u64 = 4;
 
 /// Room is offered only while more than this fraction (1/4) of the queue is free: the rest is for controls.
@@ -61,14 +61,14 @@ impl Ledger {
     /// Bytes of a transfer that can be staged and posted from now on, whatever controls are posted before it; 0: none.
     pub(crate) fn room(&self) -> usize {
         let has_entries = self.entries_free() > self.entries / CONTROL_PARTS + ENTRIES_PER_TRANSFER;
-        // Less than a part of the staging memory would make many small transfers; more is free soon.
+        // Little room would make many small transfers; more staging memory is free soon.
         let free = self.staging_free();
         let is_enough = free as u64 * STAGING_PARTS >= self.staging_bytes;
         if has_entries && is_enough { free } else { 0 }
     }
 
-    /// Whether the queue and the staging memory take a transfer of `bytes`. True for what [`Self::room`] has offered
-    /// since the last transfer: controls leave the entries of one transfer free, and nothing else takes staging memory.
+    /// Whether the queue and the staging memory take a transfer of `bytes`. True for the room that [`Self::room`] has
+    /// offered since the last transfer: controls leave the entries of one transfer free, and take no staging memory.
     pub(crate) fn takes_transfer(&self, bytes: usize) -> bool {
         self.entries_free() >= ENTRIES_PER_TRANSFER && bytes <= self.staging_free()
     }
@@ -83,7 +83,7 @@ impl Ledger {
         (self.staging_bytes - (self.staged - self.staged_done.max(self.staging_base))) as usize
     }
 
-    /// Other memory, of `bytes`, takes over. The position up to which staged bytes are in the old memory: see
+    /// Other memory, of `bytes`, takes over. Returns the position up to which staged bytes are in the old memory: see
     /// [`Self::is_done_to`].
     pub(crate) fn replace_staging(&mut self, bytes: usize) -> u64 {
         self.staging_bytes = bytes as u64;
@@ -111,7 +111,7 @@ impl Ledger {
         self.posted == self.done
     }
 
-    /// Less than half is free: worth a look for completions.
+    /// True if less than half is free: a look for completions pays.
     pub(crate) fn is_tight(&self) -> bool {
         2 * self.entries_free() < self.entries || 2 * self.staging_free() as u64 <= self.staging_bytes
     }
@@ -144,7 +144,7 @@ impl Ledger {
         (self.posted, signalled)
     }
 
-    /// As [`Self::post`], of one that is signalled whatever else.
+    /// As [`Self::post`], for a request that is always signalled.
     pub(crate) fn post_signalled(&mut self, with_staged: bool) -> u64 {
         self.count(with_staged);
         self.signals.push_back((self.posted, self.staged_posted));
@@ -158,7 +158,7 @@ impl Ledger {
         }
     }
 
-    /// A signalled work request is done, and all before it.
+    /// A signalled work request is complete, and so are all before it.
     pub(crate) fn complete(&mut self, number: u64) {
         while let Some(&(signalled, staged)) = self.signals.front() {
             if signalled > number {
@@ -272,8 +272,8 @@ mod tests {
             }
         }
 
-        /// Whatever is posted, in whatever order completions are looked at: nothing is lost, and it never comes to a
-        /// stop with nothing signalled under way.
+        /// For any requests and any order of completions: no byte is lost, and the queue is never full without a
+        /// signalled request under way.
         #[test]
         fn all_comes_back(
             entries in 4u32..64,

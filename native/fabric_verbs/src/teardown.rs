@@ -20,13 +20,13 @@ use crate::connection::Connection;
 use crate::ended::{self, Ended};
 use crate::mailbox::Mailbox;
 
-/// How long to wait until all is sent, and again until the peer has disconnected, too.
+/// The longest wait until all is sent, and again until the peer has disconnected, too.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 enum Order {
     /// Disconnect when all is sent.
     Disconnect(Arc<Connection>),
-    /// Destroy it after the peer's disconnect. No user has a reference any more.
+    /// Destroy the connection after the peer's disconnect. No user has a reference any more.
     Destroy(Arc<Connection>),
     /// Destroy a connection that was never established.
     Abandon(Box<Connection>),
@@ -36,7 +36,7 @@ enum Order {
 
 static ORDERS: OnceLock<Arc<Mailbox<Order>>> = OnceLock::new();
 
-/// Starts the thread where it does not run: called before a connection is made, so that each has it at its end.
+/// Starts the thread if it does not run: called before a connection is made, so that each connection's end finds it.
 pub(crate) fn start() -> Result<(), FabricError> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = STARTING.lock();
@@ -75,7 +75,7 @@ pub(crate) fn disconnect(connection: &Arc<Connection>, target: RemoteAddress) {
     give(Order::Disconnect(Arc::clone(connection)));
 }
 
-/// Has a disconnected connection destroyed. It is the last reference but for the thread's own.
+/// Has a disconnected connection destroyed. The caller's reference is the last one beside the thread's own.
 pub(crate) fn destroy(connection: Arc<Connection>) {
     give(Order::Destroy(connection));
 }
@@ -85,7 +85,7 @@ pub(crate) fn abandon(connection: Connection) {
     give(Order::Abandon(Box::new(connection)));
 }
 
-/// An event of a connection that was disconnected here was taken: the thread may have waited for it.
+/// Tells that an event of a connection that was disconnected here was taken: the thread may have waited for it.
 pub(crate) fn look(connection: &Connection) {
     give(Order::Look(connection.id().token()));
 }
@@ -98,30 +98,30 @@ const ENDED: u64 = 1;
 struct Closing {
     connection: Arc<Connection>,
     stage: Stage,
-    /// The user has dropped it.
+    /// True if the user has dropped it.
     is_dropped: bool,
     until: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Until all is sent. Its completion channel is in the epoll set.
+    /// The thread waits until all is sent. The completion channel is in the epoll set.
     Sending,
-    /// Disconnected, until the peer is, too.
+    /// The connection is disconnected. The thread waits until the peer has disconnected, too.
     AwaitingPeer,
 }
 
-/// What the thread does. Connections are named by the tokens of their ids.
+/// The state of the thread. The tokens of their ids name the connections.
 struct Work {
     orders: Arc<Mailbox<Order>>,
     ended: &'static Mailbox<Ended>,
     /// An epoll set: the mailboxes, and the completion channels of connections that have something to send.
     watch: OwnedFd,
     closing: HashMap<usize, Closing>,
-    /// Of `closing`, in the order of time, as each wait is equally long. Some are out of date: [`Closing::until`]
-    /// counts.
+    /// The deadlines of `closing`, in the order of time, as each wait is equally long. An entry that differs from
+    /// [`Closing::until`] is out of date.
     deadlines: VecDeque<(Instant, usize)>,
-    /// One at a time is destroyed, as orders may come meanwhile that take less time.
+    /// Connections to destroy, one at a time: orders that take less time may come in between.
     to_destroy: VecDeque<Arc<Connection>>,
 }
 
@@ -131,13 +131,13 @@ impl Work {
         loop {
             ready.clear();
             let timeout = self.timeout();
-            // Neither the set nor the buffer can be at fault; a signal is as good as an event.
+            // Set and buffer are valid, so only a signal can interrupt: look as after an event.
             let _ = epoll::wait(
                 &self.watch,
                 rustix::buffer::spare_capacity(&mut ready),
                 timeout.as_ref(),
             );
-            // A panic is a defect, and costs the connection that it concerns at most.
+            // A panic is a defect; at most its own connection is lost.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 self.take_turn(ready.iter().map(|event| event.data.u64()));
             }));
@@ -197,7 +197,7 @@ impl Work {
             return;
         }
         let data = epoll::EventData::new_u64(token as u64);
-        // Without memory for it the time ends the wait.
+        // If the kernel has no memory for it, the deadline ends the wait.
         let _ = epoll::add(&self.watch, connection.channel.as_fd(), data, epoll::EventFlags::IN);
         self.wait(connection, Stage::Sending, false);
         // The event may have been taken before the channel was watched.
@@ -234,14 +234,14 @@ impl Work {
         self.closing.insert(token, closing);
     }
 
-    /// Looks whether a connection has got what it waits for.
+    /// Looks whether the wait of a connection is over.
     fn look(&mut self, token: usize) {
         let Some(closing) = self.closing.get(&token) else {
             return;
         };
         let is_over = match closing.stage {
             Stage::Sending => {
-                // An error shows in the queue as well.
+                // The queue shows the same error.
                 let _ = closing.connection.channel.drain();
                 is_all_sent(&closing.connection)
             }
@@ -252,14 +252,14 @@ impl Work {
         }
     }
 
-    /// The stage is over, or its time is.
+    /// Goes on behind a stage that is complete, or whose deadline has passed.
     fn go_on(&mut self, token: usize) {
         let Some(closing) = self.closing.remove(&token) else {
             return;
         };
         match closing.stage {
             Stage::Sending => {
-                // Its descriptor is open; it may not have been added.
+                // The descriptor is open, but may not have been added.
                 let _ = epoll::delete(&self.watch, closing.connection.channel.as_fd());
                 disconnect_id(&closing.connection);
                 if closing.is_dropped {
@@ -282,7 +282,7 @@ impl Work {
     }
 }
 
-/// Whether all is sent, or nothing more will be. False: an event of the completion channel tells when to look again.
+/// True if all is sent, or the queue pair has failed. False: look again after an event of the completion channel.
 fn is_all_sent(connection: &Connection) -> bool {
     let is_over = || connection.with_sending(|sending, outlet| sending.is_over(outlet));
     // Completions from before the request raise no event: look again.
@@ -290,7 +290,7 @@ fn is_all_sent(connection: &Connection) -> bool {
 }
 
 fn disconnect_id(connection: &Connection) {
-    // Fails only when the peer was faster.
+    // This fails only if the peer has disconnected first.
     let _ = connection.id().disconnect();
 }
 

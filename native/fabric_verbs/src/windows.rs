@@ -22,9 +22,9 @@ pub(crate) struct Cell {
 
 /// A window and its keys.
 pub(crate) struct Keyed {
-    /// None: it was taken apart.
+    /// The window; None: it was taken apart.
     pub(crate) window: Option<MemoryWindow>,
-    /// The key of the last bind that was asked for: the window's own, once that is posted.
+    /// The key of the last bind that was requested: the window's own key once the request is posted.
     pub(crate) key: u32,
     /// Number of the last work request that was posted for it.
     pub(crate) named_by: u64,
@@ -64,7 +64,7 @@ impl Cell {
         self.state.store(state, Ordering::Release);
     }
 
-    /// The end that was asked for with `key` has come to `state`. It may have been opened again since.
+    /// The window with `key` has come to `state`. It may have been opened again with another key since.
     pub(crate) fn settle(&self, key: u32, state: WindowState) {
         if self.state() == WindowState::Closing && self.keyed().key == key {
             self.set_state(state);
@@ -134,8 +134,8 @@ impl WindowAreas {
         self.0.lock().push(Arc::clone(area));
     }
 
-    /// Takes an area apart that no work request names any more ([`crate::sending::SendQueue::has_done_with`]): one that
-    /// is under way would fail, and end the connection.
+    /// Takes an area apart that no work request names any more ([`crate::sending::SendQueue::has_done_with`]): a
+    /// request under way would fail, and end the connection.
     pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, area));
         area.take_apart();

@@ -17,7 +17,7 @@ pub enum Concerns {
     CompletionQueue(usize),
     /// The whole device has come to its end.
     Device,
-    /// Something that ends nothing: a port went up or down, an address changed, a first message came early.
+    /// An event that ends no connection: a port went up or down, an address changed, a first message came early.
     News,
 }
 
@@ -30,8 +30,8 @@ pub struct AsyncEvent {
     pub what: String,
 }
 
-/// The next one of this device; None: no more for now. The descriptor must not block ([`crate::cm::CmId::watch_device`]
-/// sees to it). Err: the device tells of nothing any more, which happens to one that was removed.
+/// The next event of this device; None: no more for now. The descriptor must not block
+/// ([`crate::cm::CmId::watch_device`] sees to it). Err: no more events will come, as the device was removed.
 pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
     // SAFETY: all zeros are a value: a null pointer and the first kind of event.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };

@@ -112,9 +112,9 @@ impl Drop for EventChannel {
 pub struct Event {
     /// The kind of event.
     pub kind: Kind,
-    /// Why: an error's number, negative, or the reason of a rejection; 0 for good news.
+    /// The reason: an error's number, negative, or the reason of a rejection; 0: success.
     pub status: i32,
-    /// To which id: see [`CmId::token`].
+    /// The token of the id: see [`CmId::token`].
     pub id: usize,
     /// With [`Kind::ConnectRequest`]: the new id.
     pub request: Option<CmId>,
@@ -125,11 +125,11 @@ pub struct Event {
 /// How a connection is to behave. The same on both sides.
 #[derive(Debug, Clone, Copy)]
 pub struct Conduct<'a> {
-    /// For the peer; at most 56 bytes from the connecting side over InfiniBand.
+    /// Private data for the peer; at most 56 bytes from the connecting side over InfiniBand.
     pub private_data: &'a [u8],
     /// How often a message is sent again before the connection fails, 0..=7.
     pub retries: u8,
-    /// The same where the peer was not ready to receive; 7: for ever.
+    /// How often it is sent again when the peer was not ready to receive; 7: for ever.
     pub rnr_retries: u8,
 }
 
@@ -205,7 +205,7 @@ impl CmId {
         self.raw
     }
 
-    /// Names it in [`Event::id`].
+    /// The id's name in [`Event::id`].
     pub fn token(&self) -> usize {
         self.raw.as_ptr() as usize
     }
@@ -226,8 +226,8 @@ impl CmId {
 
     /// ENOSYS: the kernel does not know the option.
     fn set_option<T>(&self, option: i32, mut value: T) -> Result<(), VerbsError> {
-        // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses one whose size is
-        // not that of the option.
+        // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses a value that has
+        // not the option's size.
         let result = unsafe {
             rdma_set_option(
                 self.raw.as_ptr(),
@@ -240,18 +240,18 @@ impl CmId {
         check("setting an option of a connection id", result)
     }
 
-    /// An IPv6 address stands for IPv6 only.
+    /// Makes an IPv6 address stand for IPv6 only.
     pub fn one_family(&self) -> Result<(), VerbsError> {
         self.set_option(OPTION_ID_AFONLY, 1i32)
     }
 
-    /// The type of service of its packets. Before its address is resolved, or before it is accepted.
+    /// Sets the type of service of its packets. Call it before the address is resolved, or before the id is accepted.
     pub fn set_type_of_service(&self, type_of_service: u8) -> Result<(), VerbsError> {
         self.set_option(OPTION_ID_TOS, type_of_service)
     }
 
-    /// How long its queue pair waits for an acknowledgement: 4.096 µs times 2 to the power of `code`, which is 1 to 31.
-    /// Before it connects, or is accepted; it concerns what this side sends.
+    /// Sets how long its queue pair waits for an acknowledgement of this side's packets: 4.096 µs times 2 to the power
+    /// of `code`, which is 1 to 31. Call it before the id connects, or is accepted.
     pub fn set_ack_timeout(&self, code: u8) -> Result<(), VerbsError> {
         self.set_option(OPTION_ID_ACK_TIMEOUT, code)
     }
@@ -294,7 +294,7 @@ impl CmId {
         check("resolving the address", result)
     }
 
-    /// Begins to look for the way to it: [`Kind::RouteResolved`].
+    /// Begins to look for the way to the peer: [`Kind::RouteResolved`].
     pub fn resolve_route(&self, timeout: Duration) -> Result<(), VerbsError> {
         // SAFETY: an id that lives.
         let result = unsafe { rdma_resolve_route(self.raw.as_ptr(), milliseconds(timeout)) };
@@ -309,7 +309,7 @@ impl CmId {
         check("connecting", result)
     }
 
-    /// Says yes to a request: [`Kind::Established`]. It must have a queue pair.
+    /// Accepts a request: [`Kind::Established`]. The id must have a queue pair.
     pub fn accept(&self, conduct: &Conduct<'_>) -> Result<(), VerbsError> {
         let mut parameters = conduct.raw()?;
         // SAFETY: as in `connect`.
@@ -317,7 +317,7 @@ impl CmId {
         check("accepting", result)
     }
 
-    /// Says no to a request, and why.
+    /// Rejects a request, with the reason.
     pub fn reject(&self, why: &[u8]) -> Result<(), VerbsError> {
         let bytes = u8::try_from(why.len()).map_err(|_| VerbsError::of("rejecting", libc::EINVAL))?;
         // SAFETY: an id that lives; the private data is copied before the call returns.
@@ -325,15 +325,15 @@ impl CmId {
         check("rejecting", result)
     }
 
-    /// Ends the connection; work requests that are not done yet are flushed.
+    /// Ends the connection; work requests that are not complete are flushed.
     pub fn disconnect(&self) -> Result<(), VerbsError> {
         // SAFETY: an id that lives.
         let result = unsafe { rdma_disconnect(self.raw.as_ptr()) };
         check("disconnecting", result)
     }
 
-    /// From now on its events go to `channel`, also those that were not taken yet. All events of it that were taken
-    /// must have been acknowledged, which [`EventChannel::next_event`] does. An event that moves along does not wake a
+    /// Moves the id's events to `channel`, also those that were not taken yet. All events of the id that were taken
+    /// must have been acknowledged, which [`EventChannel::next_event`] does. An event that is moved does not wake a
     /// thread that waits for `channel`: look there afterwards.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), VerbsError> {
         let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use crate::VerbsError;
 use crate::cm::CmId;
 use crate::error::{check_errno, nothing_yet};
 
-/// Where completion queues tell that something came. Never blocks.
+/// The channel of events of completion queues. Never blocks.
 ///
 /// # Invariants
 ///
@@ -88,7 +88,7 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Names it in asynchronous events.
+    /// The queue's name in asynchronous events.
     pub fn token(&self) -> usize {
         self.raw.as_ptr() as usize
     }
@@ -169,7 +169,7 @@ impl Completion {
         self.0.wr_id
     }
 
-    /// Whether it went well. After a failure only [`Self::id`] means something.
+    /// Whether the request succeeded. After a failure only [`Self::id`] is valid.
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.status {
             ibv_wc_status::IBV_WC_SUCCESS => Ok(()),
@@ -180,12 +180,12 @@ impl Completion {
         }
     }
 
-    /// Bytes that came by a send.
+    /// Number of bytes that a send of the peer brought.
     pub fn bytes(&self) -> usize {
         self.0.byte_len as usize
     }
 
-    /// Of a write of the peer: the immediate it came with.
+    /// The immediate of a write of the peer; None: another completion.
     pub fn written(&self) -> Option<u32> {
         (self.0.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM).then(|| {
             // SAFETY: with this opcode the union is the immediate, in network order; any bits are a number anyway.
@@ -229,12 +229,12 @@ impl Failure {
         self.vendor
     }
 
-    /// It was only thrown out because the queue pair had come to its end.
+    /// The request was flushed because the queue pair had come to its end.
     pub fn is_flush(self) -> bool {
         self.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR
     }
 
-    /// The peer did not answer at all, or did not say it was ready for too long.
+    /// The peer did not answer, or was not ready to receive for too long.
     pub fn is_unreachable(self) -> bool {
         matches!(
             self.status,

@@ -27,7 +27,7 @@ pub struct Device<'a> {
 /// Limits of a device, as far as the engine needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceLimits {
-    /// Version of the firmware, as the device says it.
+    /// Version of the firmware, as the device gives it.
     pub firmware: String,
     /// Work requests in one queue.
     pub queue_entries: u32,
@@ -37,16 +37,16 @@ pub struct DeviceLimits {
     pub completion_entries: u32,
     /// Ports.
     pub ports: u8,
-    /// It has memory windows of type 2.
+    /// True if it has memory windows of type 2.
     pub windows: bool,
-    /// It is the kernel's rxe, which has no maker.
+    /// True if it is the kernel's rxe, whose vendor number is 0.
     pub is_soft_roce: bool,
 }
 
 /// Attributes of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortState {
-    /// Whether it carries traffic.
+    /// Whether the port carries traffic.
     pub is_active: bool,
     /// Payload bytes of a packet now.
     pub active_mtu_bytes: u32,
@@ -54,12 +54,12 @@ pub struct PortState {
     pub max_mtu_bytes: u32,
 }
 
-/// Of type 2: bound by a work request, for one queue pair, and invalidated by one. A and B differ in what else they
-/// check.
+/// Memory windows of type 2: bound to one queue pair by a work request, and invalidated by another. Types 2A and 2B
+/// differ in further checks.
 const WINDOWS: u32 =
     ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
-/// Where devices have the number of their maker.
+/// The directory in which devices have the number of their vendor.
 const SOFT_ROCE: u32 = 0xff_ffff;
 
 impl<'a> Device<'a> {
@@ -90,7 +90,7 @@ impl<'a> Device<'a> {
         unsafe { name_of(self.device()) }
     }
 
-    /// Names it within this process, as long as it is open.
+    /// The device's name within this process, as long as it is open.
     pub fn token(self) -> usize {
         self.context.as_ptr() as usize
     }
@@ -167,7 +167,7 @@ pub struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// What can be asked.
+    /// The open device, to be asked.
     pub fn device(&self) -> Device<'_> {
         // SAFETY: open as long as `self`.
         unsafe { Device::of(self.context) }
@@ -187,7 +187,7 @@ impl Drop for OpenDevice {
 pub struct Unopened {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub refusal: VerbsError,
 }
 

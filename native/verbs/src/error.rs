@@ -13,7 +13,7 @@ pub struct VerbsError {
 }
 
 impl VerbsError {
-    /// Of a call that sets `errno`.
+    /// The error of a call that sets `errno`.
     pub(crate) fn last(doing: &'static str) -> VerbsError {
         VerbsError {
             doing,
@@ -21,7 +21,7 @@ impl VerbsError {
         }
     }
 
-    /// Of a call that returns the error's number.
+    /// The error of a call that returns the error's number.
     pub(crate) fn of(doing: &'static str, errno: i32) -> VerbsError {
         VerbsError {
             doing,
@@ -41,7 +41,7 @@ impl From<VerbsError> for io::Error {
     }
 }
 
-/// 0 is success, -1 an error in `errno`: how librdmacm answers.
+/// The result of a call of librdmacm: 0 is success, -1 an error in `errno`.
 pub(crate) fn check(doing: &'static str, result: i32) -> Result<(), VerbsError> {
     match result {
         0 => Ok(()),
@@ -49,8 +49,8 @@ pub(crate) fn check(doing: &'static str, result: i32) -> Result<(), VerbsError> 
     }
 }
 
-/// 0 is success, a positive number the error: how most of libibverbs answers. Some providers answer with the negative
-/// number, or with -1 and `errno`.
+/// The result of a call of libibverbs: 0 is success, a positive number the error. Some providers return the negative
+/// number, or -1 and set `errno`.
 pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsError> {
     match result {
         0 => Ok(()),
@@ -59,7 +59,7 @@ pub(crate) fn check_errno(doing: &'static str, result: i32) -> Result<(), VerbsE
     }
 }
 
-/// Of a read that must not wait: Ok where there is nothing to read for now.
+/// The result of a read that must not wait: Ok if there is nothing to read for now.
 pub(crate) fn nothing_yet(failed: VerbsError) -> Result<(), VerbsError> {
     match failed.errno() {
         libc::EAGAIN | libc::EINTR => Ok(()),

@@ -1,8 +1,8 @@
 //! libibverbs and librdmacm, safe to use, as far as inet_rdma needs them: reliable connected queue pairs made by the
 //! connection manager.
 //!
-//! Both libraries are loaded when this code is; where they are not installed, every function that makes something
-//! answers with an error of the kind [`std::io::ErrorKind::Unsupported`].
+//! Both libraries are loaded together with this code. If they are not installed, every function that makes an object
+//! returns an error of the kind [`std::io::ErrorKind::Unsupported`].
 //!
 //! One noun per module. A child keeps its parent alive: a queue pair its completion queues, its protection domain and
 //! its connection id, each of those the id, the id its event channel. Memory that only this process touches

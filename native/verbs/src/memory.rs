@@ -21,13 +21,13 @@ impl Pages {
         self.0.as_mut_ptr()
     }
 
-    /// How many bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros from then on. Of pages that
-    /// are registered only this process would see that; the device goes on using the old ones.
+    /// Gives the pages that lie in `range` as a whole back to the system: they are zeros from then on. Not for
+    /// registered pages: this process would see zeros, but the device goes on using the old pages.
     pub fn discard(&self, range: Range<usize>) {
         // SAFETY: sysconf only reads; the page size is a power of two that fits.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
@@ -128,7 +128,7 @@ pub struct Sge {
 }
 
 impl Sge {
-    /// Nothing.
+    /// An element of no bytes.
     pub const NONE: Sge = Sge {
         address: 0,
         bytes: 0,
@@ -145,7 +145,7 @@ impl Sge {
 }
 
 impl MemoryRegion {
-    /// Names it to the peer.
+    /// The key by which the peer names the region.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: registered until drop.
         unsafe { self.raw.as_ref().rkey }
@@ -156,11 +156,11 @@ impl MemoryRegion {
         &self.pages
     }
 
-    /// A part of it.
+    /// A part of the region.
     ///
     /// # Panics
     ///
-    /// When the part is not inside.
+    /// If the part is not inside of the region.
     pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
         assert!(self.pages.contains(offset, bytes), "a part inside of its region");
         Sge {

@@ -25,7 +25,7 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// Allocates one; `id` must have a device: its address is resolved, or it came with a request.
+    /// Allocates a protection domain; `id` must have a device: its address is resolved, or it came with a request.
     pub fn allocate(id: &Arc<CmId>) -> Result<ProtectionDomain, VerbsError> {
         const DOING: &str = "allocating a protection domain";
         let device = id.device().ok_or(VerbsError::of(DOING, libc::ENODEV))?;

@@ -36,7 +36,7 @@ pub const SGES_MAX: usize = 4;
 /// Work requests to receive that are posted at once, at most.
 pub const RECEIVES_MAX: usize = 16;
 
-/// Where the bytes of a send come from.
+/// The source of the bytes of a send.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
     /// The device fetches them from its memory until the work request is complete.
@@ -45,18 +45,18 @@ pub enum Source<'a> {
     Inline(&'a [&'a [u8]]),
 }
 
-/// What to do with them.
+/// The operation on the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Uses a receive of the peer, which gets the bytes.
+    /// A send: a receive of the peer gets the bytes.
     Send,
-    /// Into the peer's memory.
+    /// A write into the peer's memory.
     Write {
-        /// Names the peer's memory region.
+        /// The key of the peer's memory region.
         key: u32,
-        /// Where in the peer's address space.
+        /// The target in the peer's address space.
         address: u64,
-        /// Uses a receive of the peer, which gets this number. InfiniBand and RoCE only.
+        /// The number that a receive of the peer gets; None: the write uses no receive. InfiniBand and RoCE only.
         immediate: Option<u32>,
     },
 }
@@ -151,7 +151,7 @@ impl QueuePair {
         Ok(attributes.cap)
     }
 
-    /// Names it in asynchronous events.
+    /// The queue pair's name in asynchronous events.
     pub fn token(&self) -> usize {
         self.raw.as_ptr() as usize
     }
@@ -166,8 +166,8 @@ impl QueuePair {
         self.sges
     }
 
-    /// How long a peer that was not ready waits before it tries again, in the code of `ibv_modify_qp(3)`. Only on a
-    /// connection that is up.
+    /// Sets how long the peer waits before it tries again when this side was not ready, in the code of
+    /// `ibv_modify_qp(3)`. Only on a connection that is up.
     pub fn set_min_rnr_timer(&self, code: u8) -> Result<(), VerbsError> {
         // SAFETY: all zeros are a value of this C struct of numbers.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -178,7 +178,7 @@ impl QueuePair {
         check_errno("setting the timer of a queue pair", result)
     }
 
-    /// Moves it to the error state, from whichever it is in: posted work requests complete as flushed, behind the
+    /// Moves it to the error state from any other state: posted work requests complete as flushed, behind the
     /// completions that are there.
     pub fn move_to_error(&self) -> Result<(), VerbsError> {
         // SAFETY: all zeros are a value of this C struct of numbers.
@@ -207,7 +207,7 @@ impl QueuePair {
         Ok(attributes.timeout)
     }
 
-    /// Posts something to be sent. Err(ENOMEM): the queue is full. See `ibv_post_send(3)`.
+    /// Posts an operation. Err(ENOMEM): the queue is full. See `ibv_post_send(3)`.
     ///
     /// # Panics
     ///
@@ -272,14 +272,14 @@ impl QueuePair {
         };
         let mut refused = std::ptr::null_mut();
         // SAFETY: a queue pair that lives. The list of elements is copied before the call returns; inline bytes too.
-        // What the device fetches later lies in registered memory, which it stops to touch when that is deregistered.
+        // The bytes that the device fetches later lie in registered memory, which it does not touch after the
+        // deregistration.
         let result = unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut request, &raw mut refused) };
         check_errno("posting a send", result)
     }
 
-    /// Posts the bind of `window`, which must be bound to nothing by the time that the request is its turn: from then
-    /// on the peer may write through it with `key`, see [`MemoryWindow::key_after`]. What is posted later is done
-    /// later.
+    /// Posts the bind of `window`, which must not be bound any more when the device comes to the request. From then on
+    /// the peer may write through it with `key`, see [`MemoryWindow::key_after`]. Later requests are carried out later.
     pub fn post_bind(
         &self,
         number: u64,
@@ -294,8 +294,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts the end of the window that is bound with `key`: when the request is complete the peer writes through it no
-    /// more.
+    /// Posts the invalidation of the window that is bound with `key`: when the request is complete the peer can no
+    /// longer write through it.
     pub fn post_invalidate(&self, number: u64, key: u32, signalled: bool) -> Result<(), VerbsError> {
         let mut request = request(number, ibv_wr_opcode::IBV_WR_LOCAL_INV, signalled);
         request.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { invalidated_rkey: key };

@@ -1,4 +1,5 @@
-//! Memory windows of type 2: what the peer may write, until this side takes it back, while the queue pair goes on.
+//! Memory windows of type 2: they let the peer write memory until this side invalidates them, while the queue pair goes
+//! on.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -13,8 +14,8 @@ use crate::VerbsError;
 use crate::memory::Pages;
 use crate::pd::ProtectionDomain;
 
-/// A window, and the memory region below it. The region is the window's alone: soft-RoCE checks a write against the
-/// bounds of the region, and not against those of the window.
+/// A window, and the memory region below it. Each window has a region of its own, as soft-RoCE checks a write against
+/// the bounds of the region, and not against those of the window.
 ///
 /// # Invariants
 ///
@@ -32,7 +33,7 @@ pub struct MemoryWindow {
 unsafe impl Send for MemoryWindow {}
 
 impl MemoryWindow {
-    /// A window that is bound to nothing. Pins the pages of `range`. See `ibv_reg_mr(3)` and `ibv_alloc_mw(3)`.
+    /// A window that is not bound. Pins the pages of `range`. See `ibv_reg_mr(3)` and `ibv_alloc_mw(3)`.
     ///
     /// # Panics
     ///
@@ -68,18 +69,18 @@ impl MemoryWindow {
         })
     }
 
-    /// The key of the last bind; before the first, one that opens nothing.
+    /// The key of the last bind; before the first bind, a key that opens no memory.
     pub fn key(&self) -> u32 {
         // SAFETY: allocated until drop.
         unsafe { self.window.as_ref().rkey }
     }
 
-    /// The key to bind it with next when it was bound with `key` last: a fresh one, until 256 more have been used.
+    /// The key of the next bind after a bind with `key`: it repeats after 256 keys.
     pub fn key_after(key: u32) -> u32 {
         key & !0xff | key.wrapping_add(1) & 0xff
     }
 
-    /// Where it begins, once it is bound, in this side's address space.
+    /// The address at which it begins once it is bound, in this side's address space.
     pub fn address(&self) -> u64 {
         self.pages.base() as u64 + self.range.start as u64
     }

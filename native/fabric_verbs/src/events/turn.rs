@@ -1,4 +1,4 @@
-//! How long the thread of events has been at work: a call of the kernel that hangs must be seen.
+//! The time that the thread of events has been at work, by which others find out that it hangs in the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

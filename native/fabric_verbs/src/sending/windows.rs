@@ -11,7 +11,7 @@ use crate::backlog::Request;
 use crate::windows::{Cell, WindowArea};
 
 impl SendQueue {
-    /// Opens a window, behind its end if it is open: what to tell the peer.
+    /// Opens a window; if it is open already, invalidates it first. Returns the address that the peer must be told.
     pub(crate) fn open_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) -> Result<RemoteAddress, FabricError> {
         let before = cell.keyed().key;
         let key = MemoryWindow::key_after(before);
@@ -22,7 +22,7 @@ impl SendQueue {
                 awaited: false,
             };
             self.submit(outlet, end)?;
-            // If it cannot be bound again.
+            // The window stays closed if it cannot be bound again.
             cell.set_state(WindowState::Closed);
         }
         self.submit(outlet, Request::Bind(Arc::clone(cell), key))?;
@@ -31,7 +31,7 @@ impl SendQueue {
         Ok(cell.remote_address(key))
     }
 
-    /// Closes a window that is open. It stays so where that cannot be posted.
+    /// Closes a window that is open. It stays open if the request cannot be posted.
     pub(crate) fn close_window(&mut self, outlet: &Outlet<'_>, cell: &Arc<Cell>) {
         if cell.state() != WindowState::Open {
             return;
@@ -48,8 +48,9 @@ impl SendQueue {
         }
     }
 
-    /// Whether no work request that is under way, or waits for a place, may name a window of the area. Where one does,
-    /// asks for a signal behind it, so that a later call finds it done. `target` is somewhere in the peer's memory.
+    /// True if no work request that is under way, or waits for a place, may name a window of the area. Otherwise asks
+    /// for a signal behind that request, so that a later call finds it complete. `target` is somewhere in the peer's
+    /// memory.
     pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
         self.reap(outlet);
         self.send_waiting(outlet);
@@ -60,7 +61,8 @@ impl SendQueue {
         is_done
     }
 
-    /// The requests up to this number are done, or none will be: what became of the windows whose end was posted.
+    /// The requests up to this number are complete, or the queue pair has failed: settles the state of the windows
+    /// whose invalidation was posted.
     pub(super) fn settle_windows(&mut self, number: u64, state: WindowState) {
         while let Some((closing, ..)) = self.closing.front() {
             if *closing > number {
