@@ -116,8 +116,8 @@ defmodule InetRdma do
   def post_recv(%Socket{handle: handle}, length), do: :inet_rdma.post_recv(handle, length)
 
   @doc """
-  Takes back a posted send or receive. `:ok`: there is no message for it, and no data is lost. `{:error, :too_late}`: its
-  message has come, or comes.
+  Takes back a posted send or receive. `:ok`: there is no message for it, and no data is lost.
+  `{:error, :too_late}`: its message has come, or comes.
   """
   @spec cancel(Socket.t(), reference()) :: :ok | {:error, :too_late | :closed}
   def cancel(%Socket{handle: handle}, ref), do: :inet_rdma.cancel(handle, ref)

@@ -133,7 +133,7 @@ text(user_refused) ->
 text({shm_directory, Path, Fault}) -> io("shm_directory ~ts: ~ts", [Path, directory_fault(Fault)]);
 text({version_mismatch, Theirs, Ours}) ->
     io("the peer speaks protocol version ~b, this node speaks ~b: run the same version on both", [Theirs, Ours]);
-text({bad_hello, Message}) -> ["what answered is not inet_rdma: ", message(Message)];
+text({bad_hello, Message}) -> ["the peer does not speak the protocol of inet_rdma: ", message(Message)];
 text(wrong_token) -> "the peer does not know the token of this settlement";
 text({rejected, How}) -> ["the peer refused the connection: ", rejection(How)];
 text(econnrefused) -> "nobody listens there";

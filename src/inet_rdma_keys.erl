@@ -138,7 +138,7 @@ receive_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:receive_key(Guard
 send_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_send_key(Link, Generation, Key);
 send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Generation, Key).
 
-unexpected() -> {error, <<"the peer sent what is no message about keys that can come">>}.
+unexpected() -> {error, <<"the peer sent an unexpected message about keys">>}.
 
 %% A connection that has ended is no error here: the guard gets a message about its end.
 tell(Connection, Message, Keys) ->

@@ -105,7 +105,7 @@ is_over(Timer, #loss{bound = Bound}) -> Timer =:= Bound.
 
 -spec why_not_resumed(t()) -> Why :: binary().
 why_not_resumed(#loss{peer = none, why = Why}) ->
-    text("its TCP connection ended (~ts), and the peer, which accepts none, has not made another", [Why]);
+    text("its TCP connection ended (~ts), and the peer, which accepts no connections, has not made another", [Why]);
 why_not_resumed(#loss{why = Why, failure = none}) ->
     text("nothing carried it for the time of the option survive_ms (~ts)", [Why]);
 why_not_resumed(#loss{why = Why, failure = Failure}) ->

@@ -98,7 +98,7 @@ heard({stay, Why}, Settling, State) ->
     %% The reason is the initiator's text, in which "this node" is the initiator.
     inet_rdma_settlement_policy:stay(Settling, text("the peer says: ~ts", [Why]));
 heard(_Go, _Settling, _State) ->
-    broken(<<"the peer decides before there is anything to decide">>).
+    broken(<<"the peer decides before a queue pair is ready">>).
 
 %% Each fabric is tried at most once, which bounds the settlement.
 not_tried(#settling{tried = Tried}, Fabric) ->

@@ -84,7 +84,7 @@ parse(#settling{connection = Connection}, Bytes, Expected) ->
     Protocol = inet_rdma_bootstrap:protocol(Connection),
     case is_message(Protocol, Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
-        false -> broken(<<"the peer's answer is not one that can come here">>)
+        false -> broken(<<"the peer's answer is not allowed here">>)
     end.
 
 %% A compressed term may be a thousand times as large as its packet.

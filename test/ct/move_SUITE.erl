@@ -239,9 +239,9 @@ peers_that_break_the_rules(_Config) ->
         {"not one of the settlement", [[], [{say_raw, rand:bytes(100)}], Stayed]},
         {"not one of the settlement", [[], [{say_raw, <<>>}], Stayed]},
         {"not one of the settlement", [[], [{say_raw, binary:copy(<<131>>, 65536)}], Stayed]},
-        {"not one that can come here", [[], [{say, {ready}}], Stayed]},
-        {"not one that can come here", [[], [{say, {hello, #{}}}], Stayed]},
-        {"not one that can come here", [[], [{hello, #{}}], [{say, {ready}}], Stayed]},
+        {"not allowed here", [[], [{say, {ready}}], Stayed]},
+        {"not allowed here", [[], [{say, {hello, #{}}}], Stayed]},
+        {"not allowed here", [[], [{hello, #{}}], [{say, {ready}}], Stayed]},
         {"shm: no", [[], [{hello, #{shm => {1, 1}}}], [{say, {failed, shm, <<"no">>}}], Stayed]},
         %% It does not acknowledge either.
         {"broke off: the peer did not answer in time", [[]]},
@@ -254,10 +254,10 @@ peers_that_break_the_rules_as_initiator(_Config) ->
     rules_are_broken(A, B, B, [
         {"not one of the settlement", [[{say_raw, rand:bytes(100)}]]},
         {"not one of the settlement", [[{say_raw, <<>>}]]},
-        {"not one that can come here", [[{say, {'try', shm}}]]},
-        {"not one that can come here", [[{say, {hello, #{}}}]]},
-        {"not one that can come here", [[{hello, #{}}], [{hello, #{}}]]},
-        {"not one that can come here", [[{hello, #{}}], [{say, {ready}}]]},
+        {"not allowed here", [[{say, {'try', shm}}]]},
+        {"not allowed here", [[{say, {hello, #{}}}]]},
+        {"not allowed here", [[{hello, #{}}], [{hello, #{}}]]},
+        {"not allowed here", [[{hello, #{}}], [{say, {ready}}]]},
         {"the peer decides", [[{hello, #{}}], [{say, {go}}]]},
         {"did not answer in time", [[{hello, #{}}]]},
         {"the peer says: no", [[{hello, #{}}], [{say, {stay, <<"no">>}}]]}

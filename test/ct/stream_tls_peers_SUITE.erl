@@ -134,8 +134,8 @@ peers_that_do_not_settle(Config) ->
         end
      || {Said, Words} <- [
             {<<"no term">>, "not one of the settlement"},
-            {term_to_binary({go}), "not one that can come here"},
-            {term_to_binary({hello, #{}}), "not one that can come here"},
+            {term_to_binary({go}), "not allowed here"},
+            {term_to_binary({hello, #{}}), "not allowed here"},
             {term_to_binary({hello, facts(#{stream => 7})}), "another version"},
             {term_to_binary({hello, facts(#{filling => binary:copy(<<0>>, 1000)})}, [compressed]),
              "not one of the settlement"},
@@ -195,8 +195,8 @@ lies() ->
     Addresses = [<<"127.0.0.1">>],
     [
         {#{}, fun(Key) -> {listens, 1, 1, Addresses, Key} end, "the key that this node has told"},
-        {#{}, fun(_Key) -> {listens, 1, 1, Addresses} end, "not one that can come here"},
-        {#{}, fun(_Key) -> {ready} end, "not one that can come here"},
+        {#{}, fun(_Key) -> {listens, 1, 1, Addresses} end, "not allowed here"},
+        {#{}, fun(_Key) -> {ready} end, "not allowed here"},
         {#{stream => 2}, none, "another version"},
         {#{stream => <<"1">>}, none, "another version"}
     ].
