@@ -303,7 +303,7 @@ as_link(#supervised{driver = Driver, role = Role, connection = Connection, node 
 getll(_Socket) ->
     case kept() of
         #supervised{over = none, connection = Connection} -> inet_rdma_bootstrap:controller(Connection);
-        #supervised{over = {link, Link}} -> {ok, inet_rdma_link:port(Link)};
+        #supervised{over = {link, Link}} -> {ok, inet_rdma_queue:port(Link)};
         #supervised{over = {session, Session, _Queue}} -> {ok, inet_rdma_session:port(Session)}
     end.
 
@@ -331,7 +331,7 @@ address_of(_Socket, Node) ->
 
 tick(_Socket) ->
     case kept() of
-        #supervised{over = {link, Link}} -> inet_rdma_link:tick(Link);
+        #supervised{over = {link, Link}} -> inet_rdma_link:tick(inet_rdma_queue:port(Link));
         #supervised{connection = Connection} -> inet_rdma_bootstrap:tick(Connection)
     end.
 
@@ -339,7 +339,7 @@ tick(_Socket) ->
 getstat(_Socket) ->
     #supervised{node = Node, over = Over, connection = Connection} = kept(),
     Counts = case Over of
-                 {link, Link} -> inet_rdma_link:getstat(Link);
+                 {link, Link} -> inet_rdma_link:getstat(inet_rdma_queue:port(Link));
                  _ -> inet_rdma_bootstrap:getstat(Connection)
              end,
     ok = inet_rdma_node_watch:look(Node, Counts),

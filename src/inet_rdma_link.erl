@@ -1,4 +1,4 @@
-%% The port of a link, and a link without a session, which a queue pair carries: one that began inside TLS.
+%% Commands of a link's port; and links without a session, which began inside TLS, and which a queue pair carries.
 %%
 %% The guard of such a link (inet_rdma_link_guard) owns the connection on which the link began. When the connection
 %% ends, the guard tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the
@@ -11,34 +11,23 @@
 
 -compile({no_auto_import, [statistics/1]}).
 
--export([config/1, reserve/0, open/5, close/1, fabric/1, port/1, start/3, tick/1, getstat/1]).
+-export([config/1, reserve/0, open/5, close/1, start/3, tick/1, getstat/1]).
 %% Used for the port of a session.
 -export([command/2, command/3, counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1,
-         round_trips/1, reason/1, why/1, is_usual/1]).
+         round_trips/1]).
 %% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
--export_type([link/0]).
 
 -include_lib("kernel/include/logger.hrl").
-
--record(link, {
-    port :: port(),
-    native :: inet_rdma_nif:link(),
-    fabric :: binary(),
-    is_encrypted :: boolean()
-}).
 
 %% State of the guard.
 -record(guarded, {
     port :: port(),
     connection :: inet_rdma_bootstrap:t(),
     node :: binary(),
-    fabric :: binary(),
-    native :: inet_rdma_nif:link(),
+    queue :: inet_rdma_queue:t(),
     keys :: inet_rdma_keys:t()
 }).
-
--opaque link() :: #link{}.
 
 %% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
 -define(UNKNOWN, <<16#ffffffffffffffff:64>>).
@@ -74,10 +63,8 @@ command_number(round_trips) -> 26.
                  | attempt | control | socket | drop | release | counts | return | abandon
                  | attach | sealing | compression | ask | round_trips.
 
-%% The options for the queue pair of a link. It has no landing buffers: the VM copies the fragments of a large message
-%% when it joins them, wherever they lie.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
-config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
+config(Config) -> inet_rdma_queue:config(Config).
 
 %% A port for open/5. Err: the VM has no port left, or the driver is gone.
 -spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
@@ -89,41 +76,33 @@ reserve() ->
 %% Gives a port that was reserved, and is linked to the caller, the queue pair of an attempt. The port reads nothing
 %% from the queue pair before start/3. Err: the port is closed. waiting: the outcome is not there yet.
 -spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
-          {ok, link(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+          {ok, inet_rdma_queue:t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Attempt, Node, Config, Protection) ->
-    case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
-        {ok, Native, Id, Fabric, Why} ->
-            _ = command(Port, carry, <<Id:64/native, 0:64>>),
-            {ok, #link{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none}, Why};
-        waiting ->
-            waiting;
-        Error ->
+    case inet_rdma_queue:open(Port, 0, Attempt, Node, Config, Protection) of
+        {error, Reason} ->
             close(Port),
-            Error
+            {error, Reason};
+        Opened ->
+            Opened
     end.
 
 %% Gives up a link that was opened, or a port that was reserved.
--spec close(link() | port()) -> ok.
-close(#link{port = Port}) ->
-    close(Port);
-close(Port) ->
+-spec close(inet_rdma_queue:t() | port()) -> ok.
+close(Port) when is_port(Port) ->
     unlink(Port),
     try port_close(Port)
     catch error:badarg -> true
     end,
-    ok.
-
--spec fabric(link()) -> binary().
-fabric(#link{fabric = Fabric}) -> Fabric.
-
--spec port(link()) -> port().
-port(#link{port = Port}) -> Port.
+    ok;
+close(Link) ->
+    close(inet_rdma_queue:port(Link)).
 
 %% The VM knows the link: packets may come. The caller owns the connection.
--spec start(link(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
-start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncrypted}, Connection, Node) ->
-    Guarded = #guarded{port = Port, connection = Connection, node = Node, fabric = Fabric, native = Native,
-                       keys = inet_rdma_keys:new({link, Native}, IsEncrypted)},
+-spec start(inet_rdma_queue:t(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
+start(Link, Connection, Node) ->
+    Port = inet_rdma_queue:port(Link),
+    Guarded = #guarded{port = Port, connection = Connection, node = Node, queue = Link,
+                       keys = inet_rdma_queue:keys(Link)},
     Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_link_guard:new(?MODULE, Port, Node, Guarded)]),
     case inet_rdma_bootstrap:give(Connection, Guard) of
         ok ->
@@ -135,14 +114,11 @@ start(#link{port = Port, native = Native, fabric = Fabric, is_encrypted = IsEncr
     end.
 
 %% Sends a sign of life, ahead of all packets that wait. If the port has ended the supervisor gets its exit signal.
--spec tick(link() | port()) -> ok | {error, closed}.
-tick(#link{port = Port}) -> tick(Port);
+-spec tick(port()) -> ok | {error, closed}.
 tick(Port) -> ok_or_closed(command(Port, tick)).
 
 %% Packets received, packets sent, and bytes that wait.
--spec getstat(link() | port()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
-getstat(#link{port = Port}) ->
-    getstat(Port);
+-spec getstat(port()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
 getstat(Port) ->
     case command(Port, packets) of
         {ok, <<Received:64/native, Sent:64/native, Queued:64/native>>} -> {ok, Received, Sent, Queued};
@@ -269,36 +245,15 @@ handled(gone, #guarded{port = Port} = Guarded) ->
     Guarded;
 handled(unknown, Guarded) ->
     Guarded;
-handled({error, Why}, #guarded{port = Port, node = Node, fabric = Fabric} = Guarded) ->
-    Event = inet_rdma_link_event:new(down, Node, Fabric, Why),
+handled({error, Why}, #guarded{port = Port, node = Node, queue = Queue} = Guarded) ->
+    Event = inet_rdma_link_event:new(down, Node, inet_rdma_queue:fabric(Queue), Why),
     ok = inet_rdma_link_event:record(Event, #{}),
     ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
     exit(Port, connection_closed),
     Guarded.
 
 -spec carried(#guarded{}) -> {Fabric :: binary(), event}.
-carried(#guarded{fabric = Fabric}) -> {Fabric, event}.
+carried(#guarded{queue = Queue}) -> {inet_rdma_queue:fabric(Queue), event}.
 
 -spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
-ended(#guarded{native = Native}) ->
-    Reason = reason(Native),
-    {Reason, why(Reason), is_usual(Reason)}.
-
-%% Tells whether a link usually ends for this reason, so that the log needs no line.
--spec is_usual(inet_rdma:reason() | unknown) -> boolean().
-is_usual(Reason) -> lists:member(Reason, [closed, peer_gone, unknown]).
-
--spec why(inet_rdma:reason() | unknown) -> binary().
-why(unknown) -> <<"its port was closed">>;
-why(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
-
-%% The reason for which a queue pair's connection has ended; unknown after inet_rdma_nif was loaded anew, as the old
-%% term is not valid then.
--spec reason(inet_rdma_nif:link()) -> inet_rdma:reason() | unknown.
-reason(Native) ->
-    try inet_rdma_nif:link_end(Native) of
-        up -> unknown;
-        Reason -> Reason
-    catch
-        error:badarg -> unknown
-    end.
+ended(#guarded{queue = Queue}) -> inet_rdma_queue:ended(Queue).

@@ -25,9 +25,9 @@
     %% The connection on which the link began.
     none
     %% A queue pair, without a session.
-  | {link, inet_rdma_link:link()}
+  | {link, inet_rdma_queue:t()}
     %% A session, over this queue pair; none: over TCP.
-  | {session, inet_rdma_session:t(), inet_rdma_session:queue() | none}.
+  | {session, inet_rdma_session:t(), inet_rdma_queue:t() | none}.
 
 %% The link's session, if both sides offer one. undefined: it is not made yet.
 -type prepared() :: undefined | none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}.
@@ -137,10 +137,10 @@ settle(Session, Port, Link) ->
     case Settled of
         {move, Queue, Why} when Session =/= none ->
             ok = inet_rdma_session:move(Queue),
-            ok = settled(info, up, Node, of_session(Session), inet_rdma_session:fabric(Queue), Why),
+            ok = settled(info, up, Node, of_session(Session), inet_rdma_queue:fabric(Queue), Why),
             {ok, {session, Session, Queue}, Why};
         {move, Moved, Why} ->
-            ok = settled(info, up, Node, Connection, inet_rdma_link:fabric(Moved), Why),
+            ok = settled(info, up, Node, Connection, inet_rdma_queue:fabric(Moved), Why),
             {ok, {link, Moved}, Why};
         {stay, Why, Tried} ->
             inet_rdma_links:count({stayed, Tried}),
@@ -206,8 +206,8 @@ start(none, _Why, #{connection := Connection}) ->
     started(inet_rdma_bootstrap:after_nodeup(Connection), fallback,
             atom_to_binary(inet_rdma_bootstrap:protocol(Connection)), Connection);
 start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
-    ok = inet_rdma_recorder:of_port(inet_rdma_link:port(Moved)),
-    started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_link:fabric(Moved), Connection);
+    ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Moved)),
+    started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
     Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,
                                                  queue => Queue, has_settled => settles_first(Link)}),
@@ -215,7 +215,7 @@ start({session, Session, Queue}, Why, #{connection := Connection, node := Node, 
     ok = inet_rdma_bootstrap:close(Connection),
     case Queue of
         none -> started(Started, fallback, <<"tcp">>, of_session(Session));
-        _ -> started(Started, up, inet_rdma_session:fabric(Queue), of_session(Session))
+        _ -> started(Started, up, inet_rdma_queue:fabric(Queue), of_session(Session))
     end.
 
 started(ok, Kind, Fabric, Connection) -> {ok, Kind, Fabric, Connection};

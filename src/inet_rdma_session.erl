@@ -23,10 +23,10 @@
 -export([dial/3, stand_by/1, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
--export([config/1, open/5, close/1, move/1, fabric/1, reason/1, keys/1]).
+-export([config/1, open/5, close/1, move/1]).
 %% Spawned by name.
 -export([guard/3]).
--export_type([queue/0, t/0, link/0, sealing/0]).
+-export_type([t/0, link/0, sealing/0]).
 
 -record(session, {
     port :: port(),
@@ -41,8 +41,6 @@
 %% Whether this side compresses what it sends over TCP, and whether the peer does.
 -type compression() :: {Own :: boolean(), Peer :: boolean()}.
 
--record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
-
 %% How the TCP connections of a session that began inside TLS are sealed.
 -type sealing() :: none
     | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
@@ -51,11 +49,10 @@
 %% carries the link. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
 %% settled already.
 -type link() :: #{node := binary(), peer := {inet:ip_address(), inet:port_number()} | none,
-                  config := inet_rdma_options:config(), why := binary(), queue := queue() | none,
+                  config := inet_rdma_options:config(), why := binary(), queue := inet_rdma_queue:t() | none,
                   has_settled := boolean()}.
 
 -opaque t() :: #session{}.
--opaque queue() :: #queue{}.
 
 %% Time that an acceptor leaves the initiator to connect: of two attempts at once the initiator's takes precedence.
 -define(HOLD_MS, 200).
@@ -310,46 +307,25 @@ with_socket(#session{port = Port, driver = Driver}, Use) ->
 
 %% The options for the queue pair. Its place is the session's port, which the settlement has.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
-config(Config) -> inet_rdma_link:config(Config).
+config(Config) -> inet_rdma_queue:config(Config).
 
-%% Gives the session's port a queue pair. No byte goes over it yet.
+%% Gives the session's port a queue pair.
 -spec open({port(), Path :: pos_integer()}, inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
            inet_rdma_nif:protection()) ->
-          {ok, queue(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+          {ok, inet_rdma_queue:t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open({Port, Path}, Attempt, Node, Config, Protection) ->
-    case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
-        {ok, Native, Id, Fabric, Why} ->
-            case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
-                {ok, _} ->
-                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none},
-                     Why};
-                {error, closed} -> {error, closed}
-            end;
-        Other ->
-            Other
-    end.
+    inet_rdma_queue:open(Port, Path, Attempt, Node, Config, Protection).
 
 %% Gives up the queue pair; the session's port stays.
--spec close(queue() | port()) -> ok.
-close(#queue{port = Port}) ->
-    _ = inet_rdma_link:command(Port, drop),
-    ok;
+-spec close(inet_rdma_queue:t() | port()) -> ok.
 close(Port) when is_port(Port) ->
+    ok;
+close(Queue) ->
+    _ = inet_rdma_link:command(inet_rdma_queue:port(Queue), drop),
     ok.
 
 %% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it.
--spec move(queue()) -> ok.
-move(#queue{port = Port}) ->
-    _ = inet_rdma_link:command(Port, move),
+-spec move(inet_rdma_queue:t()) -> ok.
+move(Queue) ->
+    _ = inet_rdma_link:command(inet_rdma_queue:port(Queue), move),
     ok.
-
--spec fabric(queue()) -> binary().
-fabric(#queue{fabric = Fabric}) -> Fabric.
-
-%% The keys of the queue pair.
--spec keys(queue()) -> inet_rdma_keys:t().
-keys(#queue{native = Native, is_encrypted = IsEncrypted}) -> inet_rdma_keys:new({link, Native}, IsEncrypted).
-
-%% Why the queue pair's connection has ended.
--spec reason(queue()) -> inet_rdma:reason() | unknown.
-reason(#queue{native = Native}) -> inet_rdma_link:reason(Native).

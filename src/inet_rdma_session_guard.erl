@@ -3,7 +3,7 @@
 %%
 %% Its parts: inet_rdma_session_loss while the TCP connection is lost, inet_rdma_session_mover for settlements,
 %% inet_rdma_session_idle for the way back to TCP, inet_rdma_session_keys for the keys of a queue pair,
-%% inet_rdma_session_log for what all of that says in the log.
+%% inet_rdma_session_log for their log lines.
 %%
 %% The port sends it {'$inet_rdma', Port, What}:
 %%
@@ -32,7 +32,7 @@
     %% Of these options alone: survive_ms, dead_after_ms, move, fallback_retry_ms.
     config :: inet_rdma_options:config(),
     %% The queue pair that carries the link, and the reason in words; none: TCP carries it.
-    queue :: inet_rdma_session:queue() | none,
+    queue :: inet_rdma_queue:t() | none,
     why :: binary(),
     keys :: inet_rdma_session_keys:t(),
     mover :: inet_rdma_session_mover:t(),
@@ -216,9 +216,8 @@ queue_lost(#guarded{queue = Queue, port = Port, idle = Idle} = Guarded) ->
     end.
 
 queue_lost(Queue, #guarded{node = Node, config = #{fallback_retry_ms := RetryMs}} = Guarded) ->
-    Fabric = inet_rdma_session:fabric(Queue),
-    Reason = inet_rdma_session:reason(Queue),
-    Why = inet_rdma_link:why(Reason),
+    Fabric = inet_rdma_queue:fabric(Queue),
+    {Reason, Why, _IsUsual} = inet_rdma_queue:ended(Queue),
     inet_rdma_settlement_policy:lost(Node, binary_to_atom(Fabric), Why, RetryMs),
     OnTcp = carried_by(none, <<Fabric/binary, " failed: ", Why/binary>>, Guarded),
     {{lost, Fabric, Reason, Why}, settle_later(OnTcp)}.
@@ -339,7 +338,8 @@ carried_by(Queue, Why, #guarded{node = Node, supervisor = Supervisor} = Guarded)
     ok = inet_rdma_links:update(Supervisor, Node, fabric(Carried), Why),
     Carried.
 
-%% The queue pair's keys are in use, and it is looked at whether the link is idle.
+%% The queue pair carries the link; none: TCP does. Puts the queue pair's keys in use, and begins to look whether the
+%% link is idle.
 on(Queue, #guarded{keys = Before, idle = Idle} = Guarded) ->
     {Early, Keys} = inet_rdma_session_keys:handle_queue(Queue, Before),
     On = Guarded#guarded{queue = Queue, keys = Keys,
@@ -350,7 +350,7 @@ on(Queue, #guarded{keys = Before, idle = Idle} = Guarded) ->
     lists:foldl(fun key_message/2, On, Early).
 
 fabric(#guarded{queue = none}) -> <<"tcp">>;
-fabric(#guarded{queue = Queue}) -> inet_rdma_session:fabric(Queue).
+fabric(#guarded{queue = Queue}) -> inet_rdma_queue:fabric(Queue).
 
 -spec carried(#guarded{}) -> {Fabric :: binary(), Why :: binary()}.
 carried(#guarded{why = Why} = Guarded) -> {fabric(Guarded), Why}.
@@ -368,6 +368,4 @@ ending(#guarded{ending = {not_resumed, Why}}) -> {not_resumed, Why, false};
 ending(#guarded{ending = {peer_misbehaved, How}}) -> {peer_misbehaved, <<"the peer misbehaved: ", How/binary>>, false};
 ending(#guarded{ending = peer_closed}) -> {closed, <<"the peer closed the link">>, true};
 ending(#guarded{queue = none}) -> {unknown, <<"its port was closed">>, true};
-ending(#guarded{queue = Queue}) ->
-    Reason = inet_rdma_session:reason(Queue),
-    {Reason, inet_rdma_link:why(Reason), inet_rdma_link:is_usual(Reason)}.
+ending(#guarded{queue = Queue}) -> inet_rdma_queue:ended(Queue).

@@ -30,11 +30,11 @@ handle_settling(Keys) -> Keys#keys{early = []}.
 
 %% This queue pair carries the session from now on; none: TCP does. The caller handles the early messages, in their
 %% order.
--spec handle_queue(inet_rdma_session:queue() | none, t()) -> {Early :: [binary()], t()}.
+-spec handle_queue(inet_rdma_queue:t() | none, t()) -> {Early :: [binary()], t()}.
 handle_queue(none, Keys) ->
     {[], Keys#keys{keys = none, timer = none}};
 handle_queue(Queue, #keys{early = Early} = Keys) ->
-    {lists:reverse(Early), start_timer(Keys#keys{keys = inet_rdma_session:keys(Queue), early = []})}.
+    {lists:reverse(Early), start_timer(Keys#keys{keys = inet_rdma_queue:keys(Queue), early = []})}.
 
 start_timer(#keys{keys = Keys, rekey_seconds = Seconds} = State) when Keys =/= none, Seconds > 0 ->
     State#keys{timer = erlang:start_timer(Seconds * 1000, self(), rekey)};

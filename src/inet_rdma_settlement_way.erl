@@ -21,7 +21,7 @@
 %% A port that is reserved before the queue pair is there. For a session it is the session's port, with the queue pair's
 %% name once both sides know it. A stream needs none.
 -type place() :: port() | {port(), Path :: pos_integer()} | none.
--type opened() :: inet_rdma_link:link() | inet_rdma_session:queue() | inet_rdma_stream:stream().
+-type opened() :: inet_rdma_queue:t() | inet_rdma_stream:stream().
 
 %% The options for the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().

@@ -1,0 +1,61 @@
+%% A queue pair that carries a link, under the link's port.
+-module(inet_rdma_queue).
+
+-export([config/1, open/6, port/1, fabric/1, keys/1, ended/1]).
+-export_type([t/0]).
+
+-record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
+
+-type t() :: #queue{}.
+
+%% The options for the queue pair of a link. It has no landing buffers: the VM copies the fragments of a large message
+%% when it joins them, wherever they lie.
+-spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
+config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
+
+%% Gives the port the queue pair of an attempt. No byte goes over it yet. Path: the number of the queue pair in its
+%% session; 0: the link has no session. waiting: the outcome of the attempt is not there yet.
+-spec open(port(), Path :: non_neg_integer(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
+           inet_rdma_nif:protection()) ->
+          {ok, t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
+open(Port, Path, Attempt, Node, Config, Protection) ->
+    case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
+        {ok, Native, Id, Fabric, Why} ->
+            case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
+                {ok, _} ->
+                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none},
+                     Why};
+                {error, closed} ->
+                    {error, closed}
+            end;
+        Other ->
+            Other
+    end.
+
+-spec port(t()) -> port().
+port(#queue{port = Port}) -> Port.
+
+-spec fabric(t()) -> binary().
+fabric(#queue{fabric = Fabric}) -> Fabric.
+
+-spec keys(t()) -> inet_rdma_keys:t().
+keys(#queue{native = Native, is_encrypted = IsEncrypted}) -> inet_rdma_keys:new({link, Native}, IsEncrypted).
+
+%% The reason for which the queue pair's connection has ended, as a term and in words, and whether it is an ordinary
+%% reason, which is not logged.
+-spec ended(t()) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+ended(Queue) ->
+    Reason = reason(Queue),
+    {Reason, why(Reason), lists:member(Reason, [closed, peer_gone, unknown])}.
+
+%% unknown: the connection is still up, or inet_rdma_nif was loaded anew, and the old term is not valid any more.
+reason(#queue{native = Native}) ->
+    try inet_rdma_nif:link_end(Native) of
+        up -> unknown;
+        Reason -> Reason
+    catch
+        error:badarg -> unknown
+    end.
+
+why(unknown) -> <<"its port was closed">>;
+why(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
