@@ -125,7 +125,7 @@ begin_on_tcp(Session, #{role := Role, config := #{move := Move}, node := Node}) 
 %% The node that has made the connection begins the settlement.
 not_moved(_Role, never) -> <<"it does not move: the option move of this node is never">>;
 not_moved(initiator, Move) -> <<"it has not moved yet: the option move is ", (atom_to_binary(Move))/binary>>;
-not_moved(acceptor, _Move) -> <<"it has not moved yet: the peer connected, and its option move says when">>.
+not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the peer decides, as the peer connected">>.
 
 of_session(Session) -> inet_rdma_bootstrap:session(Session, inet_rdma_session:port(Session)).
 
