@@ -22,7 +22,7 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
-        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute \
+        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute test-matrix \
         test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
         check check-native check-beam check-scripts deny dialyzer docs site clean
 
@@ -87,14 +87,21 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes.
+# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes. The output of the
+# nodes' half is shown when the other half has ended, so that no line of one stands inside a line of the other.
+nodes_log := _build/test-nodes.log
 test: deps build ## run all tests
-	@$(MAKE) --no-print-directory test-nodes & nodes=$$!; \
+	@echo "the tests of nodes run meanwhile: $(nodes_log)"
+	@$(MAKE) --no-print-directory test-nodes >$(nodes_log) 2>&1 & nodes=$$!; \
 	$(MAKE) --no-print-directory test-compute; compute=$$?; \
-	wait $$nodes && exit $$compute
+	wait $$nodes; nodes=$$?; cat $(nodes_log); [ $$nodes -eq 0 ] && exit $$compute
 
-test-nodes: test-erlang test-elixir test-bench
+# Suites to run on Debian 13's OTP, too; CI does.
+MATRIX_SUITES ?=
+test-nodes: test-erlang test-elixir test-bench $(if $(MATRIX_SUITES),test-matrix)
 test-compute: test-native bench-instructions test-vm
+test-matrix:
+	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
 
 # Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
 test-native: ## run the Rust tests
