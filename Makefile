@@ -22,8 +22,8 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
-        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute test-matrix \
-        test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
+        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute \
+        test-matrix test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
         check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
@@ -87,8 +87,8 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes. The output of the
-# nodes' half is shown when the other half has ended, so that no line of one stands inside a line of the other.
+# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes. The output of
+# the nodes' half is shown when the other half has ended, so that no line of one stands inside a line of the other.
 nodes_log := _build/test-nodes.log
 test: deps build ## run all tests
 	@echo "the tests of nodes run meanwhile: $(nodes_log)"
