@@ -23,8 +23,8 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute \
-        test-matrix test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench soak \
-        check check-native check-beam check-scripts deny dialyzer docs site clean
+        test-matrix test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench \
+        soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
