@@ -7,7 +7,7 @@
 %% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP,
 %%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
 %% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
-%%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_bootstrap, inet_rdma_tls);
+%%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
 %% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
 %% * the guard (inet_rdma_link_guard): a sleeping process that logs events of the link. The guard of a session
@@ -32,8 +32,8 @@
 
 %% State of the supervisor, in its process dictionary: the functions of #hs_data{} get no argument but the socket.
 -record(supervised, {
-    driver :: inet_rdma_bootstrap:driver(),
-    connection :: inet_rdma_bootstrap:t(),
+    driver :: inet_rdma_transport:driver(),
+    connection :: inet_rdma_transport:t(),
     role :: initiator | acceptor,
     %% The peer's name; for a peer that has no name yet, its host; empty until an acceptor knows it.
     node = <<>> :: binary(),
@@ -155,7 +155,7 @@ do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
     dist_util:reset_timer(Timer),
     Connection = connect(inet_rdma_dist_start:security(), Driver, Node, Host, Listens),
-    Protocol = inet_rdma_bootstrap:protocol(Connection),
+    Protocol = inet_rdma_transport:protocol(Connection),
     Address = #net_address{address = Listens, host = Host, protocol = Protocol, family = Driver:family()},
     keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
                      address = Address, config = Config}),
@@ -165,19 +165,19 @@ do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
                    other_version = Version, request_type = Type}).
 
 connect(none, Driver, Node, _Host, To) ->
-    case inet_rdma_tcp:connect(Driver, To, inet_rdma_bootstrap:connect_options()) of
+    case inet_rdma_tcp:connect(Driver, To, inet_rdma_transport:connect_options()) of
         {ok, Connection} -> Connection;
         _ -> ?shutdown(Node)
     end;
 connect(tls, Driver, Node, Host, To) ->
-    case inet_rdma_tls:connect(Driver, To, Host, inet_rdma_bootstrap:connect_options()) of
+    case inet_rdma_tls:connect(Driver, To, Host, inet_rdma_transport:connect_options()) of
         {ok, Connection} -> Connection;
         Error -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
     end.
 
 hs_data(Connection) ->
     #hs_data{
-       socket = inet_rdma_bootstrap:handle(Connection),
+       socket = inet_rdma_transport:handle(Connection),
        this_flags = 0,
        f_send = fun ?MODULE:send/2,
        f_recv = fun ?MODULE:recv/3,
@@ -197,7 +197,7 @@ kept() -> get(?MODULE).
 %% Sends a handshake message. Appends the offer to the message that ends with this node's name.
 send(_Socket, Message) ->
     #supervised{connection = Connection, role = Role} = Supervised = kept(),
-    inet_rdma_bootstrap:send(Connection, offering(iolist_to_binary(Message), Role, Supervised)).
+    inet_rdma_transport:send(Connection, offering(iolist_to_binary(Message), Role, Supervised)).
 
 %% The acceptor gives a name to a node that has none.
 offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
@@ -214,7 +214,7 @@ offering(Message, _Role, _Supervised) ->
 %% The session that this node offers. None inside TLS, if TLS has lately not given back the socket of a link to that
 %% node.
 offered_session(Node, #supervised{connection = Connection, driver = Driver, config = #{compress := Compress}}) ->
-    IsInClear = inet_rdma_bootstrap:protocol(Connection) =:= tcp,
+    IsInClear = inet_rdma_transport:protocol(Connection) =:= tcp,
     case inet_rdma_nif:is_loaded() andalso (IsInClear orelse inet_rdma_nodeup:can_leave_tls(Node)) of
         true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce(),
                   cipher => inet_rdma_nif:cipher(), compresses => compresses(Compress, Connection)};
@@ -222,7 +222,7 @@ offered_session(Node, #supervised{connection = Connection, driver = Driver, conf
     end.
 
 %% auto: only between hosts.
-compresses(auto, Connection) -> not inet_rdma_bootstrap:is_local(Connection);
+compresses(auto, Connection) -> not inet_rdma_transport:is_local(Connection);
 compresses(Compress, _Connection) -> Compress.
 
 %% dist_util expects lists.
@@ -239,14 +239,14 @@ receive_packet(Connection, Length, Timeout,
                #supervised{role = initiator, own_offer = Own, offer = #{} = Peer} = Supervised) ->
     case inet_rdma_offer:sessions(Own, Peer) of
         none ->
-            inet_rdma_bootstrap:recv(Connection, Length, Timeout);
+            inet_rdma_transport:recv(Connection, Length, Timeout);
         _ ->
             %% The peer checks the cookie meanwhile.
             _ = put(?PREPARED, inet_rdma_nodeup:prepare(as_link(Supervised))),
-            inet_rdma_bootstrap:recv_last(Connection, ?ACK_BYTES, Timeout)
+            inet_rdma_transport:recv_last(Connection, ?ACK_BYTES, Timeout)
     end;
 receive_packet(Connection, Length, Timeout, _Supervised) ->
-    inet_rdma_bootstrap:recv(Connection, Length, Timeout).
+    inet_rdma_transport:recv(Connection, Length, Timeout).
 
 received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised) ->
     {Name, Offer} = inet_rdma_offer:parse(Role, list_to_binary(Message)),
@@ -302,7 +302,7 @@ as_link(#supervised{driver = Driver, role = Role, connection = Connection, node 
 
 getll(_Socket) ->
     case kept() of
-        #supervised{over = none, connection = Connection} -> inet_rdma_bootstrap:controller(Connection);
+        #supervised{over = none, connection = Connection} -> inet_rdma_transport:controller(Connection);
         #supervised{over = {link, Link}} -> {ok, inet_rdma_queue:port(Link)};
         #supervised{over = {session, Session, _Queue}} -> {ok, inet_rdma_session:port(Session)}
     end.
@@ -310,7 +310,7 @@ getll(_Socket) ->
 handshake_complete(_Socket, Node, Handle) ->
     case kept() of
         #supervised{over = none, connection = Connection} ->
-            inet_rdma_bootstrap:handshake_complete(Connection, Node, Handle);
+            inet_rdma_transport:handshake_complete(Connection, Node, Handle);
         #supervised{} ->
             ok
     end.
@@ -320,9 +320,9 @@ address_of(_Socket, Node) ->
         #supervised{role = initiator, address = Address} ->
             Address;
         #supervised{driver = Driver, connection = Connection} ->
-            case {inet_rdma_bootstrap:peername(Connection), string:split(atom_to_list(Node), "@")} of
+            case {inet_rdma_transport:peername(Connection), string:split(atom_to_list(Node), "@")} of
                 {{ok, Address}, [_, Host]} ->
-                    #net_address{address = Address, host = Host, protocol = inet_rdma_bootstrap:protocol(Connection),
+                    #net_address{address = Address, host = Host, protocol = inet_rdma_transport:protocol(Connection),
                                  family = Driver:family()};
                 _ ->
                     ?shutdown(no_node)
@@ -332,7 +332,7 @@ address_of(_Socket, Node) ->
 tick(_Socket) ->
     case kept() of
         #supervised{over = {link, Link}} -> inet_rdma_link:tick(inet_rdma_queue:port(Link));
-        #supervised{connection = Connection} -> inet_rdma_bootstrap:tick(Connection)
+        #supervised{connection = Connection} -> inet_rdma_transport:tick(Connection)
     end.
 
 %% dist_util asks at each tick, to see whether the peer has sent anything.
@@ -340,7 +340,7 @@ getstat(_Socket) ->
     #supervised{node = Node, over = Over, connection = Connection} = kept(),
     Counts = case Over of
                  {link, Link} -> inet_rdma_link:getstat(inet_rdma_queue:port(Link));
-                 _ -> inet_rdma_bootstrap:getstat(Connection)
+                 _ -> inet_rdma_transport:getstat(Connection)
              end,
     ok = inet_rdma_node_watch:look(Node, Counts),
     Counts.
@@ -349,7 +349,7 @@ getstat(_Socket) ->
 %% only shows whether the peer lives ({keepalive, true}).
 setopts(Socket, Options) ->
     case kept() of
-        #supervised{connection = Connection} -> inet_rdma_bootstrap:setopts(Connection, Options);
+        #supervised{connection = Connection} -> inet_rdma_transport:setopts(Connection, Options);
         undefined -> inet_tcp_dist:setopts(Socket, Options)
     end.
 
@@ -357,6 +357,6 @@ setopts(Socket, Options) ->
 getopts(Socket, Keys) ->
     case kept() of
         #supervised{config = Config} when is_map_key(hd(Keys), Config) -> inet_rdma_options:values(Config, Keys);
-        #supervised{connection = Connection} -> inet_rdma_bootstrap:getopts(Connection, Keys);
+        #supervised{connection = Connection} -> inet_rdma_transport:getopts(Connection, Keys);
         undefined -> inet:getopts(Socket, Keys)
     end.

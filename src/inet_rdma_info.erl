@@ -13,7 +13,7 @@ all() ->
                  ok -> [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()];
                  {error, _} -> []
              end,
-    Links = [Row#{session => inet_rdma_bootstrap:session_facts(Connection)}
+    Links = [Row#{session => inet_rdma_transport:session_facts(Connection)}
              || #{connection := Connection} = Row <- inet_rdma_links:all()],
     Controllers = erlang:system_info(dist_ctrl),
     Carrying = lists:append([carrying(Info, Links, Controllers) || Info <- Native]),
@@ -115,11 +115,11 @@ by_connection(_MovedOrEnded) ->
     [].
 
 told(#{node := Node, connection := Connection, fabric := Fabric, why := Why} = Link) ->
-    case inet_rdma_bootstrap:counts(Connection) of
+    case inet_rdma_transport:counts(Connection) of
         {ok, Counts} ->
             Info = #{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), state => up,
                      why => unicode:characters_to_list(Why)},
-            Facts = maps:merge(Counts, inet_rdma_bootstrap:coding_facts(Connection)),
+            Facts = maps:merge(Counts, inet_rdma_transport:coding_facts(Connection)),
             [maps:merge(maps:merge(Info, Facts), of_link(Link))];
         {error, _} ->
             []

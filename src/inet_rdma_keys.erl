@@ -34,9 +34,9 @@
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
 %% A key for the direction from this side; none over TCP, where the key could only be sent in clear.
--spec first(inet_rdma_bootstrap:t()) -> none | inet_rdma_nif:key().
+-spec first(inet_rdma_transport:t()) -> none | inet_rdma_nif:key().
 first(Connection) ->
-    case inet_rdma_bootstrap:protocol(Connection) of
+    case inet_rdma_transport:protocol(Connection) of
         tcp -> none;
         tls -> fresh()
     end.
@@ -65,7 +65,7 @@ new(Native, true) -> #{native => Native, sending => 0, received => 0, next => no
 
 %% A message to a guard that owns the TLS connection, about keys or about the connection. gone: the connection has
 %% ended. unknown: another message.
--spec handle(Message :: term(), t(), inet_rdma_bootstrap:t()) ->
+-spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
           {ok | changed, t()} | {error, Why :: binary()} | gone | unknown.
 handle({'$inet_rdma', _PortOrId, key_due}, Keys, Connection) ->
     await_next(handle_due(Keys, Connection), Connection);
@@ -81,11 +81,11 @@ handle(_Message, _Keys, _Connection) ->
 await_next({error, _} = Error, _Connection) ->
     Error;
 await_next(Handled, Connection) ->
-    _ = inet_rdma_bootstrap:active_once(Connection),
+    _ = inet_rdma_transport:active_once(Connection),
     Handled.
 
 %% The key in use nears its limit.
--spec handle_due(t(), inet_rdma_bootstrap:t()) -> {ok, t()} | {error, Why :: binary()}.
+-spec handle_due(t(), inet_rdma_transport:t()) -> {ok, t()} | {error, Why :: binary()}.
 handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
     Next = {Sending + 1, fresh()},
     tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
@@ -93,7 +93,7 @@ handle_due(Keys, _Connection) ->
     {ok, Keys}.
 
 %% The session has another TCP connection.
--spec handle_restored(t(), inet_rdma_bootstrap:t()) -> ok.
+-spec handle_restored(t(), inet_rdma_transport:t()) -> ok.
 handle_restored(#{next := {Generation, Key}} = Keys, Connection) ->
     {ok, _} = tell(Connection, {key, Generation, Key}, Keys),
     ok;
@@ -101,7 +101,7 @@ handle_restored(_Keys, _Connection) ->
     ok.
 
 %% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
--spec handle_received(t(), inet_rdma_bootstrap:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
+-spec handle_received(t(), inet_rdma_transport:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
 handle_received(Keys, _Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
     unexpected();
 handle_received(Keys, Connection, Bytes) ->
@@ -142,7 +142,7 @@ unexpected() -> {error, <<"the peer sent an unexpected message about keys">>}.
 
 %% A connection that has ended is no error here: the guard gets a message about its end.
 tell(Connection, Message, Keys) ->
-    _ = inet_rdma_bootstrap:send(Connection, term_to_binary(Message)),
+    _ = inet_rdma_transport:send(Connection, term_to_binary(Message)),
     {ok, Keys}.
 
 native(Call) ->

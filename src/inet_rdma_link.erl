@@ -23,7 +23,7 @@
 %% State of the guard.
 -record(guarded, {
     port :: port(),
-    connection :: inet_rdma_bootstrap:t(),
+    connection :: inet_rdma_transport:t(),
     node :: binary(),
     queue :: inet_rdma_queue:t(),
     keys :: inet_rdma_keys:t()
@@ -98,13 +98,13 @@ close(Link) ->
     close(inet_rdma_queue:port(Link)).
 
 %% The VM knows the link: packets may come. The caller owns the connection.
--spec start(inet_rdma_queue:t(), inet_rdma_bootstrap:t(), binary()) -> ok | {error, term()}.
+-spec start(inet_rdma_queue:t(), inet_rdma_transport:t(), binary()) -> ok | {error, term()}.
 start(Link, Connection, Node) ->
     Port = inet_rdma_queue:port(Link),
     Guarded = #guarded{port = Port, connection = Connection, node = Node, queue = Link,
                        keys = inet_rdma_queue:keys(Link)},
     Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_link_guard:new(?MODULE, Port, Node, Guarded)]),
-    case inet_rdma_bootstrap:give(Connection, Guard) of
+    case inet_rdma_transport:give(Connection, Guard) of
         ok ->
             Guard ! {self(), start},
             ok_or_closed(command(Port, start));
@@ -216,12 +216,12 @@ command(Port, Command, Argument) ->
 ok_or_closed({ok, _}) -> ok;
 ok_or_closed(Error) -> Error.
 
--spec guard(port(), inet_rdma_bootstrap:t(), inet_rdma_link_guard:t()) -> ok.
+-spec guard(port(), inet_rdma_transport:t(), inet_rdma_link_guard:t()) -> ok.
 guard(Port, Connection, Guard) ->
     _ = monitor(port, Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
-            _ = inet_rdma_bootstrap:watch(Connection),
+            _ = inet_rdma_transport:watch(Connection),
             _ = command(Port, watch),
             inet_rdma_link_guard:run(Guard);
         {'DOWN', _, port, Port, Exit} ->

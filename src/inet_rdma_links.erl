@@ -25,7 +25,7 @@
 
 %% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: the one on which the link began, or its session.
 %% up_ms: for how long the link has been there.
--type row() :: #{node := binary(), connection := inet_rdma_bootstrap:t(), fabric := binary(), why := binary(),
+-type row() :: #{node := binary(), connection := inet_rdma_transport:t(), fabric := binary(), why := binary(),
                  up_ms := non_neg_integer()}.
 
 %% Makes the table, if there is none; the caller owns it.
@@ -37,7 +37,7 @@ start() ->
     end.
 
 %% The caller supervises the link.
--spec insert(binary(), inet_rdma_bootstrap:t(), Fabric :: binary(), Why :: binary()) -> ok.
+-spec insert(binary(), inet_rdma_transport:t(), Fabric :: binary(), Why :: binary()) -> ok.
 insert(Node, Connection, Fabric, Why) ->
     quietly(fun() ->
                     ets:info(?TABLE, size) rem ?SWEEP =:= 0 andalso sweep(),

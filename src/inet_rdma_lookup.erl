@@ -9,7 +9,7 @@
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
 
--spec find(inet_rdma_bootstrap:driver(), node(), longnames | shortnames) ->
+-spec find(inet_rdma_transport:driver(), node(), longnames | shortnames) ->
           {Host :: string(), {inet:ip_address(), inet:port_number()}, Version :: term()}.
 find(Driver, Node, LongOrShortNames) ->
     {Name, Host} = split(Driver, Node, LongOrShortNames),

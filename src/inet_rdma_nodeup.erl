@@ -15,8 +15,8 @@
 
 %% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
 %% the peer listens.
--type link() :: #{driver := inet_rdma_bootstrap:driver(), role := initiator | acceptor,
-                  connection := inet_rdma_bootstrap:t(), node := binary(),
+-type link() :: #{driver := inet_rdma_transport:driver(), role := initiator | acceptor,
+                  connection := inet_rdma_transport:t(), node := binary(),
                   config := inet_rdma_options:config(), own_offer := inet_rdma_offer:offer(),
                   offer := inet_rdma_offer:offer(), address := {inet:ip_address(), inet:port_number()} | none}.
 
@@ -38,7 +38,7 @@ prepare(Link) -> new(session_offers(Link), Link).
 
 %% Decides what carries the link. Both sides have proved the cookie, and the VM does not know the link yet. Returns the
 %% connection to use from here on.
--spec before_nodeup(prepared(), link()) -> {ok, over(), Why :: binary(), inet_rdma_bootstrap:t()} | {error, term()}.
+-spec before_nodeup(prepared(), link()) -> {ok, over(), Why :: binary(), inet_rdma_transport:t()} | {error, term()}.
 before_nodeup(undefined, Link) ->
     before_nodeup(prepare(Link), Link);
 before_nodeup({ok, Session}, Link) ->
@@ -61,7 +61,7 @@ new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, nod
     #{packet_max_bytes := PacketMax} = Config,
     #{nonce := OwnNonce} = Own,
     #{nonce := PeerNonce} = Peer,
-    Sealing = case inet_rdma_bootstrap:protocol(Connection) of
+    Sealing = case inet_rdma_transport:protocol(Connection) of
                   tcp -> none;
                   tls -> sealing(Role, Own, Peer, Config)
               end,
@@ -127,11 +127,11 @@ not_moved(_Role, never) -> <<"it does not move: the option move of this node is 
 not_moved(initiator, Move) -> <<"it has not moved yet: the option move is ", (atom_to_binary(Move))/binary>>;
 not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the peer decides, as the peer connected">>.
 
-of_session(Session) -> inet_rdma_bootstrap:session(Session, inet_rdma_session:port(Session)).
+of_session(Session) -> inet_rdma_transport:session(Session, inet_rdma_session:port(Session)).
 
 settle(Session, Port, Link) ->
     #{role := Role, connection := Connection, node := Node, config := Config, own_offer := Own, offer := Offer} = Link,
-    Protocol = atom_to_binary(inet_rdma_bootstrap:protocol(Connection)),
+    Protocol = atom_to_binary(inet_rdma_transport:protocol(Connection)),
     Settled = inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer, Port),
     _ = [forget_keys() || Protocol =:= <<"tls">>],
     case Settled of
@@ -168,7 +168,7 @@ forget_keys() -> garbage_collect().
 stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection}) ->
     Why = with_tls(inet_rdma_links:failure(leaving_tls(Node)), Settled),
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
-    case inet_rdma_bootstrap:before_nodeup(Connection) of
+    case inet_rdma_transport:before_nodeup(Connection) of
         ok -> {ok, none, Why};
         Error -> Error
     end;
@@ -192,7 +192,7 @@ not_up(Kind, Node, Why) ->
     inet_rdma_link_event:metadata(Event).
 
 %% The VM knows the link. Returns the connection to use from here on.
--spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_bootstrap:t()} | {error, term()}.
+-spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_transport:t()} | {error, term()}.
 after_nodeup(Over, Why, #{node := Node} = Link) ->
     case start(Over, Why, Link) of
         {ok, Kind, Fabric, Connection} ->
@@ -203,8 +203,8 @@ after_nodeup(Over, Why, #{node := Node} = Link) ->
     end.
 
 start(none, _Why, #{connection := Connection}) ->
-    started(inet_rdma_bootstrap:after_nodeup(Connection), fallback,
-            atom_to_binary(inet_rdma_bootstrap:protocol(Connection)), Connection);
+    started(inet_rdma_transport:after_nodeup(Connection), fallback,
+            atom_to_binary(inet_rdma_transport:protocol(Connection)), Connection);
 start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Moved)),
     started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
@@ -212,7 +212,7 @@ start({session, Session, Queue}, Why, #{connection := Connection, node := Node, 
     Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,
                                                  queue => Queue, has_settled => settles_first(Link)}),
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
-    ok = inet_rdma_bootstrap:close(Connection),
+    ok = inet_rdma_transport:close(Connection),
     case Queue of
         none -> started(Started, fallback, <<"tcp">>, of_session(Session));
         _ -> started(Started, up, inet_rdma_queue:fabric(Queue), of_session(Session))
@@ -227,7 +227,7 @@ peer_listens(#{role := initiator, address := Address}) ->
 peer_listens(#{offer := #{session := #{port := 0}}}) ->
     none;
 peer_listens(#{connection := Connection, offer := #{session := #{port := TcpPort}}}) ->
-    case inet_rdma_bootstrap:peername(Connection) of
+    case inet_rdma_transport:peername(Connection) of
         {ok, {Ip, _}} -> {Ip, TcpPort};
         {error, _} -> none
     end.

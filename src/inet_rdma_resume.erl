@@ -50,19 +50,19 @@ dial(Session, Node, {Ip, _} = Peer, HoldMs) ->
     end.
 
 connect(tcp, Driver, _Node, {Ip, TcpPort}) ->
-    Options = inet_rdma_bootstrap:connect_options() ++ [{active, false}, {packet, raw}],
+    Options = inet_rdma_transport:connect_options() ++ [{active, false}, {packet, raw}],
     case Driver:connect(Ip, TcpPort, Options, ?TIMEOUT_MS) of
         {ok, Socket} ->
-            Connection = inet_rdma_bootstrap:tcp(Driver, Socket),
-            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
-            _ = inet_rdma_bootstrap:passive(Connection),
+            Connection = inet_rdma_transport:tcp(Driver, Socket),
+            _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
+            _ = inet_rdma_transport:passive(Connection),
             {ok, Connection};
         Error ->
             Error
     end;
 connect(tls, Driver, Node, Peer) ->
     [_, Host] = string:split(binary_to_list(Node), "@"),
-    inet_rdma_tls:connect(Driver, Peer, Host, inet_rdma_bootstrap:connect_options()).
+    inet_rdma_tls:connect(Driver, Peer, Host, inet_rdma_transport:connect_options()).
 
 %% If one side's certificate is no longer accepted, the peer counts as ended.
 failed(Reason) ->
@@ -132,10 +132,10 @@ is_resume(<<?MAGIC, _/binary>>) -> true;
 is_resume(_) -> false.
 
 %% The acceptor's part, in the process of the connection, which ends afterwards.
--spec accept(inet_rdma_bootstrap:t(), FirstMessage :: binary()) -> ok | refused.
+-spec accept(inet_rdma_transport:t(), FirstMessage :: binary()) -> ok | refused.
 accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/binary>> = Message) ->
-    ok = inet_rdma_bootstrap:passive(Connection),
-    case session(Name, inet_rdma_bootstrap:protocol(Connection)) of
+    ok = inet_rdma_transport:passive(Connection),
+    case session(Name, inet_rdma_transport:protocol(Connection)) of
         {ok, Session} ->
             case inet_rdma_link:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
                 {ok, <<_, _/binary>>} ->
@@ -222,6 +222,6 @@ ask(Connection, Message) ->
         Error -> Error
     end.
 
-send(Connection, Message) -> inet_rdma_bootstrap:send_message(Connection, iolist_to_binary(Message)).
+send(Connection, Message) -> inet_rdma_transport:send_message(Connection, iolist_to_binary(Message)).
 
-recv(Connection) -> inet_rdma_bootstrap:recv_message(Connection, ?TIMEOUT_MS).
+recv(Connection) -> inet_rdma_transport:recv_message(Connection, ?TIMEOUT_MS).

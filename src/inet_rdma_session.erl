@@ -32,7 +32,7 @@
     port :: port(),
     %% Names the session on both sides. Not secret.
     name :: <<_:128>>,
-    driver :: inet_rdma_bootstrap:driver(),
+    driver :: inet_rdma_transport:driver(),
     role :: initiator | acceptor,
     sealing :: sealing(),
     compression :: compression()
@@ -66,7 +66,7 @@
 -define(TCP_USER_TIMEOUT, 18).
 
 %% A session, which nothing carries yet. Nonces: this node's and the peer's.
--spec new(inet_rdma_bootstrap:driver(), initiator | acceptor,
+-spec new(inet_rdma_transport:driver(), initiator | acceptor,
           #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer(),
             sealing := sealing(), compression := compression()}) ->
           {ok, t()} | {error, inet_rdma:reason()}.
@@ -93,13 +93,13 @@ new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := Pac
 
 %% The session begins over this connection: the port makes a descriptor of its own of it. A connection inside TLS leaves
 %% TLS first. Returns the connection that the caller has to close.
--spec attach(t(), inet_rdma_bootstrap:t()) ->
-          {ok, inet_rdma_bootstrap:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
+-spec attach(t(), inet_rdma_transport:t()) ->
+          {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
 attach(#session{port = Port, driver = Driver} = Session, Connection) ->
-    case inet_rdma_bootstrap:take(Driver, Connection) of
+    case inet_rdma_transport:take(Driver, Connection) of
         {ok, Raw} ->
-            {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
-            _ = inet:setopts(Socket, [inet_rdma_bootstrap:nodelay()]),
+            {Driver, Socket} = inet_rdma_transport:socket(Raw),
+            _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
             case prim_inet:getfd(Socket) of
                 {ok, Fd} ->
                     %% The nonces of the offers are in the session's secret.
@@ -117,14 +117,14 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
 
 %% The attempt with this number has led to this connection. Received, Path: as the peer has sent them. Transcript: all
 %% earlier messages of both sides, with a nonce of each.
--spec resume(t(), Attempt :: pos_integer(), inet_rdma_bootstrap:t(),
+-spec resume(t(), Attempt :: pos_integer(), inet_rdma_transport:t(),
              {Received :: non_neg_integer(), Path :: non_neg_integer()},
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
 resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path},
        Transcript) ->
-    case inet_rdma_bootstrap:take(Driver, Connection) of
+    case inet_rdma_transport:take(Driver, Connection) of
         {ok, Raw} ->
-            {Driver, Socket} = inet_rdma_bootstrap:socket(Raw),
+            {Driver, Socket} = inet_rdma_transport:socket(Raw),
             %% One by one, as some can be set only before a socket is connected.
             _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
             Resumed = case prim_inet:getfd(Socket) of
@@ -136,7 +136,7 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
                           {error, _} = Error ->
                               Error
                       end,
-            ok = inet_rdma_bootstrap:close(Raw),
+            ok = inet_rdma_transport:close(Raw),
             case Resumed of
                 {ok, <<1>>} -> resumed;
                 {ok, <<>>} -> superseded;
@@ -202,7 +202,7 @@ role(#session{role = Role}) -> Role.
 protocol(#session{sealing = none}) -> tcp;
 protocol(#session{}) -> tls.
 
--spec driver(t()) -> inet_rdma_bootstrap:driver().
+-spec driver(t()) -> inet_rdma_transport:driver().
 driver(#session{driver = Driver}) -> Driver.
 
 %% Starts a process that makes another TCP connection. inet_rdma_resume says how it ends.
@@ -215,11 +215,11 @@ dial(#session{role = Role} = Session, Node, Peer) ->
 %% reading are left out, as the port reads.
 first_options(Role) ->
     Given = case Role of
-                initiator -> inet_rdma_bootstrap:connect_options();
-                acceptor -> inet_rdma_bootstrap:listen_options()
+                initiator -> inet_rdma_transport:connect_options();
+                acceptor -> inet_rdma_transport:listen_options()
             end,
     Reading = [active, deliver, packet, mode, header],
-    merge([inet_rdma_bootstrap:nodelay()],
+    merge([inet_rdma_transport:nodelay()],
           [Option || Option <- Given, is_tuple(Option), not lists:member(element(1, Option), Reading)]).
 
 %% Makes the TCP connection stand by while a queue pair carries the link. Packets of the
@@ -250,7 +250,7 @@ set_if_there(Options, Session) ->
 %% Socket options of the TCP connection. They hold for the connections that follow it, too.
 -spec setopts(t(), [gen_tcp:option()]) -> ok | {error, term()}.
 setopts(#session{name = Name} = Session, Options) ->
-    case inet_rdma_bootstrap:bad_options(Options) of
+    case inet_rdma_transport:bad_options(Options) of
         [] ->
             case with_socket(Session, fun(Socket) -> inet:setopts(Socket, Options) end) of
                 ok -> remember(Name, Options);

@@ -122,7 +122,7 @@ told(peer_misbehaved, Guarded) ->
 told(How, #guarded{ending = {peer_misbehaved, _}} = Guarded) when is_binary(How) ->
     Guarded#guarded{ending = {peer_misbehaved, How}};
 told(Message, Guarded) when is_binary(Message) ->
-    case inet_rdma_bootstrap:is_of_keys(Message) of
+    case inet_rdma_transport:is_of_keys(Message) of
         {true, Bytes} -> key_message(Bytes, Guarded);
         false -> settlement_message(Message, Guarded)
     end;
@@ -154,7 +154,7 @@ key_message(Bytes, #guarded{keys = Keys, port = Port, node = Node} = Guarded) ->
             Guarded#guarded{ending = {peer_misbehaved, Why}}
     end.
 
-connection(#guarded{session = Session, port = Port}) -> inet_rdma_bootstrap:session(Session, Port).
+connection(#guarded{session = Session, port = Port}) -> inet_rdma_transport:session(Session, Port).
 
 %% Has the port look whether the peer's host answers. Looks are never closer than their interval, even if one of them is
 %% late: the port counts them (native/port/src/answers.rs).

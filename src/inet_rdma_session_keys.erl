@@ -42,13 +42,13 @@ start_timer(State) ->
     State.
 
 %% The key in use nears its limit.
--spec handle_due(inet_rdma_bootstrap:t(), t()) -> t().
+-spec handle_due(inet_rdma_transport:t(), t()) -> t().
 handle_due(Connection, #keys{keys = Keys} = State) ->
     {ok, Told} = inet_rdma_keys:handle_due(Keys, Connection),
     State#keys{keys = Told}.
 
 %% The message {timeout, Timer, rekey}.
--spec handle_timer(reference(), inet_rdma_bootstrap:t(), t()) -> t().
+-spec handle_timer(reference(), inet_rdma_transport:t(), t()) -> t().
 handle_timer(Timer, Connection, #keys{timer = Timer} = State) -> start_timer(handle_due(Connection, State));
 handle_timer(_Old, _Connection, State) -> State.
 
@@ -58,7 +58,7 @@ keep_early(Bytes, #keys{early = Early} = State) when length(Early) < ?EARLY_MAX 
 keep_early(_Bytes, State) -> State.
 
 %% A message of the peer's guard about the keys in use. changed: from here on this side seals with another key.
--spec handle_received(binary(), inet_rdma_bootstrap:t(), t()) -> {ok | changed, t()} | {error, Why :: binary()}.
+-spec handle_received(binary(), inet_rdma_transport:t(), t()) -> {ok | changed, t()} | {error, Why :: binary()}.
 handle_received(Bytes, Connection, #keys{keys = Keys} = State) ->
     case inet_rdma_keys:handle_received(Keys, Connection, Bytes) of
         {error, Why} -> {error, Why};
@@ -66,5 +66,5 @@ handle_received(Bytes, Connection, #keys{keys = Keys} = State) ->
     end.
 
 %% The session has another TCP connection: repeats a message that may be lost with the one before.
--spec handle_restored(inet_rdma_bootstrap:t(), t()) -> ok.
+-spec handle_restored(inet_rdma_transport:t(), t()) -> ok.
 handle_restored(Connection, #keys{keys = Keys}) -> inet_rdma_keys:handle_restored(Keys, Connection).

@@ -48,7 +48,7 @@ start(#mover{session = Session, node = Node, process = none} = Mover) ->
 settle(Session, Node) ->
     Port = inet_rdma_session:port(Session),
     Role = inet_rdma_session:role(Session),
-    Connection = inet_rdma_bootstrap:session(Session, Port),
+    Connection = inet_rdma_transport:session(Session, Port),
     case inet_rdma_options:node() of
         {ok, Config} ->
             exit({settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)});

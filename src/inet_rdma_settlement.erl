@@ -56,7 +56,7 @@
 
 %% Own: this node's offer to the peer. Peer: the peer's offer. Port: of the link's session, which gets the queue pair;
 %% none: the link has no session.
--spec settle(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
+-spec settle(initiator | acceptor, inet_rdma_transport:t(), Node :: binary(), inet_rdma_options:config(),
              Own :: inet_rdma_offer:offer(), Peer :: inet_rdma_offer:offer(), Port :: port() | none) -> outcome().
 settle(Role, Connection, Node, Config, Own, Peer, Port) ->
     case inet_rdma_settlement_policy:compare(Node, Config, Own, Peer) of
@@ -68,20 +68,20 @@ settle(Role, Connection, Node, Config, Own, Peer, Port) ->
     end.
 
 %% Settles a link that is up, by messages in band of its session. An outcome other than move does not change the link.
--spec settle_in_band(initiator | acceptor, inet_rdma_bootstrap:t(), Node :: binary(), inet_rdma_options:config(),
+-spec settle_in_band(initiator | acceptor, inet_rdma_transport:t(), Node :: binary(), inet_rdma_options:config(),
                      port()) -> outcome().
 settle_in_band(Role, Connection, Node, Config, Port) ->
     settle(of_session(settling(Role, Connection, Node, Config), Port)).
 
 %% Settles a stream over a connection inside TLS. refuse: no way is left.
--spec settle_stream(initiator | acceptor, inet_rdma_bootstrap:t(), inet_rdma_options:config()) ->
+-spec settle_stream(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->
           {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
     #settling{own = Facts} = Settling = settling(Role, Connection, none, Options#{required := true}),
     settle(Settling#settling{module = inet_rdma_stream, own = Facts#{stream => ?STREAM_VERSION}}).
 
 settling(Role, Connection, Node, Config) ->
-    Facts = inet_rdma_settlement_policy:facts(Config, inet_rdma_bootstrap:protocol(Connection)),
+    Facts = inet_rdma_settlement_policy:facts(Config, inet_rdma_transport:protocol(Connection)),
     #settling{role = Role, connection = Connection, node = Node, config = Config, own = Facts, deadline = 0}.
 
 %% The initiator gives the queue pair of a session its name.

@@ -34,7 +34,7 @@ same_version(_Facts, _Peer) -> ok.
 
 -spec tell(settling(), tuple()) -> ok.
 tell(#settling{connection = Connection}, Message) ->
-    case inet_rdma_bootstrap:send_message(Connection, term_to_binary(Message)) of
+    case inet_rdma_transport:send_message(Connection, term_to_binary(Message)) of
         ok -> ok;
         {error, _} -> throw(closed)
     end.
@@ -57,17 +57,17 @@ next(#settling{connection = Connection} = Settling) ->
     end.
 
 receive_packet(Connection, TimeoutMs) ->
-    case inet_rdma_bootstrap:recv_message(Connection, TimeoutMs) of
+    case inet_rdma_transport:recv_message(Connection, TimeoutMs) of
         {ok, Bytes} -> Bytes;
         {error, timeout} -> broken(<<"the peer did not answer in time">>);
         {error, _} -> throw(closed)
     end.
 
 -spec passive(settling()) -> ok.
-passive(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_bootstrap:passive(Connection)).
+passive(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_transport:passive(Connection)).
 
 -spec active_once(settling()) -> ok.
-active_once(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_bootstrap:active_once(Connection)).
+active_once(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_transport:active_once(Connection)).
 
 ok_or_closed(ok) -> ok;
 ok_or_closed({error, _}) -> throw(closed).
@@ -81,7 +81,7 @@ parse(#settling{connection = Connection}, Bytes, Expected) ->
     Message = try decode(Bytes)
               catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
-    Protocol = inet_rdma_bootstrap:protocol(Connection),
+    Protocol = inet_rdma_transport:protocol(Connection),
     case is_message(Protocol, Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
         false -> broken(<<"the peer's answer is not allowed here">>)

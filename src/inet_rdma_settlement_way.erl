@@ -82,7 +82,7 @@ connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
 %% the peer is known to be reachable there.
 -spec by_preference(#settling{}, [binary()]) -> [binary()].
 by_preference(#settling{connection = Connection}, Texts) ->
-    case inet_rdma_bootstrap:peername(Connection) of
+    case inet_rdma_transport:peername(Connection) of
         {ok, {Ip, _}} ->
             Same = list_to_binary(inet:ntoa(Ip)),
             {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, [as_ntoa(Text) || Text <- Texts]),
@@ -135,7 +135,7 @@ own_addresses(_Settling, verbs) ->
 
 %% The own address to which the peer has connected.
 own_address(#settling{connection = Connection}) ->
-    case inet_rdma_bootstrap:sockname(Connection) of
+    case inet_rdma_transport:sockname(Connection) of
         {ok, {Ip, _}} -> list_to_binary(inet:ntoa(Ip));
         {error, _} -> throw(closed)
     end.

@@ -50,7 +50,7 @@ conn(#stream{conn = Conn}) -> Conn.
 is_encrypted(#stream{is_encrypted = IsEncrypted}) -> IsEncrypted.
 
 %% Over a TLS connection that the caller owns.
--spec settle(initiator | acceptor, inet_rdma_bootstrap:t(), inet_rdma_options:config()) ->
+-spec settle(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->
           {ok, stream()} | {error, inet_rdma:reason()}.
 settle(Role, Connection, Config) ->
     case inet_rdma_settlement:settle_stream(Role, Connection, Config) of
@@ -84,7 +84,7 @@ do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
     DeadlineMs = erlang:monotonic_time(millisecond) + BoundMs,
     case inet_rdma_stream_tls:connect(Host, Port, SocketOptions, DeadlineMs) of
         {ok, Socket} ->
-            Connection = inet_rdma_bootstrap:tls(Socket),
+            Connection = inet_rdma_transport:tls(Socket),
             LeftMs = max(1, DeadlineMs - erlang:monotonic_time(millisecond)),
             case settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
                 {ok, Stream} -> inet_rdma_stream_guard:run(Stream, Connection, {User, Ref});

@@ -15,20 +15,20 @@
 %% network has lost for up to seconds.
 -define(GRACE_MS, 5000).
 
--type guarded() :: #{id := pos_integer(), native := inet_rdma_nif:guard(), connection := inet_rdma_bootstrap:t(),
+-type guarded() :: #{id := pos_integer(), native := inet_rdma_nif:guard(), connection := inet_rdma_transport:t(),
                      keys := inet_rdma_keys:t(),
                      %% A stream that no process has accepted yet, and its listener.
                      offered := none | {inet_rdma_nif:conn(), Listener :: pid()}}.
 
 %% Gives the stream to the process, which gets {Ref, Conn, Id}.
--spec run(inet_rdma_stream:stream(), inet_rdma_bootstrap:t(), {pid(), Ref :: reference()}) -> no_return().
+-spec run(inet_rdma_stream:stream(), inet_rdma_transport:t(), {pid(), Ref :: reference()}) -> no_return().
 run(Stream, Connection, User) ->
     Guarded = give(inet_rdma_stream:conn(Stream), User, guarded(Stream, Connection, none)),
     inet_rdma_guard:run(?MODULE, Guarded).
 
 %% Sends the listener {ready, self()}. The listener's answer {give, Pid, Ref} orders the guard to give the stream to a
 %% process.
--spec offer(inet_rdma_stream:stream(), inet_rdma_bootstrap:t(), Listener :: pid()) -> no_return().
+-spec offer(inet_rdma_stream:stream(), inet_rdma_transport:t(), Listener :: pid()) -> no_return().
 offer(Stream, Connection, Listener) ->
     Guarded = guarded(Stream, Connection, {inet_rdma_stream:conn(Stream), Listener}),
     Listener ! {ready, self()},
@@ -40,7 +40,7 @@ guarded(Stream, Connection, Offered) ->
         {ok, Native, Id} ->
             Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_stream:is_encrypted(Stream)),
             %% A connection that has ended already is told by a message, too.
-            _ = inet_rdma_bootstrap:watch(Connection),
+            _ = inet_rdma_transport:watch(Connection),
             #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered};
         {error, closed} ->
             exit({shutdown, closed})
@@ -63,7 +63,7 @@ give(Conn, {Pid, Ref}, #{id := Id, offered := Offered} = Guarded) ->
 
 -spec handle(term(), guarded()) -> {ok, guarded()} | stop.
 handle({'$inet_rdma', Id, ended}, #{id := Id, connection := Connection}) ->
-    inet_rdma_bootstrap:close(Connection),
+    inet_rdma_transport:close(Connection),
     stop;
 handle(grace_over, #{native := Native} = Guarded) ->
     end_stream(Native, tls_gone),

@@ -201,7 +201,7 @@ arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
             case inet_rdma_stream_tls:accept(Transport, BoundMs) of
                 {ok, Socket} ->
                     Left = Config#{connect_timeout_ms := max(1, left(DeadlineMs))},
-                    settle(Listener, inet_rdma_bootstrap:tls(Socket), Left);
+                    settle(Listener, inet_rdma_transport:tls(Socket), Left);
                 {error, Reason} ->
                     exit({shutdown, not_inside_tls(Reason)})
             end;

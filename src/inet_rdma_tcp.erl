@@ -14,10 +14,10 @@ select(Driver, Node) -> inet_tcp_dist:gen_select(Driver, Node).
 address(Driver) -> inet_tcp_dist:gen_address(Driver).
 
 %% The connection that inet_tcp_dist has accepted. It does not return if the peer's address is not allowed.
--spec accepted(inet_rdma_bootstrap:driver(), inet:socket()) -> inet_rdma_bootstrap:t().
+-spec accepted(inet_rdma_transport:driver(), inet:socket()) -> inet_rdma_transport:t().
 accepted(Driver, Socket) ->
     check_ip(Driver, Socket),
-    inet_rdma_bootstrap:tcp(Driver, Socket).
+    inet_rdma_transport:tcp(Driver, Socket).
 
 %% The kernel parameter check_ip: only peers of a network of this host, as with inet_tcp.
 check_ip(Driver, Socket) ->
@@ -40,10 +40,10 @@ check_ip(Driver, Ip, Interfaces) ->
                end.
 
 %% The caller owns the connection. Options: of the socket.
--spec connect(inet_rdma_bootstrap:driver(), {inet:ip_address(), inet:port_number()}, [gen_tcp:option()]) ->
-          {ok, inet_rdma_bootstrap:t()} | {error, term()}.
+-spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, [gen_tcp:option()]) ->
+          {ok, inet_rdma_transport:t()} | {error, term()}.
 connect(Driver, {Ip, TcpPort}, Options) ->
     case Driver:connect(Ip, TcpPort, Options ++ [{active, false}, {packet, 2}]) of
-        {ok, Socket} -> {ok, inet_rdma_bootstrap:tcp(Driver, Socket)};
+        {ok, Socket} -> {ok, inet_rdma_transport:tcp(Driver, Socket)};
         Error -> Error
     end.

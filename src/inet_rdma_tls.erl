@@ -75,7 +75,7 @@ carrier(inet_tcp) -> inet_tls_dist;
 carrier(inet6_tcp) -> inet6_tls_dist.
 
 %% The connection that inet_tls_dist has accepted. The caller, its owner, is linked to it.
--spec accepted(accepted()) -> inet_rdma_bootstrap:t().
+-spec accepted(accepted()) -> inet_rdma_transport:t().
 accepted(Sender) when is_pid(Sender) ->
     {ok, Socket} = tls_sender:dist_tls_socket(Sender),
     connection(Socket, Sender);
@@ -84,7 +84,7 @@ accepted(Socket) ->
 
 connection(Socket, Sender) ->
     link(Sender),
-    inet_rdma_bootstrap:tls(Socket, Sender).
+    inet_rdma_transport:tls(Socket, Sender).
 
 %% #sslsocket{} is ssl's own, and has another shape in each release. It names the two processes of its connection.
 sender(Socket) ->
@@ -105,11 +105,11 @@ is_sender(_) -> false.
 
 %% The nodes of net_kernel:allow/1 whose hosts the peer's certificate names, as in inet_tls_dist. Exits if there are
 %% none. If the peer has no certificate, all allowed nodes.
--spec allowed(inet_rdma_bootstrap:t(), [atom() | string()]) -> [atom() | string()].
+-spec allowed(inet_rdma_transport:t(), [atom() | string()]) -> [atom() | string()].
 allowed(_Connection, []) ->
     [];
 allowed(Connection, Allowed) ->
-    case {inet_rdma_bootstrap:peer_certificate(Connection), inet_rdma_bootstrap:peername(Connection)} of
+    case {inet_rdma_transport:peer_certificate(Connection), inet_rdma_transport:peername(Connection)} of
         {{ok, Der}, {ok, {Ip, _Port}}} ->
             Certificate = public_key:pkix_decode_cert(Der, otp),
             Hosts = [Host || Host <- lists:usort(lists:append([hosts(Node) || Node <- Allowed])),
@@ -222,8 +222,8 @@ hosts(Node) ->
     end.
 
 %% The client's part of TLS. The caller owns the connection and is linked to it. Options: of the TCP socket.
--spec connect(inet_rdma_bootstrap:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()]) ->
-          {ok, inet_rdma_bootstrap:t()} | {error, term()}.
+-spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()]) ->
+          {ok, inet_rdma_transport:t()} | {error, term()}.
 connect(Driver, {Ip, Port}, Host, Options) ->
     Tls = inet_rdma_tls_options:all(client),
     Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],

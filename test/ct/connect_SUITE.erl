@@ -323,7 +323,7 @@ peers_that_reset(_Config) ->
 address_of_a_peer_that_is_gone(_Config) ->
     {ok, Socket} = gen_tcp:listen(0, []),
     ok = gen_tcp:close(Socket),
-    Connection = inet_rdma_bootstrap:tcp(inet_tcp, Socket),
+    Connection = inet_rdma_transport:tcp(inet_tcp, Socket),
     ?assertEqual(shutdown, supervised(Connection, fun() -> inet_rdma_dist:address_of(Socket, 'a@b') end)).
 
 %% The acceptor's name for a node without one is kept as all names are: in UTF-8.
@@ -333,7 +333,7 @@ name_given_to_a_peer_is_latin1(_Config) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, []),
     Name = <<"x@h", 16#f6, "st">>,
     Status = <<"snamed:", (byte_size(Name)):16, Name/binary, 7:32>>,
-    Kept = supervised(inet_rdma_bootstrap:tcp(inet_tcp, Socket), fun() ->
+    Kept = supervised(inet_rdma_transport:tcp(inet_tcp, Socket), fun() ->
         ok = inet_rdma_dist:send(Socket, Status),
         exit(element(5, get(inet_rdma_dist)))
     end),

@@ -21,7 +21,7 @@
     inet_rdma_settlement, inet_rdma_settlement_acceptor, inet_rdma_settlement_message, inet_rdma_settlement_policy,
     inet_rdma_settlement_way, inet_rdma_guard, inet_rdma_link_guard, inet_rdma_session_guard, inet_rdma_session_idle,
     inet_rdma_session_keys, inet_rdma_session_log, inet_rdma_session_loss, inet_rdma_session_mover,
-    inet_rdma_nodeup, inet_rdma_queue, inet_rdma_tcp, inet_rdma_lookup, inet_rdma_bootstrap, inet_rdma_tls,
+    inet_rdma_nodeup, inet_rdma_queue, inet_rdma_tcp, inet_rdma_lookup, inet_rdma_transport, inet_rdma_tls,
     inet_rdma_tls_options,
     inet_rdma_options, inet_rdma_nif, inet_rdma
 ]).

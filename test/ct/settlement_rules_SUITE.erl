@@ -33,7 +33,7 @@ any_bytes_in_the_settlement(_Config) ->
     Seed = rand:seed_s(exsss),
     ct:log("~p", [rand:export_seed_s(Seed)]),
     _ = rand:seed(Seed),
-    Connections = [inet_rdma_bootstrap:tcp(inet_tcp, none), inet_rdma_bootstrap:tls(none, self())],
+    Connections = [inet_rdma_transport:tcp(inet_tcp, none), inet_rdma_transport:tls(none, self())],
     Settlings = [#settling{role = acceptor, connection = Connection, node = <<>>, config = #{}, own = #{}, deadline = 0}
                  || Connection <- Connections],
     Messages = messages(),

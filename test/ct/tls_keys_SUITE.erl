@@ -157,7 +157,7 @@ keys_that_nobody_asked_for(Config) ->
             [{_, _, Connection, <<"shm">>, _, _}] =
                 call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
-            ok = call(A, inet_rdma_bootstrap, send, [Connection, Said]),
+            ok = call(A, inet_rdma_transport, send, [Connection, Said]),
             [ended(Supervisor) || Supervisor <- Supervisors],
             inet_rdma_test_wait:until({logged, Words}, 10000,
                                       fun() -> call(B, inet_rdma_test_log, contains, [Words]) end)

@@ -1,10 +1,10 @@
-%% The connection on which a link or an encrypted stream begins: a TCP socket, or a TLS connection. If the link has a
-%% session, the connection becomes the session's TCP connection, which the link's port owns.
+%% The transport on which a link or an encrypted stream begins: a TCP socket or a TLS connection. If the link has a
+%% session, it becomes the session's TCP connection, which the link's port owns.
 %%
 %% The handshake of the distribution and the settlement go over the connection. OTP carries a link without a session
 %% that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS. When such a link has moved
 %% to a queue pair, the connection carries only new keys over TLS, and the connection's end is the link's end.
--module(inet_rdma_bootstrap).
+-module(inet_rdma_transport).
 
 -export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1,
          peer_certificate/1, counts/1]).
