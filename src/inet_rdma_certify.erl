@@ -75,8 +75,9 @@ results(Ways, LeftOut, Doctor, Peer, DeadlineMs, #{ways := Asked} = Options) ->
     OfPeer = [step({doctor, <<"peer">>}, fun() -> inet_rdma_certify_host:doctor(Theirs) end, 30000, DeadlineMs, Options)
               || #{doctor := Theirs} <- [Peer]],
     Skipped = [inet_rdma_certify_step:skipped({sizes, Name}, {skipped, Why}) || {Name, Why} <- LeftOut, Asked =:= all],
-    Plan = plan(length(Ways), Options),
-    [OfHost | OfPeer] ++ Skipped ++ lists:append([of_way(Way, Plan, DeadlineMs, Options) || Way <- Ways]).
+    #{slowness := Slowness} = Plan = plan(length(Ways), Options),
+    [OfHost | OfPeer] ++ Skipped ++
+        lists:append([of_way(inet_rdma_certify_way:slowed(Way, Slowness), Plan, DeadlineMs, Options) || Way <- Ways]).
 
 %% How long each check lasts.
 plan(Ways, #{minutes := Minutes, length := Wanted, way_seconds := Seconds}) ->

@@ -40,8 +40,8 @@ pair(#{id := Id} = Way, [PrefixA, PrefixB]) ->
     end.
 
 -spec connected(way(), inet_rdma_certify_node:t(), inet_rdma_certify_node:t()) -> ok | {error, outcome()}.
-connected(#{fabric := Fabric}, A, B) ->
-    case inet_rdma_certify_node:connect(A, B, Fabric) of
+connected(#{fabric := Fabric, connect_ms := ConnectMs}, A, B) ->
+    case inet_rdma_certify_node:connect(A, B, Fabric, 4 * ConnectMs) of
         ok -> ok;
         {error, Why} ->
             {error, {fail, Why, "docs/TROUBLESHOOTING.md explains the reasons; the doctor's findings are above"}}

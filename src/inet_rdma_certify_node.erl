@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
--export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/3, ebin/0, quoted/1,
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/0, quoted/1,
          random/1]).
 -export_type([t/0, host/0, wanted/0]).
 
@@ -126,11 +126,11 @@ kill(#{control := {peer, Peer}, program := OsPid}) ->
 -spec name(t()) -> node().
 name(#{node := Name}) -> Name.
 
-%% Connects the first node to the second, and waits until both say that this fabric carries the link.
--spec connect(t(), t(), tcp | shm | verbs | inet_tcp) -> ok | {error, unicode:chardata()}.
-connect(A, #{node := NameB} = B, Fabric) ->
+%% Connects the first node to the second, and waits so long at most until both say that this fabric carries the link.
+-spec connect(t(), t(), tcp | shm | verbs | inet_tcp, non_neg_integer()) -> ok | {error, unicode:chardata()}.
+connect(A, #{node := NameB} = B, Fabric, TimeoutMs) ->
     case call(A, net_adm, ping, [NameB], ?CALL_MS) of
-        pong -> moved([{A, B}, {B, A}], Fabric, erlang:monotonic_time(millisecond) + 20000);
+        pong -> moved([{A, B}, {B, A}], Fabric, erlang:monotonic_time(millisecond) + TimeoutMs);
         pang -> {error, io_lib:format("~s cannot connect to ~s", [name(A), NameB])}
     end.
 

@@ -33,7 +33,7 @@ speed(#{fabric := Fabric} = Way, #{speed_ms := Ms, rounds := Rounds}) ->
         inet_rdma_certify_way:node(Way, here, "a"), inet_rdma_certify_way:node(Way, there, "b"),
         inet_rdma_certify_way:tcp_node(Way, here, "ta"), inet_rdma_certify_way:tcp_node(Way, there, "tb")
     ]),
-    ok = inet_rdma_certify_node:connect(TcpA, TcpB, inet_tcp),
+    ok = inet_rdma_certify_node:connect(TcpA, TcpB, inet_tcp, 0),
     case inet_rdma_certify_link:connected(Way, A, B) of
         ok ->
             EachMs = max(200, Ms div (2 * (Rounds + 1) * length(tests()))),

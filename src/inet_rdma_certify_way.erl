@@ -3,12 +3,13 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_way).
 
--export([of_host/1, of_hosts/3, node/3, tcp_node/3, is_software/1]).
+-export([of_host/1, of_hosts/3, slowed/2, node/3, tcp_node/3, is_software/1]).
 -export_type([t/0]).
 
-%% here, there: addresses in the names of the nodes of either side.
+%% here, there: addresses in the names of the nodes of either side. connect_ms: the nodes' option connect_timeout_ms.
 -type t() :: #{id := binary(), fabric := tcp | shm | verbs, here := string(), there := string(),
-               device := inet_rdma_doctor_facts:device() | none, host := inet_rdma_certify_node:host()}.
+               device := inet_rdma_doctor_facts:device() | none, host := inet_rdma_certify_node:host(),
+               connect_ms := pos_integer()}.
 
 -define(LOOPBACK, "127.0.0.1").
 
@@ -78,12 +79,17 @@ same_network(One, Other, {M1, M2, M3, M4}) ->
     lists:all(fun({A, B, M}) -> A band M =:= B band M end, [{A1, B1, M1}, {A2, B2, M2}, {A3, B3, M3}, {A4, B4, M4}]).
 
 way(Id, Fabric, Here, There, Device, Host) ->
-    #{id => Id, fabric => Fabric, here => Here, there => There, device => Device, host => Host}.
+    #{id => Id, fabric => Fabric, here => Here, there => There, device => Device, host => Host, connect_ms => 5000}.
+
+%% Between nodes that take so many times longer.
+-spec slowed(t(), number()) -> t().
+slowed(#{connect_ms := Ms} = Way, Slowness) -> Way#{connect_ms := round(Slowness * Ms)}.
 
 %% A node whose links take this way, for inet_rdma_certify_node:start_all/1.
 -spec node(t(), here | there, string()) -> inet_rdma_certify_node:wanted().
-node(#{fabric := Fabric} = Way, Side, Prefix) ->
-    (tcp_node(Way, Side, Prefix))#{carrier := "inet_rdma", rdma := [{fabric, Fabric}, {move, eager}]}.
+node(#{fabric := Fabric, connect_ms := ConnectMs} = Way, Side, Prefix) ->
+    (tcp_node(Way, Side, Prefix))#{carrier := "inet_rdma",
+                                   rdma := [{fabric, Fabric}, {move, eager}, {connect_timeout_ms, ConnectMs}]}.
 
 %% A node on the same host with the VM's own carrier.
 -spec tcp_node(t(), here | there, string()) -> inet_rdma_certify_node:wanted().
