@@ -5,6 +5,8 @@
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
+#[path = "../../fabric/tests/support/post.rs"]
+mod post;
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use inet_rdma_stream::{Advert, Control, ControlBody, Notice, Phase, RemoteAddres
 use message::Messages;
 use pair::signal::Wakes;
 use pair::{Conn, Side};
+use post::Post;
 use proptest::prelude::*;
 
 /// The hostile end and its victim, whose reader waits.
@@ -71,14 +74,14 @@ fn write(hostile: &dyn QueuePair, offset: u64, bytes: &[u8]) {
         direct: false,
         bytes: u32::try_from(bytes.len()).expect("a small write"),
     };
-    hostile.post_write(&[bytes], target, notice).expect("room");
+    hostile.post(&[bytes], target, notice).expect("room");
 }
 
 /// A notice with nothing behind it.
 fn announce(hostile: &dyn QueuePair, direct: bool, bytes: u32) {
     let ring = hostile.remote_hello().ring;
     // The fabric may refuse to say it at all; then nothing happened.
-    let _ = hostile.post_write(&[], ring, Notice { direct, bytes });
+    let _ = hostile.post(&[], ring, Notice { direct, bytes });
 }
 
 proptest! {

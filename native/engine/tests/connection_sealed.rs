@@ -6,6 +6,8 @@ mod contents;
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
+#[path = "../../fabric/tests/support/post.rs"]
+mod post;
 #[path = "support_connection/sealed.rs"]
 mod sealed;
 
@@ -19,6 +21,7 @@ use inet_rdma_records::{Cipher, OVERHEAD_BYTES, RING_BYTES_MIN, Sealer, Violatio
 use inet_rdma_stream::{Advert, Control, ControlBody, NewRing, Notice, Phase, RemoteAddress, Seq};
 use message::Messages;
 use pair::{Conn, Keys, Side};
+use post::Post;
 use sealed::{connect, read, sides, violation, write};
 
 /// A stranger's queue pair, without keys, and the victim.
@@ -110,7 +113,7 @@ fn a_record_that_is_repeated_ends_the_connection() {
         bytes: record.len() as u32,
     };
     for _ in 0..2 {
-        stranger.post_write(&[&record], target, notice).expect("room");
+        stranger.post(&[&record], target, notice).expect("room");
         target.address += record.len() as u64;
     }
     // The first is the peer's for all that the victim can know: the keys of the two connections are the same.
@@ -125,9 +128,7 @@ fn a_notice_without_a_record_ends_the_connection() {
         let (stranger, victim) = attacked();
         let ring = stranger.remote_hello().ring;
         let notice = Notice { direct: false, bytes };
-        stranger
-            .post_write(&[&vec![0; bytes as usize]], ring, notice)
-            .expect("room");
+        stranger.post(&[&vec![0; bytes as usize]], ring, notice).expect("room");
         let (packets, end) = read(&victim);
         assert!(packets.is_empty());
         violation(&end);

@@ -18,7 +18,7 @@ use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_engine::poller::Polling;
-use inet_rdma_fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair};
+use inet_rdma_fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair, WriteRoom};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Control, ControlBody, Hello, Notice, RemoteAddress, Seq};
 use message::Messages;
@@ -117,9 +117,15 @@ impl QueuePair for Flooded {
         self.inner.capabilities()
     }
 
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+    fn post_write(
+        &self,
+        room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
         let Some(crumbs) = &self.crumbs else {
-            return self.inner.post_write(source, target, notice);
+            return self.inner.post_write(room, source, target, notice);
         };
         crumbs.written.fetch_add(notice.bytes.into(), Ordering::Relaxed);
         crumbs.posts.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +140,7 @@ impl QueuePair for Flooded {
         Ok(())
     }
 
-    fn write_room(&self) -> usize {
+    fn write_room(&self) -> Option<WriteRoom> {
         self.inner.write_room()
     }
 

@@ -200,7 +200,7 @@ fn memory_to_send_from_that_was_refused_is_asked_for_again() {
     // As much as the large ring takes.
     let grants = Grants::new(ring_bytes.into());
     let (left, right) = pinning(side(), &grants, None);
-    let room = || left.queue_pair().write_room();
+    let room = || left.queue_pair().write_room().map_or(0, |room| room.bytes());
     carry_until("the ring grows", [&left, &right], || {
         right.connection().statistics().ring_bytes == ring_bytes
     });
@@ -224,7 +224,7 @@ fn a_peer_that_alternates_its_ring_pins_no_more_than_two_stagings() {
     let (hostile, qp) = pair::queue_pairs(&FaultFabric::new(ShmFabric, plan), &side, &side);
     let victim = side.connection(qp);
     let target = hostile.memory().remote_address(0);
-    let room = || victim.queue_pair().write_room() as u32;
+    let room = || victim.queue_pair().write_room().map_or(0, |room| room.bytes() as u32);
     for round in 0..40 {
         let bytes = FIRST_RING_BYTES / (1 + round % 2);
         let ring = ControlBody::Ring(NewRing { target, bytes });

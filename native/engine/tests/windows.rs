@@ -6,6 +6,8 @@ mod contents;
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
+#[path = "../../fabric/tests/support/post.rs"]
+mod post;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +20,7 @@ use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Notice, RemoteAddress};
 use message::Messages;
 use pair::{BOUND, Conn, Side};
+use post::Post;
 
 /// Two ends, and the windows of both.
 fn windowed(side: Side, plan: FaultPlan) -> (Arc<Conn>, Arc<Conn>, Arc<Windows>) {
@@ -91,7 +94,7 @@ fn write_again(left: &Conn, targets: &[RemoteAddress]) -> usize {
             address: target.address + 64,
             ..*target
         };
-        left.queue_pair().post_write(&[b"!!!!!!!!"], inside, notice)
+        left.queue_pair().post(&[b"!!!!!!!!"], inside, notice)
     });
     let refused = |result: &Result<(), FabricError>| matches!(result, Err(FabricError::PeerMisbehaved(_)));
     let (refused, through): (Vec<_>, Vec<_>) = writes.partition(refused);

@@ -16,6 +16,7 @@ pub mod event;
 pub mod lingering;
 mod misbehaviour;
 mod name;
+mod room;
 pub mod signals;
 pub mod threads;
 pub mod waiting;
@@ -33,6 +34,7 @@ pub use errno::Errno;
 pub use error::{FabricError, Lack, Rejection};
 pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};
+pub use room::WriteRoom;
 
 /// What one side brings into a connection.
 #[derive(Debug, Clone, Copy)]
@@ -180,13 +182,20 @@ pub trait QueuePair: Send + Sync {
     /// What this queue pair is good at; the same for its whole life.
     fn capabilities(&self) -> Capabilities;
     /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
-    /// When it returns the source may be reused. The sum of `source` must not exceed [`Self::write_room`].
+    /// When it returns the source may be reused. `source` has at most as many bytes as `room`; more of them are
+    /// [`FabricError::QueueFull`] or sent, as the fabric can.
     ///
     /// `target` is the peer's word, and must be inside memory that it has exposed as a whole. Nothing is written where
     /// it is not: either this call is [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An
     /// empty `source` is a transfer of no bytes. A post after the peer's death may still succeed without an effect: ask
     /// [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError>;
+    fn post_write(
+        &self,
+        room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError>;
     /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a
     /// place for it, which it looks for when this side posts, polls (also nothing) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
@@ -195,15 +204,15 @@ pub trait QueuePair: Send + Sync {
     fn prepare_staging(&self, _bytes: usize) -> Result<(), FabricError> {
         Ok(())
     }
-    /// Transfers are sent from the prepared memory from now on. Not between an offer of [`Self::write_room`] and the
-    /// post that relies on it.
+    /// Transfers are sent from the prepared memory from now on. Call it while there is no [`WriteRoom`] to be used: the
+    /// room is that of the memory before.
     fn replace_staging(&self) {}
     /// Gives back memory that was replaced and that nothing is sent from any more. Takes long, too. True: none is left.
     fn release_staging(&self) -> bool {
         true
     }
-    /// Bytes that can be posted now; 0: wait for an event, then poll.
-    fn write_room(&self) -> usize;
+    /// Room for a transfer that is posted now; None: wait for an event, then poll.
+    fn write_room(&self) -> Option<WriteRoom>;
     /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`]
     /// (the engine holds the connection's lock). Err once all that came before the fault has been taken; it stays so.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
@@ -211,7 +220,7 @@ pub trait QueuePair: Send + Sync {
     fn is_quiet(&self) -> bool {
         false
     }
-    /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was 0.
+    /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was None.
     /// False: there is something already, or the connection has come to its end: poll again (nothing is armed then, yet
     /// an event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{
-    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, QueuePair, Safeguard,
+    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, QueuePair, Safeguard, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -145,13 +145,19 @@ impl QueuePair for FaultQueuePair {
         }
     }
 
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+    fn post_write(
+        &self,
+        room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
         self.count_post()?;
         let target = match &self.plan.exposing {
             Exposing::Windows(windows) => windows.resolve(target, source.iter().map(|piece| piece.len()).sum())?,
             Exposing::AsInner | Exposing::Pinning(_) => target,
         };
-        self.inner.post_write(source, target, notice)
+        self.inner.post_write(room, source, target, notice)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
@@ -178,15 +184,14 @@ impl QueuePair for FaultQueuePair {
         self.inner.release_staging()
     }
 
-    fn write_room(&self) -> usize {
+    fn write_room(&self) -> Option<WriteRoom> {
         let staging = match self.plan.exposing {
             Exposing::Pinning(_) => self.staging.bytes(),
             Exposing::AsInner | Exposing::Windows(_) => usize::MAX,
         };
-        self.inner
-            .write_room()
-            .min(self.plan.write_room_max.unwrap_or(usize::MAX))
-            .min(staging)
+        let inner = self.inner.write_room()?;
+        let bytes_max = self.plan.write_room_max.unwrap_or(usize::MAX).min(staging);
+        WriteRoom::new(inner.bytes().min(bytes_max))
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {

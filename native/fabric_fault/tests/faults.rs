@@ -53,12 +53,12 @@ fn only_what_the_plan_names_is_delayed() {
     };
     let (client, server) = pair(&fabric(plan));
     client
-        .post_write(&[b"x"], server.memory().remote_address(0), notice(1))
+        .post(&[b"x"], server.memory().remote_address(0), notice(1))
         .expect("room");
     assert_eq!(polls_until(&*server), (0, Completion::Notice(notice(1))));
     client.post_control(&numbered(1)).expect("room");
     client
-        .post_write(&[b"x"], server.memory().remote_address(0), notice(2))
+        .post(&[b"x"], server.memory().remote_address(0), notice(2))
         .expect("room");
     assert_eq!(polls_until(&*server), (2, Completion::Control(numbered(1))));
     assert_eq!(
@@ -86,7 +86,7 @@ fn delays_keep_the_order_of_a_direction() {
                 client.post_control(&numbered(sent)).expect("room");
             } else {
                 client
-                    .post_write(&[b"x"], server.memory().remote_address(0), notice(sent as usize))
+                    .post(&[b"x"], server.memory().remote_address(0), notice(sent as usize))
                     .expect("room");
             }
             sent += 1;
@@ -226,7 +226,7 @@ fn the_room_to_write_can_be_small() {
         ..FaultPlan::default()
     };
     let (client, _server) = pair(&fabric(plan));
-    assert_eq!(client.write_room(), 1_000);
+    assert_eq!(room_bytes(&*client), 1_000);
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn messages(bench: &mut Criterion) {
         let source = vec![1; bytes];
         group.bench_function(format!("{name} write with notice"), |run| {
             run.iter(|| {
-                (0..BATCH).for_each(|_| client.post_write(&[&source], target, notice(bytes)).expect("room"));
+                (0..BATCH).for_each(|_| client.post(&[&source], target, notice(bytes)).expect("room"));
                 assert_eq!(server.poll(&mut out).expect("an honest peer") as u64, BATCH);
             });
         });
@@ -94,7 +94,7 @@ fn rate(bench: &mut Criterion) {
                 run.iter_custom(|times| {
                     let start = Instant::now();
                     for _ in 0..times {
-                        while !posted_now(client.post_write(&[&source], target, notice(bytes))) {}
+                        while !posted_now(client.post(&[&source], target, notice(bytes))) {}
                     }
                     posted += times;
                     while taken.load(Ordering::Relaxed) < posted {
@@ -212,7 +212,7 @@ fn bulk(bench: &mut Criterion) {
         let place = |turn: u64| turn as usize % places * bytes;
         let write = |turn| {
             let target = memory.remote_address(place(turn));
-            client.post_write(&[&source], target, notice(bytes)).expect("room");
+            client.post(&[&source], target, notice(bytes)).expect("room");
             black_box(poll_one(&*server));
         };
         let copy = |turn| {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use inet_rdma_fabric::{
     Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
-    Transport,
+    Transport, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 
@@ -181,7 +181,13 @@ impl QueuePair for ShmQueuePair {
         }
     }
 
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+    fn post_write(
+        &self,
+        _room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
         self.check_open()?;
         let (bytes, peer) = (notice.bytes as usize, &self.peer.memory);
         if bytes > LOCKED_BYTES_MAX {
@@ -206,8 +212,8 @@ impl QueuePair for ShmQueuePair {
         self.push(&Completion::Control(*message))
     }
 
-    fn write_room(&self) -> usize {
-        usize::MAX
+    fn write_room(&self) -> Option<WriteRoom> {
+        Some(WriteRoom::UNLIMITED)
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {

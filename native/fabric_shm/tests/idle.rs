@@ -45,7 +45,7 @@ fn an_idle_connection_touches_few_pages() {
     for number in 0..4 {
         for (from, to) in [(&client, &server), (&server, &client)] {
             from.post_control(&numbered(number)).expect("room");
-            from.post_write(&[b"hello"], to.memory().remote_address(0), notice(5))
+            from.post(&[b"hello"], to.memory().remote_address(0), notice(5))
                 .expect("room");
             assert_eq!(poll_one(&**to), Completion::Control(numbered(number)));
             assert_eq!(poll_one(&**to), Completion::Notice(notice(5)));

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use inet_rdma_fabric::lingering;
 use inet_rdma_fabric::{
     Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
+    WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use parking_lot::Mutex;
@@ -151,8 +152,14 @@ impl QueuePair for TcpQueuePair {
         }
     }
 
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
-        // The sum is at most what `write_room` has offered. The peer judges the target, as its own device would.
+    fn post_write(
+        &self,
+        _room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
+        // The peer judges the target, as its own device would.
         let bytes: usize = source.iter().map(|piece| piece.len()).sum();
         let bytes = u32::try_from(bytes).map_err(|_| FabricError::QueueFull)?;
         let head = TransferHead { notice, bytes, target };
@@ -172,8 +179,8 @@ impl QueuePair for TcpQueuePair {
         self.sending.replace_room();
     }
 
-    fn write_room(&self) -> usize {
-        self.sending.room(self.socket.as_fd())
+    fn write_room(&self) -> Option<WriteRoom> {
+        WriteRoom::new(self.sending.room(self.socket.as_fd()))
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {

@@ -15,9 +15,9 @@ fn fill(sender: &dyn QueuePair) -> usize {
     let target = sender.remote_hello().ring;
     let block = vec![b'x'; BLOCK];
     let mut posted = 0;
-    while sender.write_room() >= BLOCK {
+    while room_bytes(sender) >= BLOCK {
         sender
-            .post_write(&[&block], target, notice(BLOCK))
+            .post(&[&block], target, notice(BLOCK))
             .expect("the room that was offered");
         posted += 1;
     }
@@ -85,7 +85,7 @@ fn both_may_end_at_once_with_all_under_way() {
 fn room_to_write_makes_an_event() {
     let (client, server) = pair(&TcpFabric);
     let posted = fill(&*client);
-    while client.write_room() == 0 {
+    while room_bytes(&*client) == 0 {
         let is_armed = client.arm().expect("an honest peer");
         let taken = server
             .poll(&mut [Completion::Notice(NOTICE); 8])

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inet_rdma_fabric::{
     Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
-    Transport,
+    Transport, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::qp::Source;
@@ -79,7 +79,13 @@ impl QueuePair for VerbsQueuePair {
         self.capabilities
     }
 
-    fn post_write(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
+    fn post_write(
+        &self,
+        _room: WriteRoom,
+        source: &[&[u8]],
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), FabricError> {
         self.check_open()?;
         // The peer's device checks the target. Only a key that is longer than a device's cannot be sent to it.
         let total: usize = source.iter().map(|piece| piece.len()).sum();
@@ -131,8 +137,8 @@ impl QueuePair for VerbsQueuePair {
         is_all
     }
 
-    fn write_room(&self) -> usize {
-        self.connection.with_sending(|sending, outlet| sending.room(outlet))
+    fn write_room(&self) -> Option<WriteRoom> {
+        WriteRoom::new(self.connection.with_sending(|sending, outlet| sending.room(outlet)))
     }
 
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {

@@ -132,8 +132,8 @@ impl SendQueue {
     }
 
     /// Fails if send queue or staging memory have no place for a transfer that stages `bytes`. Takes completions first
-    /// if there is no place, so that a caller may post without having asked for [`Self::room`]. Never fails for a size
-    /// that [`Self::room`] has offered, even if controls were posted since.
+    /// if there is no place, as another transfer may have been posted since [`Self::room`]. Never fails for a size that
+    /// [`Self::room`] has offered, even if controls were posted since.
     pub(crate) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
             self.reap(outlet);

@@ -76,7 +76,7 @@ impl Connection {
         }
         let others = core.woken.writer;
         // Asked before arming, so that room makes an event.
-        core.writer.wait(self.qp.write_room() > 0);
+        core.writer.wait(self.qp.write_room().is_some());
         self.flush_controls(core);
         let is_armed = self.arm_queue_if_unpolled(core);
         // Completions that came meanwhile may have woken the writer.
@@ -94,7 +94,7 @@ impl Connection {
             Need::Advert | Need::Room => Some(1),
             Need::Record(bytes) => Some(bytes),
         };
-        self.qp.write_room() > 0
+        self.qp.write_room().is_some()
             && (core.stream.direct_room().is_some()
                 || ring_room_min.is_some_and(|bytes| core.stream.indirect_room() >= bytes))
     }

@@ -50,9 +50,10 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn post_mark(&self, core: &mut Core) {
-        if core.writer.posts_unlocked || !core.is_up() || self.qp.write_room() == 0 {
+        if core.writer.posts_unlocked || !core.is_up() {
             return;
         }
+        let Some(room) = self.qp.write_room() else { return };
         let before = core.stream.peer_ring_bytes();
         let Some(mark) = core.stream.poll_mark() else { return };
         let ring_bytes = core.stream.peer_ring_bytes();
@@ -60,7 +61,7 @@ impl Connection {
             self.fail(core, Violation::RecordRing(ring_bytes).into());
             return;
         }
-        if let Err(error) = self.qp.post_write(&[], mark.target, mark.notice) {
+        if let Err(error) = self.qp.post_write(room, &[], mark.target, mark.notice) {
             self.fail(core, error.into());
         } else if ring_bytes != before {
             self.claim_staging(core);

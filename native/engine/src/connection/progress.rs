@@ -39,7 +39,7 @@ impl Connection {
 
     #[inline]
     fn wake_waiting(&self, core: &mut Core) {
-        if core.writer.is_called() || core.writer.waits_for_fabric() && self.qp.write_room() > 0 {
+        if core.writer.is_called() || core.writer.waits_for_fabric() && self.qp.write_room().is_some() {
             core.wake_writer();
         }
         if core.reader.waits() && core.is_readable() {

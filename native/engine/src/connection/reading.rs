@@ -251,8 +251,11 @@ impl Connection {
             Some(Landed::Whole(buffer, range)) => {
                 let bulk = self.bulk_bytes(&core, limit, &buffer);
                 let bytes = range.len();
-                let push = || incoming.assembly.push_landed(buffer, range, bulk, limit, out);
-                let (mut core, pushed) = self.copying_unlocked(core, push);
+                core.reader.copies_unlocked = true;
+                drop(core);
+                let pushed = incoming.assembly.push_landed(buffer, range, bulk, limit, out);
+                let mut core = self.core.lock();
+                core.reader.copies_unlocked = false;
                 let taken = pushed.map_err(Closed::from).map(|rest| {
                     let left = rest.as_ref().map_or(0, |(_, range)| range.len());
                     let rest = rest.map(|(buffer, range)| Landed::Whole(buffer, range));

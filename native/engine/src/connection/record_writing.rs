@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use inet_rdma_assembly::Gather;
+use inet_rdma_fabric::WriteRoom;
 use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Sealer, filling};
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
@@ -71,12 +72,14 @@ impl Connection {
     ) -> Result<Option<usize>, Stopped> {
         for looked in [false, true] {
             core.check_writing()?;
-            let room = self.qp.write_room().min(core.stream.indirect_room() as usize);
+            let room = self.qp.write_room();
+            let ring_bytes = core.stream.indirect_room() as usize;
+            let bytes_max = room.as_ref().map_or(0, WriteRoom::bytes).min(ring_bytes);
             let to_end = core.stream.peer_ring_to_end() as usize;
             let least = to_end.min(RECORD_BYTES_MIN);
             core.writer.need = Need::Record(saturating_u32(least));
-            if room >= least {
-                return self.post_record(sealer, core, gather, range, room);
+            if let Some(room) = room.filter(|_| bytes_max >= least) {
+                return self.post_record(sealer, core, gather, range, (room, bytes_max));
             }
             if !looked {
                 // The peer may have made room already.
@@ -92,7 +95,7 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
-        room: usize,
+        (room, bytes_max): (WriteRoom, usize),
     ) -> Result<Option<usize>, Stopped> {
         sealer.check().map_err(|used_up| {
             self.fail(core, used_up.into());
@@ -100,7 +103,7 @@ impl Connection {
         })?;
         let filling = filling(core.stream.peer_ring_to_end() as usize);
         let wanted = filling.unwrap_or_else(|| {
-            let plain_max = PLAIN_BYTES_MAX.min(room - OVERHEAD_BYTES);
+            let plain_max = PLAIN_BYTES_MAX.min(bytes_max - OVERHEAD_BYTES);
             whole_packets(gather, &range, plain_max) + OVERHEAD_BYTES
         });
         let offer = Offer {
@@ -127,7 +130,7 @@ impl Connection {
                 None if plain == gather.total() => sealer.seal(plain, gather.slices()),
                 None => sealer.seal(plain, &gather.range(range.start, plain)),
             };
-            self.qp.post_write(&[bytes], target, notice)
+            self.qp.post_write(room, &[bytes], target, notice)
         };
         self.post_transfer(core, wanted, post)?;
         Ok(Some(plain))

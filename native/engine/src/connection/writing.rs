@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_assembly::Gather;
+use inet_rdma_fabric::WriteRoom;
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
@@ -121,22 +122,23 @@ impl Connection {
         at: usize,
         end: usize,
     ) -> Result<Option<usize>, Stopped> {
-        let Some(Transfer { target, notice }) = self.next_transfer(core, gather, at, end)? else {
+        let Some((room, transfer)) = self.next_transfer(core, gather, at, end)? else {
             return Ok(None);
         };
+        let Transfer { target, notice } = transfer;
         let bytes = notice.bytes as usize;
         let post = || {
             if at == 0 && bytes == gather.total() {
-                self.qp.post_write(gather.slices(), target, notice)
+                self.qp.post_write(room, gather.slices(), target, notice)
             } else {
-                self.qp.post_write(&gather.range(at, bytes), target, notice)
+                self.qp.post_write(room, &gather.range(at, bytes), target, notice)
             }
         };
         self.post_transfer(core, bytes, post)?;
         Ok(Some(bytes))
     }
 
-    /// The next transfer that the stream allows; None: wait.
+    /// The next transfer that the stream allows, with its room; None: wait.
     #[inline(always)]
     fn next_transfer(
         &self,
@@ -144,14 +146,15 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         end: usize,
-    ) -> Result<Option<Transfer>, Stopped> {
+    ) -> Result<Option<(WriteRoom, Transfer)>, Stopped> {
         let first = gather.packets_before(at);
         for looked in [false, true] {
             core.check_writing()?;
             let room = self.qp.write_room();
+            let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
             let direct = match core.stream.direct_room() {
                 Some(buffer) => {
-                    let bytes_max = room.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
+                    let bytes_max = room_bytes.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
                     gather.direct_prefix(at, bytes_max, self.settings.direct_bytes)
                 }
                 None => 0,
@@ -167,17 +170,18 @@ impl Connection {
             // round trip without a direct transfer.
             core.writer.need = if bulk { Need::Advert } else { Need::Room };
             let waits = bulk && core.stream.awaits_advert();
-            let indirect = if waits { 0 } else { (end - at).min(room) };
+            let indirect = if waits { 0 } else { (end - at).min(room_bytes) };
             let offer = Offer {
                 indirect: saturating_u32(indirect),
                 direct: saturating_u32(direct),
             };
-            if let Some(transfer) = (room > 0).then(|| core.stream.poll_transfer(offer)).flatten() {
+            let chosen = room.and_then(|room| Some((room, core.stream.poll_transfer(offer)?)));
+            if let Some((room, transfer)) = chosen {
                 let behind = at + transfer.bytes() as usize;
                 let sent = first..gather.packets_before(behind);
                 self.tally.packets_sent.add(core, sent.len());
                 self.tally.largest_sent.raise(core, gather.largest_of(sent));
-                return Ok(Some(transfer));
+                return Ok(Some((room, transfer)));
             }
             if !looked {
                 // The peer may have made room already.

@@ -37,7 +37,7 @@ pub fn the_accepting_side_may_be_the_first_to_send(fabric: &dyn Fabric) {
             let server = accept(&mut *listener).expect("a connection");
             server.post_control(&numbered(round)).expect("room");
             let target = server.remote_hello().ring;
-            server.post_write(&[b"across"], target, notice(6)).expect("room");
+            server.post(&[b"across"], target, notice(6)).expect("room");
             let client = connecting.join().expect("no panic");
             assert_eq!(poll_one(&*client), Completion::Control(numbered(round)));
             assert_eq!(poll_one(&*client), Completion::Notice(notice(6)));
@@ -161,7 +161,7 @@ pub fn many_end_at_once(fabric: &dyn Fabric) {
 pub fn what_came_before_the_end_can_be_polled(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     client
-        .post_write(&[b"last words"], server.memory().remote_address(5), notice(10))
+        .post(&[b"last words"], server.memory().remote_address(5), notice(10))
         .expect("room");
     client.post_control(&numbered(9)).expect("room");
     drop(client);
@@ -174,7 +174,7 @@ pub fn what_came_before_the_end_can_be_polled(fabric: &dyn Fabric) {
 pub fn memory_outlives_its_queue_pair(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     client
-        .post_write(&[b"keep me"], server.memory().remote_address(0), notice(7))
+        .post(&[b"keep me"], server.memory().remote_address(0), notice(7))
         .expect("room");
     assert_eq!(poll_one(&*server), Completion::Notice(notice(7)));
     let memory = Arc::clone(server.memory());

@@ -159,7 +159,7 @@ pub fn waiting_child(fabric: &dyn Fabric) {
     for number in 0..20 {
         end.post_control(&numbered(number)).expect("room");
     }
-    end.post_write(&[&LAST], end.remote_hello().ring, notice(LAST.len()))
+    end.post(&[&LAST], end.remote_hello().ring, notice(LAST.len()))
         .expect("room");
     await_end(&*end);
 }

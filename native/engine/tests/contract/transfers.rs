@@ -29,7 +29,7 @@ pub fn a_write_lands_where_it_was_sent(fabric: &dyn Fabric) {
             ..from.remote_hello().ring
         };
         assert_eq!(target, to.memory().remote_address(777));
-        from.post_write(&[b"across"], target, notice(6)).expect("room");
+        from.post(&[b"across"], target, notice(6)).expect("room");
         assert_eq!(poll_one(&**to), Completion::Notice(notice(6)));
         assert_eq!(read(to.memory(), 776, 8), b"\0across\0");
     }
@@ -49,7 +49,7 @@ pub fn a_write_lands_in_memory_that_was_exposed_later(fabric: &dyn Fabric) {
     assert!(area.memory().bytes() >= AREA_BYTES);
     assert_eq!(read(area.memory(), 9_980, 20), [0; 20]);
     client
-        .post_write(&[b"0123456789"], area.memory().remote_address(9_990), DIRECT)
+        .post(&[b"0123456789"], area.memory().remote_address(9_990), DIRECT)
         .expect("room");
     assert_eq!(poll_one(&*server), Completion::Notice(DIRECT));
     assert_eq!(read(area.memory(), 9_990, 10), b"0123456789");
@@ -85,9 +85,7 @@ pub fn a_transfer_of_no_bytes_is_a_notice(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let area = server.exposer().expose(AREA_BYTES).expect("memory");
     for memory in [server.memory(), area.memory()] {
-        client
-            .post_write(&[], memory.remote_address(0), Notice::MARK)
-            .expect("room");
+        client.post(&[], memory.remote_address(0), Notice::MARK).expect("room");
         assert_eq!(poll_one(&*server), Completion::Notice(Notice::MARK));
         assert_eq!(read(memory, 0, 10), [0; 10]);
     }
@@ -97,7 +95,7 @@ pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let pieces: [&[u8]; 5] = [b"one", b"", b"two", b"three", b""];
     client
-        .post_write(&pieces, server.memory().remote_address(0), notice(11))
+        .post(&pieces, server.memory().remote_address(0), notice(11))
         .expect("room");
     assert_eq!(poll_one(&*server), Completion::Notice(notice(11)));
     assert_eq!(read(server.memory(), 0, 11), b"onetwothree");
@@ -124,7 +122,7 @@ pub fn a_write_may_fill_the_ring(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
     client
-        .post_write(&[&bytes], server.memory().remote_address(0), notice(40_000))
+        .post(&[&bytes], server.memory().remote_address(0), notice(40_000))
         .expect("room");
     assert_eq!(poll_one(&*server), Completion::Notice(notice(40_000)));
     assert_eq!(read(server.memory(), 0, 40_000), bytes);
@@ -158,7 +156,7 @@ pub fn writes_outside_of_the_peers_memory_go_nowhere(fabric: &dyn Fabric) {
     ];
     for (target, what) in wrong {
         let (client, server) = pair(fabric);
-        let posted = client.post_write(&[&[b'x'; 10]], target(server.memory().remote_address(0)), notice(10));
+        let posted = client.post(&[&[b'x'; 10]], target(server.memory().remote_address(0)), notice(10));
         match posted {
             Err(FabricError::PeerMisbehaved(_)) => {
                 // Nothing of it went out, and the connection still works.
@@ -298,7 +296,7 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     client.prepare_staging(PEER_AREA_BYTES).expect("memory");
     client.replace_staging();
     client
-        .post_write(&[&vec![b'x'; bytes]], area.memory().remote_address(0), notice(bytes))
+        .post(&[&vec![b'x'; bytes]], area.memory().remote_address(0), notice(bytes))
         .expect("a fresh queue");
     (client, server, area)
 }
@@ -391,16 +389,20 @@ pub fn the_peers_slots_say_how_many_controls_may_be_posted(fabric: &dyn Fabric) 
 
 pub fn controls_leave_a_transfer_the_room_that_it_was_offered(fabric: &dyn Fabric) {
     let (client, server, area) = busy_pair(fabric, PEER_AREA_BYTES / 4 * 3);
-    let room = client.write_room();
-    assert!(room > 0, "a quarter of the memory is free");
-    let bytes = room.min(PEER_AREA_BYTES / 4);
+    let room = client.write_room().expect("a quarter of the memory is free");
+    let bytes = room.bytes().min(PEER_AREA_BYTES / 4);
     // Enough to fill the send queue of an iWARP device, which has 20 entries for 5 receive slots.
     let controls = 18;
     for number in 0..controls {
         client.post_control(&numbered(number)).expect("a slot of the peer's");
     }
     client
-        .post_write(&[&vec![b'y'; bytes]], area.memory().remote_address(0), notice(bytes))
+        .post_write(
+            room,
+            &[&vec![b'y'; bytes]],
+            area.memory().remote_address(0),
+            notice(bytes),
+        )
         .expect("the room that was offered");
     expect_all(&*client, &*server, controls, 2);
 }

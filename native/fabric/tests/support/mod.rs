@@ -1,5 +1,7 @@
 //! What tests of fabrics share: a connected pair, bounded waiting, parameters.
 
+mod post;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use inet_rdma_fabric::{
     Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice, RemoteAddress};
+pub use post::Post;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
@@ -156,13 +159,18 @@ pub fn poll_one(queue_pair: &dyn QueuePair) -> Completion {
     out[0]
 }
 
+/// Bytes that a transfer may have now.
+pub fn room_bytes(queue_pair: &dyn QueuePair) -> usize {
+    queue_pair.write_room().map_or(0, |room| room.bytes())
+}
+
 /// Posts a transfer once there is room, as users do: the device may have sent the bytes of the one before, and not have
 /// said so.
 pub fn write(queue_pair: &dyn QueuePair, source: &[&[u8]], target: RemoteAddress, notice: Notice) {
     let bytes: usize = source.iter().map(|piece| piece.len()).sum();
-    eventually("there is room", || queue_pair.write_room() >= bytes.max(1));
+    eventually("there is room", || room_bytes(queue_pair) >= bytes.max(1));
     queue_pair
-        .post_write(source, target, notice)
+        .post(source, target, notice)
         .expect("the room that was offered");
 }
 

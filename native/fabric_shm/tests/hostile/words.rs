@@ -8,7 +8,7 @@ use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
 
 use crate::raw::*;
-use crate::support::{self, BOUND, NOTICE, accept, parameters, readable_within};
+use crate::support::{self, BOUND, NOTICE, Post, accept, parameters, readable_within};
 
 /// A connection of which one end is hostile.
 struct Hostile {
@@ -130,17 +130,17 @@ fn targets_outside_of_the_peers_file_are_refused() {
     for (key, end) in ends {
         for address in [end, end - 3, u64::MAX - 3, 1 << 63, 0u64.wrapping_sub(4_096)] {
             let target = RemoteAddress { key, address };
-            misbehaved(hostile.honest.post_write(&[b"four"], target, NOTICE), "write");
+            misbehaved(hostile.honest.post(&[b"four"], target, NOTICE), "write");
         }
         let address = end - 4;
         hostile
             .honest
-            .post_write(&[b"four"], RemoteAddress { key, address }, NOTICE)
+            .post(&[b"four"], RemoteAddress { key, address }, NOTICE)
             .expect("the last four bytes");
     }
     for key in [0, 3, u64::MAX] {
         let target = RemoteAddress { key, address: 0 };
-        misbehaved(hostile.honest.post_write(&[b"four"], target, NOTICE), "key");
+        misbehaved(hostile.honest.post(&[b"four"], target, NOTICE), "key");
     }
 }
 
@@ -223,7 +223,7 @@ fn noise_in_all_words_ends_in_errors_only() {
                 faults += u32::from(matches!(honest.poll(&mut out), Err(FabricError::PeerMisbehaved(_))));
                 let _ = honest.arm();
                 let _ = honest.post_control(&[3; CONTROL_BYTES]);
-                let _ = honest.post_write(&[b"x"], RemoteAddress { key: 1, address: 0 }, NOTICE);
+                let _ = honest.post(&[b"x"], RemoteAddress { key: 1, address: 0 }, NOTICE);
                 honest.check_alive().expect("the socket is silent");
                 faults > 10
             });

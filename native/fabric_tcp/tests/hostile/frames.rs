@@ -8,7 +8,9 @@ use inet_rdma_fabric_tcp::TcpFabric;
 use inet_rdma_stream::{Notice, RemoteAddress};
 
 use crate::raw::*;
-use crate::support::{NOTICE, eventually, listen, notice, numbered, parameters, poll_one, poll_some, read};
+use crate::support::{
+    NOTICE, Post, eventually, listen, notice, numbered, parameters, poll_one, poll_some, read, room_bytes,
+};
 
 /// Polls until the end, and drops what comes before it.
 fn end_of(victim: &dyn QueuePair) -> FabricError {
@@ -244,9 +246,9 @@ fn a_peer_that_reads_nothing_costs_a_bounded_backlog() {
         key: RING_KEY,
         address: 0,
     };
-    let post = |bytes: &[u8]| victim.post_write(&[bytes], target, notice(bytes.len()));
+    let post = |bytes: &[u8]| victim.post(&[bytes], target, notice(bytes.len()));
     let mut posted = 0;
-    while victim.write_room() >= bytes.len() {
+    while room_bytes(&*victim) >= bytes.len() {
         post(&bytes).expect("the room that was offered");
         posted += bytes.len();
         assert!(posted < 1 << 30, "room without end");
@@ -260,7 +262,7 @@ fn a_peer_that_reads_nothing_costs_a_bounded_backlog() {
         assert!(posted < 1 << 30, "a backlog without end");
     };
     assert_eq!(full, FabricError::QueueFull);
-    victim.post_write(&[], target, Notice::MARK).expect("a small one");
+    victim.post(&[], target, Notice::MARK).expect("a small one");
     victim.disconnect();
     assert_eq!(post(&bytes), Err(FabricError::PeerGone));
     drop((victim, peer));
