@@ -13,8 +13,8 @@ use crate::outcome::{Lost, ReceiveError, Transmitted};
 use crate::seal::Seal;
 use crate::socket::{SLICES, send_all, send_all_of};
 
-/// What is coded at a time ends behind a slice of this size: the cipher reads the last slice where it is and copies
-/// those before it.
+/// A slice of at least this size ends the bytes that are coded at a time: the cipher reads the last slice where it is,
+/// and copies the slices before it.
 const LARGE_BYTES: usize = 4096;
 
 const _: () = assert!(BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64 + BLOCK_HEADER_BYTES <= PLAIN_BYTES_MAX);
@@ -25,9 +25,10 @@ pub(crate) struct Coded {
     pub seal: Option<Seal>,
     pub compressor: Option<Compressor>,
     pub decompressor: Option<Decompressor>,
-    /// What the socket has not taken. It is never coded a second time.
+    /// Coded bytes that the socket has not taken. They are not coded a second time.
     held: Vec<u8>,
-    /// Bytes of a plain block whose header has been sent, in clear: the session's next ones, from where they lie.
+    /// Bytes that are left of a plain block whose header has been sent in clear. They are the session's next bytes, and
+    /// go from where they lie.
     plain_left: usize,
 }
 
@@ -36,7 +37,7 @@ impl Coded {
         &self.held
     }
 
-    /// What compression has done, to what this side sends and to what it receives. None: neither side compresses.
+    /// The counts of compression of sent and of received bytes. None: neither side compresses.
     pub fn compression(&self) -> Option<[Compression; 2]> {
         let sent = self.compressor.as_ref().map(|compressor| compressor.done);
         let received = self.decompressor.as_ref().map(|decompressor| decompressor.done);
@@ -72,13 +73,13 @@ impl Coded {
         Ok(Transmitted::All)
     }
 
-    /// The session's next bytes go as they are, but for the header of a block.
+    /// True if the session's next bytes go unchanged, behind the header of a plain block.
     fn sends_plain(&self) -> bool {
         let skips = self.compressor.as_ref().is_some_and(Compressor::skips);
         self.plain_left > 0 || (self.seal.is_none() && skips)
     }
 
-    /// Sends the rest of a plain block, or a new one, without a copy: what the socket does not take stays in the
+    /// Sends the rest of a plain block, or a new block, without a copy: bytes that the socket does not take stay in the
     /// session.
     fn send_plain<H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &mut self,
@@ -114,7 +115,7 @@ impl Coded {
         Ok(())
     }
 
-    /// Codes and sends what the session transmits next.
+    /// Codes and sends the bytes that the session transmits next.
     fn code<H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &mut self,
         socket: &OwnedFd,
@@ -151,8 +152,8 @@ impl Coded {
         Ok(())
     }
 
-    /// Where the next bytes go: the rest of a record of which a part is here; in clear the memory of a large packet, as
-    /// far as the plain block goes. None: to the caller's buffer.
+    /// The memory for the next bytes: the rest of a record of which a part is here; in clear the memory of a large
+    /// packet, as far as the plain block goes. None: the caller's buffer.
     pub fn direct<'a, H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &'a mut self,
         session: &'a mut Session<H, L>,

@@ -1,4 +1,4 @@
-//! Compressed blocks: what a path carries of a side that compresses.
+//! Compressed blocks: the bytes of a side that compresses.
 //!
 //! A block is `<<Kind:8, Plain:24, Wire:24>>` and `Wire` bytes. In a plain block (kind 0) they are the bytes
 //! themselves; in a compressed block (kind 1) they are the next part of one zstd frame (RFC 8878), flushed, that gives
@@ -15,17 +15,17 @@ pub(crate) const BLOCK_HEADER_BYTES: usize = 7;
 pub(crate) const BLOCK_BYTES_MAX: usize = 66 * 1024;
 /// Bytes of a plain block, at most. It costs the receiver no memory, and the sender's samples begin between two blocks.
 pub(crate) const PLAIN_BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a block's data: zstd adds less than 1/128 to what it cannot compress.
+/// The most bytes of a block's data: zstd adds less than 1/128 to bytes that it cannot compress.
 const WIRE_BYTES_MAX: usize = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64;
 
-/// zstd's fastest but its negative ones: higher levels take the processor's time that the distribution needs.
+/// The fastest of zstd's levels that are not negative: higher ones take processor time that the distribution needs.
 const LEVEL: i32 = 1;
 /// Both sides look back 128 KiB, which bounds the memory that a peer can make this side use.
 const WINDOW_LOG: u32 = 17;
 
-/// From this many bytes on the ratio is looked at.
+/// Bytes of a sample, after which the ratio is judged.
 const SAMPLE_BYTES: u64 = 64 * 1024;
-/// Below 1.2 compression is not worth its time.
+/// Below this ratio, 1.2, compression is not worth its time.
 const RATIO_LEAST: (u64, u64) = (12, 10);
 /// Bytes that go uncompressed before the next sample; doubled each time that a sample compresses badly again.
 const SKIPPED_BYTES: u64 = 8 << 20;
@@ -38,20 +38,20 @@ const ZSTD: u8 = 1;
 /// Violations by a compressing peer. Each ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockViolation {
-    /// No block has these numbers.
+    /// A header with numbers that no block can have.
     #[error("a block of kind {kind} with {plain} bytes in {wire}")]
     Header {
         /// The kind of the block.
         kind: u8,
-        /// Bytes that it gives.
+        /// Bytes before compression, as it says.
         plain: usize,
-        /// Bytes that it has.
+        /// Bytes of its data, as it says.
         wire: usize,
     },
-    /// The block gives another number of bytes than its header says.
+    /// A block that decompresses to another number of bytes than its header says.
     #[error("a compressed block that does not give the {0} bytes that it says")]
     Size(usize),
-    /// The bytes are no part of a zstd frame.
+    /// Bytes that are no part of a zstd frame.
     #[error("a compressed block that cannot be: {0}")]
     Zstd(&'static str),
 }
@@ -63,7 +63,7 @@ pub struct Compression {
     pub plain_bytes: u64,
     /// Bytes after it, with the headers of blocks.
     pub wire_bytes: u64,
-    /// Time that it took.
+    /// Time that compression took.
     pub nanoseconds: u64,
 }
 
@@ -74,11 +74,11 @@ pub(crate) struct Compressor {
     block: Vec<u8>,
     /// Bytes of the sample under way, before and after compression.
     sample: (u64, u64),
-    /// Bytes that go as they are, until the next sample.
+    /// Bytes that go uncompressed until the next sample.
     skipped: u64,
     /// Bytes that were skipped last.
     skips: u64,
-    /// All so far.
+    /// The counts so far.
     pub done: Compression,
 }
 
@@ -114,7 +114,7 @@ impl Compressor {
         })
     }
 
-    /// The next block is a plain one: compression does not pay for now.
+    /// True if the next block is a plain one: compression does not pay for now.
     pub fn skips(&self) -> bool {
         self.skipped > 0
     }
@@ -185,7 +185,7 @@ pub(crate) struct Decompressor {
     plain: usize,
     /// Output of one call.
     output: Vec<u8>,
-    /// All so far.
+    /// The counts so far.
     pub done: Compression,
 }
 
@@ -221,15 +221,15 @@ impl Decompressor {
         if self.kind == PLAIN { self.wire_left } else { 0 }
     }
 
-    /// This many of [`Self::plain_bytes_left`] have come, to where they belong.
+    /// This many of [`Self::plain_bytes_left`] have come, and were read to their final memory.
     pub fn handle_plain(&mut self, bytes: usize) {
         self.wire_left -= bytes;
         self.done.plain_bytes += bytes as u64;
         self.done.wire_bytes += bytes as u64;
     }
 
-    /// Gives what is in these bytes to `take`. A block gives no more than it says, which is bounded before anything is
-    /// made for it.
+    /// Gives the contents of the blocks in these bytes to `take`. The size in a block's header is checked against the
+    /// bound before memory is made, and a block may not give more.
     pub fn handle_input<E: From<BlockViolation>>(
         &mut self,
         mut bytes: &[u8],
@@ -285,7 +285,7 @@ impl Decompressor {
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let begun = Instant::now();
-        // One byte more than may come: what gives more shows.
+        // One byte more than the block may give, so that a block that gives more is found.
         self.output.resize(BLOCK_BYTES_MAX + 1, 0);
         let given = {
             let mut input = InBuffer::around(part);

@@ -1,10 +1,9 @@
 //! TCP as a path of a session: a socket that does not block, read and written in as few system calls as possible.
 //!
-//! One `sendmsg` takes all that the session has for the path, up to `SLICES` slices. One `recv` brings many small
-//! packets; the rest of a large one goes straight into its memory. Both do a bounded amount of work for each call.
+//! One `sendmsg` takes all bytes that the session has for the path, up to `SLICES` slices. One `recv` brings many small
+//! packets; the rest of a large packet goes straight into its memory. Each call does a bounded amount of work.
 //!
-//! With a [`Protection`] the socket carries records (`inet_rdma_records`) of what the session transmits: one `send` for
-//! each.
+//! With a [`Protection`] the socket carries the session's bytes in records (`inet_rdma_records`): one `send` for each.
 #![forbid(unsafe_code)]
 
 mod coded;
@@ -33,20 +32,19 @@ use crate::compress::{Compressor, Decompressor};
 use crate::seal::Seal;
 use crate::socket::{SLICES, recv, recv_both, send};
 
-/// Bytes of one `recv` of small packets. The buffer is one for each thread, not one for each link.
+/// Bytes of one `recv` of small packets. Each thread has one buffer for all links.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
 /// Bytes read behind the rest of a large packet: the beginning of the next one, which is copied.
 const BEHIND_BYTES: usize = 16 * 1024;
 
-/// A call of [`TcpPath::receive`] takes no more from the socket once it has taken this much: other ports have their
-/// turn.
+/// The number of bytes after which a call of [`TcpPath::receive`] ends, so that other ports have their turn.
 const TURN_BYTES: usize = 256 * 1024;
-/// The same in packets.
+/// The number of packets after which it ends.
 const TURN_PACKETS: u64 = 1024;
 
 thread_local! {
-    /// Allocated with the first read on a thread.
+    /// The thread's buffer, allocated with its first read.
     static ARRIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -79,13 +77,13 @@ impl TcpPath {
         })
     }
 
-    /// From the first byte on all is sealed.
+    /// Seals the path from its first byte on.
     pub fn seal(&mut self, protection: &Protection) {
         self.coded.get_or_insert_default().seal = Some(Seal::new(protection));
     }
 
-    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for
-    /// it.
+    /// Compresses, from the first byte on, the bytes that this side sends, those that the peer sends, or both. False:
+    /// there is no memory for it.
     pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
         if !sends && !receives {
             return true;
@@ -96,33 +94,32 @@ impl TcpPath {
         coded.compressor.is_some() == sends && coded.decompressor.is_some() == receives
     }
 
-    /// How the path is sealed. None: it is not.
+    /// The state of the seals; None: the path is not sealed.
     pub fn sealing(&self) -> Option<Sealing> {
         self.coded.as_ref()?.seal.as_ref().map(Seal::sealing)
     }
 
-    /// What compression has done to what this side has sent, and to what it has received. None: neither side
-    /// compresses.
+    /// The counts of compression of sent and of received bytes. None: neither side compresses.
     pub fn compression(&self) -> Option<[Compression; 2]> {
         self.coded.as_ref()?.compression()
     }
 
-    /// What the session has transmitted and the socket has not taken.
+    /// Bytes that the session has transmitted and the socket has not taken.
     pub fn held(&self) -> &[u8] {
         self.coded.as_ref().map_or(&[], |coded| coded.held())
     }
 
-    /// Whether both ends have one address: the peer is on this host.
+    /// Whether both ends have the same address, as the peer is on this host.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// The socket, for a party that waits for it to be readable or writable and may hold on to it a little longer.
+    /// The socket, for a party that waits for events of it, and may keep it a little longer than the path.
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
-    /// Writes what the session has for TCP.
+    /// Writes the bytes that the session has for TCP.
     pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &mut self,
         session: &mut Session<H, L>,
@@ -149,7 +146,7 @@ impl TcpPath {
         Ok(Transmitted::All)
     }
 
-    /// Gives the session what has arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
+    /// Gives the session the bytes that have arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
     pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
     where
         H: AsRef<[u8]>,
@@ -188,7 +185,7 @@ impl TcpPath {
                     }
                 }
                 if bytes < wanted {
-                    // The socket is empty, in all likelihood: the next arrival makes it readable.
+                    // The socket is probably empty: the next arrival makes it readable.
                     break;
                 }
                 taken += bytes;

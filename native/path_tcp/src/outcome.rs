@@ -1,14 +1,14 @@
-//! What comes of a call on a path.
+//! The results of calls on a path.
 
 use inet_rdma_session::Violation;
 use rustix::io::Errno;
 
 use crate::compress::BlockViolation;
 
-/// The socket can be used no more.
+/// The socket can no longer be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// The peer has closed it, or its host has on behalf of the process.
+    /// The peer has closed it, or the peer's host has after the process's end.
     #[error("the peer closed the TCP connection")]
     Eof,
     /// The kernel gives this error.
@@ -16,7 +16,7 @@ pub enum Lost {
     Error(Errno),
 }
 
-/// Why no more can be received.
+/// The reason why no more can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     /// The path ends; the session may go on over another one.
@@ -25,26 +25,26 @@ pub enum ReceiveError {
     /// The session ends.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The session ends: a record is not the peer's.
+    /// The session ends: a record is forged.
     #[error(transparent)]
     Record(#[from] inet_rdma_records::Violation),
-    /// The session ends: the peer compresses what cannot be.
+    /// The session ends: the peer broke the rules of compressed blocks.
     #[error(transparent)]
     Block(#[from] BlockViolation),
 }
 
 impl ReceiveError {
-    /// The peer broke the rules; else the path alone is lost.
+    /// True if the peer broke the rules; otherwise only the path is lost.
     pub fn ends_session(&self) -> bool {
         !matches!(self, ReceiveError::Lost(_))
     }
 }
 
-/// How far a transmission came.
+/// The progress of a transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Transmitted {
-    /// All that the session has.
+    /// All bytes of the session are sent.
     All,
     /// The socket takes no more: wait until it is writable.
     Blocked,

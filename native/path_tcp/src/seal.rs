@@ -1,4 +1,4 @@
-//! The records of a path: what goes over the socket of a link that began inside TLS.
+//! The records of a path, for links that began inside TLS.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -13,31 +13,31 @@ use crate::outcome::ReceiveError;
 thread_local! {
     /// A record that is being made.
     static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// Memory of a record that has been opened, for the next one of which a part arrives.
+    /// Memory of a record that has been opened, for the next record of which a part arrives.
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How a path is sealed.
+/// Cipher, secrets and renewal of keys of a path.
 #[derive(Debug)]
 pub struct Protection {
-    /// The same on both sides.
+    /// The cipher; the same on both sides.
     pub cipher: Cipher,
-    /// From which the keys of what this side sends are derived; the peer's `receive`.
+    /// The secret of the keys of sent records; the peer's `receive`.
     pub send: Key,
-    /// From which the keys of what the peer sends are derived.
+    /// The secret of the keys of received records.
     pub receive: Key,
-    /// From this many bytes under one key on, this side seals with the next one.
+    /// After this many bytes under one key this side seals with the next key.
     pub renew_bytes: u64,
-    /// The same for the age of a key. None: whatever its age.
+    /// The age of a key at which this side seals with the next key. None: no limit.
     pub renew_after: Option<Duration>,
 }
 
-/// What was sealed and opened.
+/// The state of the seals of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Sealing {
-    /// How records are sealed.
+    /// The cipher of the records.
     pub cipher: Cipher,
-    /// Under this side's present key.
+    /// The use of this side's present key.
     pub usage: Usage,
     /// Generation of the peer's key.
     pub peer_generation: u32,
@@ -48,7 +48,7 @@ pub struct Sealing {
 pub(crate) struct Seal {
     sealer: PathSealer,
     renew_after: Option<Duration>,
-    /// Since when the sealer has its key.
+    /// The time at which the sealer took its present key.
     since: Instant,
     opener: PathOpener,
     partial: Partial,
@@ -76,7 +76,7 @@ impl Partial {
         header(&self.memory[..self.len])
     }
 
-    /// The memory is of use for another path.
+    /// Keeps the memory for another path.
     fn clear(&mut self) {
         self.len = 0;
         SPARE.set(std::mem::take(&mut self.memory));
@@ -109,7 +109,7 @@ impl Seal {
         }
     }
 
-    /// Looks whether the key is too old.
+    /// Takes the next key if the present one is too old.
     pub fn heed_age(&mut self) {
         if self.renew_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
             self.sealer.renew();
@@ -131,7 +131,7 @@ impl Seal {
         })
     }
 
-    /// Where the next bytes go, if they belong to a record of which a part is here: the rest of it.
+    /// The memory for the rest of a record of which a part is here; None: the next bytes begin a record.
     pub fn rest(&mut self) -> Option<&mut [u8]> {
         let header = self.partial.header().ok().flatten()?;
         self.partial.memory.get_mut(self.partial.len..header.record_bytes())
@@ -147,7 +147,7 @@ impl Seal {
         self.open_partial(take)
     }
 
-    /// Opens the records in these bytes, and keeps the beginning of one that is not complete.
+    /// Opens the records in these bytes, and keeps the beginning of a record that is not complete.
     pub fn handle_input(
         &mut self,
         mut bytes: &mut [u8],

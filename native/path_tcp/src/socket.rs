@@ -12,7 +12,7 @@ use crate::outcome::Lost;
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
 pub(crate) const SLICES: usize = 64;
 
-/// How many bytes the socket has taken; fewer than all: it is full.
+/// Sends the slices. Returns how many bytes the socket has taken; fewer than all: it is full.
 pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -26,7 +26,7 @@ pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
     Ok(sent)
 }
 
-/// One slice needs no message header.
+/// A single slice needs no message header.
 pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
     match slices {
         [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
@@ -34,12 +34,12 @@ pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Resu
     }
 }
 
-/// None: nothing is there.
+/// Receives into one buffer. None: no bytes are there.
 pub(crate) fn recv(socket: &OwnedFd, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
     received(|| Ok(rustix::net::recv(socket, &mut *memory, RecvFlags::empty())?.0))
 }
 
-/// Into the first slice, then into the second.
+/// Receives into the first slice, then into the second.
 pub(crate) fn recv_both(socket: &OwnedFd, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
     let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
     received(|| {

@@ -8,7 +8,7 @@ use crate::wire::TAG_BYTES;
 /// Size of a key.
 pub const KEY_BYTES: usize = 32;
 
-/// How records are sealed.
+/// The cipher of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cipher {
     /// AES with keys of 256 bits in Galois/Counter Mode (NIST SP 800-38D).
@@ -52,21 +52,21 @@ impl Cipher {
     }
 }
 
-/// A key as it comes from the user. Its memory is cleared when it is dropped.
+/// A key of the user's. Its memory is cleared when it is dropped.
 pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
 
 impl Key {
-    /// A key of these bytes. None: of another size.
+    /// A key of these bytes; None: they have another size.
     pub fn new(bytes: &[u8]) -> Option<Key> {
         bytes.try_into().ok().map(|bytes| Key(Zeroizing::new(bytes)))
     }
 
-    /// Another copy, which is cleared as well.
+    /// A copy, which is cleared as well.
     pub(crate) fn copy(&self) -> Zeroizing<[u8; KEY_BYTES]> {
         self.0.clone()
     }
 
-    /// Whether the two are equal. Not in constant time: for a check of what one user gives.
+    /// Whether the two are equal. Not in constant time: it compares keys of one user.
     pub fn is_same(&self, other: &Key) -> bool {
         self.0 == other.0
     }
@@ -118,7 +118,7 @@ impl AeadKey {
         sealed.expect("room for the tail and the tag, and less than 2^36 bytes");
     }
 
-    /// Checks `in_out` against the tag and decrypts it. What is in it behind a failure means nothing.
+    /// Checks `in_out` against the tag and decrypts it. After a failure its content has no meaning.
     #[inline]
     pub fn open(
         &self,

@@ -16,7 +16,7 @@ pub const CONTROL_BYTES: usize = 40;
 
 /// Names the key by the low 8 bits of its generation: more keys than [`crate::KEYS_MAX`] are never kept.
 const GENERATION: usize = 1;
-/// Covers what is before it.
+/// The tag, which covers the bytes before it.
 const TAG: Range<usize> = 24..40;
 const _: () = assert!(TAG.end - TAG.start == TAG_BYTES && TAG.end == CONTROL_BYTES);
 
@@ -28,7 +28,7 @@ pub struct ControlSealer {
     sequence: u64,
     /// Messages under the present key.
     messages: u64,
-    /// The user was asked for the next key.
+    /// True if the user was asked for the next key.
     asked: bool,
 }
 
@@ -100,7 +100,7 @@ impl ControlOpener {
         self.keys.present()
     }
 
-    /// Checks a message, and takes generation and tag out of it: it is then as its kind has it.
+    /// Checks a message, and clears the fields of generation and tag, which are not part of its kind's layout.
     pub fn open(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), Violation> {
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&message[TAG]);

@@ -1,4 +1,4 @@
-//! The keys of the receiving side: the present one, and those that the peer will use.
+//! The keys of the receiving side: the present key, and the keys that the peer will use next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::aead::AeadKey;
 use crate::violation::{KeyRefused, Violation};
 
-/// Keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits for the
-/// peer between two changes. More are for records that lie unread in the ring meanwhile.
+/// The most keys of one direction that are kept at a time. One is in use; a second one is enough for a user that waits
+/// for the peer between two changes. Further ones are kept for records that lie unread in the ring.
 pub const KEYS_MAX: usize = 8;
 const _: () = assert!(KEYS_MAX <= 256, "8 bits tell them apart");
 
@@ -19,7 +19,7 @@ pub(crate) struct Keyring {
 }
 
 impl Keyring {
-    /// With the first key, of generation 0.
+    /// A ring with the first key, of generation 0.
     pub fn new(key: Arc<AeadKey>) -> Keyring {
         Keyring {
             present: 0,
@@ -61,7 +61,7 @@ impl Keyring {
         self.key(self.present.wrapping_add(ahead.into()))
     }
 
-    /// The key of this generation; those before it are dropped, as the peer goes forward only.
+    /// The key of this generation. Keys of earlier generations are dropped, as the peer never goes back.
     #[inline]
     pub fn key(&mut self, generation: u32) -> Result<&AeadKey, Violation> {
         let ahead = generation.wrapping_sub(self.present) as usize;
@@ -78,7 +78,7 @@ impl Keyring {
         Ok(&self.keys[0])
     }
 
-    /// Drops the keys before this generation, unless it has passed.
+    /// Drops the keys before this generation, unless they were dropped before.
     pub fn go_on_to(&mut self, generation: u32) {
         let _passed = self.key(generation);
     }

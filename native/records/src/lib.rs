@@ -4,8 +4,8 @@
 //! it. A [`ControlSealer`] and a [`ControlOpener`] do the same for control messages, which stay readable. Each
 //! direction has a key of its own. New keys come by generation ([`Sealer::renew`], [`Opener::install`]).
 //!
-//! A [`PathSealer`] and a [`PathOpener`] do so for bytes that come in order, as over TCP. Both derive each key from the
-//! one before it, so that a new key needs no message.
+//! A [`PathSealer`] and a [`PathOpener`] do the same for bytes that arrive in order, as over TCP. Both derive each key
+//! from the previous key, so that a new key needs no message.
 //!
 //! The crate moves no bytes and knows no memory that a peer can write: its caller copies a record into private memory
 //! first.
@@ -44,16 +44,18 @@
 //! between cipher and tag.
 //!
 //! Ticks and the end of the stream are control messages, so a stranger can neither feign a living peer nor end a stream
-//! in order. Notice, hello and fillings have no tag: a false one makes a record fail or the connection stall, which
-//! whoever can drop packets can do anyway. The first record or message that is bad ends the connection ([`Violation`]).
+//! in order. Notice, hello and fillings have no tag: a forged one makes a record fail or the connection stall. An
+//! attacker that can drop packets can do that anyway. The first bad record or message ends the connection
+//! ([`Violation`]).
 //!
 //! # New keys
 //!
-//! 1. The user gives the key to the receiving side, which goes on taking the present one.
-//! 2. Then to the sending side, which seals under it from the next record on, and sends a tick, so that the change
-//!    shows.
-//! 3. With the first record under the new key the receiver drops the one before for records, with the first message for
-//!    messages. If nothing is unread when a further key comes, it drops the keys before that of the last message.
+//! 1. The user gives the new key to the receiving side, which still accepts the present key.
+//! 2. The user gives it to the sending side, which seals under it from the next record on, and sends a tick, so that the
+//!    receiver sees the change.
+//! 3. With the first record under the new key the receiver drops the previous key for records, with the first message
+//!    the previous key for messages. If nothing is unread when a further key comes, it drops the keys before the key of
+//!    the last message.
 //!
 //! A receiver keeps up to 8 keys; one more is refused.
 //!
@@ -62,8 +64,8 @@
 //! | records, and as many control messages | 2^31 | together the 2^32 of NIST SP 800-38D, section 8.3 |
 //! | bytes of records | 2^38 | RFC 8446, section 5.5: 2^24.5 records of 2^14 bytes, an advantage below 2^-57 |
 //!
-//! The user is told when half of the messages, or of the bytes that it chooses (a quarter of the limit by default), are
-//! used up. A key that has sealed all that it may seals no more ([`UsedUp`]).
+//! The user is told when half of the messages are used up, or as many bytes as it has chosen (by default a quarter of
+//! the limit). A key at its limit seals no more ([`UsedUp`]).
 
 #![forbid(unsafe_code)]
 
@@ -99,6 +101,6 @@ pub struct Protection {
     pub send_key: Key,
     /// The peer's `send_key`.
     pub receive_key: Key,
-    /// From this many bytes sealed under one key on the user is asked for the next one.
+    /// The user is asked for the next key once this many bytes were sealed under one key.
     pub renew_bytes: u64,
 }

@@ -4,7 +4,7 @@
 /// asks this of random nonces; counted ones are held to it all the same.
 pub const MESSAGES_MAX: u64 = 1 << 31;
 
-/// From this many on the user is asked for a new key.
+/// The user is asked for a new key from this number of messages on.
 pub const RENEW_MESSAGES: u64 = MESSAGES_MAX / 2;
 
 /// Bytes of records under one key, at most: RFC 8446, section 5.5, allows AES-GCM 2^24.5 records of 2^14 bytes, that is

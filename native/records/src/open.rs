@@ -17,8 +17,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// For a stream through this side's ring of `ring_bytes`, and its control messages. The first key is of generation
-    /// 0.
+    /// Openers for a stream through this side's ring of `ring_bytes`, and for its control messages. The first key has
+    /// generation 0.
     pub fn new(cipher: Cipher, key: &Key, ring_bytes: u32) -> Result<(Opener, ControlOpener), Violation> {
         if ring_bytes < RING_BYTES_MIN {
             return Err(Violation::RecordRing(ring_bytes));
@@ -39,7 +39,7 @@ impl Opener {
     }
 
     /// Checks and decrypts the next record: `in_out` has its encrypted bytes, in memory that the peer cannot write, as
-    /// many as `header` says. What is in it behind a violation means nothing.
+    /// many as `header` says. After a violation its content has no meaning.
     #[inline]
     pub fn open(&mut self, header: Header, tag: &[u8; TAG_BYTES], in_out: &mut [u8]) -> Result<(), Violation> {
         debug_assert_eq!(in_out.len(), header.plain_bytes);
@@ -59,12 +59,12 @@ impl Opener {
         self.keys.present()
     }
 
-    /// Every record that arrived before the last control message has been opened: drops the keys under which no more
-    /// can come. Where a direction carries no records, nothing else drops them.
+    /// Drops the keys under which no record can come any more: every record that arrived before the last control
+    /// message has been opened. In a direction without records no other call drops keys.
     ///
-    /// That is safe, as a key is the peer's present one for records and control messages alike. Once it has sealed a
-    /// control message under a key it seals no record under an earlier one, and those that it had sealed were sent
-    /// before that message, and so have arrived before it. A peer that does otherwise finds its record refused.
+    /// That is safe, as the peer has the same present key for records and control messages. After a control message
+    /// under a key it seals no record under an earlier key, and the records that it had sealed before were sent, and so
+    /// have arrived, before that message. This side refuses a record of a peer that does otherwise.
     pub fn drop_passed(&mut self, control: &ControlOpener) {
         self.keys.go_on_to(control.generation());
     }

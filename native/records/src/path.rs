@@ -1,8 +1,8 @@
 //! Records of bytes that arrive in order: a TCP connection that carries a session.
 //!
 //! Each generation has a secret, from which its key and the next secret are derived by HKDF-Expand of RFC 5869, as RFC
-//! 8446, section 7.2, does for the update of a traffic key. The sender goes on to the next generation when it likes;
-//! the record's header says so. A key that is known to an observer says nothing of those before it.
+//! 8446, section 7.2, does for the update of a traffic key. The sender chooses when to go on to the next generation;
+//! the record's header names it. From a key that an observer knows it cannot compute the previous keys.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::Zeroizing;
@@ -13,7 +13,7 @@ use crate::seal::{self, Usage};
 use crate::violation::Violation;
 use crate::wire::{self, Header, Place, TAG_BYTES};
 
-/// How many bytes are derived.
+/// Number of bytes that are derived.
 struct Bytes;
 
 impl KeyType for Bytes {
@@ -63,7 +63,7 @@ pub struct PathSealer {
 }
 
 impl PathSealer {
-    /// Generation 0 has this secret. From `renew_bytes` bytes on under one key the next record has the next one.
+    /// Generation 0 has this secret. After `renew_bytes` bytes under one key the next record has the next key.
     pub fn new(cipher: Cipher, secret: &Key, renew_bytes: u64) -> PathSealer {
         let secret = Secret(secret.copy());
         PathSealer {
@@ -101,13 +101,13 @@ impl PathSealer {
         };
     }
 
-    /// What was sealed under the present key.
+    /// The use of the present key.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// How records are sealed.
+    /// The cipher of the records.
     #[must_use]
     pub fn cipher(&self) -> Cipher {
         self.cipher
@@ -137,8 +137,8 @@ impl PathOpener {
         }
     }
 
-    /// Checks and decrypts the next record: `in_out` has its encrypted bytes, as many as `header` says. What is in it
-    /// behind a violation means nothing.
+    /// Checks and decrypts the next record: `in_out` has its encrypted bytes, as many as `header` says. After a
+    /// violation its content has no meaning.
     pub fn open(&mut self, header: Header, tag: &[u8; TAG_BYTES], in_out: &mut [u8]) -> Result<(), Violation> {
         let Place { sequence, position } = self.place;
         let aad = wire::aad(header.emit(), position);

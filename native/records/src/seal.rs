@@ -8,7 +8,7 @@ use crate::limits::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
 use crate::violation::{KeyRefused, Violation};
 use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RING_BYTES_MIN};
 
-/// What was sealed under the present key.
+/// The use of the present key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Names the key.
@@ -27,15 +27,15 @@ pub struct Sealer {
     place: Place,
     usage: Usage,
     renew_bytes: u64,
-    /// The user was asked for the next key.
+    /// True if the user was asked for the next key.
     asked: bool,
     /// The last record, and bytes of larger ones before it; private memory.
     record: Vec<u8>,
 }
 
 impl Sealer {
-    /// For a stream through a ring of `ring_bytes` on the peer's side, and its control messages. The first key is of
-    /// generation 0.
+    /// Sealers for a stream through a ring of `ring_bytes` on the peer's side, and for its control messages. The first
+    /// key has generation 0.
     pub fn new(
         cipher: Cipher,
         key: &Key,
@@ -59,12 +59,12 @@ impl Sealer {
         Ok((sealer, control))
     }
 
-    /// The ring is filled up to its end; `bytes` is what [`crate::filling`] said.
+    /// Notes that the ring is filled up to its end; `bytes` is the result of [`crate::filling`].
     pub fn fill(&mut self, bytes: usize) {
         self.place.fill(bytes);
     }
 
-    /// Err: the present key may seal no more.
+    /// Fails if the present key may seal no more.
     #[inline]
     pub fn check(&self) -> Result<(), UsedUp> {
         if self.usage.records >= MESSAGES_MAX || self.usage.bytes >= BYTES_MAX {

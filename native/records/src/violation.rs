@@ -1,17 +1,17 @@
 //! Faults of records and of keys.
 
-/// How the peer, or a stranger in its place, broke the rules of records. Each ends the connection.
+/// A breach of the rules of records by the peer, or by a stranger in its place. Each ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A ring that takes no records.
+    /// A ring that is too small for records.
     #[error("a ring of {0} bytes takes no records")]
     RecordRing(u32),
     /// A record of an impossible size.
     #[error("a record of {bytes} bytes; 1 to {max} are possible")]
     RecordBytes {
-        /// Bytes that its header says.
+        /// Its size, as its header gives it.
         bytes: usize,
-        /// The most.
+        /// The largest size.
         max: usize,
     },
     /// A part of a record.
@@ -25,9 +25,9 @@ pub enum Violation {
     /// A record or control message under a key that is not known, or not any more.
     #[error("a record under the key of generation {said}; the present one is {present}")]
     KeyGeneration {
-        /// What it says.
+        /// The generation in its header.
         said: u32,
-        /// The present one.
+        /// The present generation.
         present: u32,
     },
     /// A record that was changed, repeated, left out, or moved.
@@ -36,7 +36,7 @@ pub enum Violation {
         /// The number that it should have.
         sequence: u64,
     },
-    /// The same, of a control message.
+    /// A control message that was changed, repeated, left out, or moved.
     #[error("control message {sequence} is not the peer's: it was changed, or is out of order")]
     ControlForged {
         /// The number that it should have.
@@ -50,10 +50,10 @@ pub enum KeyRefused {
     /// The stream is not sealed.
     #[error("the connection carries no records")]
     Plain,
-    /// Generations come one after the other.
+    /// The key is not of the next generation.
     #[error("a key of generation {said} where {next} is next")]
     Generation {
-        /// What it should be.
+        /// The next generation.
         said: u32,
         /// What is next.
         next: u32,

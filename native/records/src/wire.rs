@@ -16,10 +16,10 @@ pub const PLAIN_BYTES_MAX: usize = 68 * 1024;
 /// The largest record.
 pub const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + OVERHEAD_BYTES;
 
-/// The least record: of one byte. Where the ring has less before its end the sender fills it up.
+/// The smallest record: one user byte. If the ring has less room before its end, the sender fills that with zeros.
 pub const RECORD_BYTES_MIN: usize = OVERHEAD_BYTES + 1;
 
-/// The least ring: three quarters of it, which a sender knows to be free when all is read, hold a record.
+/// The smallest ring: three quarters of it hold a record. That much a sender knows to be free when all is read.
 pub const RING_BYTES_MIN: u32 = 64;
 
 /// Named field ranges of the header, little-endian.
@@ -40,7 +40,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Its bytes.
+    /// The header as bytes.
     pub fn emit(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[field::BYTES].copy_from_slice(&(self.plain_bytes as u32).to_le_bytes());
@@ -48,7 +48,8 @@ impl Header {
         bytes
     }
 
-    /// Of a record of which `arrived` bytes are here. A record comes in one transfer, so it is here as a whole.
+    /// The header of a record of which `arrived` bytes are here. A record comes in one transfer, so it is here as a
+    /// whole.
     pub fn parse(bytes: [u8; HEADER_BYTES], arrived: usize) -> Result<Header, Violation> {
         let header = Header::parse_first(bytes)?;
         if header.record_bytes() > arrived {
@@ -60,7 +61,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Of a record whose other bytes may follow.
+    /// The header of a record whose other bytes may follow.
     pub fn parse_first(bytes: [u8; HEADER_BYTES]) -> Result<Header, Violation> {
         let word = |range: std::ops::Range<usize>| {
             let mut word = [0; 4];
@@ -86,7 +87,7 @@ impl Header {
     }
 }
 
-/// Header and place of a record: what its tag covers beside the encrypted bytes.
+/// Header and position of a record, which its tag covers beside the encrypted bytes.
 pub(crate) fn aad(header: [u8; HEADER_BYTES], position: u64) -> [u8; HEADER_BYTES + 8] {
     let mut aad = [0; HEADER_BYTES + 8];
     aad[..HEADER_BYTES].copy_from_slice(&header);
@@ -102,7 +103,7 @@ pub fn filling(to_end: usize) -> Option<usize> {
     (to_end < RECORD_BYTES_MIN).then_some(to_end)
 }
 
-/// How far a direction is: where its next record lies.
+/// The position of a direction's next record.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     /// Bytes of the stream before it, those of fillings included.
