@@ -1,8 +1,8 @@
 //! Whether a path answers: the count of looks that found no answer.
 //!
-//! The carrier looks at equal intervals, and each look asks the peer's host once more. What answers is the peer's
-//! kernel or its device, so a peer whose VM is busy or stopped answers. What counts is looks, not time: a node that was
-//! starved or stopped looks late, finds what has arrived meanwhile, and counts one look for all of that time.
+//! The carrier looks at equal intervals, and each look asks the peer's host once more. The peer's kernel or its device
+//! answers, so a peer whose VM is busy or stopped answers, too. Looks are counted, not time: a node that was starved or
+//! stopped looks late, finds the answers that have arrived meanwhile, and counts one look for all of that time.
 
 use std::time::Duration;
 
@@ -42,14 +42,14 @@ pub fn looks_for(interval: Duration, ack_timeout: Option<Duration>) -> u32 {
 /// Facts that the kernel gives about a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Acknowledged {
-    /// The peer's kernel owes an answer: bytes are under way, or the last question whether it has room again.
+    /// True if the peer's kernel owes an answer: to bytes under way, or to the last question whether it has room again.
     pub is_owed: bool,
-    /// How long ago the last acknowledgement came, be it a repeated one.
+    /// The time since the last acknowledgement, also a repeated one.
     pub age: Duration,
 }
 
 impl Acknowledged {
-    /// Whether the peer's kernel has answered all, or something since the last look.
+    /// Whether the peer's kernel owes no answer, or has answered since the last look.
     pub fn is_answer(self, since_look: Duration) -> bool {
         !self.is_owed || self.age <= since_look
     }

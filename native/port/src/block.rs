@@ -31,7 +31,7 @@ impl Block {
         self.bytes
     }
 
-    /// Whether it holds nothing.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

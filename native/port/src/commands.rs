@@ -12,13 +12,13 @@ use crate::links;
 use crate::numbers::{COMPRESSION, ROUND_TRIPS, SEALING};
 use crate::port::Port;
 
-/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Numbers are native where nothing
-/// else is said.
+/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Fields have the byte order of this
+/// machine.
 mod command {
     /// `<<Id:64, Path:64>>`: take the connection with this number. Path 0: it is the link. Else it can carry the
     /// session of [`ADOPT`], and both sides know it by this number.
     pub const CARRY: u32 = 1;
-    /// Packets may be given to the VM from now on.
+    /// The port may give packets to the VM from now on.
     pub const START: u32 = 2;
     /// Send a keepalive.
     pub const TICK: u32 = 3;
@@ -38,7 +38,7 @@ mod command {
     /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
     /// session begins. Answers its name, 16 bytes.
     pub const ADOPT: u32 = 7;
-    /// What is sent from here on goes over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
+    /// Packets that are sent from here on go over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
     pub const MOVE: u32 = 8;
     /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
     /// come.
@@ -54,9 +54,9 @@ mod command {
     /// Answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers the same bytes if
     /// that one may still succeed, else nothing.
     pub const ATTEMPT: u32 = 13;
-    /// A message to the peer's watcher, lost with the TCP connection.
+    /// Sends a message to the peer's watcher. It may be lost with the TCP connection.
     pub const CONTROL: u32 = 14;
-    /// The queue pair of [`CARRY`] is not used, unless it carries already.
+    /// Gives up the queue pair of [`CARRY`], unless it carries already.
     pub const DROP: u32 = 17;
     /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until [`RELEASE`].
     pub const SOCKET: u32 = 16;
@@ -140,7 +140,7 @@ impl<'a> Fields<'a> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// How a TCP connection is coded: all that is left.
+    /// The coding of a TCP connection: the rest of the argument.
     fn coding(&mut self) -> Option<Coding<'a>> {
         let [sends, receives] = self.array()?;
         Some(Coding {
@@ -150,7 +150,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Some(None): it is not sealed.
+    /// Reads how the connection is sealed; Some(None): it is not.
     fn sealing(&mut self) -> Option<Option<Sealing<'a>>> {
         if self.0.is_empty() {
             return Some(None);
@@ -179,7 +179,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Puts bytes where the VM looks for the answer; how many.
+/// Puts bytes into the VM's memory for the answer; returns their number.
 fn put(answer: &mut [u8], bytes: &[u8]) -> Option<usize> {
     answer.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(bytes.len())
@@ -254,7 +254,7 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
     let mut fields = Fields(argument);
     match command {
         command::START => link.start(port).then_some(0),
-        // A connection that is over shows in the port's end, which follows.
+        // If the connection is over the port ends next.
         command::TICK => {
             link.tick(port);
             Some(0)

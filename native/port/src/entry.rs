@@ -16,15 +16,15 @@ const NAME: &CStr = c"inet_rdma_nif";
 
 /// The exit reason of a port whose connection has ended: that of inet_tcp's supervisor.
 const CONNECTION_CLOSED: &CStr = c"connection_closed";
-/// The exit reason of a port that was left by a panic.
+/// The exit reason of a port whose callback panicked.
 const FAILED: &CStr = c"inet_rdma_failed";
 
 /// The state of a port. The VM runs one callback of a port at a time.
 struct Data {
     port: sys::ErlDrvPort,
-    /// None: no connection yet.
+    /// The link; None: the port has no connection yet.
     link: RefCell<Option<Link>>,
-    /// A callback panicked: the link's state is not to be trusted.
+    /// A callback panicked: the link's state may be inconsistent.
     has_failed: Cell<bool>,
 }
 
@@ -175,7 +175,7 @@ unsafe extern "C" fn control(
     }
 }
 
-/// May come from any thread, also after `stop`.
+/// The VM calls it on any thread, also after `stop`.
 unsafe extern "C" fn stop_select(event: sys::ErlDrvEvent, _reserved: *mut c_void) {
     let _said_when_it_happened = catch_unwind(|| links::forget(descriptor(event)));
 }
@@ -184,7 +184,7 @@ fn descriptor(event: sys::ErlDrvEvent) -> RawFd {
     event.addr() as RawFd
 }
 
-/// What the VM is told of the driver. It writes to the entry (`handle`, `handle2`), so it is not a constant.
+/// The description of the driver for the VM, which writes to it (`handle`, `handle2`): so it is not a constant.
 struct Entry(std::cell::UnsafeCell<sys::ErlDrvEntry>);
 
 // SAFETY: only the VM uses the entry, under its own locks.
@@ -217,7 +217,7 @@ static ENTRY: Entry = Entry(std::cell::UnsafeCell::new(sys::ErlDrvEntry {
     emergency_close: Some(emergency_close),
 }));
 
-/// Where `erl_ddll` finds the driver.
+/// The symbol by which `erl_ddll` finds the driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn driver_init() -> *mut sys::ErlDrvEntry {
     ENTRY.0.get()

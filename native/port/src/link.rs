@@ -40,7 +40,7 @@ use crate::stall::Stall;
 use crate::tally::Tally;
 use crate::tcp::Tcp;
 
-/// Whether the port lives on after a callback.
+/// The state of the port after a callback.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -59,7 +59,7 @@ pub struct Link {
     queue: Option<Queue>,
     /// The VM takes packets.
     is_started: bool,
-    /// Packets wait for the timer of 0 ms: others may share a write with them.
+    /// True while packets wait for the timer of 0 ms: others may share a write with them.
     gathers: bool,
     /// The last packet over TCP that did not wait.
     sent_at: Option<Instant>,
@@ -70,8 +70,7 @@ pub struct Link {
     is_soon: bool,
     /// The time that the timer is set to.
     alarm: Option<Instant>,
-    /// Past this the port ends, whatever is still to come: the end of the connection has shown, or the port is closed
-    /// with bytes queued.
+    /// The port ends at this time at the latest: the connection has ended, or the port is closed with bytes queued.
     deadline: Option<Instant>,
     stall: Stall,
     /// The process that is told of the events above.
@@ -79,16 +78,16 @@ pub struct Link {
     /// Packets of queue pairs that are gone: received, and ticks sent.
     past: (u64, u64),
     changes: Changes,
-    /// Why the last TCP connection is gone; without meaning before that.
+    /// The reason why the last TCP connection was lost; without meaning before a loss.
     loss: Loss,
     tally: Tally,
     round_trips: RoundTrips,
-    /// Since when no path carries the session; how long none did before that.
+    /// The time since which no path carries the session, and the total of earlier such times.
     suspended: (Option<Instant>, Duration),
     /// The watcher was told that the link has earned a queue pair.
     has_earned: bool,
-    /// Packets and bytes of both directions when the link last came back from a queue pair: it earns the next one by
-    /// what follows.
+    /// Packets and bytes of both directions when the link last came back from a queue pair: later traffic earns the
+    /// next queue pair.
     earned_before: (u64, u64),
     /// The peer has gone back to the TCP connection, and this side follows when all that it has sent has arrived.
     follows: bool,
@@ -96,7 +95,7 @@ pub struct Link {
     lent: Vec<OwnedFd>,
 }
 
-/// What has happened to the paths, for [`COUNTS`].
+/// The changes of paths, for [`COUNTS`].
 #[derive(Clone, Copy, Default)]
 struct Changes {
     losses: u64,
@@ -105,14 +104,14 @@ struct Changes {
 }
 
 impl Link {
-    /// A session, which nothing carries yet.
+    /// A link with a session that no path carries yet.
     pub fn of_session(role: Role, packet_max_bytes: usize, secret: Secret) -> Link {
         let mut link = Link::new(role, packet_max_bytes);
         link.secret = Some(secret);
         link
     }
 
-    /// A link over a queue pair alone, which nothing was read from yet.
+    /// A link over a queue pair alone, from which no packet was read yet.
     pub fn over_queue(carried: Carried) -> Link {
         let mut link = Link::new(Role::Initiator, usize::MAX);
         let queue = Queue::new(carried, 1);
@@ -176,7 +175,7 @@ impl Link {
         }
     }
 
-    /// Sets the timer to what is to happen next, and tells the VM whether bytes wait.
+    /// Sets the timer to the next time at which there is something to do, and tells the VM whether bytes wait.
     fn schedule(&mut self, port: Port) {
         // What is gathered goes with the timer; a port that is about to close must be asked to wait for it.
         let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::block::Block;
 use crate::noted::Noted;
 
-/// The VM has opened a port of this copy's driver.
+/// Set once the VM has opened a port of this copy's driver.
 static HAS_DRIVER: AtomicBool = AtomicBool::new(false);
 
 /// A port is open, and the driver is locked in memory.
@@ -37,9 +37,9 @@ pub struct Carried {
     pub writer: WriteHalf,
     /// The flags by which the connection tells the port.
     pub noted: Arc<Noted>,
-    /// Never look for packets without having been woken.
+    /// True: the port looks for packets only after an event.
     pub never_looks: bool,
-    /// Lives as long as the port has the connection.
+    /// Dropped together with the port's connection.
     pub listed: Arc<dyn Any + Send + Sync>,
 }
 
@@ -70,6 +70,6 @@ pub fn keep(fd: RawFd, owner: Owner) {
 /// The VM has let go of the descriptor.
 pub fn forget(fd: RawFd) {
     let owner = WATCHED.lock().remove(&fd);
-    // Without the lock: the last reference takes a connection apart.
+    // Dropped without the lock held: the last reference takes a connection apart.
     drop(owner);
 }

@@ -45,9 +45,9 @@ impl Noted {
     }
 }
 
-/// Without a locked instruction. What another thread sets between the two steps is overwritten, and not missed: a
-/// connection tells of what it has changed under its lock before, and the port's next call of it takes that lock. A
-/// port that waits for an event is armed, and what ends its connection makes one.
+/// Takes a flag without a locked instruction. A flag that another thread sets between load and store is lost without
+/// harm: the connection's state changed under its lock first, and the port's next call takes that lock. A port that
+/// waits for an event is armed, and the end of its connection makes an event.
 fn take(noted: &AtomicBool) -> bool {
     let is_set = noted.load(Ordering::Relaxed);
     if is_set {

@@ -14,7 +14,7 @@ pub(crate) const SEALING: [&str; 5] = [
     "key_bytes",
     "peer_key_generation",
 ];
-/// What compression did over the TCP connection.
+/// The counts of compression over the TCP connection.
 pub(crate) const COMPRESSION: [&str; 6] = [
     "plain_bytes_sent",
     "wire_bytes_sent",

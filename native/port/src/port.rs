@@ -98,14 +98,14 @@ impl Port {
         unsafe { sys::driver_deq(self.0, bytes) };
     }
 
-    /// Asks for the callback `timeout` in this many milliseconds; 0: after what is under way, before other processes
-    /// run. Replaces what was asked for before.
+    /// Asks for the callback `timeout` in this many milliseconds; 0: after the present port task, before other
+    /// processes run. Replaces the earlier request.
     pub fn set_timer(self, milliseconds: u32) {
         // SAFETY: the type's invariant.
         unsafe { sys::driver_set_timer(self.0, milliseconds.into()) };
     }
 
-    /// A busy port is given no packets: the VM keeps them, and at its own limit suspends senders.
+    /// Makes the port busy: the VM keeps packets for it, and suspends senders at its own limit.
     pub fn set_busy(self, busy: bool) {
         // SAFETY: the type's invariant.
         unsafe { sys::set_busy_port(self.0, busy.into()) };
@@ -159,8 +159,8 @@ impl Port {
     ///
     /// # Safety
     ///
-    /// `what` is one term in the form that erl_drv_send_term(3) says, and what it points to lives until the call
-    /// returns.
+    /// `what` is one term in the form that erl_drv_send_term(3) describes, and the memory that it points to lives until
+    /// the call returns.
     unsafe fn send(self, process: Process, what: &[sys::ErlDrvTermData]) {
         // SAFETY: the type's invariant.
         let port = unsafe { sys::driver_mk_port(self.0) };
@@ -249,12 +249,12 @@ impl<'a> Packet<'a> {
             .map(|(entry, binary)| (unsafe { slice(entry) }, *binary))
     }
 
-    /// Its pieces, empty ones left out.
+    /// Its pieces that are not empty.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
         self.entries().map(|(piece, _)| piece)
     }
 
-    /// Adds its bytes from byte `skip` on to a log: small pieces as copies, large ones as they lie.
+    /// Adds its bytes from byte `skip` on to a log: copies of small pieces, references to large ones.
     pub fn append_to(&self, log: &mut Log<Held>, skip: usize) {
         let mut skip = skip;
         for (piece, binary) in self.entries() {

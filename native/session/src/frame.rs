@@ -1,4 +1,4 @@
-//! Frames: how a session's bytes lie in a TCP connection.
+//! Frames: the layout of a session's bytes in a TCP connection.
 //!
 //! Each frame has a header of [`HEADER_BYTES`], numbers in network order:
 //!
@@ -8,8 +8,8 @@
 //! | 1..4 | bytes behind the header |
 //! | 4..12 | position up to which the sender of the frame has received: an acknowledgement |
 //!
-//! Acknowledgements are in headers, and so neither in the stream nor in the log: they need no room anywhere. In the
-//! stream two sides whose logs are full would wait for each other's.
+//! Acknowledgements are in headers, and so neither in the stream nor in the log. In the stream they would need room in
+//! the log, and two sides with full logs would wait for each other's acknowledgements.
 
 use crate::position::Position;
 
@@ -30,20 +30,20 @@ pub const ECHO_BYTES: usize = 8;
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Bytes of the stream; of none: an acknowledgement.
+    /// Bytes of the stream; without any: an acknowledgement.
     Data,
     /// A sign of life.
     Tick,
     /// A message between the two guards, outside the stream: lost with the connection.
     Control,
-    /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, of
-    /// which this comes before all bytes of the stream.
+    /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, on
+    /// which this frame comes before all bytes of the stream.
     Move,
     /// `<<Position:64>>`: the sender ends the session there. Nothing follows.
     End,
     /// `<<Number:64>>`: the receiver answers at once with the same number.
     Echo,
-    /// `<<Number:64>>`: the answer.
+    /// `<<Number:64>>`: the answer to [`Kind::Echo`].
     Echoed,
 }
 
@@ -54,12 +54,12 @@ pub struct Header {
     pub kind: Kind,
     /// Bytes that follow.
     pub bytes: usize,
-    /// How far the sender has received.
+    /// The position up to which the sender has received.
     pub received: Position,
 }
 
 impl Header {
-    /// Its bytes. `self.bytes` has less than 24 bits.
+    /// The header as bytes. `self.bytes` is below 2^24.
     pub fn encode(self) -> [u8; HEADER_BYTES] {
         let kind: u32 = match self.kind {
             Kind::Data => 0,
@@ -77,7 +77,7 @@ impl Header {
         encoded
     }
 
-    /// The header in these bytes. None: a kind that there is not, or a size that the kind cannot have.
+    /// The header in these bytes. None: the kind is unknown, or cannot have this size.
     pub fn decode(encoded: &[u8; HEADER_BYTES]) -> Option<Header> {
         let [kind, a, b, c, rest @ ..] = *encoded;
         let bytes = u32::from_be_bytes([0, a, b, c]) as usize;

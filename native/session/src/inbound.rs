@@ -7,14 +7,15 @@ use crate::frame::{HEADER_BYTES, Header, Kind};
 pub const LARGE_BYTES: usize = 16 * 1024;
 /// Bytes of the length that goes before each packet.
 pub const LENGTH_BYTES: usize = 4;
-/// A part of a large packet is read into its own memory from this size on; a smaller one comes with what follows it.
+/// Minimum size of a part of a large packet that is read into the packet's own memory; a smaller part is read together
+/// with the bytes that follow it.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
 /// Takes packets, in order.
 pub trait Sink {
     /// Memory of a large packet.
     type Large: AsMut<[u8]>;
-    /// Memory of exactly this size. None: there is none.
+    /// Allocates exactly this size; None: there is not enough memory.
     fn allocate(&mut self, bytes: usize) -> Option<Self::Large>;
     /// A packet of up to [`LARGE_BYTES`].
     fn small(&mut self, packet: &[u8]);
@@ -22,12 +23,12 @@ pub trait Sink {
     fn large(&mut self, packet: Self::Large);
 }
 
-/// The packet that is under way. It outlives the connection on which it began.
+/// The packet of which a part has arrived. It outlives the connection on which it began.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Packet<L> {
-    /// Less than its length, or less than all of a small packet, is here.
+    /// A part of the length, or of a small packet, is here.
     Small(Vec<u8>),
-    /// `filled` bytes of a large one are here.
+    /// `filled` bytes of a large packet are here.
     Large { memory: L, filled: usize, bytes: usize },
 }
 
@@ -36,7 +37,7 @@ enum Packet<L> {
 enum Frame {
     /// Its header, of which this many bytes are here.
     Header([u8; HEADER_BYTES], usize),
-    /// Bytes of the stream: how many.
+    /// This many bytes of the stream.
     Data(usize),
     /// The rest of a message of this kind and size.
     Message(Kind, Vec<u8>, usize),
@@ -45,7 +46,7 @@ enum Frame {
 /// The contents of a frame beside bytes of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// A header, whose acknowledgement counts whatever follows.
+    /// A header, whose acknowledgement is valid before the rest of the frame has come.
     Header(Header),
     /// A whole message.
     Message(Kind, Vec<u8>),
@@ -57,9 +58,9 @@ pub(crate) struct Inbound<L> {
     frame: Frame,
     packet: Packet<L>,
     packet_max_bytes: usize,
-    /// Bytes of the stream that are here and come again.
+    /// Bytes of the stream that have been received and come a second time.
     again: usize,
-    /// Packets that are whole.
+    /// The number of complete packets.
     pub packets: u64,
     /// Bytes of the stream.
     pub bytes: u64,
@@ -126,7 +127,7 @@ impl<L: AsMut<[u8]>> Inbound<L> {
         }
     }
 
-    /// Takes bytes of the connection up to the next thing said; how many, and that.
+    /// Takes bytes of the connection up to the end of the next item. Returns their number, and the item.
     pub fn handle<S: Sink<Large = L>>(
         &mut self,
         bytes: &[u8],

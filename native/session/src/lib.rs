@@ -1,4 +1,4 @@
-//! The session of a distribution link: what outlives the connections that carry it. No I/O, no clock, no threads.
+//! The session of a distribution link, which outlives the connections that carry it. No I/O, no clock, no threads.
 //!
 //! A session is two byte streams, one for each direction, of packets with their lengths. A **position** counts the
 //! bytes of one direction. The **log** keeps what the peer has not acknowledged. A **path** carries the bytes: a TCP
@@ -6,11 +6,11 @@
 //!
 //! * **Move**: the sender marks the position from which the other path carries on ([`frame::Kind::Move`]). The receiver
 //!   reads the old path to the mark, then the new one. Each direction moves by itself.
-//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives what each has received, another TCP
-//!   connection brings that to the peer, and [`Session::resume`] goes back to there. A queue pair that both sides still
-//!   have carries on meanwhile. One that either has lost is given up by both, and TCP carries.
-//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still believes in; a smaller
-//!   one is refused. So attempts of both sides at once, and copies of old ones, do no harm.
+//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives the position up to which each has received,
+//!   another TCP connection brings that to the peer, and [`Session::resume`] goes back to this position. A queue pair
+//!   that both sides still have carries on meanwhile. If either side has lost it, both give it up, and TCP carries.
+//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still takes for alive; a smaller
+//!   number is refused. So attempts of both sides at once, and copies of old attempts, do no harm.
 //!
 //! # Order of calls
 //!
@@ -40,13 +40,14 @@ pub use session::{Counts, Event, PathId, Role, Session, Standing, Superseded};
 /// The peer broke the session's rules, or this side lacks memory for what the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Violation {
-    /// A frame of a kind or size that there is not.
+    /// A frame of an unknown kind, or of a size that its kind cannot have.
     #[error("a frame is of no known kind or size")]
     Frame,
     /// An acknowledgement of bytes that were never sent, or a resume from bytes that were acknowledged.
     #[error("the peer names a position that it cannot have")]
     Position,
-    /// A move in the middle of a packet, to another mark than the bytes before it have, or to a path that there is not.
+    /// A move in the middle of a packet, with a mark that is not the position of the bytes before it, or to a path that
+    /// does not exist.
     #[error("the peer moves where it cannot")]
     Move,
     /// Bytes of the stream over TCP behind a move to a queue pair.
@@ -55,7 +56,7 @@ pub enum Violation {
     /// A packet larger than allowed.
     #[error("the peer sends a packet of {bytes} bytes; {max} are allowed")]
     PacketTooLarge {
-        /// Bytes that it announced.
+        /// The size that it announced.
         bytes: usize,
         /// The option `packet_max_bytes`.
         max: usize,

@@ -1,4 +1,4 @@
-//! The log: the bytes of one direction that the peer has not acknowledged, and those that are not sent yet.
+//! The log: the bytes of one direction that the peer has not acknowledged, and the bytes that are not sent yet.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,8 @@ const KEPT_BYTES: usize = 16 * 1024;
 /// One stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Span<H> {
-    /// `bytes` bytes of [`Log::copied`], the first of which is number `first` of all that were ever copied.
+    /// `bytes` bytes of [`Log::copied`]. The first has the number `first`, counted over all bytes that were ever
+    /// copied.
     Copied { first: u64, bytes: usize },
     /// Bytes that lie elsewhere.
     Held(H),
@@ -23,16 +24,16 @@ pub struct Log<H> {
     spans: VecDeque<Span<H>>,
     /// Number of the first span, counted from the beginning of the session.
     first_span: u64,
-    /// Where the first span begins: at `start` or before it.
+    /// The position at which the first span begins: `start` or before it.
     front: Position,
     start: Position,
     end: Position,
     copied: VecDeque<u8>,
-    /// Number of the first byte of `copied`, of all that were ever copied.
+    /// Number of the first byte of `copied`, counted over all bytes that were ever copied.
     first_copied: u64,
 }
 
-/// A place in a log, found without a search.
+/// A place in a log that is found without a search.
 ///
 /// # Invariants
 /// `position` lies between the log's start and end. It is byte `offset` of span number `span`, or the end of that span
@@ -120,7 +121,7 @@ impl<H: AsRef<[u8]>> Log<H> {
         self.front = self.end;
     }
 
-    /// Forgets what lies before `position`, as far as it lies in the log.
+    /// Releases the bytes of the log before `position`.
     pub fn acknowledge(&mut self, position: Position) {
         let position = position.min(self.end);
         if position <= self.start {
@@ -205,8 +206,8 @@ impl<H: AsRef<[u8]>> Log<H> {
         usize::try_from(cursor.span - self.first_span).unwrap_or(usize::MAX)
     }
 
-    /// Gives the slices of up to `bytes` bytes from a place on to `take`, as long as that answers true; how many bytes
-    /// they have.
+    /// Gives the slices of up to `bytes` bytes from a place on to `take`, until it returns false. Returns the number of
+    /// bytes in them.
     pub fn slices<'a>(&'a self, cursor: &Cursor, bytes: usize, mut take: impl FnMut(&'a [u8]) -> bool) -> usize {
         let mut at = *cursor;
         let mut index = self.index(&mut at);

@@ -1,8 +1,8 @@
-//! Places in the byte stream of one direction of a session.
+//! Positions in the byte stream of one direction of a session.
 
 use std::ops::{Add, Sub};
 
-/// How many bytes of the stream lie before this place: packets with their lengths, nothing else. 64 bits do not run
+/// The number of bytes of the stream before this place: packets with their lengths, nothing else. 64 bits do not run
 /// out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
@@ -18,7 +18,7 @@ impl Add<usize> for Position {
 impl Sub for Position {
     type Output = usize;
 
-    /// Bytes between two places; 0 where `earlier` is the later one.
+    /// Bytes from `earlier` to this position; 0 if `earlier` is behind it.
     fn sub(self, earlier: Position) -> usize {
         usize::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(usize::MAX)
     }

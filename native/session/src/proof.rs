@@ -11,7 +11,7 @@ pub const PROOF_BYTES: usize = 32;
 pub const NAME_BYTES: usize = 16;
 
 /// The secret of one session: HMAC-SHA256 (RFC 2104) of both sides' nonces, under the cookie that both have proved. It
-/// is fresh because the nonces are, and as strong as the cookie.
+/// is fresh because the nonces are fresh, and as strong as the cookie.
 pub struct Secret(Key);
 
 impl Secret {
@@ -25,7 +25,7 @@ impl Secret {
         Secret(Key::new(HMAC_SHA256, &*secret))
     }
 
-    /// Shows that this side knows the secret, for these bytes and no others.
+    /// The proof, for these bytes alone, that this side knows the secret.
     pub fn prove(&self, bytes: &[u8]) -> [u8; PROOF_BYTES] {
         hmac::sign(&self.0, bytes).as_ref().try_into().unwrap_or_default()
     }
@@ -35,8 +35,8 @@ impl Secret {
         hmac::verify(&self.0, bytes, proof).is_ok()
     }
 
-    /// The secret of what `from` seals on one TCP connection. `transcript`: what both sides said before they took that
-    /// connection, with a nonce of each, so that no two connections have the same secret.
+    /// The secret under which `from` seals on one TCP connection. `transcript`: all messages of both sides before they
+    /// took that connection, with a nonce of each, so that no two connections have the same secret.
     pub fn of_direction(&self, from: Role, transcript: &[u8]) -> Zeroizing<[u8; PROOF_BYTES]> {
         let label: &[u8] = match from {
             Role::Initiator => b"seals: initiator",
@@ -48,7 +48,7 @@ impl Secret {
         Zeroizing::new(context.sign().as_ref().try_into().unwrap_or_default())
     }
 
-    /// The session's name: both sides have the same one, and it says nothing of the secret.
+    /// The session's name: the same on both sides, and the secret cannot be computed from it.
     pub fn name(&self) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
         name.copy_from_slice(&self.prove(b"name")[..NAME_BYTES]);

@@ -16,30 +16,30 @@ use crate::position::Position;
 /// acknowledgement alone is two system calls and a wake-up: half of this cost bulk 13 % of its CPU.
 const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
 
-/// The window that a session begins with: what a TCP connection has under way before its first acknowledgement.
+/// The first window of a session: the bytes that a TCP connection has under way before its first acknowledgement.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
 pub type PathId = u64;
 
-/// In the place of a queue pair's name: the TCP connection itself.
+/// Stands for the TCP connection in place of a queue pair's name.
 const TCP: PathId = 0;
 
-/// Which side of the session this is.
+/// The side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It made the first TCP connection. Of two attempts at once its own wins.
+    /// The side that made the first TCP connection. Of two attempts at once its own wins.
     Initiator,
-    /// It accepted the first TCP connection.
+    /// The side that accepted the first TCP connection.
     Acceptor,
 }
 
-/// What one side tells the other when it resumes.
+/// The state that one side tells the other when it resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// All before this has been received.
     pub received: Position,
-    /// The queue pair that it still has.
+    /// The queue pair that the side still has.
     pub path: Option<PathId>,
 }
 
@@ -48,14 +48,14 @@ pub struct Standing {
 #[error("attempt {0} has come before")]
 pub struct Superseded(pub u64);
 
-/// Something that input has brought about.
+/// An event that input has caused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A message of the peer's guard.
     Control(Vec<u8>),
-    /// What follows comes over the queue pair.
+    /// The following bytes come over the queue pair.
     Moved,
-    /// What follows comes over the TCP connection again; nothing comes over the queue pair any more.
+    /// The following bytes come over the TCP connection again; no more come over the queue pair.
     Returned,
     /// The peer has ended the session.
     Ended,
@@ -63,7 +63,7 @@ pub enum Event {
     Echoed(u64),
 }
 
-/// Which path takes outgoing bytes.
+/// The path of outgoing bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Route {
     Tcp,
@@ -74,7 +74,7 @@ enum Route {
     },
 }
 
-/// Which path brings incoming bytes.
+/// The path of incoming bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Tcp,
@@ -95,7 +95,8 @@ struct Pending {
     end: bool,
 }
 
-/// What is being written to the TCP connection: small frames and the header of a data frame, then bytes of the log.
+/// The bytes that are being written to the TCP connection: small frames and the header of a data frame, then bytes of
+/// the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Unit {
     head: Vec<u8>,
@@ -103,7 +104,7 @@ struct Unit {
     data_left: usize,
 }
 
-/// What has passed, since the session began.
+/// The traffic since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Counts {
     /// Packets and ticks that came over TCP.
@@ -122,7 +123,7 @@ pub struct Session<H, L> {
     role: Role,
     /// The greatest number of an attempt to resume.
     attempt: u64,
-    /// What this side has said in that attempt, until it resumes.
+    /// The standing that this side has told in that attempt, until it resumes.
     standing: Option<Standing>,
     log: Log<H>,
     route: Route,
@@ -130,7 +131,7 @@ pub struct Session<H, L> {
     tcp: Cursor,
     /// The next byte for the queue pair.
     queue: Cursor,
-    /// All before this has been sent at least once.
+    /// All bytes before this position have been sent at least once.
     sent: Position,
     /// The TCP connection takes no more while the peer has not acknowledged this many bytes.
     window: usize,
@@ -139,18 +140,18 @@ pub struct Session<H, L> {
     pending: Pending,
     unit: Unit,
     source: Source,
-    /// What came over queue pairs.
+    /// The traffic that came over queue pairs.
     received_by_queue: u64,
-    /// What the peer knows to have arrived.
+    /// The position up to which this side has acknowledged.
     told: Position,
-    /// What the peer has said to have received.
+    /// The position up to which the peer has acknowledged.
     heard: Position,
     inbound: Inbound<L>,
     /// The queue pair that this side has.
     path: Option<Path>,
-    /// This side ends the session.
+    /// True if this side ends the session.
     ends: bool,
-    /// Where the peer ends the session.
+    /// The position at which the peer ends the session.
     peer_end: Option<Position>,
     has_ended: bool,
     events: VecDeque<Event>,
@@ -160,11 +161,11 @@ pub struct Session<H, L> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Path {
     id: PathId,
-    /// It may be lost while the peer lives: what it takes stays in the log until it is acknowledged.
+    /// True if it may be lost while the peer lives: its bytes stay in the log until they are acknowledged.
     is_mortal: bool,
-    /// Outgoing bytes go over it, or did. It does not carry a second time.
+    /// True if outgoing bytes go over it, or did. It does not carry a second time.
     has_carried: bool,
-    /// The peer has sent over it, and has gone back to the TCP connection.
+    /// True if the peer has sent over it, and has gone back to the TCP connection.
     peer_has_left: bool,
 }
 
@@ -203,8 +204,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.role
     }
 
-    /// Bounds what the TCP connection has under way, at least what the peer receives before it acknowledges. The rest
-    /// waits in the log, ready to be written when an acknowledgement comes.
+    /// Bounds the bytes that the TCP connection has under way; the bound is at least the number of bytes that the peer
+    /// receives before it acknowledges. Further bytes wait in the log until an acknowledgement comes.
     pub fn set_window(&mut self, bytes: usize) {
         self.window = bytes.max(ACKNOWLEDGED_BYTES);
     }
@@ -232,7 +233,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.log.allocated_bytes()
     }
 
-    /// What has passed.
+    /// The traffic so far.
     pub fn counts(&self) -> Counts {
         Counts {
             packets_received: self.counts.packets_received + self.inbound.packets,
@@ -247,7 +248,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.path.is_some_and(|path| path.has_carried)
     }
 
-    /// Clears the counts: states of a model that differ in nothing else are one.
+    /// Clears the counts, so that states of a model are equal that differ in nothing else.
     #[cfg(test)]
     pub(crate) fn forget_counts(&mut self) {
         self.counts = Counts::default();

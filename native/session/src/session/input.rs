@@ -7,7 +7,7 @@ use crate::inbound::{Said, Sink};
 use crate::position::Position;
 
 impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
-    /// Memory that the connection's next bytes belong to, if it pays to read them there.
+    /// The memory of the packet that the connection's next bytes belong to, if it pays to read into it.
     pub fn direct(&mut self) -> Option<&mut [u8]> {
         self.inbound.direct()
     }
@@ -67,8 +67,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// What is before this place is not being sent again. Behind a resume the peer acknowledges bytes that come once
-    /// more, but the frames that bring them need them.
+    /// Releases the log before this position, but no bytes that are being sent again. Behind a resume the peer
+    /// acknowledges bytes that it receives a second time, while the frame that brings them still needs them.
     fn sent_again(&self) -> Position {
         match self.route {
             Route::Queue { mark, .. } if self.tcp.position() >= mark => self.log.end(),
@@ -80,12 +80,13 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         let (path, mark) = parse_move(message).ok_or(Violation::Frame)?;
         let is_between_packets = self.inbound.is_between_packets();
         match self.source {
-            // Behind a resume. A queue pair may have brought more since this side told its standing: that comes again.
+            // Behind a resume. A queue pair may have brought more bytes since this side told its standing: they come
+            // again.
             Source::Tcp if path == TCP && (mark == self.received() || mark < self.received() && is_between_packets) => {
                 self.inbound.skip(self.received() - mark);
                 Ok(())
             }
-            // The side that returns knows that all it sent before has arrived.
+            // The side that returns knows that all bytes that it sent before have arrived.
             Source::Queue(left) if path == TCP && mark == self.received() => {
                 self.source = Source::Tcp;
                 if let Some(path) = self.path.as_mut().filter(|path| path.id == left) {
@@ -94,11 +95,11 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
                 self.events.push_back(Event::Returned);
                 Ok(())
             }
-            // Said again behind a resume.
+            // Behind a resume the frame comes a second time.
             Source::Queue(known) if known == path && mark <= self.received() => Ok(()),
             Source::Tcp if path != TCP && mark == self.received() && is_between_packets => {
                 self.source = Source::Queue(path);
-                // The peer keeps what went over TCP until it knows that it has arrived.
+                // The peer keeps the bytes that went over TCP until it knows that they have arrived.
                 self.pending.acknowledgement = true;
                 self.events.push_back(Event::Moved);
                 Ok(())
@@ -107,7 +108,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// The end may come before what a queue pair has taken before it.
+    /// The end may arrive before bytes that the peer gave to a queue pair earlier.
     fn handle_end(&mut self, message: &[u8]) -> Result<(), Violation> {
         let end = Position(parse_number(message)?);
         if end < self.received() {

@@ -6,8 +6,8 @@ use crate::log::Log;
 use crate::position::Position;
 
 impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
-    /// Whether a packet may go to the queue pair without the log: it carries, all before has left, and it lives as long
-    /// as the peer does.
+    /// Whether a packet may go to the queue pair without the log: the queue pair carries, all earlier bytes have left
+    /// the log, and the queue pair lives as long as the peer.
     pub fn passes(&self) -> bool {
         self.log.is_empty() && self.keeps_nothing()
     }
@@ -39,7 +39,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// Slices of up to `bytes` bytes for the queue pair, to `take` as long as that answers true.
+    /// Gives slices of up to `bytes` bytes for the queue pair to `take`, until it returns false.
     pub fn queue_slices<'a>(&'a self, bytes: usize, take: impl FnMut(&'a [u8]) -> bool) {
         if matches!(self.route, Route::Queue { .. }) {
             self.log.slices(&self.queue, bytes, take);
@@ -62,7 +62,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
                 return;
             }
             let read = Position(mark.0 + bytes).min(self.queue.position());
-            // The peer gives up a packet of which it has a part when it loses the queue pair.
+            // A peer that loses the queue pair drops the packet of which it has a part.
             let whole = self.packet_ends.iter().take_while(|&&end| end <= read).last().copied();
             if let Some(end) = whole {
                 self.release(end);
@@ -70,8 +70,9 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// Whether what the queue pair takes need not be kept: it is lost only with the peer, the peer has it, too (it has
-    /// moved there), the attempt under way does not give it up, and all that went over TCP before has arrived.
+    /// True if the log need not keep bytes that the queue pair takes. The queue pair is lost only with the peer; the
+    /// peer has it, too, as it has moved there; the attempt under way does not give it up; and all bytes that went over
+    /// TCP before have arrived.
     fn keeps_nothing(&self) -> bool {
         match (self.route, self.path) {
             (Route::Queue { path: id, mark }, Some(path)) => {

@@ -5,8 +5,8 @@ use crate::Violation;
 use crate::position::Position;
 
 impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
-    /// This side has a queue pair, which both know by this name; nothing goes over it yet. `is_mortal`: it may be lost
-    /// while the peer lives. An attempt whose standings were told before gives it up.
+    /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `is_mortal`: it may be
+    /// lost while the peer lives. An attempt to resume in which this side has told its standing already gives it up.
     pub fn add_path(&mut self, id: PathId, is_mortal: bool) {
         self.path = Some(Path {
             id,
@@ -33,8 +33,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
     }
 
-    /// What is appended from here on goes over the queue pair of [`Self::add_path`]. False: it carries or has carried,
-    /// or there is none.
+    /// Bytes that are appended from here on go over the queue pair of [`Self::add_path`]. False: it carries or has
+    /// carried, or there is none.
     pub fn move_to_queue(&mut self) -> bool {
         let (Route::Tcp, Some(path)) = (self.route, self.path.as_mut().filter(|path| !path.has_carried)) else {
             return false;
@@ -47,9 +47,9 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         true
     }
 
-    /// What is appended from here on goes over the TCP connection again. The initiator begins: it returns while both
-    /// sides send over the queue pair, the acceptor when the initiator has returned. False: it is not this side's turn,
-    /// or the peer has not said yet that all has arrived, which its next frame over TCP does.
+    /// Bytes that are appended from here on go over the TCP connection again. The initiator begins: it returns while
+    /// both sides send over the queue pair, the acceptor when the initiator has returned. False: it is not this side's
+    /// turn, or the peer has not acknowledged all bytes yet; its next frame over TCP does that.
     pub fn return_to_tcp(&mut self) -> bool {
         let Route::Queue { mark, .. } = self.route else {
             return false;
@@ -74,7 +74,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.route == Route::Tcp && self.path.is_some_and(|path| path.peer_has_left)
     }
 
-    /// The next frame for the TCP connection tells the peer what has arrived.
+    /// Makes the next frame for the TCP connection acknowledge the bytes that have arrived.
     pub fn acknowledge(&mut self) {
         self.pending.acknowledgement = true;
     }
@@ -84,8 +84,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         matches!(self.route, Route::Queue { .. })
     }
 
-    /// The queue pair is lost: [`Self::suspend`] says so to the peer. Nothing is sent or received over it any more. If
-    /// an attempt is under way, its standing may have named the queue pair: another attempt has to follow.
+    /// The queue pair is lost, and is no longer used: [`Self::suspend`] tells the peer. If an attempt is under way, its
+    /// standing may have named the queue pair: another attempt has to follow.
     pub fn lose_path(&mut self) {
         self.path = None;
     }
@@ -116,8 +116,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         attempt > self.attempt
     }
 
-    /// An attempt to resume begins, for which the peer has proved the session's secret. The TCP connection is given up
-    /// if there is one. Returns what to tell the peer.
+    /// An attempt to resume begins, for which the peer has proved the session's secret. Gives up the TCP connection if
+    /// there is one. Returns the standing that the peer must be told.
     pub fn suspend(&mut self, attempt: u64) -> Result<Standing, Superseded> {
         if !self.is_newer(attempt) {
             return Err(Superseded(self.attempt));
@@ -145,14 +145,15 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         sends && receives
     }
 
-    /// The attempt has led to another TCP connection, on which the peer has said this. True: the queue pair carries on.
-    /// False: there is none, or it is given up. Err: the attempt is an older one or has led to a resume before (None),
-    /// or the session is over.
+    /// The attempt has led to another TCP connection, on which the peer has told this standing. True: the queue pair
+    /// carries on. False: there is none, or it is given up. Err(None): the attempt is out of date or has led to a
+    /// resume before; Err(Some): the session is over.
     pub fn resume(&mut self, attempt: u64, theirs: Standing) -> Result<bool, Option<Violation>> {
         let Some(ours) = self.standing.filter(|_| attempt == self.attempt) else {
             return Err(None);
         };
-        // Over a queue pair the peer may have read on since, and what lives as long as the peer is not kept.
+        // Over a queue pair the peer may have read on since, and the log keeps no bytes of one that lives as long as
+        // the peer.
         let acknowledged = match self.route {
             Route::Tcp => self.log.start(),
             Route::Queue { mark, .. } => self.log.start().min(mark),
@@ -162,11 +163,12 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
         self.standing = None;
         self.heard = self.heard.max(theirs.received);
-        // Whatever the caller did without a connection, the next one begins with a frame.
+        // The next connection begins with a frame, whatever the caller wrote before.
         self.unit = Unit::default();
         self.inbound.reset_frame();
         self.release(theirs.received);
-        // By what both have said: whatever has become of the queue pair since, the peer decides the same.
+        // Decide by the standings that both sides have told, not by the queue pair's present state: so the peer decides
+        // the same.
         let keeps_path = ours.path.is_some() && ours.path == theirs.path;
         if !keeps_path {
             self.path = None;

@@ -27,7 +27,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         fits
     }
 
-    /// Nothing follows what has been appended: the peer's session ends, too, when that has arrived.
+    /// No bytes follow those that have been appended: the peer's session ends, too, when they have arrived.
     pub fn end(&mut self) {
         self.ends = true;
         self.pending.end = true;
@@ -47,7 +47,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.window.saturating_sub(self.tcp.position() - self.log.start())
     }
 
-    /// Whether there is anything for the TCP connection that it may take.
+    /// Whether there are bytes that the TCP connection may take now.
     pub fn is_transmission_due(&self) -> bool {
         let pending = &self.pending;
         self.tcp_bytes().min(self.window_left()) > 0
@@ -62,7 +62,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             || !pending.controls.is_empty()
     }
 
-    /// Prepares what is to be written next. False: nothing is.
+    /// Prepares the bytes to be written next. False: there are none.
     pub fn poll_transmit(&mut self) -> bool {
         if self.unit.head_sent < self.unit.head.len() || self.unit.data_left > 0 {
             return true;
@@ -72,7 +72,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         if std::mem::take(&mut self.pending.tick) {
             self.frame(Kind::Tick, &[]);
         }
-        // One answer, however many questions have come since the last one.
+        // One answer for all questions since the last answer.
         for (number, kind) in [
             (self.pending.echoed.take(), Kind::Echoed),
             (self.pending.echo.take(), Kind::Echo),
@@ -129,7 +129,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.unit.head.extend_from_slice(&header.encode());
     }
 
-    /// The slices to write, after [`Self::poll_transmit`], to `take` as long as that answers true.
+    /// Gives the slices to write, after [`Self::poll_transmit`], to `take` until it returns false.
     pub fn transmission<'a>(&'a self, mut take: impl FnMut(&'a [u8]) -> bool) {
         let head = &self.unit.head[self.unit.head_sent..];
         if head.is_empty() || take(head) {
