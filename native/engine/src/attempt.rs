@@ -98,8 +98,9 @@ impl Attempt {
         Ok((Attempt { slot }, port))
     }
 
-    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process, too. The
-    /// file is made at the first call, and again when it has vanished; it stays until [`Self::leave_directory`].
+    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
+    /// too. The file is made at the first call, and again when it has vanished; it stays until
+    /// [`Self::leave_directory`].
     ///
     /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
     pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {

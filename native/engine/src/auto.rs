@@ -1,5 +1,5 @@
-//! Which fabric for which peer: shared memory on this host, an RDMA device to others, TCP where no device leads. A listener is
-//! found over all of them, under one port.
+//! Which fabric for which peer: shared memory on this host, an RDMA device to others, TCP where no device leads. A
+//! listener is found over all of them, under one port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,7 +79,8 @@ impl AutoFabric {
                 match connect(&TcpFabric) {
                     Ok(qp) => Ok(chosen(qp, &format!("another host, and {without_device}"))),
                     Err(FabricError::NoRoute(over_tcp)) => Err(FabricError::NoRoute(format!(
-                        "no fabric leads to {}: shared memory does not, it is another host; {without_device}; and {over_tcp}",
+                        "no fabric leads to {}: shared memory does not, it is another host; {without_device}; and \
+                         {over_tcp}",
                         to.ip()
                     ))),
                     Err(error) => Err(error),
@@ -89,7 +90,8 @@ impl AutoFabric {
     }
 }
 
-/// Connects over shm to the peer whose socket file has this name in a shared directory; as [`AutoFabric::connect_because`].
+/// Connects over shm to the peer whose socket file has this name in a shared directory; as
+/// [`AutoFabric::connect_because`].
 pub fn connect_in(
     directory: &SharedDirectory,
     name: &SocketName,
@@ -101,8 +103,8 @@ pub fn connect_in(
     Ok((qp, why))
 }
 
-/// Whether a fabric does not lead to the peer, or no process listens there, so that the next one is tried. Any other refusal is
-/// final.
+/// Whether a fabric does not lead to the peer, or no process listens there, so that the next one is tried. Any other
+/// refusal is final.
 fn leads_nowhere(error: &FabricError) -> bool {
     matches!(
         error,
@@ -110,9 +112,9 @@ fn leads_nowhere(error: &FabricError) -> bool {
     )
 }
 
-/// Whether an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False where
-/// the system does not name its interfaces. What can be bound says nothing: with `net.ipv4.ip_nonlocal_bind=1` any address
-/// can.
+/// Whether an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False
+/// where the system does not name its interfaces. What can be bound says nothing: with `net.ipv4.ip_nonlocal_bind=1`
+/// any address can.
 pub fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified() || interface_addresses().any(|own| own == address)
@@ -175,8 +177,8 @@ struct Listeners {
 }
 
 impl Listeners {
-    /// None: the port is taken over one of the fabrics. Where another reason speaks against verbs or TCP, no device say, peers
-    /// get in over the others all the same.
+    /// None: the port is taken over one of the fabrics. Where another reason speaks against verbs or TCP, no device
+    /// say, peers get in over the others all the same.
     fn open(options: &ListenOptions, port: u16) -> Result<Option<Listeners>, FabricError> {
         let on = |port| ListenOptions {
             ports: port..=port,

@@ -16,14 +16,14 @@ pub enum DirectoryFault {
     SymbolicLink,
     /// A user who is not trusted owns it, and could replace what lies in it.
     #[error(
-        "it belongs to user {0}, who could replace what lies in it: give it to the user of this node or to root (chown), or \
-         list the user in shm_allowed_uids"
+        "it belongs to user {0}, who could replace what lies in it: give it to the user of this node or to root \
+         (chown), or list the user in shm_allowed_uids"
     )]
     Owner(u32),
     /// The owner has no number in the user namespace of this node.
     #[error(
-        "its owner is unknown in the user namespace of this node: map the owner into the namespace, or give the directory \
-         to a user that is mapped (chown)"
+        "its owner is unknown in the user namespace of this node: map the owner into the namespace, or give the \
+         directory to a user that is mapped (chown)"
     )]
     OwnerUnmapped,
     /// All users may write there, and remove the files of others.
@@ -43,8 +43,8 @@ pub enum DirectoryFault {
     NoProc,
     /// The peer's socket file is not in the directory.
     #[error(
-        "the socket file of the peer is not in it: the shm_directory of the peer is another directory; mount the same volume \
-         in both containers"
+        "the socket file of the peer is not in it: the shm_directory of the peer is another directory; mount the same \
+         volume in both containers"
     )]
     NotShared,
     /// A file with the name of the peer's socket is none.
@@ -54,20 +54,20 @@ pub enum DirectoryFault {
     NoSocket,
     /// A user who is not trusted owns the peer's socket file.
     #[error(
-        "the socket file of the peer belongs to user {0}: list the user in shm_allowed_uids of this node if its processes \
-         are to be trusted"
+        "the socket file of the peer belongs to user {0}: list the user in shm_allowed_uids of this node if its \
+         processes are to be trusted"
     )]
     SocketOwner(u32),
     /// The owner of the peer's socket file has no number in the user namespace of this node.
     #[error(
-        "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map \
-         the users of both"
+        "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces \
+         that map the users of both"
     )]
     SocketOwnerUnmapped,
     /// The peer's socket file does not let this process connect.
     #[error(
-        "this node may not connect to the socket file of the peer: list the user of this node in shm_allowed_uids of the \
-         peer; where both are the same user, look at SELinux or AppArmor"
+        "this node may not connect to the socket file of the peer: list the user of this node in shm_allowed_uids of \
+         the peer; where both are the same user, look at SELinux or AppArmor"
     )]
     Unconnectable,
     /// No process listens at the peer's socket file.

@@ -26,8 +26,8 @@ pub enum FabricError {
     },
     /// The peer runs as a user whose processes may not be met in a shared directory.
     #[error(
-        "the peer runs as user {theirs}, this node as user {ours}, and shm_allowed_uids of this node does not list user \
-         {theirs}"
+        "the peer runs as user {theirs}, this node as user {ours}, and shm_allowed_uids of this node does not list \
+         user {theirs}"
     )]
     UserNotAllowed {
         /// The peer's user id, in the user namespace of this process.
@@ -37,14 +37,14 @@ pub enum FabricError {
     },
     /// The peer's user has no number in the user namespace of this process.
     #[error(
-        "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map \
-         the users of both"
+        "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces \
+         that map the users of both"
     )]
     UserUnmapped,
     /// The peer does not let processes of this user come to its socket file.
     #[error(
-        "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number in the \
-         user namespace there"
+        "the peer does not allow the user of this node: list the user in shm_allowed_uids of the peer, by its number \
+         in the user namespace there"
     )]
     UserRefused,
     /// The directory of the option `shm_directory`, or the peer's socket file there, is not used.
@@ -89,8 +89,9 @@ pub enum FabricError {
     NoRoute(String),
     /// The limit on locked memory is too low for these bytes.
     #[error(
-        "cannot register {bytes} bytes of memory: the limit on locked memory is {} (raise it with `ulimit -l unlimited`, \
-         LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and landing_buffers)",
+        "cannot register {bytes} bytes of memory: the limit on locked memory is {} (raise it with `ulimit -l \
+         unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower \
+         ring_bytes and landing_buffers)",
         limit.map_or("not set, so the machine's memory is".to_owned(), |limit| format!("{limit} bytes"))
     )]
     LockedMemory {
@@ -101,8 +102,8 @@ pub enum FabricError {
     },
     /// All connections of this process together would pin more than they may.
     #[error(
-        "cannot register {bytes} bytes of memory: this node has pinned {pinned} of {max} bytes (raise pinned_max_bytes; its \
-         default is what `ulimit -l` allows, and at most a quarter of the machine's memory)"
+        "cannot register {bytes} bytes of memory: this node has pinned {pinned} of {max} bytes (raise \
+         pinned_max_bytes; its default is what `ulimit -l` allows, and at most a quarter of the machine's memory)"
     )]
     PinnedLimit {
         /// Bytes that were to be registered.
@@ -123,8 +124,8 @@ pub enum FabricError {
     },
     /// The device holds less than the options ask for.
     #[error(
-        "the RDMA device {device} holds {receives} receives and {completions} completions in a queue: set receive_slots to less \
-         than {}",
+        "the RDMA device {device} holds {receives} receives and {completions} completions in a queue: set \
+         receive_slots to less than {}",
         receives.min(completions)
     )]
     DeviceLimit {
@@ -219,7 +220,8 @@ pub enum Lack {
     ConnectionManager,
     /// The right to use the connection manager.
     #[error(
-        "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group rdma)"
+        "no permission to open /dev/infiniband/rdma_cm; let the user of this node read and write it (Debian: group \
+         rdma)"
     )]
     Permission,
     /// A device.

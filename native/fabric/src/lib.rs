@@ -220,9 +220,9 @@ pub trait QueuePair: Send + Sync {
     fn is_quiet(&self) -> bool {
         false
     }
-    /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was None.
-    /// False: there is something already, or the connection has come to its end: poll again (nothing is armed then, yet
-    /// an event that was on its way may still make `event_fd` readable once).
+    /// Asks for an event at the next completion, or when there is room to write again after [`Self::write_room`] was
+    /// None. False: there is something already, or the connection has come to its end: poll again (nothing is armed
+    /// then, yet an event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
     /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
     fn disarm(&self);

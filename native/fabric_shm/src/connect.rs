@@ -25,8 +25,8 @@ pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> 
     greet(socket, port, parameters, deadline, None)
 }
 
-/// Exchanges greetings with a listener whose user was checked. `port` is named when it refuses; `through`: the directory of the
-/// listener's socket file.
+/// Exchanges greetings with a listener whose user was checked. `port` is named when it refuses; `through`: the
+/// directory of the listener's socket file.
 pub(crate) fn greet(
     socket: OwnedFd,
     port: u16,
@@ -50,7 +50,8 @@ pub(crate) fn greet(
     Ok(own.join(socket, PeerSide::map(greeting)?, through))
 }
 
-/// A socket connected to a listener. `refusal`: the error for an error of the system; None: it has no meaning of its own.
+/// A socket connected to a listener. `refusal`: the error for an error of the system; None: it has no meaning of its
+/// own.
 pub(crate) fn reach(
     address: &SocketAddrUnix,
     deadline: Deadline,

@@ -21,8 +21,8 @@ const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 ///
 /// * `entries_offset` is a multiple of the entry's alignment, and `entries` entries end at or before `ring_offset`.
 /// * `entries` is a power of two and at least `slots`.
-/// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_area_bytes == total_bytes`, all without overflow,
-///   and `total_bytes <= isize::MAX`.
+/// * `ring_offset + ring_bytes <= landing_start`, `landing_start + landing_area_bytes == total_bytes`, all without
+///   overflow, and `total_bytes <= isize::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) slots: u16,

@@ -1,9 +1,9 @@
-//! The shm fabric: software queue pairs in shared memory between two processes of one host, run by one user. Processes of several
-//! network namespaces, and of users that are allowed, meet in a directory that they share (`directory`).
+//! The shm fabric: software queue pairs in shared memory between two processes of one host, run by one user. Processes
+//! of several network namespaces, and of users that are allowed, meet in a directory that they share (`directory`).
 //!
-//! Each side makes one sealed memory file that the peer writes: a receive queue, the ring, the landing area. Both map both
-//! files. A transfer is a copy into the peer's memory and an entry in its receive queue; no system call, unless the
-//! peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
+//! Each side makes one sealed memory file that the peer writes: a receive queue, the ring, the landing area. Both map
+//! both files. A transfer is a copy into the peer's memory and an entry in its receive queue; no system call, unless
+//! the peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
 //! wake-ups, and its end-of-file shows the death of either process at once.
 //!
 //! Its unsafe code is in `memory`, which accesses mapped memory, and in `mapping`, which gives pages back.

@@ -18,8 +18,8 @@ use crate::users::Users;
 
 /// Decides which peers get in.
 pub trait Admission: Send {
-    /// What this side brings into the connection with the peer of this hello. Err: the peer is refused, and nothing of it is
-    /// mapped.
+    /// What this side brings into the connection with the peer of this hello. Err: the peer is refused, and nothing of
+    /// it is mapped.
     fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError>;
 }
 

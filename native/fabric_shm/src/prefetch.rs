@@ -5,8 +5,8 @@
 #[inline]
 pub(crate) fn prefetch_for_write<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which processors without it ignore: it accesses nothing as far as the program can tell, so any address
-    // is allowed, and changes no register and no flag.
+    // SAFETY: a hint, which processors without it ignore: it accesses nothing as far as the program can tell, so any
+    // address is allowed, and changes no register and no flag.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

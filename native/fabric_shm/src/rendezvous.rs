@@ -1,9 +1,9 @@
 //! How two processes meet: a Unix socket, in the abstract namespace or a file (`directory`), one greeting each way.
 //!
 //! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it one file
-//! descriptor, the sender's memory. A listener that refuses answers with one byte that says why, or, to another version,
-//! with its bare hello, so that both sides can name both versions. The socket then stays open: each message on it is a
-//! wake-up, and its end-of-file is the end of the connection.
+//! descriptor, the sender's memory. A listener that refuses answers with one byte that says why, or, to another
+//! version, with its bare hello, so that both sides can name both versions. The socket then stays open: each message on
+//! it is a wake-up, and its end-of-file is the end of the connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -94,7 +94,8 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     };
     let received = match received {
         Ok(received) => received,
-        // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the end.
+        // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the
+        // end.
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
         Err(errno) => return Err(FabricError::system("receiving the greeting of the peer", errno)),
     };
@@ -118,8 +119,8 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     }
 }
 
-/// Wakes the peer. Never blocks, even if the peer takes no messages: MSG_DONTWAIT is a flag of this call. O_NONBLOCK of an
-/// event fd is a flag of the open file description, which both processes share, and either may clear it at any time.
+/// Wakes the peer. Never blocks, even if the peer takes no messages: MSG_DONTWAIT is a flag of this call. O_NONBLOCK of
+/// an event fd is a flag of the open file description, which both processes share, and either may clear it at any time.
 pub(crate) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
     loop {
         return match rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {

@@ -6,8 +6,8 @@
 //! The kernel keeps what a process that was killed has written; what a machine that loses its power has written may be
 //! lost.
 //!
-//! [`slot`] and [`mod@file`] define the format. The carrier's `inet_rdma_flight` reads it, and `docs/FLIGHT.md` describes
-//! it. Unsafe code is in [`mod@file`] alone: the mapped words.
+//! [`slot`] and [`mod@file`] define the format. The carrier's `inet_rdma_flight` reads it, and `docs/FLIGHT.md`
+//! describes it. Unsafe code is in [`mod@file`] alone: the mapped words.
 
 // Loom's atomics cannot be mapped.
 #[cfg(not(loom))]

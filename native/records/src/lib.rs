@@ -51,8 +51,8 @@
 //! # New keys
 //!
 //! 1. The user gives the new key to the receiving side, which still accepts the present key.
-//! 2. The user gives it to the sending side, which seals under it from the next record on, and sends a tick, so that the
-//!    receiver sees the change.
+//! 2. The user gives it to the sending side, which seals under it from the next record on, and sends a tick, so that
+//!    the receiver sees the change.
 //! 3. With the first record under the new key the receiver drops the previous key for records, with the first message
 //!    the previous key for messages. If nothing is unread when a further key comes, it drops the keys before the key of
 //!    the last message.

@@ -6,11 +6,12 @@
 //!
 //! * **Move**: the sender marks the position from which the other path carries on ([`frame::Kind::Move`]). The receiver
 //!   reads the old path to the mark, then the new one. Each direction moves by itself.
-//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives the position up to which each has received,
-//!   another TCP connection brings that to the peer, and [`Session::resume`] goes back to this position. A queue pair
-//!   that both sides still have carries on meanwhile. If either side has lost it, both give it up, and TCP carries.
-//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still takes for alive; a smaller
-//!   number is refused. So attempts of both sides at once, and copies of old attempts, do no harm.
+//! * **Loss** of the TCP connection: [`Session::suspend`] on both sides gives the position up to which each has
+//!   received, another TCP connection brings that to the peer, and [`Session::resume`] goes back to this position. A
+//!   queue pair that both sides still have carries on meanwhile. If either side has lost it, both give it up, and TCP
+//!   carries.
+//! * **Attempts** to resume have numbers. A greater number replaces a path that one side still takes for alive; a
+//!   smaller number is refused. So attempts of both sides at once, and copies of old attempts, do no harm.
 //!
 //! # Order of calls
 //!

@@ -4,10 +4,11 @@
 //! of it runs on a thread that wakes connections. An expectation costs an entry of a map: no descriptor, no system
 //! call.
 //!
-//! Peers of other network namespaces come to a second listener of the same thread, at a socket file in a shared directory.
+//! Peers of other network namespaces come to a second listener of the same thread, at a socket file in a shared
+//! directory.
 //!
-//! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held. `Shared::meeting` is
-//! held for itself, and never while the directory is looked at.
+//! Lock order: `SHARED`, then `Shared::expected`. No promise is kept or dropped while either is held. `Shared::meeting`
+//! is held for itself, and never while the directory is looked at.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -104,8 +105,8 @@ pub(super) fn forget(token: u64) {
     drop(gone);
 }
 
-/// The name of the socket file in this directory at which the peers that are expected are answered, too. The file is made if it
-/// is not there (any more). Waits for the file system.
+/// The name of the socket file in this directory at which the peers that are expected are answered, too. The file is
+/// made if it is not there (any more). Waits for the file system.
 pub(super) fn meet(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
     let shared = shared(parameters)?;
     let before = shared.meeting_in(directory);
@@ -275,7 +276,8 @@ fn answer_all(listener: &mut ShmListener, shared: &Shared) {
 }
 
 impl Shared {
-    /// Takes the listener of the present meeting; `current` has the name of its file. Closes one that is not the present one.
+    /// Takes the listener of the present meeting; `current` has the name of its file. Closes one that is not the
+    /// present one.
     fn change_directory(self: &Arc<Self>, current: &mut Option<(SocketName, ShmListener)>) {
         let mut slot = self.meeting.lock();
         let present = slot.as_ref().map(|meeting| &meeting.file.name);

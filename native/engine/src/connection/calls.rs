@@ -29,8 +29,8 @@ impl Connection {
         self.untold_step(|core| self.arm_reader_locked(core))
     }
 
-    /// The reader promises that between a wake and the next [`Self::arm_reader`] it reads again and again, so that the peer
-    /// need not send events.
+    /// The reader promises that between a wake and the next [`Self::arm_reader`] it reads again and again, so that the
+    /// peer need not send events.
     pub fn set_self_polling(&self) {
         // In busy polling a thread looks anyway.
         if !self.settings.busy {

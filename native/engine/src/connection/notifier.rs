@@ -43,8 +43,9 @@ pub enum Caller {
 /// The user of a connection. The connection calls it from the thread on which something has come about: one that called
 /// the connection, or a polling thread. No method may block.
 pub trait Notifier: Send + Sync + 'static {
-    /// There may be something to read, room to write, or the end: a reader that has called [`super::Connection::arm_reader`]
-    /// reads again, a writer that has called [`super::Connection::arm_writer`] writes again. Called with no lock held.
+    /// There may be something to read, room to write, or the end: a reader that has called
+    /// [`super::Connection::arm_reader`] reads again, a writer that has called [`super::Connection::arm_writer`] writes
+    /// again. Called with no lock held.
     fn wake(&self, woken: Woken, caller: Caller);
     /// A sealed connection's key nears its limit: [`super::Connection::renew_send_key`] with the next one. Told once
     /// for each key, with locks held: it must not call the connection.

@@ -137,8 +137,8 @@ impl Connection {
     }
 }
 
-/// How much of `range` goes into one record of `max` bytes: as many whole packets as fit, so that the receiver need not join
-/// them, else what fits of the first.
+/// How much of `range` goes into one record of `max` bytes: as many whole packets as fit, so that the receiver need not
+/// join them, else what fits of the first.
 fn whole_packets(gather: &Gather<'_>, range: &Range<usize>, max: usize) -> usize {
     if range.len() <= max {
         return range.len();

@@ -24,8 +24,8 @@ pub struct Written {
     pub blocked: bool,
 }
 
-/// Nothing is written any more: the connection is over, or this side's stream has ended. [`Core::why_stopped`] says which. The
-/// reason itself is larger than all else that a write returns, and would be moved through each of its steps.
+/// Nothing is written any more: the connection is over, or this side's stream has ended. [`Core::why_stopped`] says
+/// which. The reason itself is larger than all else that a write returns, and would be moved through each of its steps.
 #[derive(Debug)]
 pub(super) struct Stopped;
 

@@ -18,10 +18,11 @@ pub trait StreamNotifier: Send + Sync + 'static {
     /// Names a writer, as several take turns.
     type Writer: Copy + Eq + Send;
 
-    /// There may be something to read, or the end: a reader that has called [`super::StreamSocket::arm_reader`] reads again.
-    fn readable(&self);
-    /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_writer_in_turn`] writes
+    /// There may be something to read, or the end: a reader that has called [`super::StreamSocket::arm_reader`] reads
     /// again.
+    fn readable(&self);
+    /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_writer_in_turn`]
+    /// writes again.
     fn writable(&self);
     /// See [`crate::connection::Notifier::key_due`].
     fn key_due(&self) {}
