@@ -1,13 +1,13 @@
 //! What every fabric offers: reliable connected queue pairs with one-sided writes.
 //!
-//! The stream protocol keeps the queues from overflowing (credits); a fabric checks all the same and answers
-//! [`FabricError::QueueFull`] where a peer or a caller breaks that.
+//! The stream protocol keeps the queues from overflowing (credits). A fabric checks that all the same, and answers
+//! [`FabricError::QueueFull`] if a peer or a caller breaks it.
 //!
-//! The modules are what several fabrics, and the engine above them, share besides: threads that may wait, and what they
-//! wait for; callers of a listening socket, how long a connecting side waits, and the lingering close
-//! of TCP connections.
+//! The modules are shared by several fabrics and the engine above them: threads that may wait, events to wait for,
+//! callers of a listening socket, deadlines of a connecting side, and the lingering close of TCP connections.
 
 pub mod callers;
+mod capabilities;
 pub mod deadline;
 mod directory;
 mod errno;
@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
 
+pub use capabilities::{Capabilities, Safeguard, Transport};
 pub use directory::DirectoryFault;
 pub use errno::Errno;
 pub use error::{FabricError, Lack, Rejection};
@@ -36,7 +37,7 @@ pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};
 pub use room::WriteRoom;
 
-/// What one side brings into a connection.
+/// The parameters of one side of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameters {
     /// The largest ring, receive queue depth and number of advertisements.
@@ -45,11 +46,11 @@ pub struct Parameters {
     pub landing_area_bytes: u32,
     /// Names this connection on this side (for logs).
     pub connection_id: u32,
-    /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same:
-    /// see [`Parameters::check_token`].
+    /// The random number of the settlement that this connection is made for; 0: none. Both sides must have the same
+    /// token: see [`Parameters::check_token`].
     pub token: u64,
-    /// Bytes that all connections of this process together may pin; 0: what the process may lock, at most a quarter of
-    /// the machine's memory.
+    /// Bytes that all connections of this process together may pin; 0: the bytes that the process may lock, at most a
+    /// quarter of the machine's memory.
     pub pinned_max_bytes: u64,
     /// How a device treats the packets of this side.
     pub network: Network,
@@ -66,19 +67,19 @@ pub struct Network {
 }
 
 impl Network {
-    /// All as the connection manager has it.
+    /// The values of the connection manager.
     pub const SYSTEM: Network = Network {
         ack_timeout: None,
         type_of_service: None,
     };
 }
 
-/// The ring and the staging memory that a connection begins with where they are pinned. An idle link holds little more
-/// than both; more would not make a small message faster, and bulk replaces them within its first round trips.
+/// Size of the first ring and of the first staging memory if they are pinned. An idle link holds little more than both;
+/// more would not make a small message faster, and bulk replaces them within its first round trips.
 pub const FIRST_RING_BYTES: u32 = 64 * 1024;
 
 impl Parameters {
-    /// Size of the first ring where it is pinned.
+    /// Size of the first ring if it is pinned.
     pub fn first_ring_bytes(&self) -> u32 {
         self.limits.ring_bytes.min(FIRST_RING_BYTES)
     }
@@ -94,7 +95,7 @@ impl Parameters {
     }
 }
 
-/// Something that a poll found in the receive queue; each used one receive slot, which is posted again already.
+/// A completion that a poll found in the receive queue. It used one receive slot, which is posted again already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// A transfer has arrived in this side's memory.
@@ -109,23 +110,24 @@ pub enum Completion {
 pub trait Memory: Send + Sync {
     /// First byte. The peer may write at any time: read through raw pointers, copy before you validate.
     fn base(&self) -> *mut u8;
-    /// How many bytes.
+    /// Size in bytes.
     fn bytes(&self) -> usize;
-    /// What to tell the peer so that it can write at `offset`.
+    /// The address by which the peer can write at `offset`.
     fn remote_address(&self, offset: usize) -> RemoteAddress;
     /// Gives the pages that lie in `range` as a whole back to the system: they are zeros, and take memory again when
-    /// they are touched. The peer must have no right to write there any more. Does nothing where the pages cannot be
-    /// had again for certain.
+    /// they are touched. The peer must have no right to write there any more. Does nothing if the system might not have
+    /// pages for a later use.
     fn discard(&self, range: Range<usize>);
 }
 
-/// Makes memory that the peer may write into, beside the ring of the hello.
+/// Makes memory that the peer may write into, in addition to the ring of the hello.
 pub trait Exposer: Send + Sync {
     /// Exposes `bytes` of zeros. With [`Capabilities::pins`] it pins them, which takes long: neither a scheduler nor a
     /// polling thread may call it.
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError>;
-    /// As [`Self::expose`], in parts of `part_bytes` that the peer may write only while their windows are open. With
-    /// [`Capabilities::windows`]; where the device has none left the area is as [`Self::expose`] makes it.
+    /// As [`Self::expose`], in parts of `part_bytes` that the peer may write only while their windows are open. For
+    /// queue pairs with [`Capabilities::windows`]; if the device has no window left the area is as [`Self::expose`]
+    /// makes it.
     fn expose_windows(&self, bytes: usize, _part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         self.expose(bytes)
     }
@@ -139,22 +141,22 @@ pub trait Exposed: Send {
     fn windows(&self) -> Vec<Arc<dyn Window>> {
         Vec::new()
     }
-    /// Whether [`Self::revoke`] can take it away now. False: the device works on it; ask again later.
+    /// Whether [`Self::revoke`] can take it away now. False: the device still uses it; ask again later.
     fn is_unused(&self) -> bool {
         true
     }
     /// Takes it away from the peer, which must not write there any more: over verbs a write that is under way ends the
-    /// connection. What is not [`Self::is_unused`] stays until the queue pair is taken apart. Takes as long as
+    /// connection. Memory that is not [`Self::is_unused`] stays until the queue pair is taken apart. Takes as long as
     /// [`Exposer::expose`].
     fn revoke(self: Box<Self>);
 }
 
 /// A part of memory that the peer may write while it is open. Only calls of its connection's open and close it.
 pub trait Window: Send + Sync {
-    /// Opens it, anew if it is open: what to tell the peer in a control message that is posted afterwards. What the
-    /// peer was told before is worth nothing from then on.
+    /// Opens the window, also if it is open. Returns the address for the peer, to be sent in a control message that is
+    /// posted afterwards. Earlier addresses are invalid from then on.
     fn open(&self) -> Result<RemoteAddress, FabricError>;
-    /// Asks the device to close it. The queue pair is to be polled until that is done, and its event tells when.
+    /// Asks the device to close it. Poll the queue pair until that is done; its event tells when.
     fn close(&self);
     /// Whether the peer may write.
     fn state(&self) -> WindowState;
@@ -163,32 +165,32 @@ pub trait Window: Send + Sync {
 /// Whether the peer may write through a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowState {
-    /// It may, or might: a window that could not be closed stays open.
+    /// The peer may write. A window that could not be closed stays open.
     Open,
-    /// It still may; a poll will find that it may not.
+    /// The invalidation is posted and not complete: the peer can still write.
     Closing,
-    /// It may not, whatever it was told.
+    /// The peer can no longer write.
     Closed,
 }
 
 /// One end of a reliable connected queue pair.
 pub trait QueuePair: Send + Sync {
-    /// The ring that this side's hello tells of.
+    /// The ring of this side's hello.
     fn memory(&self) -> &Arc<dyn Memory>;
     /// Makes more memory that the peer may write into. It does not keep the queue pair alive.
     fn exposer(&self) -> Arc<dyn Exposer>;
-    /// What the peer said of itself.
+    /// The peer's hello.
     fn remote_hello(&self) -> &Hello;
-    /// What this queue pair is good at; the same for its whole life.
+    /// The capabilities of this queue pair; the same for its whole life.
     fn capabilities(&self) -> Capabilities;
     /// Gathers `source` into the peer's memory at `target`, then tells the peer with `notice`.
     /// When it returns the source may be reused. `source` has at most as many bytes as `room`; more of them are
     /// [`FabricError::QueueFull`] or sent, as the fabric can.
     ///
-    /// `target` is the peer's word, and must be inside memory that it has exposed as a whole. Nothing is written where
-    /// it is not: either this call is [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An
-    /// empty `source` is a transfer of no bytes. A post after the peer's death may still succeed without an effect: ask
-    /// [`Self::check_alive`] for liveness. After this side's own end it is [`FabricError::PeerGone`].
+    /// The peer has named `target`, and all of it must lie in memory that the peer has exposed. Otherwise no byte is
+    /// written: this call returns [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An empty
+    /// `source` is a transfer of no bytes. A post after the peer's death may still succeed without an effect: ask
+    /// [`Self::check_alive`] for liveness. After this side's own end the call returns [`FabricError::PeerGone`].
     fn post_write(
         &self,
         room: WriteRoom,
@@ -196,8 +198,8 @@ pub trait QueuePair: Send + Sync {
         target: RemoteAddress,
         notice: Notice,
     ) -> Result<(), FabricError>;
-    /// Sends a control message. Keeps its order against earlier posts of the same side. May keep it until there is a
-    /// place for it, which it looks for when this side posts, polls (also nothing) or arms.
+    /// Sends a control message, behind earlier posts of this side. May keep it until there is a place for it; it looks
+    /// for a place when this side posts, polls (also with an empty `out`) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
     /// Gets memory for [`Self::replace_staging`], from which `bytes` can be sent at a time. Takes as long as
     /// [`Exposer::expose`]. Does nothing on a fabric that sends from where the bytes are.
@@ -207,14 +209,15 @@ pub trait QueuePair: Send + Sync {
     /// Transfers are sent from the prepared memory from now on. Call it while there is no [`WriteRoom`] to be used: the
     /// room is that of the memory before.
     fn replace_staging(&self) {}
-    /// Gives back memory that was replaced and that nothing is sent from any more. Takes long, too. True: none is left.
+    /// Gives back replaced memory that the device no longer sends from. Takes long, too. True: none is left.
     fn release_staging(&self) -> bool {
         true
     }
     /// Room for a transfer that is posted now; None: wait for an event, then poll.
     fn write_room(&self) -> Option<WriteRoom>;
-    /// Takes up to `out.len()` completions, oldest first; how many. One caller at a time of this and of [`Self::arm`]
-    /// (the engine holds the connection's lock). Err once all that came before the fault has been taken; it stays so.
+    /// Takes up to `out.len()` completions, oldest first; returns their number. One caller at a time of this and of
+    /// [`Self::arm`] (the engine holds the connection's lock). Err once all completions before a fault have been taken,
+    /// and from then on.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
     /// True only if the receive queue is empty. Called without the connection's lock; may return false spuriously.
     fn is_quiet(&self) -> bool {
@@ -224,7 +227,7 @@ pub trait QueuePair: Send + Sync {
     /// None. False: there is something already, or the connection has come to its end: poll again (nothing is armed
     /// then, yet an event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
-    /// Takes back what [`Self::arm`] asked for, where that is possible without waiting: an event may come all the same.
+    /// Takes back the request of [`Self::arm`] if that is possible without waiting: an event may come all the same.
     fn disarm(&self);
     /// Readable after an armed queue got a completion.
     fn event_fd(&self) -> BorrowedFd<'_>;
@@ -235,15 +238,15 @@ pub trait QueuePair: Send + Sync {
     /// False: `event_fd` is [`Self::liveness_fd`] as well, and it is the connection's end that made it readable; ask
     /// with [`Self::check_alive`].
     fn drain_event(&self) -> bool;
-    /// Readable when the fabric has something to say about the connection's life; ask with [`Self::check_alive`]. May
-    /// be [`Self::event_fd`]: watch it once. The end may show there only while the queue pair is armed, as an arrival
-    /// does; else [`Self::poll`] or [`Self::arm`] finds it.
+    /// Readable when the connection may have ended; ask with [`Self::check_alive`]. May be the descriptor of
+    /// [`Self::event_fd`]: watch it once. In that case the end may make it readable only while the queue pair is armed;
+    /// otherwise [`Self::poll`] or [`Self::arm`] finds the end.
     fn liveness_fd(&self) -> BorrowedFd<'_>;
-    /// Err once the peer has disconnected or died. What it sent before can still be polled.
+    /// Err once the peer has disconnected or died. Transfers that it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;
-    /// Asks the peer's device for an answer behind all that was posted, unless it owes one already; whether it has
-    /// answered since the last call. Neither the peer's process nor its processor takes part, and the peer's user sees
-    /// nothing of it. Never waits.
+    /// Asks the peer's device for an answer behind all posted requests, unless it owes an answer already. Returns
+    /// whether it has answered since the last call. Neither the peer's process nor its processor takes part, and the
+    /// peer's user does not notice. Never waits.
     fn ask(&self) -> Answer {
         Answer::NotAsked
     }
@@ -257,82 +260,31 @@ pub trait QueuePair: Send + Sync {
     fn wakeups_sent(&self) -> u64;
     /// The fabric that made it.
     fn fabric(&self) -> FabricName;
-    /// The way to the peer, in words.
+    /// The route to the peer, in words.
     fn route(&self) -> String;
     /// Both ends' addresses, this side's first; None: the fabric has none.
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
-    /// What the fabric has done on this connection, where it counts that.
+    /// The fabric's counts of this connection; zeros if it does not count.
     fn counts(&self) -> Counts {
         Counts::default()
     }
 }
 
-/// What [`QueuePair::ask`] has found.
+/// The result of [`QueuePair::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The fabric has no device that could be asked, the transport's completions say nothing of the peer, or the
     /// connection has ended.
     NotAsked,
-    /// The peer's device has answered since the last call, or nothing had been asked before.
+    /// The peer's device has answered since the last call, or was not asked before.
     Arrived,
-    /// It has not.
+    /// The peer's device has not answered.
     Awaited,
 }
 
-/// What a queue pair is good at: a connection tunes by it what it does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
-    /// What carries the bytes.
-    pub transport: Transport,
-    /// The notice of a transfer travels with it, as its immediate. False: as a message of its own behind it.
-    pub immediate: bool,
-    /// Transfers of up to this many bytes take no staging memory.
-    pub inline_max: usize,
-    /// A post costs a system call, or the device's attention: it pays to collect packets that follow each other closely
-    /// for one transfer.
-    pub post_is_costly: bool,
-    /// Exposing memory pins it: that takes long, and others cannot use the memory meanwhile. False: exposing costs
-    /// nothing, and pages take memory when they are touched.
-    pub pins: bool,
-    /// What keeps the peer from changing what landed when the user has it as it lies.
-    pub safeguard: Safeguard,
-    /// Landing buffers can have windows ([`Exposer::expose_windows`]), also where these are no safeguard.
-    pub windows: bool,
-    /// Bytes of landing buffers that are worth being advertised at a time. On a path without delay the fewer the
-    /// better: they are written and read again while they are in the processor's cache.
-    pub landing_window_bytes: usize,
-    /// How long the device waits for an acknowledgement before it sends again. None: nothing is sent again, or the
-    /// transport measures that itself.
-    pub ack_timeout: Option<Duration>,
-}
-
-/// What keeps the peer from changing what has landed when it was handed over as it lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Safeguard {
-    /// Trust: the peer could change memory of this process in other ways, too, or the user trusts it.
-    Trust,
-    /// The window of a landing buffer is closed before the buffer is handed over.
-    Windows,
-    /// Nothing does: all is copied out.
-    None,
-}
-
-/// What carries the bytes of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// The processor copies them within the host.
-    SharedMemory,
-    /// InfiniBand or RoCE.
-    InfiniBand,
-    /// iWARP.
-    Iwarp,
-    /// A TCP connection of this process.
-    Tcp,
-}
-
-/// What a fabric did: what costs a system call or a doorbell of the device.
+/// A fabric's counts of operations that cost a system call or a doorbell of the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Work requests posted to be sent.
@@ -345,33 +297,33 @@ pub struct Counts {
     pub events_armed: u64,
 }
 
-/// Accepts connections. Never blocks: a peer that says nothing costs one bounded slot until its deadline.
+/// Accepts connections. Never blocks: a silent peer takes one of a bounded number of places until its deadline.
 ///
-/// With a [`Parameters::token`] other than 0 it is a one-off listener: the first peer with that token takes it, and its
-/// queue pair, or why there is none, is the last thing that [`Self::poll_accept`] gives.
+/// With a [`Parameters::token`] other than 0 it is a one-off listener: it ends with the first peer that has this token.
+/// That peer's queue pair, or the reason why there is none, is the last result of [`Self::poll_accept`].
 pub trait Listener: Send {
     /// Readable when [`Self::poll_accept`] may have something.
     fn event_fd(&self) -> BorrowedFd<'_>;
     /// When to call [`Self::poll_accept`] at the latest, for deadlines of silent peers.
     fn next_deadline(&self) -> Option<Instant>;
-    /// The next ready connection or refused attempt; None: nothing more for now.
+    /// The next ready connection or refused attempt; None: there is none for now.
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>>;
-    /// True: [`Self::poll_accept`] will give nothing any more, so the listener can be dropped. The peer of a one-off
-    /// listener has been here, or what it listens on has failed.
+    /// True: [`Self::poll_accept`] has no more results, so the listener can be dropped. The peer of a one-off listener
+    /// has come, or the listening socket has failed.
     fn is_over(&self) -> bool;
     /// The port that peers connect to.
     fn port(&self) -> u16;
-    /// Over which fabrics, in words.
+    /// The fabrics that it listens over, in words.
     fn over(&self) -> String;
 }
 
-/// A kind of network.
+/// A kind of network that makes queue pairs.
 pub trait Fabric: Send + Sync {
-    /// Which one it is.
+    /// Its name.
     fn name(&self) -> FabricName;
     /// Listens on the first free port of `ports` (0..=0: any free one).
     fn listen(&self, options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError>;
-    /// Connects; blocks up to `timeout`. `from`: the own address; None: the route chooses. It means nothing to shm.
+    /// Connects; blocks up to `timeout`. `from`: this side's address; None: the route chooses. Shm ignores it.
     fn connect_from(
         &self,
         from: Option<IpAddr>,
@@ -393,14 +345,14 @@ pub trait Fabric: Send + Sync {
 /// How to listen.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// The address to listen on; None: all of this machine. Means nothing to shm.
+    /// The address to listen on; None: all addresses of this machine. Shm ignores it.
     pub address: Option<IpAddr>,
     /// First and last port to try; 0 and 0: any free one.
     pub ports: std::ops::RangeInclusive<u16>,
-    /// Peers whose hello is still awaited, and connections waiting to be accepted, at most; one more is refused.
+    /// The most peers whose hello is awaited, and connections that wait to be accepted; one more is refused.
     pub backlog: u16,
     /// How long a peer may take to say hello.
     pub hello_timeout: Duration,
-    /// What this side brings into each connection.
+    /// This side's parameters of each connection.
     pub parameters: Parameters,
 }
