@@ -26,6 +26,7 @@ impl Arrived {
     }
 
     /// Copies the bytes from `at` on.
+    #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) {
         assert!(at + to.len() <= self.len(), "copy beyond what arrived");
         let (base, bytes) = self.runs[0];
@@ -34,6 +35,11 @@ impl Arrived {
             unsafe { std::ptr::copy_nonoverlapping(base.add(at), to.as_mut_ptr(), to.len()) };
             return;
         }
+        self.copy_out_of_both(at, to);
+    }
+
+    #[inline(never)]
+    fn copy_out_of_both(&self, at: usize, to: &mut [u8]) {
         let mut skip = at;
         let mut done = 0;
         for (base, bytes) in self.runs {

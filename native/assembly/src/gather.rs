@@ -17,6 +17,17 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
+    /// An empty gather for a packet of a few slices.
+    #[inline]
+    pub fn small() -> Self {
+        Self {
+            slices: SmallVec::new(),
+            ends: SmallVec::new(),
+            total: 0,
+            before: 0,
+        }
+    }
+
     /// An empty gather with room for this many slices and packets.
     #[inline]
     pub fn with_capacity(slices: usize, packets: usize) -> Self {
@@ -83,6 +94,12 @@ impl<'a> Gather<'a> {
     /// How many packets end at or before `at`.
     #[inline]
     pub fn packets_before(&self, at: usize) -> usize {
+        // Most gathers have one packet, and most transfers take all of it.
+        match self.ends.as_slice() {
+            [first, ..] if *first > at => return 0,
+            [.., last] if *last <= at => return self.ends.len(),
+            _ => {}
+        }
         self.ends.partition_point(|&end| end <= at)
     }
 
@@ -97,6 +114,9 @@ impl<'a> Gather<'a> {
     /// Size of the largest of these packets; 0: there are none.
     #[inline]
     pub fn largest_of(&self, packets: Range<usize>) -> usize {
+        if packets.len() == 1 {
+            return self.packet_bytes(packets.start);
+        }
         let mut start = self.start_of(packets.start);
         let mut largest = 0;
         for &end in &self.ends[packets] {
@@ -134,7 +154,7 @@ impl<'a> Gather<'a> {
     }
 
     /// The slices of `len` bytes from `at` on.
-    #[inline]
+    #[inline(never)]
     pub fn range(&self, at: usize, len: usize) -> Vec<&'a [u8]> {
         let (mut skip, mut left) = (at, len);
         let mut out = Vec::with_capacity(self.slices.len());

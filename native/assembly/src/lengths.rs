@@ -11,6 +11,7 @@ use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy}
 const PACKETS_EXPECTED_MAX: usize = 64;
 
 impl<B: Buffer> Assembly<B> {
+    #[inline(always)]
     pub(crate) fn push_packets<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
@@ -28,6 +29,17 @@ impl<B: Buffer> Assembly<B> {
                 return Ok(end);
             }
         }
+        self.push_many::<HEADER>(arrived, limit, out)
+    }
+
+    /// As [`Self::push_packets`], for any bytes.
+    #[inline(never)]
+    fn push_many<const HEADER: usize>(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
         let had = out.len();
         let at = self.finish_packet::<HEADER>(arrived, out)?;
         let wanted = limit.packets - (out.len() - had);
@@ -124,7 +136,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// The place of the packet with its header at `at`, if all of it is here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,

@@ -91,7 +91,22 @@ impl<B: Buffer> Assembly<B> {
 
     /// Takes in `arrived` from its start, as far as `limit` allows, and adds the packets that are complete to `out`;
     /// how many bytes it took (at least one).
+    #[inline(always)]
     pub fn push(
+        &mut self,
+        arrived: &Arrived,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> Result<usize, AssemblyError> {
+        match self.framing {
+            // Links: the packets of others can wait for a call.
+            Framing::Length4 => self.push_packets::<4>(arrived, limit, out),
+            _ => self.push_of_stream(arrived, limit, out),
+        }
+    }
+
+    #[inline(never)]
+    fn push_of_stream(
         &mut self,
         arrived: &Arrived,
         limit: ReadLimit,
@@ -178,6 +193,7 @@ impl<B: Buffer> Assembly<B> {
     }
 }
 
+#[inline(always)]
 fn copy<B: Buffer>(arrived: &Arrived, range: Range<usize>) -> Result<B, AssemblyError> {
     let mut buffer = B::allocate(range.len()).ok_or(AssemblyError::NoMemory(range.len()))?;
     arrived.copy_out(range.start, buffer.as_mut_slice());

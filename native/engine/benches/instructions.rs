@@ -4,6 +4,7 @@
 //! One thread does both ends in turn, as owners that look by themselves would: no clock, no other thread and no
 //! system call is part of it, so the figures are the same on every run.
 
+mod block;
 #[path = "../tests/support_connection/message.rs"]
 mod message;
 #[path = "../tests/support_connection/pair.rs"]
@@ -14,7 +15,10 @@ mod rounds;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use inet_rdma_assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
+use block::Block;
+use inet_rdma_assembly::{Arrived, Assembly, Framing, Gather, ReadLimit, Received};
+use inet_rdma_engine::connection::{Connection, ReadHalf, WriteHalf};
+use inet_rdma_fabric::QueuePair;
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{Advert, Control, ControlBody, Mode, Phase, RemoteAddress, Seq};
 use message::Messages;
@@ -27,6 +31,9 @@ const WARM_UP: usize = 100;
 
 /// Bytes that a read takes at most, about, as those of the distribution.
 const READ_BYTES: usize = 262_144;
+
+/// From this size on packets are those of streams.
+const LARGE_BYTES: usize = 16_384;
 
 /// So long that a search from the line's start at each byte would show.
 const LINE_BYTES: usize = 2_048;
@@ -85,36 +92,52 @@ fn read(mode: Mode, sizes: &[usize]) {
     to_and_fro(mode, sizes, false);
 }
 
+/// One end as the port of a distribution link has it: nobody is armed, so nobody makes a system call.
+fn end(side: &Side, qp: Box<dyn QueuePair>) -> (Arc<Connection>, ReadHalf<Block>, WriteHalf) {
+    let (parameters, user) = (side.parameters(), Arc::new(()));
+    let made = Connection::new(qp, &parameters, side.settings(), side.framing, None, user).expect("a connection");
+    made.0.set_self_polling();
+    made
+}
+
 /// Packets in one write, then read; one of both is counted.
 fn to_and_fro(mode: Mode, sizes: &[usize], count_writes: bool) {
-    let side = Side {
-        mode,
-        ring_bytes: 1 << 20,
-        ..Side::default()
+    let side = match sizes[0] {
+        // Links, which have no landing buffers, carry small packets.
+        ..LARGE_BYTES => Side::of_link(),
+        _ => Side {
+            mode,
+            ring_bytes: 1 << 20,
+            ..Side::default()
+        },
     };
-    let (writer, reader) = pair::queue_pairs(&ShmFabric, &side, &side);
-    let (mut writer, mut reader) = (side.halves(writer, Arc::new(())), side.halves(reader, Arc::new(())));
-    // As the handlers of a distribution link: nobody is armed, so nobody makes a system call.
-    writer.connection.set_self_polling();
-    reader.connection.set_self_polling();
+    let (there, here) = pair::queue_pairs(&ShmFabric, &side, &side);
+    let (sender, _back, mut writer) = end(&side, there);
+    let (_receiver, mut reader, _answers) = end(&side, here);
     let messages = Messages::new(1, sizes);
     // As a link's port has it: its memory stays.
     let mut received = Vec::new();
     let mut receive = || {
-        reader.reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
-        received.drain(..).map(|received| received.packets()).sum::<usize>()
+        reader.read(ReadLimit::bytes(READ_BYTES), &mut received);
+        let packets = received.iter().map(Received::packets).sum::<usize>();
+        received.clear();
+        packets
     };
     repeat(|counted| {
         count(counted && count_writes, || {
-            let gather = messages.gather(true);
-            let written = writer.writer.write(&gather, 0, usize::MAX).expect("it is up");
+            let mut gather = match sizes.len() {
+                1 => Gather::small(),
+                count => Gather::with_capacity(2 * count, count),
+            };
+            messages.add_to(&mut gather, true);
+            let written = writer.write(&gather, 0, usize::MAX).expect("it is up");
             assert!(!written.blocked, "no room");
         });
         count(counted && !count_writes, || assert_eq!(receive(), sizes.len()));
     });
     // The first large packet finds nothing advertised yet.
     let direct = mode == Mode::Dynamic && sizes[0] >= side.direct_bytes;
-    let sent = writer.connection.statistics().stream;
+    let sent = sender.statistics().stream;
     let expected = if direct {
         sent.direct_transfers_sent
     } else {

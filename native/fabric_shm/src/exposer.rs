@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory};
+use parking_lot::Mutex;
 
 use crate::memory::{ExposedMemory, LandingArea};
-use crate::primitive::{Mutex, lock};
 
 /// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be
 /// given out again once no part is in use, by the engine or by the user.
@@ -27,7 +27,7 @@ impl ShmExposer {
 impl Exposer for ShmExposer {
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         let memory = self.memory.upgrade().ok_or(FabricError::PeerGone)?;
-        let mut given = lock(&self.given);
+        let mut given = self.given.lock();
         while given.last().is_some_and(|last| last.strong_count() == 0) {
             given.pop();
         }

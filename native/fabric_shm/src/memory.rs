@@ -185,46 +185,72 @@ impl PeerMemory {
         self.0.queue()
     }
 
-    /// Whether `bytes` bytes at `target` are inside its ring.
-    pub(crate) fn is_in_ring(&self, target: RemoteAddress, bytes: usize) -> bool {
-        target.key == RING_KEY && self.0.layout.locate_in_ring(target.address, bytes).is_some()
-    }
-
-    /// Copies `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring or its
-    /// landing area as a whole, or nothing is written.
-    pub(crate) fn write(&self, source: &[&[u8]], target: RemoteAddress) -> Result<(), FabricError> {
+    /// Prepares to copy `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring
+    /// or its landing area as a whole.
+    #[inline]
+    pub(crate) fn locate<'a>(
+        &'a self,
+        source: &'a [&'a [u8]],
+        target: RemoteAddress,
+    ) -> Result<Transfer<'a>, FabricError> {
         let bytes = source
             .iter()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
-        let offset = bytes.and_then(|bytes| self.0.layout.locate(target, bytes));
-        let outside = || FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target });
-        let mut offset = offset.ok_or_else(outside)?;
-        for piece in source {
-            // SAFETY: `locate` says that `offset .. offset + sum of all pieces` is inside the ring or the landing area,
-            // and those are inside the mapping, which lives as long as `self`. The source is a live slice of this
-            // process and cannot overlap: no reference into a region's ring or landing area exists.
-            unsafe {
-                let to = self.0.mapping.base().add(offset);
-                std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
-            }
-            offset += piece.len();
-        }
-        Ok(())
-    }
-
-    /// Has the lines behind a small transfer fetched, for the next one: the peer's processor has them, and a store would
-    /// wait for each.
-    pub(crate) fn expect_behind(&self, target: RemoteAddress, bytes: usize) {
-        let Some(offset) = self.0.layout.locate(target, bytes) else {
-            return;
-        };
-        let behind = self.0.mapping.base().cast_const().wrapping_add(offset + bytes);
-        for line in 1..=EXPECTED_LINES {
-            prefetch_for_write(behind.wrapping_add(line * LINE_BYTES));
+        let located = bytes.and_then(|bytes| Some((bytes, self.0.layout.locate(target, bytes)?)));
+        match located {
+            Some((bytes, offset)) => Ok(Transfer {
+                mapping: &self.0.mapping,
+                source,
+                bytes,
+                offset,
+            }),
+            None => Err(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target })),
         }
     }
 }
 
-/// A packet of an rpc has about 100 bytes.
-const EXPECTED_LINES: usize = 2;
+/// Bytes of this process, and where they go in the peer's memory.
+///
+/// # Invariants
+///
+/// `source` has `bytes` bytes. In `mapping` as many from `offset` on are inside the peer's ring or its landing area.
+pub(crate) struct Transfer<'a> {
+    mapping: &'a Mapping,
+    source: &'a [&'a [u8]],
+    bytes: usize,
+    offset: usize,
+}
+
+impl Transfer<'_> {
+    /// How many bytes it moves.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Copies the bytes.
+    #[inline]
+    pub(crate) fn copy(&self) {
+        // SAFETY: `offset` is inside the mapping, by the type's invariant.
+        let mut to = unsafe { self.mapping.base().add(self.offset) };
+        for piece in self.source {
+            // SAFETY: by the type's invariant all pieces lie inside the ring or the landing area, and those are inside the
+            // mapping, which is borrowed. The source is a live slice of this process and cannot overlap: no reference
+            // into a region's ring or landing area exists.
+            unsafe {
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
+                to = to.add(piece.len());
+            }
+        }
+    }
+
+    /// Has the two lines behind a small transfer fetched, for the next one: the peer's processor has them, and a store
+    /// would wait for each. A packet of an rpc has about 100 bytes.
+    #[inline]
+    pub(crate) fn expect_next(&self) {
+        let behind = self.mapping.base().cast_const().wrapping_add(self.offset + self.bytes);
+        prefetch_for_write(behind.wrapping_add(LINE_BYTES));
+        prefetch_for_write(behind.wrapping_add(2 * LINE_BYTES));
+    }
+}
+
 const LINE_BYTES: usize = 64;

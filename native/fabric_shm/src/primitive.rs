@@ -1,16 +1,10 @@
 //! The concurrency primitives of code that loom checks: std's, or loom's when built with `--cfg loom`.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Lets loom see that no thread writes a group of words while it is read: loom takes atomics one by one, and would not
 /// object to an entry that is overwritten under its reader. Nothing at all in an ordinary build.
@@ -48,9 +42,3 @@ impl Witness {
 // SAFETY: the cell guards a unit and is never dereferenced; loom only keeps account of the accesses.
 #[cfg(loom)]
 unsafe impl Sync for Witness {}
-
-/// Locks; a lock poisoned by a panic elsewhere is taken all the same, because the state behind the locks of this crate
-/// that use it is valid after every single statement.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -224,22 +224,25 @@ impl Consumer {
         }
     }
 
-    /// Takes the oldest item. Call [`Self::release`] after a batch, so that the producer may use the entries again. Bytes
-    /// that it carries are for `place`, with their address; false: they must not go there.
+    /// Takes the oldest item into `out`; false: there is none. Call [`Self::release`] after a batch, so that the producer
+    /// may use the entries again. Bytes that it carries are for `place`, with their address; false: they must not go
+    /// there.
+    #[inline]
     pub(crate) fn pop(
         &self,
         queue: Queue<'_>,
+        out: &mut Completion,
         place: impl FnOnce(u64, &[u8]) -> bool,
-    ) -> Result<Option<Completion>, EntryFault> {
+    ) -> Result<bool, EntryFault> {
         let next = self.next.load(Ordering::Relaxed);
         if !is_ready(queue, next)? {
-            return Ok(None);
+            return Ok(false);
         }
         let entry = queue.entry(next);
         entry.whole.reading();
         let kind = entry.kind.load(Ordering::Relaxed);
-        let item = match kind >> 32 {
-            KIND_NOTICE => Completion::Notice(notice_of(kind)?),
+        match kind >> 32 {
+            KIND_NOTICE => *out = Completion::Notice(notice_of(kind)?),
             KIND_INLINE => {
                 let notice = notice_of(kind)?;
                 let address = entry.words[0].load(Ordering::Relaxed);
@@ -250,17 +253,17 @@ impl Consumer {
                     let bytes = notice.bytes;
                     return Err(EntryFault::Inline { bytes, address });
                 }
-                Completion::Notice(notice)
+                *out = Completion::Notice(notice);
             }
             KIND_CONTROL => {
                 let mut bytes = [0; CONTROL_BYTES];
                 load(&entry.words, &mut bytes);
-                Completion::Control(bytes)
+                *out = Completion::Control(bytes);
             }
             _ => return Err(EntryFault::Kind { said: kind }),
-        };
+        }
         self.next.store(next + 1, Ordering::Relaxed);
-        Ok(Some(item))
+        Ok(true)
     }
 
     /// Gives the entries taken so far back to the producer.
@@ -324,4 +327,16 @@ fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {
     } else {
         Err(EntryFault::Stamp { said })
     }
+}
+
+/// [`Consumer::pop`] for the tests, which want the item itself.
+#[cfg(test)]
+fn pop(
+    consumer: &Consumer,
+    queue: Queue<'_>,
+    place: impl FnOnce(u64, &[u8]) -> bool,
+) -> Result<Option<Completion>, EntryFault> {
+    let mut item = Completion::Notice(Notice::MARK);
+    let popped = consumer.pop(queue, &mut item, place)?;
+    Ok(popped.then_some(item))
 }

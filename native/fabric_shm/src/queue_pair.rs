@@ -10,12 +10,12 @@ use inet_rdma_fabric::{
     Transport, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use parking_lot::Mutex;
 
 use crate::exposer::ShmExposer;
 use crate::layout::{Layout, RING_KEY};
 use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
-use crate::primitive::{Mutex, lock};
 use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
 
@@ -123,7 +123,7 @@ pub(crate) struct ShmQueuePair {
 
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), FabricError> {
-        let pushed = lock(&self.producer).push(self.peer.memory.queue(), item);
+        let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
         self.announce(pushed)
     }
 
@@ -189,18 +189,19 @@ impl QueuePair for ShmQueuePair {
         notice: Notice,
     ) -> Result<(), FabricError> {
         self.check_open()?;
-        let (bytes, peer) = (notice.bytes as usize, &self.peer.memory);
-        if bytes > LOCKED_BYTES_MAX {
-            peer.write(source, target)?;
+        let peer = &self.peer.memory;
+        let transfer = peer.locate(source, target)?;
+        if transfer.bytes() > LOCKED_BYTES_MAX {
+            transfer.copy();
             return self.push(&Completion::Notice(notice));
         }
-        let is_all = || source.iter().map(|piece| piece.len()).sum::<usize>() == bytes;
-        let mut producer = lock(&self.producer);
-        let pushed = if bytes <= INLINE_BYTES && is_all() && peer.is_in_ring(target, bytes) {
+        let is_whole = notice.bytes as usize == transfer.bytes();
+        let mut producer = self.producer.lock();
+        let pushed = if transfer.bytes() <= INLINE_BYTES && is_whole && target.key == RING_KEY {
             producer.push_inline(peer.queue(), notice, target.address, source)
         } else {
-            peer.write(source, target)?;
-            peer.expect_behind(target, bytes);
+            transfer.copy();
+            transfer.expect_next();
             producer.push(peer.queue(), &Completion::Notice(notice))
         };
         drop(producer);
@@ -219,18 +220,15 @@ impl QueuePair for ShmQueuePair {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
         let queue = self.own_memory.queue();
         let mut taken = 0;
-        for place in &mut *out {
-            match self
-                .consumer
-                .pop(queue, |address, bytes| self.own_memory.place(address, bytes))
-            {
-                Ok(Some(completion)) => *place = completion,
-                Ok(None) => break,
+        for out in out {
+            let place = |address, bytes: &[u8]| self.own_memory.place(address, bytes);
+            match self.consumer.pop(queue, out, place) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
                 // Completions before the fault are still valid; the fault is there at the next poll.
                 Err(_) if taken > 0 => break,
                 Err(fault) => return Err(misbehaved_entry(fault)),
             }
-            taken += 1;
         }
         if taken > 0 {
             self.consumer.release(queue);

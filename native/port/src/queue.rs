@@ -203,9 +203,9 @@ impl Queue {
     /// How many packets, and their bytes with their lengths.
     fn deliver(&mut self, port: Port, tally: &mut Tally) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
-        for received in self.received.drain(..) {
+        for received in &self.received {
             count += received.packets();
-            let taken = match &received {
+            let taken = match received {
                 Received::Whole(block) => {
                     total += LENGTH_BYTES + block.len();
                     tally.count_received(block.len());
@@ -224,6 +224,7 @@ impl Queue {
                 break;
             }
         }
+        self.received.clear();
         (count, total)
     }
 
@@ -267,7 +268,7 @@ impl Queue {
 
     /// Writes a packet past the log; how many of its bytes, length included, have gone. None: the connection has ended.
     pub fn write(&mut self, packet: &Packet<'_>, length: &[u8; LENGTH_BYTES]) -> Option<usize> {
-        let mut gather = Gather::with_capacity(4, 1);
+        let mut gather = Gather::small();
         gather.push(length);
         packet.pieces().for_each(|piece| gather.push(piece));
         gather.end_packet();

@@ -51,6 +51,7 @@ mod ring;
 mod sender;
 mod seq;
 mod stream;
+mod transfer;
 mod violation;
 mod wire;
 
@@ -58,9 +59,9 @@ pub use counters::Counters;
 pub use limits::{Limits, LimitsError, Mode};
 pub use receive::{Arrival, Completed, Receive, ReceiveId};
 pub use ring::RingSpan;
-pub use sender::{Offer, Transfer};
 pub use seq::{Phase, Seq};
 pub use stream::{ControlEvent, Stream};
+pub use transfer::{Offer, Transfer};
 pub use violation::Violation;
 pub use wire::{
     Advert, CONTROL_BYTES, Control, ControlBody, HELLO_BYTES, Hello, NewRing, Notice, PROTOCOL_VERSION, RemoteAddress,

@@ -182,6 +182,7 @@ impl Receiver {
     }
 
     /// The peer wrote `bytes` into the buffer that it must think is next.
+    #[inline]
     pub fn handle_direct(&mut self, bytes: u32, counters: &mut Counters) -> Result<Arrival, Violation> {
         self.check_end(bytes)?;
         let fresh = self.is_advertising();
@@ -218,6 +219,7 @@ impl Receiver {
     }
 
     /// The peer wrote `bytes` into the ring.
+    #[inline]
     pub fn handle_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Result<Arrival, Violation> {
         self.check_end(bytes)?;
         let free = self.ring.free();
@@ -229,16 +231,22 @@ impl Receiver {
             return Err(Violation::RingWrap { bytes, contiguous });
         }
         if self.phase.is_direct() {
-            self.phase = self.phase.next();
-            counters.phase_switches_received += 1;
-            let answers = self.advertised > 0 && self.end.is_none() && self.answers_late();
-            self.answer = if answers { Answer::Due } else { Answer::NotDue };
+            self.leave_direct_phase(counters);
         }
         self.ring.write(bytes);
         self.unread += bytes;
         counters.indirect_transfers_received += 1;
         counters.indirect_bytes_received += u64::from(bytes);
         Ok(Arrival::Ring { bytes })
+    }
+
+    /// Indirect bytes have come in a direct phase.
+    #[cold]
+    fn leave_direct_phase(&mut self, counters: &mut Counters) {
+        self.phase = self.phase.next();
+        counters.phase_switches_received += 1;
+        let answers = self.advertised > 0 && self.end.is_none() && self.answers_late();
+        self.answer = if answers { Answer::Due } else { Answer::NotDue };
     }
 
     #[cfg(not(test))]
@@ -281,6 +289,7 @@ impl Receiver {
     }
 
     /// The caller copied `bytes` out of the ring, into the head receive if there is one.
+    #[inline]
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
         let bytes = match &mut self.old {
             None => self.ring.free_first(bytes),
@@ -296,11 +305,18 @@ impl Receiver {
         self.unread -= bytes;
         self.freed = self.freed.plus(bytes);
         self.next = self.next.plus(bytes);
-        let is_advertised = self.advertised > 0;
-        let Some(head) = self.receives.front_mut() else {
+        if self.receives.is_empty() {
             self.estimate = self.estimate.plus(bytes);
             return None;
-        };
+        }
+        self.fill_head(bytes)
+    }
+
+    /// `bytes` of the ring have gone into the head receive.
+    #[inline(never)]
+    fn fill_head(&mut self, bytes: u32) -> Option<Completed> {
+        let is_advertised = self.advertised > 0;
+        let head = self.receives.front_mut()?;
         debug_assert!(
             bytes <= head.room(),
             "{bytes} bytes copied into a buffer for {}",
@@ -323,7 +339,17 @@ impl Receiver {
     }
 
     /// Takes back a receive that the peer cannot write into any more, or does not know of.
+    #[inline]
     pub fn withdraw(&mut self) -> Option<ReceiveId> {
+        if self.receives.is_empty() {
+            None
+        } else {
+            self.withdraw_one()
+        }
+    }
+
+    #[inline(never)]
+    fn withdraw_one(&mut self) -> Option<ReceiveId> {
         let is_over = self.advert_phase < self.phase || self.is_end();
         if self.advertised > 0 && is_over {
             let head = self.receives.pop_front()?;

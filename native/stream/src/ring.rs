@@ -11,28 +11,39 @@ pub struct RingSpan {
     pub bytes: u32,
 }
 
+/// The offsets are kept beside the counts, so that no look at the ring divides: a small transfer makes six.
+///
 /// # Invariants
-/// `base <= freed <= written`, and `written - freed <= bytes`.
+/// * `base <= freed <= written`, and `written - freed <= bytes`.
+/// * `written_at` and `freed_at` are below `bytes`, and behind `base` as far as `written` and `freed`, modulo `bytes`.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Ring {
     bytes: u32,
-    /// The ring byte that goes to offset 0 first.
+    /// The ring byte that went to offset 0 first.
     base: Seq,
-    /// Bytes ever written, into this ring and those before it. The next one goes to `(written - base) % bytes`.
+    /// Bytes ever written, into this ring and those before it.
     written: Seq,
-    /// Bytes ever freed. The oldest one in the ring is at `(freed - base) % bytes`.
+    /// Bytes ever freed.
     freed: Seq,
+    /// Where the next byte goes.
+    written_at: u32,
+    /// Where the oldest byte in the ring is.
+    freed_at: u32,
 }
 
 impl Ring {
     /// An empty ring of `bytes` (at least 1) that has had `start` bytes through it.
     pub fn new(bytes: u32, start: Seq) -> Ring {
+        // Fits: a remainder by a 32-bit number.
+        let at = (start.0 % u64::from(bytes)) as u32;
         Ring {
             bytes,
             base: Seq(0),
             written: start,
             freed: start,
+            written_at: at,
+            freed_at: at,
         }
     }
 
@@ -44,6 +55,8 @@ impl Ring {
             base: self.written,
             written: self.written,
             freed: self.written,
+            written_at: 0,
+            freed_at: 0,
         }
     }
 
@@ -74,34 +87,42 @@ impl Ring {
 
     /// The run that the next write may use: up to the first byte in use or the ring's end.
     pub fn writable(&self) -> RingSpan {
-        self.span(self.written, self.free())
+        RingSpan {
+            offset: self.written_at,
+            bytes: self.free().min(self.write_to_end()),
+        }
     }
 
     /// The oldest run of bytes in the ring, up to its end.
     pub fn readable(&self) -> RingSpan {
-        self.span(self.freed, self.used())
+        RingSpan {
+            offset: self.freed_at,
+            bytes: self.used().min(self.read_to_end()),
+        }
     }
 
     /// Bytes from where the next write goes to the ring's end.
     pub fn write_to_end(&self) -> u32 {
-        self.to_end(self.written)
+        self.bytes - self.written_at
     }
 
     /// Bytes from the oldest one in the ring, or where it will be, to the ring's end.
     pub fn read_to_end(&self) -> u32 {
-        self.to_end(self.freed)
+        self.bytes - self.freed_at
     }
 
     /// `bytes` are now written; at most `free()`.
     pub fn write(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.free());
         self.written = self.written.plus(bytes);
+        self.written_at = self.behind(self.written_at, bytes);
     }
 
     /// All up to `freed` are now free; at most `written()`, not less than before.
     pub fn free_to(&mut self, freed: Seq) {
         debug_assert!(self.freed <= freed && freed <= self.written);
-        self.freed = freed;
+        // Fits: they are in the ring.
+        self.free_some((freed.0 - self.freed.0) as u32);
     }
 
     /// The oldest `bytes`, or all that there are, are now free; how many. More is the caller's mistake.
@@ -112,25 +133,18 @@ impl Ring {
             self.used()
         );
         let bytes = bytes.min(self.used());
-        self.freed = self.freed.plus(bytes);
+        self.free_some(bytes);
         bytes
     }
 
-    fn span(&self, from: Seq, bytes: u32) -> RingSpan {
-        let offset = self.offset(from);
-        RingSpan {
-            offset,
-            bytes: bytes.min(self.bytes - offset),
-        }
+    fn free_some(&mut self, bytes: u32) {
+        self.freed = self.freed.plus(bytes);
+        self.freed_at = self.behind(self.freed_at, bytes);
     }
 
-    fn to_end(&self, from: Seq) -> u32 {
-        self.bytes - self.offset(from)
-    }
-
-    /// `from` is `written` or `freed`, so not below `base`.
-    fn offset(&self, from: Seq) -> u32 {
-        // Fits: a remainder by a 32-bit number.
-        ((from.0 - self.base.0) % u64::from(self.bytes)) as u32
+    /// The offset `bytes`, at most those of the ring, behind `at`.
+    fn behind(&self, at: u32, bytes: u32) -> u32 {
+        let to_end = self.bytes - at;
+        if bytes < to_end { at + bytes } else { bytes - to_end }
     }
 }

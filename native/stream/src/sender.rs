@@ -6,36 +6,9 @@ use crate::counters::Counters;
 use crate::limits::{Limits, Mode};
 use crate::ring::Ring;
 use crate::seq::{Phase, Seq};
+use crate::transfer::{Offer, Transfer};
 use crate::violation::Violation;
 use crate::wire::{Advert, NewRing, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
-
-/// The bytes that the caller would write now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
-    /// Bytes, if the transfer goes into the ring. 0: nothing is meant for the ring, wait for an advertisement.
-    pub indirect: u32,
-    /// Bytes, if the transfer goes into an advertised buffer. 0: a voluntary indirect transfer, which makes the
-    /// advertisements at hand stale.
-    pub direct: u32,
-}
-
-/// A write that the caller must post now, with its notice. It carries as many of the caller's bytes as the notice says,
-/// never more than were offered for its kind; a mark carries none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub struct Transfer {
-    /// Where to: into an advertised buffer if the notice is direct, else into the peer's ring.
-    pub target: RemoteAddress,
-    /// The notice for the peer.
-    pub notice: Notice,
-}
-
-impl Transfer {
-    /// How many bytes.
-    pub fn bytes(&self) -> u32 {
-        self.notice.bytes
-    }
-}
 
 /// What the peer asks this side to answer with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -294,6 +267,7 @@ impl Sender {
     ///
     /// The jump is what keeps a late advertisement from a wrong byte: the receiver sent it before it saw indirect bytes
     /// that are under way, so whatever else it advertised in that phase rests on the same error, and the phase is over.
+    #[inline]
     fn drop_stale(&mut self, counters: &mut Counters) {
         while let Some(head) = self.adverts.front() {
             if self.phase.is_direct() || (head.phase >= self.phase && head.seq >= self.next) {
@@ -318,12 +292,14 @@ impl Sender {
     }
 
     /// Bytes that the next direct transfer may carry; 0: nothing usable is advertised.
+    #[inline]
     pub fn direct_room(&mut self, counters: &mut Counters) -> u32 {
         self.drop_stale(counters);
         self.adverts.front().map_or(0, |head| head.bytes)
     }
 
     /// Bytes that the next indirect transfer may carry.
+    #[inline]
     pub fn indirect_room(&self) -> u32 {
         if self.finished || self.mode == Mode::DirectOnly {
             0
@@ -334,6 +310,7 @@ impl Sender {
 
     /// The transfer that the algorithm picks for `offer`, as (direct, bytes); None: wait. Only drops stale
     /// advertisements.
+    #[inline]
     pub fn pick(&mut self, offer: Offer, counters: &mut Counters) -> Option<(bool, u32)> {
         if self.finished {
             return None;
@@ -375,6 +352,7 @@ impl Sender {
     }
 
     /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
+    #[inline]
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
         let target = self.ring_start.plus(self.ring.writable().offset);
         if self.phase.is_direct() {

@@ -7,8 +7,9 @@ use crate::credit::Credit;
 use crate::limits::{Limits, LimitsError, Mode};
 use crate::receive::Arrival;
 use crate::receiver::Receiver;
-use crate::sender::{Offer, Sender, Transfer};
+use crate::sender::Sender;
 use crate::seq::Seq;
+use crate::transfer::{Offer, Transfer};
 use crate::violation::Violation;
 use crate::wire::{Control, ControlBody, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
@@ -82,6 +83,7 @@ impl Stream {
     // What came in.
 
     /// A transfer has arrived in this side's memory; its receive slot is posted again.
+    #[inline]
     pub fn handle_notice(&mut self, notice: Notice) -> Result<Arrival, Violation> {
         self.credit.handle_message()?;
         if notice.bytes == 0 || notice.bytes > TRANSFER_BYTES_MAX {
@@ -130,6 +132,7 @@ impl Stream {
     /// Bytes that the next direct transfer may carry. None: no usable advertisement, or no credit for a transfer.
     /// Drops stale advertisements.
     #[must_use]
+    #[inline]
     pub fn direct_room(&mut self) -> Option<u32> {
         let room = self.sender.direct_room(&mut self.counters);
         (room > 0 && self.credit.allows_transfer()).then_some(room)
@@ -152,6 +155,7 @@ impl Stream {
     /// With a usable advertisement and `offer.direct` over 0 the transfer is direct; else it is indirect if
     /// `offer.indirect` is over 0 and the ring has room. It carries as much of the offer as fits.
     #[must_use]
+    #[inline(always)]
     pub fn poll_transfer(&mut self, offer: Offer) -> Option<Transfer> {
         let (direct, bytes) = self.sender.pick(offer, &mut self.counters)?;
         if !self.credit.allows_transfer() {

@@ -40,6 +40,13 @@ impl Messages {
     /// All of them, with headers or (raw) without.
     pub fn gather(&self, with_headers: bool) -> Gather<'_> {
         let mut gather = Gather::with_capacity(2 * self.bodies.len(), self.bodies.len());
+        self.add_to(&mut gather, with_headers);
+        gather
+    }
+
+    /// As [`Self::gather`], behind what is in `gather`.
+    #[inline]
+    pub fn add_to<'a>(&'a self, gather: &mut Gather<'a>, with_headers: bool) {
         for (header, body) in self.headers.iter().zip(&self.bodies) {
             if with_headers {
                 gather.push(header);
@@ -47,6 +54,5 @@ impl Messages {
             gather.push(body);
             gather.end_packet();
         }
-        gather
     }
 }

@@ -104,7 +104,7 @@ impl Line {
         let queue = self.held.queue();
         let mut seen = 0;
         while items.len() < count {
-            match consumer.pop(queue, |_, _| false).unwrap() {
+            match pop(&consumer, queue, |_, _| false).unwrap() {
                 Some(item) => {
                     consumer.release(queue);
                     if let Some(room) = &self.room {
@@ -120,7 +120,7 @@ impl Line {
                 }
             }
         }
-        assert_eq!(consumer.pop(queue, |_, _| false), Ok(None), "an entry too many");
+        assert_eq!(pop(&consumer, queue, |_, _| false), Ok(None), "an entry too many");
         items
     }
 }
@@ -219,7 +219,7 @@ fn loom_an_entry_is_reused_only_after_it_was_read() {
         let consumer = Consumer::new();
         for bytes in 1..=2 {
             let item = loop {
-                match consumer.pop(line.held.queue(), |_, _| false).unwrap() {
+                match pop(&consumer, line.held.queue(), |_, _| false).unwrap() {
                     Some(item) => break item,
                     None => thread::yield_now(),
                 }

@@ -57,7 +57,7 @@ fn bytes_come_out_as_they_went_in() {
         let address = u64::MAX - count as u64;
         let pushed = producer.push_inline(held.queue(), notice, address, &[front, back]);
         assert_eq!(pushed, Ok(false));
-        let refused = consumer.pop(held.queue(), |_, _| false);
+        let refused = pop(&consumer, held.queue(), |_, _| false);
         assert_eq!(
             refused,
             Err(EntryFault::Inline {
@@ -65,7 +65,9 @@ fn bytes_come_out_as_they_went_in() {
                 address
             })
         );
-        let popped = consumer.pop(held.queue(), |at, carried| at == address && carried == &bytes[..count]);
+        let popped = pop(&consumer, held.queue(), |at, carried| {
+            at == address && carried == &bytes[..count]
+        });
         assert_eq!(popped, Ok(Some(Completion::Notice(notice))));
         consumer.release(held.queue());
     }
@@ -86,9 +88,9 @@ fn items_come_out_as_they_went_in_over_many_turns() {
         }
         assert_eq!(producer.push(held.queue(), &items[0]), Err(PushError::Full));
         for item in items {
-            assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(item)));
+            assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(item)));
         }
-        assert_eq!(consumer.pop(held.queue(), nowhere), Ok(None));
+        assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(None));
         consumer.release(held.queue());
     }
 }
@@ -98,7 +100,7 @@ fn slots_are_free_only_when_released() {
     let held = Held::new(1);
     let (mut producer, consumer) = (Producer::new(1), Consumer::new());
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
-    assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
+    assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
     assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
     consumer.release(held.queue());
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
@@ -113,7 +115,7 @@ fn an_armed_consumer_is_rung_for_once() {
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
     assert_eq!(consumer.arm(held.queue()), Ok(false), "there is something to poll");
     assert_eq!(producer.push(held.queue(), &notice(3)), Ok(false), "nothing was armed");
-    assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
+    assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
 }
 
 #[test]
@@ -145,17 +147,17 @@ fn a_stamp_that_cannot_be_is_named() {
     let (mut producer, consumer) = (Producer::new(2), Consumer::new());
     for said in [2, 3, u64::MAX] {
         held.entries[0].stamp.store(said, Ordering::Relaxed);
-        assert_eq!(consumer.pop(held.queue(), nowhere), Err(EntryFault::Stamp { said }));
+        assert_eq!(pop(&consumer, held.queue(), nowhere), Err(EntryFault::Stamp { said }));
         assert_eq!(consumer.arm(held.queue()), Err(EntryFault::Stamp { said }));
     }
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
-        assert_eq!(consumer.pop(held.queue(), nowhere), Ok(Some(notice(1))));
+        assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
     }
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     assert_eq!(
-        consumer.pop(held.queue(), nowhere),
+        pop(&consumer, held.queue(), nowhere),
         Err(EntryFault::Stamp { said: 0 }),
         "the turn before left 1"
     );
@@ -168,7 +170,7 @@ fn a_kind_that_cannot_be_is_named() {
         held.entries[0].kind.store(said, Ordering::Relaxed);
         held.entries[0].stamp.store(1, Ordering::Relaxed);
         assert_eq!(
-            Consumer::new().pop(held.queue(), nowhere),
+            pop(&Consumer::new(), held.queue(), nowhere),
             Err(EntryFault::Kind { said })
         );
     }

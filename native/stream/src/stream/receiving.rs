@@ -88,6 +88,7 @@ impl Stream {
     /// receives, behind what is in it, if there is one; else to where it likes. More than are in the ring, or than the
     /// head still takes, is the caller's mistake: a panic in a debug build; what is too much is ignored (ring) or
     /// counted as out (receive) otherwise.
+    #[inline]
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
         self.receiver.handle_copied(bytes)
     }
@@ -97,6 +98,7 @@ impl Stream {
     /// caller's again; a `fill` receive may hold bytes that earlier arrivals told of. None: the peer may write into all
     /// others.
     #[must_use]
+    #[inline]
     pub fn withdraw(&mut self) -> Option<ReceiveId> {
         self.receiver.withdraw()
     }
@@ -104,6 +106,7 @@ impl Stream {
     /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that
     /// waits for one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or
     /// no peer waits.
+    #[inline]
     pub fn pass(&mut self) {
         self.receiver.pass();
     }
