@@ -39,7 +39,7 @@
 //! | `claims`, `completions`, `ending`, `controls`, `adverts` | claims of memory, arrivals, the end, control messages, advertisements |
 //! | `progress`, `liveness`, `upkeep`, `arming` | a look at the receive queue, at the peer's life, at memory; the way to wait |
 //! | `calls` | calls of the user beside reads and writes |
-//! | `ring_reading`, `record_reading`, `reading` | a read |
+//! | `read_end`, `ring_reading`, `record_reading`, `reading` | a read |
 //! | `transfer`, `record_writing`, `writing` | a write |
 //! | `polling`, `record_keys`, `statistics`, `opening` | calls of polling threads, keys, counts, the making |
 
@@ -57,6 +57,7 @@ mod notifier;
 mod opening;
 mod polling;
 mod progress;
+mod read_end;
 mod reader;
 mod reading;
 mod record_keys;
@@ -77,8 +78,9 @@ mod writing;
 
 pub use self::closed::Closed;
 pub use self::notifier::{Caller, Notifier, Woken};
+pub use self::read_end::ReadEnd;
+pub use self::reading::ReadHalf;
 pub(crate) use self::reading::{For, Taken};
-pub use self::reading::{ReadEnd, ReadHalf};
 pub use self::records::Sealed;
 pub use self::settings::{Settings, ZeroCopy};
 pub use self::shared::Connection;

@@ -10,7 +10,15 @@ use crate::landing::{Advice, is_vital};
 
 impl Connection {
     /// Advertises as many landing buffers as the policy allows.
+    #[inline]
     pub(super) fn advertise(&self, core: &mut Core) {
+        if core.landing.policy.may_advertise() {
+            self.follow_advice(core);
+        }
+    }
+
+    #[inline(never)]
+    fn follow_advice(&self, core: &mut Core) {
         // A peer that has finished writes no more, so it needs no buffer.
         let is_over = !matches!(core.end, End::Open);
         match core.landing.advice(&core.stream, is_over) {

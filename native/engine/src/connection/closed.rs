@@ -4,6 +4,10 @@ use inet_rdma_assembly::AssemblyError;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_records::{UsedUp, Violation};
 
+/// The connection has ended. Its core has the reason, which is larger than all else that a read returns, and would be
+/// moved through each of its steps.
+pub(super) struct Ended;
+
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {

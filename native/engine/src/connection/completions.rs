@@ -4,12 +4,9 @@ use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId};
 
 use super::closed::Closed;
-use super::core::{Core, End};
+use super::core::{Core, End, POLL_BATCH};
 use super::shared::Connection;
 use crate::prefetch::prefetch;
-
-/// Completions taken from the queue at a time.
-const POLL_BATCH: usize = 8;
 
 /// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
 const PROGRESS_MAX: usize = 512;
@@ -17,6 +14,14 @@ const PROGRESS_MAX: usize = 512;
 /// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
 const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
+
+/// Prefetches the lines of a small transfer behind the second one: few packets of an rpc have more.
+#[inline(never)]
+fn prefetch_more(first: *const u8, bytes: usize) {
+    for at in (2 * LINE_BYTES..bytes).step_by(LINE_BYTES) {
+        prefetch(first.wrapping_add(at));
+    }
+}
 
 impl Connection {
     /// Prefetches a small transfer that finds the ring empty: its lines arrive by the time that they are copied. With
@@ -29,25 +34,24 @@ impl Connection {
             return;
         }
         let offset = core.stream.ring_writable().offset as usize;
-        let first = core.ring.memory(false).base().cast_const().wrapping_add(offset);
-        for at in (0..bytes).step_by(LINE_BYTES) {
-            prefetch(first.wrapping_add(at));
+        let first = core.ring.base(false).wrapping_add(offset);
+        prefetch(first);
+        if bytes > LINE_BYTES {
+            prefetch(first.wrapping_add(LINE_BYTES));
+        }
+        if bytes > 2 * LINE_BYTES {
+            prefetch_more(first, bytes);
         }
     }
 
     pub(super) fn take_completions(&self, core: &mut Core) -> Result<(), Closed> {
         for _ in 0..PROGRESS_MAX / POLL_BATCH {
-            let nothing = Notice {
-                direct: false,
-                bytes: 0,
-            };
-            let mut batch = [Completion::Notice(nothing); POLL_BATCH];
-            let taken = self.qp.poll(&mut batch)?;
+            let taken = self.qp.poll(&mut core.batch)?;
             core.arrivals += taken as u64;
-            for completion in &batch[..taken] {
-                match completion {
-                    Completion::Notice(notice) => self.handle_notice(core, *notice)?,
-                    Completion::Control(message) => self.handle_control(core, message)?,
+            for at in 0..taken {
+                match core.batch[at] {
+                    Completion::Notice(notice) => self.handle_notice(core, notice)?,
+                    Completion::Control(message) => self.handle_control(core, &message)?,
                 }
             }
             if taken < POLL_BATCH {
@@ -57,6 +61,7 @@ impl Connection {
         Ok(())
     }
 
+    #[inline(always)]
     fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Closed> {
         self.prefetch(core, notice);
         match core
@@ -71,13 +76,7 @@ impl Connection {
                     self.note_ring_arrival(core);
                 }
             }
-            Arrival::Mark { ring } => {
-                core.withdraw();
-                if ring {
-                    core.ring.replaced();
-                    self.release_ring(core);
-                }
-            }
+            Arrival::Mark { ring } => self.handle_mark(core, ring),
             Arrival::Direct {
                 id: ReceiveId(index),
                 offset,
@@ -95,6 +94,16 @@ impl Connection {
         Ok(())
     }
 
+    #[cold]
+    fn handle_mark(&self, core: &mut Core, takes_ring: bool) {
+        core.withdraw();
+        if takes_ring {
+            core.ring.replaced();
+            self.release_ring(core);
+        }
+    }
+
+    #[inline(never)]
     fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Closed> {
         let opened;
         let message = match &mut core.records {

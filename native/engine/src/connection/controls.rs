@@ -8,12 +8,20 @@ use super::shared::Connection;
 
 impl Connection {
     /// Posts the control messages that credits allow.
+    #[inline(always)]
     pub(super) fn flush_controls(&self, core: &mut Core) {
         if core.writer.waits() && core.reader.is_away() {
             // Both peers may write before they read; answer the peer's wait for an advertisement, so that neither
             // deadlocks.
             core.stream.pass();
         }
+        if core.stream.has_control() || core.stream.owes_mark() {
+            self.post_controls(core);
+        }
+    }
+
+    #[inline(never)]
+    fn post_controls(&self, core: &mut Core) {
         while core.is_up() && core.stream.has_control() {
             let Some(control) = core.stream.poll_control() else {
                 break;

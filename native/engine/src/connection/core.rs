@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use inet_rdma_stream::Stream;
+use inet_rdma_fabric::Completion;
+use inet_rdma_stream::{Notice, Stream};
 
 use super::closed::Closed;
 use super::notifier::Woken;
@@ -55,7 +56,12 @@ pub(super) struct Core {
     pub(super) records: Option<Box<RecordState>>,
     /// Completions taken so far.
     pub(super) arrivals: u64,
+    /// Where a look has them put: to make an array for each would cost more than to handle the one that it finds.
+    pub(super) batch: [Completion; POLL_BATCH],
 }
+
+/// Completions taken from the queue at a time.
+pub(super) const POLL_BATCH: usize = 8;
 
 /// Copies of up to this many bytes run with `core` locked: to unlock and lock it again would take longer.
 pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
@@ -81,6 +87,7 @@ impl Core {
             unkept_since: None,
             records,
             arrivals: 0,
+            batch: [Completion::Notice(Notice::MARK); POLL_BATCH],
         }
     }
 
@@ -166,6 +173,7 @@ impl Core {
     }
 
     /// Takes back all that was advertised and can never be filled any more.
+    #[inline]
     pub(super) fn withdraw(&mut self) {
         self.landing.withdraw(&mut self.stream);
     }

@@ -1,6 +1,6 @@
 //! The end of a connection.
 
-use super::closed::Closed;
+use super::closed::{Closed, Ended};
 use super::core::{Core, End};
 use super::shared::Connection;
 
@@ -26,5 +26,12 @@ impl Connection {
         core.end = End::Closed(closed.clone());
         self.notifier.over();
         closed
+    }
+
+    /// As [`Self::fail`], for a caller that gives the reason later.
+    #[cold]
+    pub(super) fn end(&self, core: &mut Core, closed: Closed) -> Ended {
+        self.fail(core, closed);
+        Ended
     }
 }

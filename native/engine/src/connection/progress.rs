@@ -18,7 +18,7 @@ impl Connection {
 
     /// As [`Self::progress`], but posts no control messages: for a caller that expects arrivals and gives back credit
     /// later.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(&self, core: &mut Core) {
         if core.is_up() {
             self.tally.polls.add(core, 1);

@@ -2,28 +2,18 @@
 
 use std::sync::Arc;
 
-use inet_rdma_assembly::{Arrived, Assembly, Buffer, Framing, LandingBuffer, ReadLimit, Received};
+use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, Buffer, Framing, LandingBuffer, ReadLimit, Received};
 use inet_rdma_fabric::{Safeguard, WindowState};
 use inet_rdma_stream::Mode;
 
-use super::closed::Closed;
+use super::closed::Ended;
 use super::core::{Core, PolledBy};
 use super::notifier::{Caller, Woken};
+use super::read_end::{Outcome, ReadEnd, nothing_more};
 use super::records::Records;
 use super::ring_reading::{Guard, Incoming, PlainRing, ReadRing};
 use super::shared::Connection;
 use crate::landing::Landed;
-
-/// How a read ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ReadEnd {
-    /// There may be more: read again.
-    More,
-    /// Nothing more for now.
-    Empty,
-    /// Nothing more, ever.
-    Closed(Closed),
-}
 
 /// What a read is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +71,7 @@ impl<B: Buffer> ReadHalf<B> {
             Some(records) => connection.read_sealed(records, incoming, limit, For::Caller, out, &mut taken),
         };
         connection.tell(taken.woken, Caller::User);
-        end
+        connection.read_end(end)
     }
 
     /// As [`Self::read`], for a caller that tells the user, and is not as hot as a link's port: one copy of the code for all
@@ -95,10 +85,11 @@ impl<B: Buffer> ReadHalf<B> {
         taken: &mut Taken,
     ) -> ReadEnd {
         let Self { connection, incoming } = self;
-        match &connection.records {
+        let end = match &connection.records {
             None => connection.read_now(&mut PlainRing, incoming, limit, whom, out, taken),
             Some(records) => connection.read_sealed(records, incoming, limit, whom, out, taken),
-        }
+        };
+        connection.read_end(end)
     }
 
     /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: in the middle of
@@ -124,7 +115,7 @@ impl Connection {
         whom: For,
         out: &mut Vec<Received<B>>,
         taken: &mut Taken,
-    ) -> ReadEnd {
+    ) -> Outcome {
         // Before `core`; for as long as the read takes.
         let mut opener = records.opener.lock();
         self.read_now(&mut *opener, incoming, limit, whom, out, taken)
@@ -141,16 +132,16 @@ impl Connection {
         whom: For,
         out: &mut Vec<Received<B>>,
         taken: &mut Taken,
-    ) -> ReadEnd {
+    ) -> Outcome {
         let mut left = limit;
         let had = out.len();
         let kept = match incoming.assembly.retarget(limit, out) {
             Ok(satisfied) => satisfied,
             Err(error) => {
                 let mut core = self.core.lock();
-                let closed = self.fail(&mut core, error.into());
+                self.fail(&mut core, error.into());
                 taken.woken = core.take_woken();
-                return ReadEnd::Closed(closed);
+                return Outcome::Ended;
             }
         };
         let mut core = self.core.lock();
@@ -161,17 +152,17 @@ impl Connection {
             self.count_received(&core, incoming.assembly.framing(), &out[had..]);
             taken.bytes = kept_before - incoming.assembly.kept();
             taken.is_satisfied = core.satisfied(whom);
-            return ReadEnd::More;
+            return Outcome::More;
         }
         self.resume_reader(&mut core);
         // What it finds to say goes with what this read frees, at its end.
         self.look(&mut core);
         let end = loop {
             if core.reader.is_stopped() {
-                break ReadEnd::Closed(Closed::Here);
+                break Outcome::Stopped;
             }
             if left.bytes == 0 || left.packets == 0 {
-                break ReadEnd::More;
+                break Outcome::More;
             }
             let had = out.len();
             let (guard, some) = self.read_some(core, ring, incoming, left, out);
@@ -179,8 +170,8 @@ impl Connection {
             let packets = self.count_received(&core, incoming.assembly.framing(), &out[had..]);
             match some {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
-                Ok(None) => break self.nothing_more(&core),
-                Err(closed) => break ReadEnd::Closed(self.fail(&mut core, closed)),
+                Ok(None) => break nothing_more(&core),
+                Err(Ended) => break Outcome::Ended,
             }
             core.landing.expected.note_kept(incoming.assembly.kept());
             if packets > 0 {
@@ -188,11 +179,11 @@ impl Connection {
             }
             left.packets = left.packets.saturating_sub(packets);
             if limit.exact > 0 && packets > 0 {
-                break ReadEnd::More;
+                break Outcome::More;
             }
             core.landing.policy.note_packets(incoming.assembly.take_largest());
             if self.is_read_up(&core) {
-                break self.nothing_more(&core);
+                break nothing_more(&core);
             }
             // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
             // first, and goes on directly.
@@ -202,14 +193,14 @@ impl Connection {
         self.advertise(&mut core);
         // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may still wait
         // for an event.
-        core.reader.end_read(matches!(end, ReadEnd::Closed(_)));
+        core.reader.end_read(end.is_end());
         self.flush_controls(&mut core);
         self.arm_queue_or_kick(&mut core);
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         match end {
             // What was to be said has found the end, behind which there may be arrivals.
-            ReadEnd::Empty if !core.is_up() => ReadEnd::More,
+            Outcome::Empty if !core.is_up() => Outcome::More,
             end => end,
         }
     }
@@ -235,28 +226,38 @@ impl Connection {
     #[inline(always)]
     fn read_some<'a, B: Buffer>(
         &'a self,
-        mut core: Guard<'a>,
+        core: Guard<'a>,
         ring: &mut impl ReadRing,
         incoming: &mut Incoming<B>,
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-    ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
+    ) -> (Guard<'a>, Result<Option<usize>, Ended>) {
+        if core.landing.landings.is_empty() {
+            return ring.read(self, core, incoming, limit, out);
+        }
+        self.read_landed(core, incoming, limit, out)
+    }
+
+    /// Takes what has landed next, if it may be taken.
+    #[inline(never)]
+    fn read_landed<'a, B: Buffer>(
+        &'a self,
+        mut core: Guard<'a>,
+        incoming: &mut Incoming<B>,
+        limit: ReadLimit,
+        out: &mut Vec<Received<B>>,
+    ) -> (Guard<'a>, Result<Option<usize>, Ended>) {
         if !core.has_landed() {
-            return match core.landing.landings.next() {
-                None => ring.read(self, core, incoming, limit, out),
-                Some(_) => (core, Ok(None)),
-            };
+            return (core, Ok(None));
         }
         match core.landing.landings.take() {
             Some(Landed::Whole(buffer, range)) => {
                 let bulk = self.bulk_bytes(&core, limit, &buffer);
                 let bytes = range.len();
-                core.reader.copies_unlocked = true;
-                drop(core);
-                let pushed = incoming.assembly.push_landed(buffer, range, bulk, limit, out);
-                let mut core = self.core.lock();
-                core.reader.copies_unlocked = false;
-                let taken = pushed.map_err(Closed::from).map(|rest| {
+                let push = || incoming.assembly.push_landed(buffer, range, bulk, limit, out);
+                let (mut core, pushed) = self.copying_unlocked(core, push);
+                let pushed = pushed.map_err(|error| self.end(&mut core, error.into()));
+                let taken = pushed.map(|rest| {
                     let left = rest.as_ref().map_or(0, |(_, range)| range.len());
                     let rest = rest.map(|(buffer, range)| Landed::Whole(buffer, range));
                     core.landing.landings.took(bytes - left, rest);
@@ -266,6 +267,7 @@ impl Connection {
             }
             Some(Landed::Part(index, range)) => {
                 let taken = self.read_part(&mut core, &mut incoming.assembly, (index, range), limit, out);
+                let taken = taken.map_err(|error| self.end(&mut core, error.into()));
                 (core, taken)
             }
             None => (core, Ok(None)),
@@ -281,7 +283,7 @@ impl Connection {
         (index, range): (usize, std::ops::Range<usize>),
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-    ) -> Result<Option<usize>, Closed> {
+    ) -> Result<Option<usize>, AssemblyError> {
         let Some(start) = core.landing.landings.part(index, &range) else {
             return Ok(None);
         };
@@ -333,15 +335,6 @@ impl Connection {
             && core.landing.landings.is_empty()
             && !core.holds_record()
             && self.qp.is_quiet()
-    }
-
-    #[inline]
-    fn nothing_more(&self, core: &Core) -> ReadEnd {
-        match core.closed() {
-            Some(closed) => ReadEnd::Closed(closed.clone()),
-            None if core.stream.is_end() && !core.awaits_landed() => ReadEnd::Closed(Closed::ByPeer),
-            None => ReadEnd::Empty,
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use inet_rdma_assembly::{Arrived, Buffer, ReadLimit, Received, Rest};
 use inet_rdma_records::{HEADER_BYTES, Header, Opener, RECORD_BYTES_MIN, TAG_BYTES, Violation, filling};
 
-use super::closed::Closed;
+use super::closed::{Closed, Ended};
 use super::core::Core;
 use super::ring_reading::{Guard, Incoming, ReadRing};
 use super::shared::Connection;
@@ -77,8 +77,10 @@ impl ReadRing for Opener {
         incoming: &mut Incoming<B>,
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-    ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
-        connection.read_record(self, core, incoming, limit, out)
+    ) -> (Guard<'a>, Result<Option<usize>, Ended>) {
+        let (mut core, read) = connection.read_record(self, core, incoming, limit, out);
+        let taken = read.map_err(|closed| connection.end(&mut core, closed));
+        (core, taken)
     }
 }
 

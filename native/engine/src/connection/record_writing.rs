@@ -8,8 +8,7 @@ use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Seale
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
-use super::closed::Closed;
-use super::core::{Core, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::notifier::Woken;
 use super::records::Records;
 use super::shared::Connection;
@@ -28,13 +27,12 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         max: usize,
-    ) -> (Result<Written, Closed>, Woken) {
+    ) -> (Result<Written, Stopped>, Woken) {
         let end = at.saturating_add(max).min(gather.total());
         // Before `core`; for as long as the write takes.
         let mut sealer = records.sealer.lock();
         let mut core = self.core.lock();
         let written = self.write_records(&mut sealer, &mut core, gather, at..end);
-        let written = written.map_err(|Stopped| core.why_stopped());
         let woken = core.take_woken();
         (written, woken)
     }
@@ -124,7 +122,7 @@ impl Connection {
         let sent = gather.packets_before(range.start)..gather.packets_before(range.start + plain);
         self.tally.packets_sent.add(core, sent.len());
         self.tally.largest_sent.raise(core, gather.largest_of(sent));
-        let post = || {
+        let mut post = || {
             let bytes = match filling {
                 Some(bytes) => &FILLING[..bytes],
                 None if plain == gather.total() => sealer.seal(plain, gather.slices()),
@@ -132,7 +130,11 @@ impl Connection {
             };
             self.qp.post_write(room, &[bytes], target, notice)
         };
-        self.post_transfer(core, wanted, post)?;
+        if wanted <= COPIED_AT_ONCE_BYTES {
+            post().map_err(|error| self.stop(core, error))?;
+        } else {
+            self.post_unlocked(core, post)?;
+        }
         Ok(Some(plain))
     }
 }

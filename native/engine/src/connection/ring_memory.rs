@@ -2,6 +2,7 @@
 //! finds it full, little again after that.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
@@ -43,6 +44,8 @@ pub(super) struct RingMemory {
     /// True if the ring can grow.
     is_elastic: bool,
     first: Arc<dyn Memory>,
+    /// Its first byte: asked for with each packet, so without a call. Atomic, as other pointers stay with a thread.
+    first_base: AtomicPtr<u8>,
     /// Size of the large one.
     large_bytes: u32,
     large: Option<Box<dyn Exposed>>,
@@ -61,6 +64,7 @@ impl RingMemory {
     pub(super) fn new(first: Arc<dyn Memory>, large_bytes: u32) -> Self {
         Self {
             is_elastic: large_bytes as usize > first.bytes(),
+            first_base: AtomicPtr::new(first.base()),
             first,
             large_bytes,
             large: None,
@@ -82,12 +86,12 @@ impl RingMemory {
         self.is_elastic
     }
 
-    /// The ring that the peer writes, or the one before it.
+    /// The first byte of the ring that the peer writes, or of the one before it.
     #[inline]
-    pub(super) fn memory(&self, is_old: bool) -> &dyn Memory {
+    pub(super) fn base(&self, is_old: bool) -> *const u8 {
         match &self.large {
-            Some(large) if self.writes_large() != is_old => &**large.memory(),
-            _ => &*self.first,
+            Some(large) if self.writes_large() != is_old => large.memory().base(),
+            _ => self.first_base.load(Ordering::Relaxed),
         }
     }
 

@@ -3,7 +3,7 @@
 use inet_rdma_assembly::{Arrived, Assembly, Buffer, ReadLimit, Received, Rest};
 use parking_lot::MutexGuard;
 
-use super::closed::Closed;
+use super::closed::Ended;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::shared::Connection;
 
@@ -27,7 +27,7 @@ impl Connection {
     }
 
     /// Copies with `copy`, with `core` free.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         core.reader.copies_unlocked = true;
         drop(core);
@@ -56,7 +56,7 @@ impl Connection {
         if all == 0 {
             return None;
         }
-        let base = core.ring.memory(core.stream.reads_old_ring()).base().cast_const();
+        let base = core.ring.base(core.stream.reads_old_ring());
         let first_bytes = (first.bytes as usize).min(all);
         // SAFETY: the stream gives runs inside the ring that is read next, at the start of its memory, which stays
         // mapped as long as it has unread bytes: these are unread until the value, which does not leave `read`, is
@@ -81,7 +81,7 @@ pub(super) trait ReadRing {
         incoming: &mut Incoming<B>,
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-    ) -> (Guard<'a>, Result<Option<usize>, Closed>);
+    ) -> (Guard<'a>, Result<Option<usize>, Ended>);
 }
 
 /// The ring of a plain connection.
@@ -96,16 +96,22 @@ impl ReadRing for PlainRing {
         incoming: &mut Incoming<B>,
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-    ) -> (Guard<'a>, Result<Option<usize>, Closed>) {
+    ) -> (Guard<'a>, Result<Option<usize>, Ended>) {
         let Some(arrived) = connection.ring_arrived(&core, limit.bytes) else {
             return (core, Ok(None));
         };
-        let push = || incoming.assembly.push(&arrived, limit, out);
-        let (mut core, pushed) = connection.copying(core, arrived.len(), push);
-        let taken = pushed.map_err(Closed::from).map(|bytes| {
-            connection.free_ring(&mut core, bytes);
-            Some(bytes)
-        });
+        // Written out, as a closure that is called in two places would not be inlined.
+        let (mut core, pushed) = match arrived.len() <= COPIED_AT_ONCE_BYTES {
+            true => (core, incoming.assembly.push(&arrived, limit, out)),
+            false => connection.copying_unlocked(core, || incoming.assembly.push(&arrived, limit, out)),
+        };
+        let taken = match pushed {
+            Ok(bytes) => {
+                connection.free_ring(&mut core, bytes);
+                Ok(Some(bytes))
+            }
+            Err(error) => Err(connection.end(&mut core, error.into())),
+        };
         (core, taken)
     }
 }

@@ -4,7 +4,7 @@ use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core};
+use super::core::Core;
 use super::shared::Connection;
 
 /// Maximum number of transfers in one write: a peer with a ring of a few bytes, which takes them out at once, would
@@ -24,8 +24,9 @@ pub struct Written {
     pub blocked: bool,
 }
 
-/// Nothing is written any more: the connection is over, or this side's stream has ended. [`Core::why_stopped`] says
-/// which. The reason itself is larger than all else that a write returns, and would be moved through each of its steps.
+/// Nothing is written any more: the connection is over, or this side's stream has ended.
+/// [`Connection::why_stopped`] says which. The reason itself is larger than all else that a write returns, and would be
+/// moved through each of its steps.
 #[derive(Debug)]
 pub(super) struct Stopped;
 
@@ -38,40 +39,38 @@ impl Core {
             false => Err(Stopped),
         }
     }
-
-    /// The reason of [`Stopped`].
-    #[cold]
-    pub(super) fn why_stopped(&self) -> Closed {
-        self.closed().cloned().unwrap_or(Closed::Here)
-    }
 }
 
 impl Connection {
-    /// Posts a transfer of this size; a large one with `core` free.
-    #[inline(always)]
-    pub(super) fn post_transfer(
+    /// The reason of [`Stopped`].
+    #[cold]
+    pub(super) fn why_stopped(&self) -> Closed {
+        self.closed().unwrap_or(Closed::Here)
+    }
+
+    /// A post has failed.
+    #[cold]
+    pub(super) fn stop(&self, core: &mut Core, error: FabricError) -> Stopped {
+        self.fail(core, error.into());
+        Stopped
+    }
+
+    /// Posts a transfer of more than [`super::core::COPIED_AT_ONCE_BYTES`] with `core` free.
+    #[inline(never)]
+    pub(super) fn post_unlocked(
         &self,
         core: &mut MutexGuard<'_, Core>,
-        bytes: usize,
         post: impl FnOnce() -> Result<(), FabricError>,
     ) -> Result<(), Stopped> {
-        let posted = if bytes <= COPIED_AT_ONCE_BYTES {
-            post()
-        } else {
-            core.writer.posts_unlocked = true;
-            let posted = MutexGuard::unlocked(core, post);
-            core.writer.posts_unlocked = false;
-            if let Some(bytes) = core.staging.prepared_bytes() {
-                self.replace_staging(core, bytes);
-            }
-            if core.stream.owes_mark() {
-                self.post_mark(core);
-            }
-            posted
-        };
-        posted.map_err(|error| {
-            self.fail(core, error.into());
-            Stopped
-        })
+        core.writer.posts_unlocked = true;
+        let posted = MutexGuard::unlocked(core, post);
+        core.writer.posts_unlocked = false;
+        if let Some(bytes) = core.staging.prepared_bytes() {
+            self.replace_staging(core, bytes);
+        }
+        if core.stream.owes_mark() {
+            self.post_mark(core);
+        }
+        posted.map_err(|error| self.stop(core, error))
     }
 }

@@ -8,7 +8,7 @@ use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
-use super::core::{Core, saturating_u32};
+use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::notifier::{Caller, Woken};
 use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
@@ -33,28 +33,21 @@ impl WriteHalf {
     /// again, or asks with [`Connection::arm_writer`] to be woken.
     #[inline]
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let (written, woken) = self.write_untold(gather, at, max);
+        let (written, woken) = self.connection.write(gather, at, max);
         self.connection.tell(woken, Caller::User);
-        written
+        written.map_err(|Stopped| self.connection.why_stopped())
     }
 
     /// As [`Self::write`], for a caller that tells the user.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn write_untold(
         &mut self,
         gather: &Gather<'_>,
         at: usize,
         max: usize,
     ) -> (Result<Written, Closed>, Woken) {
-        let connection = &*self.connection;
-        if let Some(records) = &connection.records {
-            return connection.write_sealed(records, gather, at, max);
-        }
-        let mut core = connection.core.lock();
-        let written = connection.write_plain(&mut core, gather, at, max);
-        let written = written.map_err(|Stopped| core.why_stopped());
-        let woken = core.take_woken();
-        (written, woken)
+        let (written, woken) = self.connection.write(gather, at, max);
+        (written.map_err(|Stopped| self.connection.why_stopped()), woken)
     }
 
     /// Ends the outgoing stream behind the last transfer; the peer reads to its end.
@@ -90,6 +83,18 @@ impl WriteHalf {
 }
 
 impl Connection {
+    /// Plain or sealed; nobody is told.
+    #[inline(always)]
+    fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
+        if let Some(records) = &self.records {
+            return self.write_sealed(records, gather, at, max);
+        }
+        let mut core = self.core.lock();
+        let written = self.write_plain(&mut core, gather, at, max);
+        let woken = core.take_woken();
+        (written, woken)
+    }
+
     /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with what it calls, as
     /// calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
@@ -127,14 +132,20 @@ impl Connection {
         };
         let Transfer { target, notice } = transfer;
         let bytes = notice.bytes as usize;
-        let post = || {
-            if at == 0 && bytes == gather.total() {
-                self.qp.post_write(room, gather.slices(), target, notice)
-            } else {
-                self.qp.post_write(room, &gather.range(at, bytes), target, notice)
+        let part;
+        let source = match at == 0 && bytes == gather.total() {
+            true => gather.slices(),
+            false => {
+                part = gather.range(at, bytes);
+                part.as_slice()
             }
         };
-        self.post_transfer(core, bytes, post)?;
+        if bytes <= COPIED_AT_ONCE_BYTES {
+            let posted = self.qp.post_write(room, source, target, notice);
+            posted.map_err(|error| self.stop(core, error))?;
+        } else {
+            self.post_unlocked(core, || self.qp.post_write(room, source, target, notice))?;
+        }
         Ok(Some(bytes))
     }
 
@@ -148,7 +159,8 @@ impl Connection {
         end: usize,
     ) -> Result<Option<(WriteRoom, Transfer)>, Stopped> {
         let first = gather.packets_before(at);
-        for looked in [false, true] {
+        let mut looked = false;
+        loop {
             core.check_writing()?;
             let room = self.qp.write_room();
             let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
@@ -164,6 +176,7 @@ impl Connection {
                 // An advertisement may be there already: worth a look before bulk takes the way of two copies, or
                 // before what an expected read waits for goes another way.
                 self.progress(core);
+                looked = true;
                 continue;
             }
             // Bulk in the ring would make stale what the peer is about to advertise. That costs a switch of phases: a
@@ -183,11 +196,12 @@ impl Connection {
                 self.tally.largest_sent.raise(core, gather.largest_of(sent));
                 return Ok(Some((room, transfer)));
             }
-            if !looked {
-                // The peer may have made room already.
-                self.progress(core);
+            if looked {
+                return Ok(None);
             }
+            // The peer may have made room already.
+            self.progress(core);
+            looked = true;
         }
-        Ok(None)
     }
 }

@@ -98,6 +98,12 @@ impl AdvertPolicy {
         self.expects_bulk = false;
     }
 
+    /// Whether anything is ever advertised: links have no landing buffers. Then no peer awaits a pass either.
+    #[inline]
+    pub(crate) fn may_advertise(&self) -> bool {
+        self.bounds.adverts_max > 0
+    }
+
     /// What to advertise now.
     #[inline]
     pub(crate) fn advice(&self, now: Situation) -> Advice {

@@ -54,6 +54,7 @@ impl LandingBuffers {
     }
 
     /// Takes back all that was advertised and can never be filled any more.
+    #[inline]
     pub(crate) fn withdraw(&mut self, stream: &mut Stream) {
         while let Some(ReceiveId(index)) = stream.withdraw() {
             self.landings.withdraw(index as usize);

@@ -1,0 +1,69 @@
+//! How a read ends.
+
+use super::closed::Closed;
+use super::core::Core;
+use super::shared::Connection;
+
+/// How a read ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReadEnd {
+    /// There may be more: read again.
+    More,
+    /// Nothing more for now.
+    Empty,
+    /// Nothing more, ever.
+    Closed(Closed),
+}
+
+/// How a read ended, without the reason of the connection's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There may be more.
+    More,
+    /// Nothing more for now.
+    Empty,
+    /// The user wants to read no more.
+    Stopped,
+    /// The peer has ended its stream, and all of it was read.
+    EndOfStream,
+    /// The connection has ended.
+    Ended,
+}
+
+impl Outcome {
+    #[inline]
+    pub(super) fn is_end(self) -> bool {
+        matches!(self, Outcome::Stopped | Outcome::EndOfStream | Outcome::Ended)
+    }
+}
+
+/// Why a read finds nothing more.
+#[inline]
+pub(super) fn nothing_more(core: &Core) -> Outcome {
+    if !core.is_up() {
+        Outcome::Ended
+    } else if core.stream.is_end() && !core.awaits_landed() {
+        Outcome::EndOfStream
+    } else {
+        Outcome::Empty
+    }
+}
+
+impl Connection {
+    /// The outcome for the caller, with the reason of the connection's end.
+    #[inline]
+    pub(super) fn read_end(&self, outcome: Outcome) -> ReadEnd {
+        match outcome {
+            Outcome::More => ReadEnd::More,
+            Outcome::Empty => ReadEnd::Empty,
+            Outcome::Stopped => ReadEnd::Closed(Closed::Here),
+            Outcome::EndOfStream => ReadEnd::Closed(Closed::ByPeer),
+            Outcome::Ended => ReadEnd::Closed(self.why_over()),
+        }
+    }
+
+    #[cold]
+    fn why_over(&self) -> Closed {
+        self.closed().unwrap_or(Closed::ByPeer)
+    }
+}
