@@ -122,7 +122,7 @@ impl Connection {
         let sent = gather.packets_before(range.start)..gather.packets_before(range.start + plain);
         self.tally.packets_sent.add(core, sent.len());
         self.tally.largest_sent.raise(core, gather.largest_of(sent));
-        let mut post = || {
+        let post = || {
             let bytes = match filling {
                 Some(bytes) => &FILLING[..bytes],
                 None if plain == gather.total() => sealer.seal(plain, gather.slices()),
