@@ -174,10 +174,11 @@ stop_for(Seconds) ->
                                            [Pid, Seconds, Pid]))),
     ok.
 
-%% As kill -9 does: the node does not close its connections.
+%% As kill -9 does: the node does not close its connections. The second is for the answer to this call: its caller waits
+%% a minute for one that is lost, and on a busy machine a tenth was too short.
 -spec end_hard() -> ok.
 end_hard() ->
-    _ = os:cmd("(sleep 0.1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),
+    _ = os:cmd("(sleep 1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),
     ok.
 
 %% Keeps the ends of this node's links to the peer.
