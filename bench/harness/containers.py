@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .carriers import Carrier
-from .network import ADDRESSES, Pair, no_namespaces, run
+from .network import Pair, no_namespaces, run
 from .place import Place
 
 ONE, TWO = "one container", "two containers"

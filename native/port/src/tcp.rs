@@ -31,6 +31,8 @@ pub struct Tcp {
     answers: Answers,
     /// The last look for an answer. None: the peer's kernel was not asked before.
     asked_at: Option<Instant>,
+    /// Probes of a peer without room that were answered, see [`crate::answers::Acknowledged::is_answer`].
+    answered_probes: u32,
 }
 
 impl Tcp {
@@ -46,6 +48,7 @@ impl Tcp {
             failed: None,
             answers: Answers::default(),
             asked_at: None,
+            answered_probes: 0,
         })
     }
 
@@ -149,8 +152,9 @@ impl Tcp {
         let Some(before) = self.asked_at.replace(now) else {
             return false;
         };
+        let probes = &mut self.answered_probes;
         let has_answered = tcp_info::acknowledged(self.path.socket().as_fd())
-            .is_none_or(|acknowledged| acknowledged.is_answer(now.duration_since(before)));
+            .is_none_or(|acknowledged| acknowledged.is_answer(now.duration_since(before), probes));
         self.answers.look(has_answered, looks)
     }
 

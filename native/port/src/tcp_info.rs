@@ -27,8 +27,8 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> Option<Acknowledged> {
     // SAFETY: the type has integers only, for which zeros are values, and the kernel has written over some of them.
     let info = unsafe { info.assume_init() };
     Some(Acknowledged {
-        // Segments under way; questions to a peer without room (window probes) since its last acknowledgement.
-        is_owed: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+        is_under_way: info.tcpi_unacked > 0,
+        probes: info.tcpi_probes.into(),
         age: Duration::from_millis(info.tcpi_last_ack_recv.into()),
     })
 }
@@ -46,7 +46,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
         socket.write_all(b"never read, never accepted").expect("room");
-        while acknowledged(socket.as_fd()).expect("a connection").is_owed {
+        while acknowledged(socket.as_fd()).expect("a connection").is_under_way {
             std::thread::yield_now();
         }
     }
