@@ -63,8 +63,8 @@ impl Arrived {
             let from = range.start.saturating_sub(start).min(bytes);
             let to = range.end.saturating_sub(start).min(bytes);
             if from < to {
-                // SAFETY: `from..to` lies in a run, mapped by the type's invariant. memchr only reads; the peer may write
-                // these bytes meanwhile, and whatever memchr makes of that is compared with the range below.
+                // SAFETY: `from..to` lies in a run, mapped by the type's invariant. memchr only reads; the peer may
+                // write these bytes meanwhile, and whatever memchr makes of that is compared with the range below.
                 let found = unsafe { libc::memchr(base.add(from).cast(), byte.into(), to - from) };
                 let at = found.addr().wrapping_sub(base.addr());
                 if !found.is_null() && (from..to).contains(&at) {
@@ -82,8 +82,8 @@ impl Arrived {
         let (base, bytes) = self.runs[0];
         if at.checked_add(BYTES).is_some_and(|end| end <= bytes) {
             // SAFETY: the bytes lie in the first run, mapped by the type's invariant, and an array of bytes may lie
-            // anywhere. The peer may write them meanwhile: they are untrusted either way, and nothing but this copy looks
-            // at them.
+            // anywhere. The peer may write them meanwhile: they are untrusted either way, and nothing but this copy
+            // looks at them.
             return unsafe { base.add(at).cast::<[u8; BYTES]>().read_unaligned() };
         }
         let mut read = [0; BYTES];

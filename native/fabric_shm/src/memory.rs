@@ -77,14 +77,16 @@ impl ExposedMemory {
         self.0.queue()
     }
 
-    /// Puts bytes that came with an entry into the ring, for the peer. False, and nothing is written: that is not inside.
+    /// Puts bytes that came with an entry into the ring, for the peer. False, and nothing is written: that is not
+    /// inside.
     pub(crate) fn place(&self, address: u64, bytes: &[u8]) -> bool {
         let Some(offset) = self.0.layout.locate_in_ring(address, bytes.len()) else {
             return false;
         };
-        // SAFETY: `locate_in_ring` says that these bytes are inside the ring, and that is inside the mapping, which lives as
-        // long as `self`. The source is memory of this process. No reference into a ring exists: it is read through raw
-        // pointers only, by code that stays correct when the ring changes at any moment, be it by the peer or here.
+        // SAFETY: `locate_in_ring` says that these bytes are inside the ring, and that is inside the mapping, which
+        // lives as long as `self`. The source is memory of this process. No reference into a ring exists: it is read
+        // through raw pointers only, by code that stays correct when the ring changes at any moment, be it by the peer
+        // or here.
         unsafe {
             let to = self.0.mapping.base().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -185,8 +187,8 @@ impl PeerMemory {
         self.0.queue()
     }
 
-    /// Prepares to copy `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its ring
-    /// or its landing area as a whole.
+    /// Prepares to copy `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its
+    /// ring or its landing area as a whole.
     #[inline]
     pub(crate) fn locate<'a>(
         &'a self,
@@ -233,9 +235,9 @@ impl Transfer<'_> {
         // SAFETY: `offset` is inside the mapping, by the type's invariant.
         let mut to = unsafe { self.mapping.base().add(self.offset) };
         for piece in self.source {
-            // SAFETY: by the type's invariant all pieces lie inside the ring or the landing area, and those are inside the
-            // mapping, which is borrowed. The source is a live slice of this process and cannot overlap: no reference
-            // into a region's ring or landing area exists.
+            // SAFETY: by the type's invariant all pieces lie inside the ring or the landing area, and those are inside
+            // the mapping, which is borrowed. The source is a live slice of this process and cannot overlap: no
+            // reference into a region's ring or landing area exists.
             unsafe {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
                 to = to.add(piece.len());

@@ -33,9 +33,10 @@ pub(crate) struct QueueHeader {
     /// 1: the consumer is about to sleep and wants to be woken. The consumer swaps 1 in, then looks at the stamp; the
     /// producer stores the stamp, then swaps 0 in. All writes of this word are AcqRel swaps, so each acquires what came
     /// before all earlier ones. If the consumer's comes later, it has acquired the stamp and finds the entry. If the
-    /// producer's comes later, it reads the 1, unless an earlier swap took it: whoever swaps the 1 out has taken the duty
-    /// to wake, and to disarm is a swap, too. A swap costs less than the fence that a store and a load would need here.
-    /// It takes the line from the consumer no more often than they do, as the consumer leaves it alone while it polls.
+    /// producer's comes later, it reads the 1, unless an earlier swap took it: whoever swaps the 1 out has taken the
+    /// duty to wake, and to disarm is a swap, too. A swap costs less than the fence that a store and a load would need
+    /// here. It takes the line from the consumer no more often than they do, as the consumer leaves it alone while it
+    /// polls.
     armed: Apart<AtomicU32>,
 }
 
@@ -155,7 +156,8 @@ impl Producer {
         Ok(self.publish(queue, entry))
     }
 
-    /// As [`Self::push`], for a notice and the bytes of its transfer, [`INLINE_BYTES`] at most, which belong at `address`.
+    /// As [`Self::push`], for a notice and the bytes of its transfer, [`INLINE_BYTES`] at most, which belong at
+    /// `address`.
     pub(crate) fn push_inline(
         &mut self,
         queue: Queue<'_>,
@@ -224,9 +226,9 @@ impl Consumer {
         }
     }
 
-    /// Takes the oldest item into `out`; false: there is none. Call [`Self::release`] after a batch, so that the producer
-    /// may use the entries again. Bytes that it carries are for `place`, with their address; false: they must not go
-    /// there.
+    /// Takes the oldest item into `out`; false: there is none. Call [`Self::release`] after a batch, so that the
+    /// producer may use the entries again. Bytes that it carries are for `place`, with their address; false: they must
+    /// not go there.
     #[inline]
     pub(crate) fn pop(
         &self,
@@ -272,8 +274,8 @@ impl Consumer {
         queue.header.head.0.store(next, Ordering::Release);
     }
 
-    /// Asks the producer for a wake-up at the next push. False: there is an entry already, nothing is armed. A wake-up may
-    /// then come all the same, if the producer was just about to send it.
+    /// Asks the producer for a wake-up at the next push. False: there is an entry already, nothing is armed. A wake-up
+    /// may then come all the same, if the producer was just about to send it.
     pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
         // Pairs with the swap in `Producer::publish`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(1, Ordering::AcqRel);

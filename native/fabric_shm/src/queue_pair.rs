@@ -99,8 +99,8 @@ impl PeerSide {
 /// bench/results/tuning/landing-window).
 const LANDING_WINDOW_BYTES: usize = 1 << 20;
 
-/// Transfers of up to this many bytes are copied with the producer locked. To take the lock waits for all stores before it,
-/// each of which waits for the peer's processor: behind the lock they wait at the same time as those of the entry.
+/// Transfers of up to this many bytes are copied with the producer locked. To take the lock waits for all stores before
+/// it, each of which waits for the peer's processor: behind the lock they wait at the same time as those of the entry.
 const LOCKED_BYTES_MAX: usize = 2048;
 
 /// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.

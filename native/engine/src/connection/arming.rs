@@ -36,10 +36,10 @@ impl Connection {
         false
     }
 
-    /// As [`Self::arm_queue_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than this
-    /// side takes completions keeps the queue pair from being armed; after [`ARMS_MAX`] attempts it stays unarmed. The
-    /// polling thread then looks again, after its other connections. Without one, a reader and a writer that wait are
-    /// told: each looks again in a turn of its own, and arms before it waits again.
+    /// As [`Self::arm_queue_if_unpolled`], for callers that do not look again themselves. A peer that sends faster than
+    /// this side takes completions keeps the queue pair from being armed; after [`ARMS_MAX`] attempts it stays unarmed.
+    /// The polling thread then looks again, after its other connections. Without one, a reader and a writer that wait
+    /// are told: each looks again in a turn of its own, and arms before it waits again.
     pub(super) fn arm_queue_or_kick(&self, core: &mut Core) {
         if self.arm_queue_if_unpolled(core) {
             return;

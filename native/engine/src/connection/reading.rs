@@ -74,8 +74,8 @@ impl<B: Buffer> ReadHalf<B> {
         connection.read_end(end)
     }
 
-    /// As [`Self::read`], for a caller that tells the user, and is not as hot as a link's port: one copy of the code for all
-    /// of them.
+    /// As [`Self::read`], for a caller that tells the user, and is not as hot as a link's port: one copy of the code
+    /// for all of them.
     #[inline(never)]
     pub(crate) fn read_untold(
         &mut self,
@@ -92,8 +92,8 @@ impl<B: Buffer> ReadHalf<B> {
         connection.read_end(end)
     }
 
-    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: in the middle of
-    /// a packet, or behind a raw read that has taken a part of what it wants.
+    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: in the
+    /// middle of a packet, or behind a raw read that has taken a part of what it wants.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
         self.incoming.assembly.reframe(framing, packet_max_bytes)
@@ -121,8 +121,8 @@ impl Connection {
         self.read_now(&mut *opener, incoming, limit, whom, out, taken)
     }
 
-    /// Reads up to `limit`; the packets that are complete are added to `out`. Inlined, as a call would cost a link's read 2 %
-    /// of its instructions.
+    /// Reads up to `limit`; the packets that are complete are added to `out`. Inlined, as a call would cost a link's
+    /// read 2 % of its instructions.
     #[inline(always)]
     fn read_now<B: Buffer>(
         &self,
@@ -191,8 +191,8 @@ impl Connection {
             self.progress(&mut core);
         };
         self.advertise(&mut core);
-        // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may still wait
-        // for an event.
+        // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may
+        // still wait for an event.
         core.reader.end_read(end.is_end());
         self.flush_controls(&mut core);
         self.arm_queue_or_kick(&mut core);
@@ -297,9 +297,9 @@ impl Connection {
         Ok(Some(taken))
     }
 
-    /// Minimum size for zero-copy delivery of a landing buffer, in bytes; an expected read of a known size takes any size.
-    /// In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user may hold
-    /// all others until more has arrived.
+    /// Minimum size for zero-copy delivery of a landing buffer, in bytes; an expected read of a known size takes any
+    /// size. In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user
+    /// may hold all others until more has arrived.
     #[inline]
     fn bulk_bytes(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
         let is_last =

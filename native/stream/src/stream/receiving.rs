@@ -64,8 +64,9 @@ impl Stream {
         self.receiver.peer_room()
     }
 
-    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`crate::Arrival::Mark`] is the
-    /// answer. False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
+    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`crate::Arrival::Mark`] is
+    /// the answer. False: a question is under way already, or the peer has finished. A peer that finishes need not
+    /// answer.
     #[must_use]
     pub fn recall(&mut self) -> bool {
         self.receiver.recall()
