@@ -103,9 +103,9 @@ test-compute: test-native bench-instructions test-vm
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
 
-# Not the NIF and port crates: they link only inside a VM, where the Erlang and Elixir tests meet them.
+# Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
 test-native: ## run the Rust tests
-	cd native && cargo test --workspace --exclude inet_rdma_nif --exclude inet_rdma_port
+	cd native && cargo test --workspace --exclude inet_rdma_nif
 	@echo "loom: every interleaving of the shared-memory queue, and of the flight recorder's ring"
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm --lib --target-dir $(loom_target) loom
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_flight --lib --target-dir $(loom_target) loom
