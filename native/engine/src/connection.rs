@@ -34,7 +34,7 @@
 //! | files | what they have |
 //! |---|---|
 //! | `closed`, `settings`, `notifier` | the reasons of an end, the options, the user |
-//! | `reader`, `writer`, `ring_memory`, `staging`, `records`, [`crate::landing`] | the parts of the state behind `core`, each with its own rules |
+//! | `reader`, `writer`, `ring_memory`, `staging`, `records`, `crate::landing` | the parts of the state behind `core`, each with its own rules |
 //! | `core`, `tally`, `shared` | that state as a whole, the counts, the connection |
 //! | `claims`, `completions`, `ending`, `controls`, `adverts` | claims of memory, arrivals, the end, control messages, advertisements |
 //! | `progress`, `liveness`, `upkeep`, `arming` | a look at the receive queue, at the peer's life, at memory; the way to wait |
