@@ -20,7 +20,9 @@ suite(Config, Hosts) ->
         {_, Openssl, Ssl} when Openssl =:= false; not is_list(Ssl) ->
             inet_rdma_test_link:skip("to make certificates needs openssl, TLS the application ssl");
         _ ->
-            Directory = filename:join(proplists:get_value(priv_dir, Config), "certificates"),
+            %% One for each suite: ssl keeps what it has read of a file for two minutes.
+            Name = "certificates_" ++ integer_to_list(erlang:unique_integer([positive])),
+            Directory = filename:join(proplists:get_value(priv_dir, Config), Name),
             ok = filelib:ensure_dir(filename:join(Directory, "x")),
             ok = make(Directory, Hosts),
             [{certificates, Directory} | Config]
