@@ -122,7 +122,8 @@ pinned_memory_is_bounded(Config) ->
 %% What was made for the attempt is freed.
 stays_on_tcp(Config, Options, Words) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Before = inet_rdma_vm:resources(),
+    %% A process keeps the devices open that it has opened once.
+    Before = maps:map(fun(_Device, Counts) -> maps:remove("ctx", Counts) end, inet_rdma_vm:resources()),
     [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Options),
     [
         begin
