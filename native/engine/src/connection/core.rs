@@ -56,7 +56,8 @@ pub(super) struct Core {
     pub(super) records: Option<Box<RecordState>>,
     /// Completions taken so far.
     pub(super) arrivals: u64,
-    /// Where a look has them put: to make an array for each would cost more than to handle the one that it finds.
+    /// The completions of one poll. The array is kept, as to initialise one in each poll costs more than to handle a
+    /// completion.
     pub(super) batch: [Completion; POLL_BATCH],
 }
 
