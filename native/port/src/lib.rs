@@ -20,6 +20,7 @@ mod stall;
 mod sys;
 mod tally;
 mod tcp;
+mod tcp_answers;
 mod tcp_info;
 
 pub use commands::number_keys;

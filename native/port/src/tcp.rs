@@ -9,11 +9,11 @@ use inet_rdma_fabric::lingering;
 use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
-use crate::answers::Answers;
 use crate::block::{Block, Held};
 use crate::links;
 use crate::port::Port;
 use crate::tally::Tally;
+use crate::tcp_answers::TcpAnswers;
 use crate::tcp_info;
 
 /// A TCP connection that carries the link's session, or stands by.
@@ -28,11 +28,7 @@ pub struct Tcp {
     is_watched_writable: bool,
     /// The reason why nothing more can be sent. Bytes that have arrived are still read, up to the end.
     failed: Option<Lost>,
-    answers: Answers,
-    /// The last look for an answer. None: the peer's kernel was not asked before.
-    asked_at: Option<Instant>,
-    /// Probes of a peer without room that were answered, see [`crate::answers::Acknowledged::is_answer`].
-    answered_probes: u32,
+    answers: TcpAnswers,
 }
 
 impl Tcp {
@@ -46,9 +42,7 @@ impl Tcp {
             is_blocked: false,
             is_watched_writable: false,
             failed: None,
-            answers: Answers::default(),
-            asked_at: None,
-            answered_probes: 0,
+            answers: TcpAnswers::default(),
         })
     }
 
@@ -145,23 +139,16 @@ impl Tcp {
         }
     }
 
-    /// Looks whether the peer's kernel has acknowledged anything since the last look. True: it has not for `looks`
-    /// looks in a row. The caller sends something behind this look.
+    /// See [`TcpAnswers::look`].
     #[must_use]
     pub fn has_not_answered(&mut self, now: Instant, looks: u32) -> bool {
-        let Some(before) = self.asked_at.replace(now) else {
-            return false;
-        };
-        let probes = &mut self.answered_probes;
-        let has_answered = tcp_info::acknowledged(self.path.socket().as_fd())
-            .is_none_or(|acknowledged| acknowledged.is_answer(now.duration_since(before), probes));
-        self.answers.look(has_answered, looks)
+        let socket = self.path.socket();
+        self.answers.look(now, looks, || tcp_info::acknowledged(socket.as_fd()))
     }
 
     /// The next look is the first one.
     pub fn forget_answers(&mut self) {
-        self.answers = Answers::default();
-        self.asked_at = None;
+        self.answers.forget();
     }
 
     /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.

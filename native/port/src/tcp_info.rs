@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::answers::Acknowledged;
+use crate::tcp_answers::Acknowledged;
 
 /// None: the kernel does not say. The socket's own error shows with the next read.
 pub fn acknowledged(socket: BorrowedFd<'_>) -> Option<Acknowledged> {
