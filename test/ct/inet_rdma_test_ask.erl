@@ -1,7 +1,22 @@
-%% Questions to the processes of tests, which are loops of messages. Runs wherever those are used.
+%% The processes of tests that are loops of messages: their start, and questions to them. Runs wherever those are used.
 -module(inet_rdma_test_ask).
 
--export([ask/2]).
+-export([start/1, ask/2]).
+
+%% Starts a process. Begin runs in it and gives a value for the caller and the process's loop. Fails at once, with the
+%% reason, when Begin fails.
+-spec start(Begin :: fun(() -> {Value, Loop :: fun(() -> term())})) -> {pid(), Value}.
+start(Begin) ->
+    Caller = self(),
+    {Pid, Ref} = spawn_monitor(fun() ->
+        {Value, Loop} = Begin(),
+        Caller ! {self(), Value},
+        Loop()
+    end),
+    receive
+        {Pid, Value} -> demonitor(Ref, [flush]), {Pid, Value};
+        {'DOWN', Ref, process, Pid, Reason} -> error({did_not_start, Reason})
+    end.
 
 %% Sends {Question, self(), Ref}; the answer comes as {Ref, Answer}. Fails when the process ends instead.
 -spec ask(pid(), Question :: term()) -> Answer :: term().

@@ -17,14 +17,11 @@
 
 -spec start(fault()) -> t().
 start(Fault) ->
-    Parent = self(),
-    Pid = spawn(fun() ->
+    inet_rdma_test_ask:start(fun() ->
         {ok, Listener} = gen_tcp:listen(0, [{packet, 2}, {ip, {127, 0, 0, 1}} | ?OPTIONS]),
         {ok, Port} = inet:port(Listener),
-        Parent ! {self(), Port},
-        asked(Listener, Fault)
-    end),
-    receive {Pid, Port} -> {Pid, Port} end.
+        {Port, fun() -> asked(Listener, Fault) end}
+    end).
 
 %% For ERL_FLAGS of the nodes.
 -spec flags(t()) -> string().

@@ -7,13 +7,9 @@
 -spec install() -> ok.
 install() ->
     %% A table dies with its owner, and the process of a call from the test ends with the call.
-    Caller = self(),
-    Owner = spawn(fun() ->
-        ets:new(?MODULE, [named_table, public, ordered_set]),
-        Caller ! {self(), ready},
-        receive stop -> ok end
+    _ = inet_rdma_test_ask:start(fun() ->
+        {ets:new(?MODULE, [named_table, public, ordered_set]), fun() -> receive stop -> ok end end}
     end),
-    receive {Owner, ready} -> ok end,
     ok = logger:set_primary_config(level, info),
     logger:add_handler(?MODULE, ?MODULE, #{}).
 

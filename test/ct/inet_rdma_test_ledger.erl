@@ -10,15 +10,13 @@
 
 -spec start(Table :: atom(), Writers :: pos_integer()) -> pid().
 start(Table, Count) ->
-    Caller = self(),
-    Ledger = spawn(fun() ->
+    {Ledger, ok} = inet_rdma_test_ask:start(fun() ->
         {ok, _} = mnesia:subscribe(system),
         Self = self(),
         Writers = [spawn_link(fun() -> write(Self, Table, 1, [], []) end) || _ <- lists:seq(1, Count)],
-        Caller ! {self(), ready},
-        collect(Writers)
+        {ok, fun() -> collect(Writers) end}
     end),
-    receive {Ledger, ready} -> Ledger end.
+    Ledger.
 
 %% When the writes that are under way have ended.
 -spec stop(pid(), timeout()) -> figures().

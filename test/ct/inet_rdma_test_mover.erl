@@ -14,22 +14,19 @@
 
 -spec start(script()) -> pid().
 start([AtOnce | Script]) ->
-    Caller = self(),
-    {Mover, Monitor} = spawn_monitor(fun() ->
+    {Mover, ok} = inet_rdma_test_ask:start(fun() ->
         [{_, Port}] = erlang:system_info(dist_ctrl),
         {links, Links} = erlang:port_info(Port, links),
         Call = {initial_call, {inet_rdma_session, guard, 3}},
         [Guard] = [Pid || Pid <- Links, process_info(Pid, initial_call) =:= Call],
         _ = monitor(port, Port),
         {ok, _} = inet_rdma_link:command(Port, watch),
-        Caller ! {self(), ready},
-        act(AtOnce, Port),
-        loop(#{port => Port, guard => Guard, script => Script, heard => []})
+        {ok, fun() ->
+            act(AtOnce, Port),
+            loop(#{port => Port, guard => Guard, script => Script, heard => []})
+        end}
     end),
-    receive
-        {Mover, ready} -> demonitor(Monitor, [flush]), Mover;
-        {'DOWN', Monitor, process, Mover, Reason} -> error(Reason)
-    end.
+    Mover.
 
 %% The messages of the peer's settlement, oldest first.
 -spec heard(pid()) -> [term()].

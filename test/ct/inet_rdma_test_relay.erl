@@ -31,18 +31,18 @@
 -define(OPENING_BYTES, 4096).
 -define(OPTIONS, [binary, {active, false}, {nodelay, true}, {reuseaddr, true}, {backlog, 1024}]).
 
+%% Fails, and names the address, where another process listens.
 -spec start([route(), ...]) -> t().
 start(Routes) ->
     Parent = self(),
-    Relay = spawn(fun() ->
+    {Relay, ok} = inet_rdma_test_ask:start(fun() ->
         Ref = monitor(process, Parent),
         State = #{routes => maps:from_list(lists:enumerate(Routes)), mode => pass, shape => none, pairs => #{},
                   held => [], openings => #{}, accepted => 0, listeners => [], parent => Ref},
         Listening = listen(State),
-        Parent ! {self(), ready},
-        loop(Listening)
+        {ok, fun() -> loop(Listening) end}
     end),
-    receive {Relay, ready} -> Relay end.
+    Relay.
 
 %% Of the first route.
 -spec port(t()) -> inet:port_number().
@@ -121,7 +121,7 @@ listening(State) -> State.
 %% A route keeps the port that it got.
 listen(#{routes := Routes} = State) ->
     Listening = maps:map(fun(Number, #{at := {Ip, Port}} = Route) ->
-        {ok, Listener} = gen_tcp:listen(Port, [{ip, Ip} | ?OPTIONS]),
+        Listener = listener(Ip, Port),
         {ok, Own} = inet:port(Listener),
         Relay = self(),
         _ = spawn(fun() -> acceptor(Relay, Number, Listener) end),
@@ -129,6 +129,12 @@ listen(#{routes := Routes} = State) ->
     end, Routes),
     State#{listeners := [Listener || {Listener, _} <- maps:values(Listening)],
            routes := maps:map(fun(_, {_, Route}) -> Route end, Listening)}.
+
+listener(Ip, Port) ->
+    case gen_tcp:listen(Port, [{ip, Ip} | ?OPTIONS]) of
+        {ok, Listener} -> Listener;
+        {error, Reason} -> error({cannot_listen, Ip, Port, Reason})
+    end.
 
 acceptor(Relay, Number, Listener) ->
     case gen_tcp:accept(Listener) of

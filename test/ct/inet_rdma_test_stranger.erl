@@ -28,13 +28,12 @@ hear(Socket, TimeoutMs, Before) ->
 -spec crowd(inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
 crowd(Port, Count, Words) ->
     Caller = self(),
-    Crowd = spawn(fun() ->
+    {Crowd, ok} = inet_rdma_test_ask:start(fun() ->
         Ref = monitor(process, Caller),
         Sockets = [enter(Port, Words(Number)) || Number <- lists:seq(1, Count)],
-        Caller ! {self(), entered},
-        stay(Ref, lists:append(Sockets))
+        {ok, fun() -> stay(Ref, lists:append(Sockets)) end}
     end),
-    receive {Crowd, entered} -> Crowd end.
+    Crowd.
 
 %% The node's backlog may be full.
 enter(Port, Words) ->

@@ -15,27 +15,15 @@
 %% Starts a process, registered as `Name', that expects `Count' messages from each of the senders.
 -spec receiver(atom(), pos_integer(), pos_integer()) -> pid().
 receiver(Name, Senders, Count) ->
-    Caller = self(),
-    Pid = spawn(fun() ->
+    {Pid, ok} = inet_rdma_test_ask:start(fun() ->
         true = register(Name, self()),
-        Caller ! {self(), ready},
-        receive_loop(#{left => Senders, count => Count, next => #{}, bytes => 0, failed => none})
+        {ok, fun() -> receive_loop(#{left => Senders, count => Count, next => #{}, bytes => 0, failed => none}) end}
     end),
-    receive {Pid, ready} -> Pid end.
+    Pid.
 
 %% `{done, Bytes}', `{running, NextBySender}' or `{failed, Why}'.
 -spec progress(atom()) -> {done, non_neg_integer()} | {running, map()} | {failed, term()}.
-progress(Name) ->
-    Pid = whereis(Name),
-    Ref = monitor(process, Pid),
-    Pid ! {progress, self(), Ref},
-    receive
-        {Ref, Progress} ->
-            demonitor(Ref, [flush]),
-            Progress;
-        {'DOWN', Ref, process, Pid, Reason} ->
-            error({receiver_is_dead, Reason})
-    end.
+progress(Name) -> inet_rdma_test_ask:ask(whereis(Name), progress).
 
 %% Waits until all is there; the number of bytes. Fails at once on a wrong message.
 -spec await(atom(), non_neg_integer()) -> non_neg_integer().

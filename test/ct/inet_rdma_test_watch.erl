@@ -115,24 +115,10 @@ stop(Watcher) ->
 
 %% What has been noted so far, oldest first.
 -spec seen(pid()) -> [term()].
-seen(Watcher) ->
-    Ref = monitor(process, Watcher),
-    Watcher ! {seen, self(), Ref},
-    receive
-        {Ref, Noted} ->
-            demonitor(Ref, [flush]),
-            lists:reverse(Noted);
-        {'DOWN', Ref, process, Watcher, Reason} ->
-            error({watcher_is_dead, Reason})
-    end.
+seen(Watcher) -> lists:reverse(inet_rdma_test_ask:ask(Watcher, seen)).
 
 noting(Start, Judge) ->
-    Caller = self(),
-    Pid = spawn(fun() ->
-        Caller ! {self(), Start()},
-        loop(Judge, [])
-    end),
-    receive {Pid, Result} -> {Pid, Result} end.
+    inet_rdma_test_ask:start(fun() -> {Start(), fun() -> loop(Judge, []) end} end).
 
 loop(Judge, Noted) ->
     receive
