@@ -5,15 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{self, Attempt, AttemptError, Notify, Outcome};
-use inet_rdma_engine::auto;
-use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_engine::auto::{self, AutoFabric};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use parking_lot::Mutex;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::{Config, FabricOption};
+use crate::config::Config;
 use crate::connection::establish;
+use crate::named::ByName;
 use crate::protection::ProtectionOption;
 use crate::registry::next_id;
 use crate::terms;
@@ -98,7 +99,7 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
 #[rustler::nif]
 fn connect<'a>(
     env: Env<'a>,
-    fabric: FabricOption,
+    fabric: ByName<FabricName>,
     from: &str,
     (address, port): (&str, u32),
     token: u64,
@@ -113,7 +114,7 @@ fn connect<'a>(
     let parameters = config.parameters(id, token);
     let attempt = Attempt::connect(
         Duration::from_millis(timeout_ms),
-        move |left| fabric.fabric().connect_because(from, to, &parameters, left),
+        move |left| AutoFabric(fabric.0).connect_because(from, to, &parameters, left),
         tell(env, id),
     );
     Ok(match attempt {
@@ -206,7 +207,7 @@ fn connect_shm_file<'a>(
 #[rustler::nif(schedule = "DirtyIo")]
 fn expect<'a>(
     env: Env<'a>,
-    fabric: FabricOption,
+    fabric: ByName<FabricName>,
     address: &str,
     token: u64,
     timeout_ms: u64,
@@ -223,7 +224,7 @@ fn expect<'a>(
         hello_timeout: timeout.min(Duration::from_millis(config.connect_timeout_ms.into())),
         parameters: config.parameters(id, token),
     };
-    let expected = fabric.fabric().listen(&options).and_then(|listener| {
+    let expected = AutoFabric(fabric.0).listen(&options).and_then(|listener| {
         let port = listener.port();
         Attempt::accept(listener, timeout, tell(env, id)).map(|attempt| (attempt, port))
     });

@@ -12,17 +12,9 @@ use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
-use rustler::{Decoder, Encoder, Env, NifMap, NifResult, NifUnitEnum, Term};
+use rustler::{NifMap, NifUnitEnum};
 
-use crate::terms::atom;
-
-/// The option `mode`.
-#[derive(NifUnitEnum, Clone, Copy)]
-pub enum ModeOption {
-    Dynamic,
-    DirectOnly,
-    IndirectOnly,
-}
+use crate::named::ByName;
 
 /// The option `polling`.
 #[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
@@ -32,53 +24,18 @@ pub enum PollingOption {
     Busy,
 }
 
-/// The option `zero_copy`.
-#[derive(NifUnitEnum, Clone, Copy)]
-pub enum ZeroCopyOption {
-    Auto,
-    Windows,
-    Always,
-    Never,
-}
-
-/// The option `fabric`: a fabric's name, as an atom.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FabricOption(pub FabricName);
-
-impl FabricOption {
-    /// The fabric of this name.
-    pub fn fabric(self) -> AutoFabric {
-        AutoFabric(self.0)
-    }
-}
-
-impl<'a> Decoder<'a> for FabricOption {
-    fn decode(term: Term<'a>) -> NifResult<Self> {
-        let name = term.atom_to_string()?;
-        // The error of rustler's derived decoder of atoms.
-        let fabric = FabricName::from_name(&name).ok_or(rustler::Error::RaiseAtom("invalid_variant"))?;
-        Ok(FabricOption(fabric))
-    }
-}
-
-impl Encoder for FabricOption {
-    fn encode<'a>(&self, env: Env<'a>) -> Term<'a> {
-        atom(env, self.0.name())
-    }
-}
-
 /// All options of connections, validated. `inet_rdma_options:list/0` has them, too: errors_SUITE compares both.
 #[derive(NifMap, Clone)]
 pub struct Config {
-    pub fabric: FabricOption,
-    pub mode: ModeOption,
+    pub fabric: ByName<FabricName>,
+    pub mode: ByName<Mode>,
     pub ring_bytes: u32,
     pub receive_slots: u16,
     pub landing_buffers: u16,
     pub landing_bytes: u32,
     pub pinned_max_bytes: u64,
     pub direct_bytes: u32,
-    pub zero_copy: ZeroCopyOption,
+    pub zero_copy: ByName<ZeroCopy>,
     pub packet_max_bytes: u32,
     pub polling: PollingOption,
     pub spin_us: u32,
@@ -126,20 +83,11 @@ impl Config {
     /// How a connection behaves.
     pub fn settings(&self) -> Settings {
         Settings {
-            mode: match self.mode {
-                ModeOption::Dynamic => Mode::Dynamic,
-                ModeOption::DirectOnly => Mode::DirectOnly,
-                ModeOption::IndirectOnly => Mode::IndirectOnly,
-            },
+            mode: self.mode.0,
             landing_buffer_bytes: self.landing_bytes,
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.packet_max_bytes as usize,
-            zero_copy: match self.zero_copy {
-                ZeroCopyOption::Auto => ZeroCopy::Auto,
-                ZeroCopyOption::Windows => ZeroCopy::Windows,
-                ZeroCopyOption::Always => ZeroCopy::Always,
-                ZeroCopyOption::Never => ZeroCopy::Never,
-            },
+            zero_copy: self.zero_copy.0,
             busy: self.polling == PollingOption::Busy,
         }
     }
@@ -155,7 +103,7 @@ impl Config {
 
     /// Which fabrics may be used.
     pub fn fabric(&self) -> AutoFabric {
-        self.fabric.fabric()
+        AutoFabric(self.fabric.0)
     }
 
     fn polling(&self) -> Polling {

@@ -4,17 +4,16 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::device::{self, Device, OpenDevice, Unopened};
 use inet_rdma_verbs::{Transport, VerbsError};
-use rustler::{Encoder, Env, NifMap, NifUnitEnum, NifUntaggedEnum, Term};
+use rustler::{Encoder, Env, NifMap, NifUntaggedEnum, Term};
 
 use crate::atoms;
+use crate::named::{ByName, named};
 use crate::terms;
 
-/// The transport of a device.
-#[derive(NifUnitEnum)]
-enum TransportAtom {
-    Infiniband,
-    Iwarp,
-}
+named!(Transport {
+    InfiniBand => infiniband,
+    Iwarp => iwarp,
+});
 
 /// See `inet_rdma_verbs::device::PortState`.
 #[derive(NifMap)]
@@ -37,7 +36,7 @@ struct LimitsMap {
 #[derive(NifMap)]
 struct DeviceMap {
     name: String,
-    transport: TransportAtom,
+    transport: ByName<Transport>,
     firmware: String,
     limits: LimitsMap,
     ports: Vec<PortMap>,
@@ -87,10 +86,7 @@ fn look(device: Device<'_>) -> Result<DeviceMap, VerbsError> {
     });
     Ok(DeviceMap {
         name: device.name(),
-        transport: match device.transport() {
-            Transport::InfiniBand => TransportAtom::Infiniband,
-            Transport::Iwarp => TransportAtom::Iwarp,
-        },
+        transport: ByName(device.transport()),
         ports: ports.collect::<Result<_, VerbsError>>()?,
         firmware: limits.firmware,
         limits: LimitsMap {

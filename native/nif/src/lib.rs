@@ -20,6 +20,7 @@ mod kept;
 mod keys;
 mod link;
 mod listener;
+mod named;
 mod packets;
 mod posting;
 mod protection;
