@@ -116,7 +116,7 @@ pub struct Relay {
     pub common: Common,
 }
 
-/// Options of those that listen.
+/// Options of `recv` and `relay`, which listen.
 #[derive(Debug, Args)]
 pub struct Listening {
     /// Senders to serve, one after the other, then exit; 0: no end
@@ -124,7 +124,7 @@ pub struct Listening {
     pub count: u64,
 }
 
-/// Options of those that connect.
+/// Options of `send` and `relay`, which connect.
 #[derive(Debug, Args)]
 pub struct Connecting {
     /// Seconds that connecting may take
@@ -139,7 +139,7 @@ impl Connecting {
     }
 }
 
-/// Options of all.
+/// Options of all commands.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Which fabric to use: shm leads to processes of this host and user, verbs to wherever an RDMA device leads, tcp

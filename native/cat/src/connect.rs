@@ -14,7 +14,7 @@ use crate::frame::Head;
 use crate::link::Link;
 use crate::shape::Shape;
 
-/// The polling thread: asks for events and sleeps, as the processor is needed for copying.
+/// Starts the polling thread. It sleeps until an event comes, as the processor is needed for copying.
 pub fn engine() -> Result<Arc<Engine>, Failure> {
     let failed = |error| Failure::Connect {
         doing: "starting a polling thread".into(),
@@ -62,7 +62,7 @@ pub fn connect(
     })
 }
 
-/// Says hello to a receiver: how many bytes of data it takes in one packet.
+/// Says hello to a receiver. Returns the bytes of data that the receiver takes in one packet.
 pub fn greet(
     link: &mut Link,
     shape: Shape,

@@ -34,7 +34,7 @@ pub enum Failure {
     /// The connection ended before the transfer was complete.
     #[error("the connection was lost: {0}")]
     Lost(Closed),
-    /// The peer does not speak as it should.
+    /// The peer breaks the rules of this program's messages.
     #[error("the peer {0}")]
     Peer(String),
     /// The other side failed and said why.
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// What the process exits with.
+    /// The exit status of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Local { .. } => 1,

@@ -1,22 +1,22 @@
-//! What the two sides say to each other: packets of the stream, each with a head of fixed size.
+//! Messages of the two sides: packets of the stream, each with a head of fixed size.
 //!
 //! Sender: `Hello`, any number of `Data`, `End`. Receiver: `Hello`, and `Done` when all has been written. Either may
-//! say `Failed` in between, and nothing after it. Numbers are little-endian; bytes without a meaning are zero.
+//! say `Failed` in between, as its last message. Numbers are little-endian; bytes without a meaning are zero.
 
 use std::ops::Range;
 
 use crate::failure::Failure;
 
-/// With the engine's four bytes of length before it a head fills one line of a cache, so that data lies aligned.
+/// A head and the engine's four bytes of length before it fill one cache line, so that the data behind them is aligned.
 pub const HEAD_BYTES: usize = 60;
 
-/// The engine's length of a packet.
+/// Size of the field with a packet's length, which the engine reads and writes.
 pub const LENGTH_BYTES: usize = 4;
 
-/// The longest reason that a side gives for having failed.
+/// Maximum size of the text in `Failed`.
 pub const REASON_BYTES_MAX: usize = 1024;
 
-/// Changes when the two sides would misunderstand each other.
+/// The version of these messages: another number for each change that an older program would misunderstand.
 const VERSION: u16 = 1;
 const MAGIC: [u8; 8] = *b"rdma-cat";
 
@@ -37,9 +37,9 @@ pub enum Head {
     Hello {
         /// Bytes of data that this side takes in one packet.
         data_bytes: u64,
-        /// Size of the whole transfer, where it is known: for the progress bar.
+        /// Size of the whole transfer, for the progress bar; None: the sender does not know it.
         total: Option<u64>,
-        /// A checksum will come at the end: to be computed on the way.
+        /// `End` will have a checksum: the receiver computes its own while it receives.
         verify: bool,
     },
     /// Bytes of the transfer follow.
@@ -48,7 +48,7 @@ pub enum Head {
     End {
         /// Bytes of the transfer.
         length: u64,
-        /// CRC-32 of all of them; None: not to be verified.
+        /// CRC-32 of all bytes of the transfer; None: the receiver verifies the length alone.
         digest: Option<u32>,
     },
     /// All has been received, verified and written.
@@ -61,7 +61,7 @@ pub enum Head {
 }
 
 impl Head {
-    /// As bytes.
+    /// The bytes of this head.
     pub fn emit(&self) -> [u8; HEAD_BYTES] {
         let (kind, flag, first, second) = match *self {
             Head::Hello { data_bytes, total, .. } => (1, total.is_some(), data_bytes, total.unwrap_or(0)),
@@ -83,7 +83,7 @@ impl Head {
         bytes
     }
 
-    /// From bytes of the peer.
+    /// Parses bytes of the peer.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Failure> {
         let number = |at: Range<usize>| bytes[at].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let (first, second, flag) = (number(FIRST), number(SECOND), bytes[FLAG] & HAS_SECOND != 0);
@@ -109,7 +109,7 @@ impl Head {
             5 => Head::Failed,
             _ => return Err(Failure::Peer("is no rdma-cat".into())),
         };
-        // Each head has one form.
+        // A head has exactly one form: bytes without a meaning must be zero.
         if head.emit() == *bytes {
             Ok(head)
         } else {
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// The engine's length of a packet with `data` bytes behind the head.
+/// The field with the length of a packet that has `data` bytes behind the head.
 pub fn length_of(data: usize) -> [u8; LENGTH_BYTES] {
     // Buffers are far below 4 GiB.
     u32::try_from(HEAD_BYTES + data).unwrap_or(u32::MAX).to_be_bytes()

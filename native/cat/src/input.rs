@@ -11,30 +11,30 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::failure::Failure;
 
-/// A pipe gets so large, if the system allows: fewer turns between its two ends.
+/// Size of a pipe, if the system allows it: a larger one needs fewer switches between reader and writer.
 pub const PIPE_BYTES: usize = 1 << 20;
 
 /// A part of the input, or its end.
 pub enum Piece {
     /// The first `bytes` of the buffer.
     Data {
-        /// To be given back.
+        /// The reader of the piece gives the buffer back, see [`Input::give_back`].
         buffer: Vec<u8>,
         /// The number of filled bytes.
         bytes: usize,
     },
     /// All has been read.
     End {
-        /// How many bytes that was.
+        /// Bytes of the whole input.
         length: u64,
-        /// Their CRC-32; None: not wanted.
+        /// CRC-32 of the whole input; None: `--no-verify`.
         digest: Option<u32>,
     },
 }
 
 /// The input, being read.
 pub struct Input {
-    /// What has been read, in order.
+    /// The pieces of the input, in order.
     pub pieces: Receiver<Result<Piece, Failure>>,
     empty: Sender<Vec<u8>>,
 }
@@ -44,18 +44,18 @@ struct Source {
     file: File,
 }
 
-/// Files that are open.
+/// Open files, to be read one behind the other.
 pub struct Sources(Vec<Source>);
 
 impl Sources {
-    /// Opens all of them. None: the standard input, which is also `-`.
+    /// Opens all files; `-` is the standard input. Without a name: the standard input alone.
     pub fn open(names: &[PathBuf]) -> Result<Self, Failure> {
         let standard = [PathBuf::from("-")];
         let names = if names.is_empty() { &standard } else { names };
         names.iter().map(|name| open(name)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// How many bytes there are to read, if that can be told.
+    /// Bytes that are left to read; None: one of the sources is not a regular file.
     pub fn total(&self) -> Option<u64> {
         self.0.iter().map(|source| bytes_left(&source.file)).sum()
     }
@@ -65,7 +65,7 @@ impl Sources {
         let (to_main, pieces) = bounded(buffers + 1);
         let (empty, to_fill) = bounded(buffers);
         for _ in 0..buffers {
-            // There is room for all of them.
+            // The channel has room for all buffers.
             let _ = empty.send(vec![0; buffer_bytes]);
         }
         let mut reader = Reader {
@@ -98,7 +98,7 @@ fn open(name: &Path) -> Result<Source, Failure> {
     } else {
         File::open(name).map_err(failed)?
     };
-    // Only pipes have that, and not every user may have as much.
+    // Fails, without harm, for what is no pipe, and for a user whose pipes may not be so large.
     let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
     Ok(Source {
         name: name.to_owned(),
@@ -114,7 +114,7 @@ fn bytes_left(file: &File) -> Option<u64> {
 struct Reader {
     digest: Option<Hasher>,
     length: u64,
-    /// Found the end of a file, and was not needed.
+    /// The empty buffer of the read that found the end of the last file.
     spare: Option<Vec<u8>>,
     to_main: Sender<Result<Piece, Failure>>,
     to_fill: Receiver<Vec<u8>>,
@@ -125,7 +125,7 @@ impl Reader {
         for source in sources.0 {
             match self.read(&source) {
                 Ok(true) => {}
-                // The receiving end is gone.
+                // Nobody receives the pieces any more.
                 Ok(false) => return,
                 Err(error) => {
                     let failure = Failure::local(format!("reading {}", source.name.display()), error);
@@ -141,7 +141,7 @@ impl Reader {
         let _ = self.to_main.send(Ok(end));
     }
 
-    /// Reads to the end; false: the receiving end is gone.
+    /// Reads a source to its end. False: nobody receives the pieces any more.
     fn read(&mut self, source: &Source) -> io::Result<bool> {
         loop {
             let Some(mut buffer) = self.spare.take().or_else(|| self.to_fill.recv().ok()) else {
@@ -163,7 +163,7 @@ impl Reader {
     }
 }
 
-/// Reads what is there without waiting, but at least something; 0: the end.
+/// Reads into the buffer until it is full or a read would wait. Waits for the first byte. 0: the end of the input.
 fn fill(mut file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -187,7 +187,7 @@ fn fill(mut file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Waits until a file can be read or written; false: not in time.
+/// Waits until a file can be read or written. False: the timeout has passed.
 pub fn wait(file: &impl AsFd, until: PollFlags, timeout: Option<&Timespec>) -> io::Result<bool> {
     match rustix::event::poll(&mut [PollFd::new(file, until)], timeout) {
         Ok(ready) => Ok(ready > 0),

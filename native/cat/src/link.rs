@@ -1,4 +1,4 @@
-//! A connection in the hands of one thread: whole packets out and in, and waiting for them.
+//! A connection that one thread uses: it sends and receives whole packets, and waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::frame::{Head, REASON_BYTES_MAX, length_of};
 use crate::packet::Packet;
 use crate::shape::Shape;
 
-/// While nothing comes, so often it is found out whether the peer's host is still there.
+/// While nothing comes, the time between two looks whether the peer's host is still there.
 pub const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// How long the last words to a peer and its goodbye may take.
+/// Time for the reason of a failure to reach the peer, and for the peer to close.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Notified when the connection can go on, in whichever direction: its user looks at both.
+/// Notified when the connection can be read or written. One channel for both: the user looks at both directions.
 struct Notify(Sender<()>);
 
 impl Notifier for Notify {
@@ -45,7 +45,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A stream over a queue pair. `why` says why it is over this fabric.
+    /// A stream over a queue pair. `why`: the reason for its fabric, in words.
     pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, shape: Shape, why: String) -> Result<Self, Failure> {
         let failed = |error: FabricError| Failure::Connect {
             doing: "starting the connection".into(),
@@ -68,12 +68,12 @@ impl Link {
         })
     }
 
-    /// Name of the fabric, and why it is that.
+    /// Name of the fabric, and the reason for it.
     pub fn fabric(&self) -> (&'static str, &str) {
         (self.connection.queue_pair().fabric().name(), &self.why)
     }
 
-    /// Of all bytes that went in either direction, the share that was written right where it was read.
+    /// The share of all bytes, of both directions, that the writing side put into a landing buffer.
     pub fn percent_direct(&self) -> f64 {
         let counters = self.connection.statistics().stream;
         let direct = counters.direct_bytes_sent + counters.direct_bytes_received;
@@ -86,7 +86,7 @@ impl Link {
         self.send(head, |_| {}, deadline)
     }
 
-    /// Sends a packet whose data `add` puts into the gather. Ends early where the peer has given up.
+    /// Sends a packet whose data `add` puts into the gather. Err: the connection is lost, or the peer has given up.
     pub fn send<'a>(
         &mut self,
         head: Head,
@@ -111,7 +111,7 @@ impl Link {
             if written.blocked {
                 self.listen()?;
                 let armed = self.connection.arm_writer();
-                // A peer that gives up must be heard while it takes nothing.
+                // A peer that takes nothing may give up: receive its reason while this side waits for room.
                 if armed && (!self.inbox.is_empty() || self.arm()) {
                     self.wait(deadline)?;
                 }
@@ -120,7 +120,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes in what has arrived, up to one buffer. Err: the peer has given up.
+    /// Receives packets that have arrived, about one buffer of them. Err: the peer has given up.
     pub fn listen(&mut self) -> Result<ReadEnd, Failure> {
         if !self.inbox.is_empty() {
             return Ok(ReadEnd::More);
@@ -142,7 +142,7 @@ impl Link {
         Ok(end)
     }
 
-    /// Notices a peer that has given up or gone. What else has arrived is kept for [`Self::next`].
+    /// Fails if the peer has given up or is gone. Keeps other packets for [`Self::next`].
     pub fn listen_for_failure(&mut self) -> Result<(), Failure> {
         match self.listen()? {
             ReadEnd::Closed(closed) => Err(closed.into()),
@@ -169,17 +169,17 @@ impl Link {
         }
     }
 
-    /// Asks for a notification when there is something to read or to write. False: there is already.
+    /// Asks for a notification when there is something to read or room to write. False: there is already.
     pub fn arm(&self) -> bool {
         self.connection.arm_reader()
     }
 
-    /// See [`Self::arm`].
+    /// Gets the notifications that [`Self::arm`] asks for.
     pub fn notified(&self) -> &Receiver<()> {
         &self.notified
     }
 
-    /// Finds out, some time, whether the peer's host is still there.
+    /// Makes the fabric look whether the peer's host is still there. If it is not, the connection ends some time later.
     pub fn keep_alive(&self) -> Result<(), Failure> {
         self.connection.tick()?;
         Ok(())
@@ -194,12 +194,12 @@ impl Link {
         }
         match self.notified.recv_timeout(left) {
             Ok(()) => Ok(()),
-            // A connection that has ended says so at the next look.
+            // If the connection has ended, the next read returns the reason.
             Err(_) => self.keep_alive().or(Ok(())),
         }
     }
 
-    /// A peer that gave up may have said why before the connection ended.
+    /// The reason for the end: the peer's own, if it sent one before the connection ended.
     fn last_words(&mut self, closed: Closed) -> Failure {
         loop {
             self.inbox.clear();
@@ -211,7 +211,7 @@ impl Link {
         }
     }
 
-    /// Gives up: tells the peer why, as far as it listens, and ends the connection.
+    /// Gives up: sends the reason to the peer, if it still reads, and ends the connection.
     pub fn give_up(mut self, reason: &str) {
         let deadline = Instant::now() + GOODBYE;
         let mut bytes = reason.len().min(REASON_BYTES_MAX);
@@ -219,7 +219,7 @@ impl Link {
             bytes -= 1;
         }
         let text = &reason.as_bytes()[..bytes];
-        // What is under way already must not keep the reason from being said.
+        // While the inbox has packets `listen` receives nothing: drop them, so that `send` does not wait for ever.
         self.inbox.clear();
         if self
             .send(Head::Failed, |gather| gather.push(text), Some(deadline))
@@ -229,19 +229,19 @@ impl Link {
         }
     }
 
-    /// Ends the connection in order, once the peer has ended it.
+    /// Waits until the peer has ended the connection, and ends it on this side.
     pub fn take_leave(mut self) {
         self.part(Instant::now() + GOODBYE);
     }
 
-    /// Ends the connection in order; nothing more is expected of the peer.
+    /// Ends the connection in order; the peer has nothing more to send.
     pub fn close(mut self) {
         self.writer.close();
     }
 
     fn part(&mut self, deadline: Instant) {
         let _ended_already = self.writer.finish();
-        // Data may still be on its way, and is dropped. The end comes as an error.
+        // Drop data that is still on its way. `next` returns the end as an error.
         while self.next(Some(deadline)).is_ok() && Instant::now() < deadline {}
         self.writer.close();
     }

@@ -29,7 +29,7 @@ struct Waker {
 
 impl AcceptWaker for Waker {
     fn accepted(&self) {
-        // Full: notified already.
+        // Full: an earlier notification waits.
         let _ = self.notify.try_send(());
     }
 
@@ -53,14 +53,14 @@ pub struct Door {
 pub struct Visitor {
     /// The connection to it.
     pub link: Link,
-    /// How much it will send, where it knows.
+    /// Bytes that the sender will send; None: it does not know.
     pub total: Option<u64>,
-    /// It will send a checksum.
+    /// The sender will send a checksum.
     pub verify: bool,
 }
 
 impl Visitor {
-    /// Answers the hello: bytes of data that may be in one packet.
+    /// Answers the hello. `data_bytes`: the most data that this side takes in one packet.
     pub fn welcome(&mut self, data_bytes: usize) -> Result<(), Failure> {
         let answer = Head::Hello {
             data_bytes: data_bytes as u64,
@@ -96,7 +96,7 @@ impl Door {
                 error,
             })?;
         if port == 0 {
-            // A user that asks for any port has to be told which.
+            // The user has asked for any free port.
             eprintln!("rdma-cat: listening on port {}", acceptor.port());
         }
         Ok(Self {
@@ -108,8 +108,8 @@ impl Door {
         })
     }
 
-    /// Takes senders one after the other, `count` of them (0: without end), up to the first failure, which that sender
-    /// is told.
+    /// Serves `count` senders (0: any number), one after the other. The first failure ends it; the sender gets the
+    /// reason.
     pub fn serve(
         &self,
         count: u64,
@@ -130,7 +130,7 @@ impl Door {
         Ok(())
     }
 
-    /// Waits for the next sender. One that goes or says nothing before its hello is none: it has asked for nothing.
+    /// Waits for the next sender. A peer that ends the connection, or stays silent, before its hello does not count.
     fn next(&self) -> Result<Visitor, Failure> {
         loop {
             let Some(qp) = self.acceptor.accept().map_err(Closed::from)? else {

@@ -1,4 +1,4 @@
-//! The output: written from where the data landed.
+//! The output: data is written from the buffers in which it landed.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ impl Output {
         } else {
             File::create(name).map_err(failed)?
         };
-        // Only pipes have that, and not every user may have as much.
+        // Fails, without harm, for what is no pipe, and for a user whose pipes may not be so large.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
         Ok(Self {
             name: name.to_owned(),
@@ -51,7 +51,7 @@ impl Output {
         Ok(())
     }
 
-    /// Waits until a file is on the disk; anything else has no such thing.
+    /// Waits until the file is on the disk. Returns at once for pipes and devices.
     pub fn sync(&self) -> Result<(), Failure> {
         match self.file.sync_all() {
             Err(error) if error.kind() != ErrorKind::InvalidInput => Err(self.failed(error)),

@@ -9,7 +9,7 @@ use inet_rdma_assembly::{Gather, LandingBuffer, Received};
 use crate::failure::Failure;
 use crate::frame::{HEAD_BYTES, Head};
 
-/// Copied at a time where bytes must be looked at: stays in the processor's first cache.
+/// Bytes that are copied out at a time for a checksum or a text: they stay in the processor's first cache.
 const LOOK_BYTES: usize = 16 * 1024;
 
 enum Body {
@@ -25,7 +25,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// The packets of a read, in order.
+    /// Cuts what one read has returned into packets, in order.
     pub fn parse(received: Received<Vec<u8>>) -> Result<Vec<Packet>, Failure> {
         match received {
             Received::Whole(bytes) => {
@@ -65,7 +65,7 @@ impl Packet {
         }
     }
 
-    /// Shows all data, in pieces of some size.
+    /// Calls `see` with copies of all data, piece by piece.
     pub fn look(&self, mut see: impl FnMut(&[u8])) {
         match &self.body {
             Body::Copied(bytes, range) => see(&bytes[range.clone()]),
@@ -80,7 +80,7 @@ impl Packet {
         }
     }
 
-    /// Writes the data from `at` on to `fd`, as write(2) does: how many bytes it took.
+    /// Writes the data from byte `at` on to `fd` with one call, as write(2). Returns the number of written bytes.
     pub fn write_to(&self, at: usize, fd: BorrowedFd<'_>) -> io::Result<usize> {
         match &self.body {
             Body::Copied(bytes, range) => Ok(rustix::io::write(fd, &bytes[range.start + at..range.end])?),
@@ -88,7 +88,7 @@ impl Packet {
         }
     }
 
-    /// Adds the data to what is sent, from where it lies.
+    /// Adds the data to a gather, without a copy.
     pub fn add_to<'a>(&'a self, gather: &mut Gather<'a>) {
         match &self.body {
             Body::Copied(bytes, range) => gather.push(&bytes[range.clone()]),
@@ -96,7 +96,7 @@ impl Packet {
         }
     }
 
-    /// The data as text, for people.
+    /// The data as text, for messages.
     pub fn text(&self) -> String {
         let mut bytes = Vec::new();
         self.look(|piece| bytes.extend_from_slice(piece));

@@ -50,7 +50,7 @@ fn transfer(visitor: &mut Visitor, recv: &Recv, output: &Output, shape: Shape) -
     Ok(())
 }
 
-/// The length, and the checksum where there is to be one.
+/// Fails unless length and checksum are those that the sender has sent.
 fn compare(received: u64, sent: u64, computed: Option<u32>, digest: Option<u32>) -> Result<(), Failure> {
     if received != sent {
         return Err(Failure::Differs(format!("{sent} bytes were sent, {received} arrived")));

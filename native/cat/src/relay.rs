@@ -1,4 +1,4 @@
-//! `rdma-cat relay`: what lands from the sender goes on to the receiver from where it lies.
+//! `rdma-cat relay`: data goes on to the receiver from the landing buffers in which it has arrived.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn serve(engine: &Arc<Engine>, visitor: &mut Visitor, relay: &Relay, shape: Shap
     }
 }
 
-/// Length and checksum are verified at the end of the chain.
+/// Passes one transfer on. The receiver at the end of the chain verifies length and checksum.
 fn transfer(visitor: &mut Visitor, onward: &mut Link, relay: &Relay, data_bytes: usize) -> Result<(), Failure> {
     visitor.welcome(data_bytes)?;
     let link = &mut visitor.link;

@@ -1,4 +1,4 @@
-//! What people and programs are told about a transfer: a progress bar, a summary.
+//! The progress bar and the summary of a transfer.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

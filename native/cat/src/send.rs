@@ -16,7 +16,7 @@ use crate::shape::Shape;
 /// Sends all input; returns when the receiver has written it.
 pub fn run(send: &Send) -> Result<(), Failure> {
     let shape = Shape::new(&send.common)?;
-    // Before anybody is bothered.
+    // A file that cannot be opened is found before the receiver gets a connection.
     let sources = Sources::open(&send.files)?;
     let timeout = send.connecting.timeout();
     let mut link = connect(&engine()?, &send.to, &send.common, shape, timeout)?;
@@ -70,7 +70,7 @@ fn transfer(
     Ok(())
 }
 
-/// Waits for input, and for a receiver that gives up meanwhile.
+/// Waits for the next piece of input. Err: the receiver has given up meanwhile.
 fn next_piece(input: &Input, link: &mut Link) -> Result<Piece, Failure> {
     loop {
         link.listen_for_failure()?;

@@ -17,13 +17,14 @@ const RECEIVE_SLOTS: u16 = 256;
 /// The memory of all buffers together.
 const BUFFERS_BYTES_MAX: u64 = 1 << 30;
 
-/// A fabric gives out room to write in quarters of what it stages: a whole packet fits into each.
+/// A fabric gives room to write in quarters of its staging memory, which is as large as the ring: a whole packet fits
+/// into a quarter.
 const PACKETS_IN_RING: u32 = 4;
 
 /// A packet below this is copied out of its landing buffer, which is free again at once.
 const DIRECT_BYTES: usize = 4096;
 
-/// How many buffers, how large.
+/// Number and size of buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     buffer_bytes: u32,
@@ -31,7 +32,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// As the options say.
+    /// The shape that the options ask for.
     pub fn new(common: &Common) -> Result<Self, Failure> {
         let shape = Self {
             buffer_bytes: common.buffer_bytes(),
@@ -48,7 +49,7 @@ impl Shape {
         self.buffer_bytes as usize
     }
 
-    /// How many buffers.
+    /// Number of buffers.
     pub fn buffers(self) -> usize {
         self.buffers.into()
     }
@@ -78,8 +79,8 @@ impl Shape {
         }
     }
 
-    /// How a connection behaves. Bulk is all there is, and the receiver has always advertised what it has free: a ring
-    /// would only add a copy where the receiver is the slower side already.
+    /// Settings of a connection: direct transfers alone. All data is bulk, and the receiver has always advertised its
+    /// free buffers. A transfer through the ring would cost a copy at the receiver, which is the slower side already.
     pub fn settings(self) -> Settings {
         let packet_bytes = HEAD_BYTES + self.buffer_bytes().max(REASON_BYTES_MAX);
         debug_assert!(packet_bytes + LENGTH_BYTES <= self.landing_buffer_bytes() as usize);
@@ -88,7 +89,7 @@ impl Shape {
             landing_buffer_bytes: self.landing_buffer_bytes(),
             direct_bytes: DIRECT_BYTES,
             packet_max_bytes: packet_bytes,
-            // What has landed is written out once, whatever it says.
+            // The data is written out once and never interpreted, so a peer that changes it harms nobody.
             zero_copy: ZeroCopy::Always,
             ..Settings::default()
         }

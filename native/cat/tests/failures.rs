@@ -1,4 +1,4 @@
-//! Nothing fails silently: either side says why, and exits with the status for it.
+//! Each failure is reported at both sides: a reason on standard error, and its exit status.
 
 mod support;
 
@@ -14,7 +14,7 @@ use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
 use inet_rdma_stream::Limits;
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
 
-/// A sender in the middle of its input, and its receiver; some of it has come out.
+/// A sender in the middle of its input, and its receiver, which has written a part of it.
 fn in_the_middle() -> (Cat, std::process::ChildStdin, Cat) {
     let (mut receiver, port) = recv(&[]);
     let to = at(port).to_string();
@@ -150,7 +150,7 @@ fn parameters() -> Parameters {
     }
 }
 
-/// Another program of the same stream protocol.
+/// A program that speaks the stream protocol, but is no rdma-cat.
 fn stranger(qp: Box<dyn QueuePair>) -> WriteHalf {
     let settings = Settings {
         landing_buffer_bytes: 8192,

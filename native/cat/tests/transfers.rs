@@ -95,7 +95,7 @@ fn over_tcp_all_arrives_as_well() {
 }
 
 /// The receiver listens over all fabrics, and the sender asks for one. The virtual machines have an iWARP device, whose
-/// ports are TCP's: there the receiver listens over shm and verbs, and nothing or the device answers the sender.
+/// ports are TCP's: there the receiver listens over shm and verbs, and a sender over TCP gets no connection.
 #[test]
 fn a_receiver_of_any_fabric_is_reached_over_tcp() {
     let (receiver, port) = recv(&["--fabric", "auto"]);
@@ -179,7 +179,7 @@ fn a_chain_of_relays_passes_everything_on() {
     assert!(received.code() == 0 && received.output == data);
 }
 
-/// More than 32 bits count, from a file that takes no place.
+/// More bytes than 32 bits can count, from a sparse file.
 #[test]
 fn more_than_4_gib_arrive() {
     const BYTES: u64 = (4 << 30) + (5 << 20) + 1;

@@ -1,7 +1,6 @@
 //! Real processes of rdma-cat, each bounded in time.
 //!
-//! They talk over what leads to this host, which is shm; if INET_RDMA_TEST_VERBS names the address of an RDMA device of
-//! this host, over verbs.
+//! They use shm; if INET_RDMA_TEST_VERBS is the address of an RDMA device of this host, verbs.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -15,16 +14,16 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_shm::ShmFabric;
 
-/// Nothing that works takes as long as this; whatever takes longer hangs.
+/// Bound of each wait: a process that takes longer hangs.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// For greeting a receiver, where all tests run at once in an emulated machine.
+/// Bound of connecting: all tests may run at once in an emulated machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// A process, killed at the latest when this is dropped.
+/// A process. Dropping the value kills it.
 pub struct Cat {
     pub child: Child,
-    /// What it said before its port was read.
+    /// Its standard error, except for the line with its port.
     stderr: Option<Receiver<String>>,
 }
 
@@ -60,7 +59,7 @@ pub fn fabric() -> Box<dyn Fabric> {
     }
 }
 
-/// Where a port of this host is.
+/// The address of a port of this host.
 pub fn at(port: u16) -> SocketAddr {
     let ip = verbs_address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     SocketAddr::new(ip, port)
@@ -90,7 +89,7 @@ impl Cat {
         Cat { child, stderr: None }
     }
 
-    /// Starts one that listens on any port; and the port.
+    /// Starts a process that listens on any port. Returns the port, too.
     pub fn listening(command: &mut Command) -> (Cat, u16) {
         let mut cat = Self::start(command);
         let lines = lines_of(cat.child.stderr.take().expect("a pipe"));
@@ -104,7 +103,7 @@ impl Cat {
         self.child.stdin.take().expect("a pipe")
     }
 
-    /// Waits for the end, and takes all that it says meanwhile.
+    /// Waits for the end of the process. Reads its output meanwhile.
     pub fn wait(mut self) -> Ended {
         drop(self.child.stdin.take());
         let output = self.child.stdout.take().map(|mut pipe| {
@@ -173,7 +172,7 @@ pub fn send(port: u16, options: &[&str], data: &[u8]) -> Cat {
     let to = at(port).to_string();
     let mut sender = Cat::start(command(&[&["send", &to], options].concat()).stdin(Stdio::piped()));
     let (mut pipe, data) = (sender.stdin(), data.to_vec());
-    // It ends early where the sender does.
+    // The write fails if the sender ends early.
     std::thread::spawn(move || pipe.write_all(&data));
     sender
 }
