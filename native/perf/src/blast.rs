@@ -1,8 +1,8 @@
 //! The client sends as fast as it can, the server consumes.
 //!
-//! A sender keeps `sends` messages on offer, in memory of their own; one is done when the engine has taken all its
-//! bytes, and its memory is used for the next one. Empty messages mark where the measured time begins and where it
-//! ends; both sides know the number of messages at either.
+//! A sender keeps `sends` messages on offer, each in memory of its own. When the engine has taken all bytes of a
+//! message, the sender uses that memory for the next one. Two empty messages mark the begin and the end of the measured
+//! time; both sides count the messages between them.
 
 use std::time::{Duration, Instant};
 
@@ -75,13 +75,13 @@ fn pattern(order: &Order) -> Pattern {
 struct Sender<'a> {
     order: &'a Order,
     pattern: Pattern,
-    /// Memory of the messages; message n lies in the buffer with index n mod their number.
+    /// Memory of the messages: message n lies in buffer n modulo the number of buffers.
     slots: Vec<Vec<u8>>,
     /// Number of the oldest message on offer.
     first: u64,
     /// Number of the next message.
     next: u64,
-    /// Bytes of the oldest one that are sent.
+    /// Bytes of the oldest message that are sent.
     at: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends for so long, and then what is on offer.
+    /// Offers messages for this time, then sends the rest of those on offer.
     fn send_for(&mut self, link: &mut Link, seconds: f64) -> Result<(), Failure> {
         let end = Instant::now() + Duration::from_secs_f64(seconds);
         while Instant::now() < end {

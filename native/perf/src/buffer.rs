@@ -1,5 +1,5 @@
-//! Where messages are copied that come through the ring: buffers that are used again, as a program that receives
-//! without pause does. New ones each time would measure the allocator, and be filled with zeros first.
+//! Buffers for messages that come through the ring. They are used again, as in a program that receives without pause.
+//! New buffers for each message would measure the allocator and the time to fill them with zeros.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ pub struct Recycled {
 }
 
 impl Recycled {
-    /// What it holds.
+    /// The bytes of the message.
     pub fn as_slice(&self) -> &[u8] {
         &self.whole[..self.bytes]
     }

@@ -15,7 +15,7 @@ use crate::pingpong::Latency;
 use crate::server::CONNECT_TIMEOUT;
 use crate::{blast, pingpong};
 
-/// What is printed.
+/// The result that is printed.
 #[derive(Serialize)]
 struct Outcome<'a> {
     order: &'a Order,
@@ -45,7 +45,7 @@ pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
         Test::Blast => blast::send(&mut link, order).map(|seen| (seen, None)),
         Test::Pingpong => pingpong::lead(&mut link, order).map(|(seen, latency)| (seen, Some(latency))),
     };
-    // If this side has lost the connection the server may know why.
+    // If this side has lost the connection, the server may know the reason.
     let (client, latency) = match done {
         Ok(done) => done,
         Err(failure @ Failure::Lost(_)) => {

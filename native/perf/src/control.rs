@@ -1,4 +1,4 @@
-//! The TCP connection by which both sides agree: a line of JSON at a time.
+//! The TCP connection for orders and results: lines of JSON.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,15 +12,15 @@ use crate::gauge::Seen;
 /// The longest line.
 const LINE_BYTES_MAX: u64 = 65_536;
 
-/// What a server says.
+/// A message of the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Connect to this port.
     Port(u16),
-    /// It is over.
+    /// The measurement is over; what the server saw.
     Seen(Seen),
-    /// It could not be done.
+    /// The measurement failed; the reason.
     Failed(String),
 }
 
@@ -37,7 +37,7 @@ impl Control {
         }
     }
 
-    /// Says something.
+    /// Sends a message.
     pub fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(what).map_err(io::Error::from);
         line.and_then(|line| self.lines.get_mut().write_all(format!("{line}\n").as_bytes()))
@@ -54,7 +54,7 @@ impl Control {
         over || stream.set_nonblocking(false).is_err()
     }
 
-    /// Hears what the other side says.
+    /// Receives a message of the other side.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
         (&mut self.lines)

@@ -11,7 +11,7 @@ pub enum Failure {
     /// An argument that makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// The TCP connection by which both sides agree.
+    /// The TCP connection for orders and results failed.
     #[error("{doing}: {error}")]
     Control {
         /// The operation that failed, in words.

@@ -30,11 +30,11 @@ pub struct Seen {
     pub direct_transfers: u64,
     /// Transfers into the ring.
     pub indirect_transfers: u64,
-    /// Bytes of the former.
+    /// Bytes of direct transfers.
     pub direct_bytes: u64,
-    /// Bytes of the latter.
+    /// Bytes of indirect transfers.
     pub indirect_bytes: u64,
-    /// Changes between the two.
+    /// Changes between direct and indirect transfers.
     pub phase_switches: u64,
     /// Advertisements sent, by the server.
     pub adverts: u64,
@@ -53,7 +53,7 @@ pub struct Seen {
 }
 
 impl Gauge {
-    /// Now, after `messages` messages.
+    /// Reads all clocks and counters now, after `messages` messages.
     pub fn read(link: &Link, messages: u64) -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         Self {
@@ -64,7 +64,7 @@ impl Gauge {
         }
     }
 
-    /// What happened between `self` and `later`, at the side that sends.
+    /// The difference between `self` and `later`, at the side that sends.
     pub fn sent(&self, later: &Self, link: &Link) -> Seen {
         let [then, now] = [&self.statistics.stream, &later.statistics.stream];
         Seen {
@@ -77,7 +77,7 @@ impl Gauge {
         }
     }
 
-    /// What happened between `self` and `later`, at the side that receives.
+    /// The difference between `self` and `later`, at the side that receives.
     pub fn received(&self, later: &Self, link: &Link) -> Seen {
         let [then, now] = [&self.statistics.stream, &later.statistics.stream];
         Seen {

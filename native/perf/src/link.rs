@@ -1,4 +1,4 @@
-//! A connection in the hands of one thread, and how that waits.
+//! A connection that one thread uses, and the ways in which that thread waits.
 
 use std::sync::Arc;
 use std::thread::Thread;
@@ -13,7 +13,7 @@ use crate::buffer::Recycled;
 use crate::failure::Failure;
 use crate::order::{Order, Polling, Role};
 
-/// Nothing that works keeps the other side waiting for so long.
+/// A side that waits this long reports the other side as stuck.
 const LATE: Duration = Duration::from_secs(30);
 
 /// Fruitless looks between two looks at the clock.
@@ -41,27 +41,27 @@ impl Notifier for Unpark {
 #[derive(Clone, Copy)]
 enum Waiting {
     Busy,
-    /// Looks by itself for so long, then sleeps.
+    /// Looks by itself for this time, then sleeps.
     Look(Duration),
     Sleep,
 }
 
-/// What a look was for.
+/// The direction for which a thread waits.
 #[derive(Clone, Copy)]
 enum For {
     Reading,
     Writing,
 }
 
-/// One end of a connection, of the thread that made it.
+/// One end of a connection, which belongs to the thread that made it.
 pub struct Link {
     connection: Arc<Connection>,
     reader: ReadHalf<Recycled>,
     writer: WriteHalf,
     waiting: Waiting,
-    /// Looks in vain since something came.
+    /// Looks without a result since the last one with a result.
     looks: u32,
-    /// Since when nothing has come, where the clock was looked at.
+    /// Time of the first look at the clock since the last result; None: the clock was not read since.
     quiet_since: Option<Instant>,
     _attachment: Attachment,
 }
@@ -104,7 +104,7 @@ impl Link {
         &self.connection
     }
 
-    /// Writes from `at` on, as far as the peer has room, at least something; how far it came.
+    /// Writes from byte `at` on, as far as the peer has room; waits for room for the first byte. Returns the next `at`.
     pub fn write_some(&mut self, gather: &Gather<'_>, at: usize) -> Result<usize, Failure> {
         loop {
             let written = self.writer.write(gather, at, usize::MAX)?;
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub fn write(&mut self, gather: &Gather<'_>) -> Result<(), Failure> {
         let mut at = 0;
         while at < gather.total() {
@@ -146,14 +146,14 @@ impl Link {
         self.quiet_since = None;
     }
 
-    /// Comes back when there may be something, or before.
+    /// Waits until there may be something to read or room to write. May return early.
     fn wait(&mut self, what: For) -> Result<(), Failure> {
         match self.waiting {
             Waiting::Busy => {
                 if let For::Reading = what {
                     (0..LOOKS_PER_READ).any(|_| !self.connection.is_quiet());
                 }
-                // A read or write that finds nothing is a look, too.
+                // The read or write that found nothing was a look.
                 self.looks += 1;
                 if self.looks % LOOKS_PER_CLOCK == 0 {
                     self.check_late()?;
@@ -183,7 +183,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether a writer tries again, which is a look, before it sleeps. Lets others have the processor now and then.
+    /// True if the writer should try again before it sleeps. Yields the processor now and then.
     fn writer_looks_on(&mut self, duration: Duration) -> bool {
         std::hint::spin_loop();
         self.looks += 1;
@@ -194,7 +194,7 @@ impl Link {
         self.quiet_since.get_or_insert_with(Instant::now).elapsed() < duration
     }
 
-    /// The promise to look is taken back until something comes. False: something has come.
+    /// Takes back the promise to look, so that the peer wakes this side. False: something has come already.
     fn rest_from_reading(&self) -> bool {
         if let Waiting::Sleep = self.waiting {
             return true;

@@ -1,7 +1,7 @@
 //! `rdma-perf`: measures the stream between two processes, of one host or of two. bench/README.md has what it is for.
 //!
 //! A server waits for orders on a TCP port. A client sends it one, both connect over the fabric under test, and the
-//! server answers with what it has seen. TCP is silent in between.
+//! server answers with its counts. Nothing goes over TCP in between.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -1,4 +1,4 @@
-//! What is in a message, so that the receiver can tell count and order of what arrives.
+//! The content of messages, by which the receiver checks their number and order.
 
 use inet_rdma_assembly::{LandingBuffer, Received};
 
@@ -10,16 +10,17 @@ const WORD: usize = 8;
 /// Bytes of a message that are copied out at a time to be looked at.
 const WINDOW: usize = 4096;
 
-/// As above, for a message that is not larger: to make room for more would take longer than to look at it.
+/// As [`WINDOW`], for messages of at most this size: to clear a large window would take longer than to check them.
 const SMALL_WINDOW: usize = 64;
 
-/// What a message is made of: its number, at every `stride` bytes and in its last word. A message shorter than a word
-/// has the number's low bytes.
+/// The pattern of a message: a word with its number at every `stride` bytes and at its end. A message that is shorter
+/// than a word has the low bytes of the number.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern {
-    /// From one word to the next.
+    /// Bytes from one word to the next.
     pub stride: usize,
-    /// All words but the first and the last stay as number 0, which must be the first one in its memory, has them.
+    /// True: only the first and the last word are written for each message; those between keep the number 0, which must
+    /// be the first message in that memory.
     pub still: bool,
 }
 
@@ -27,14 +28,14 @@ impl Pattern {
     /// Offset and length of each word of a message of `size` bytes.
     fn words(self, size: usize) -> impl Iterator<Item = (usize, usize)> {
         let last = size.saturating_sub(WORD);
-        // None that would overlap with the last.
+        // Leave out words that would overlap with the last one.
         (0..last.saturating_sub(WORD - 1))
             .step_by(self.stride)
             .chain([last])
             .map(move |at| (at, WORD.min(size)))
     }
 
-    /// The word at `at`: no two numbers have the same one at the same place.
+    /// The word of a message at `at`. Two numbers never have equal words at the same place.
     fn word(number: u64, at: usize) -> [u8; WORD] {
         number.wrapping_add(at as u64).to_le_bytes()
     }
@@ -55,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Whether this is message `number`, all of its `size` bytes. Reads its words.
+    /// Fails unless this is message `number` with `size` bytes. Checks all words.
     pub fn check(self, message: &Message<'_>, number: u64, size: usize) -> Result<(), Failure> {
         if message.len() != size {
             let found = message.len();
@@ -73,7 +74,7 @@ impl Pattern {
     }
 
     fn check_words<const BYTES: usize>(self, message: &Message<'_>, number: u64, size: usize) -> Result<(), Failure> {
-        // Where words are close together all bytes are read, at the speed of a copy.
+        // Copy a window at a time: words that lie close together cost one copy.
         let (mut window, mut filled) = ([0; BYTES], 0..0);
         for (at, bytes) in self.words(size) {
             if at + bytes > filled.end {
@@ -91,16 +92,16 @@ impl Pattern {
     }
 }
 
-/// A message as it was received.
+/// A received message.
 pub enum Message<'a> {
     /// Copied out of the ring.
     Copied(&'a [u8]),
-    /// Where the peer wrote it: buffer, start and length.
+    /// In the landing buffer into which the peer wrote it: buffer, start and length.
     Landed(&'a LandingBuffer, usize, usize),
 }
 
 impl Message<'_> {
-    /// Its bytes.
+    /// Size in bytes.
     pub fn len(&self) -> usize {
         match self {
             Message::Copied(bytes) => bytes.len(),
@@ -115,7 +116,7 @@ impl Message<'_> {
         }
     }
 
-    /// Calls `take` with each message of what was read.
+    /// Calls `take` with each message of one read.
     pub fn each(
         received: &Received<Recycled>,
         mut take: impl FnMut(&Message<'_>) -> Result<(), Failure>,

@@ -1,4 +1,4 @@
-//! What is measured, and how: the same for both sides.
+//! The order: what both sides measure, and how.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Before each message on the wire.
+/// Size of the length before each message on the wire.
 pub const LENGTH_BYTES: usize = 4;
 
 /// Landing buffers start on cache lines.
 const LINE_BYTES: u32 = 64;
 
-/// All landing buffers of a side together.
+/// Maximum size of all landing buffers of a side together.
 const LANDING_AREA_BYTES_MAX: u64 = 1 << 31;
 
-/// All messages that the sender offers together.
+/// Maximum size of all messages on offer together.
 const OFFERED_BYTES_MAX: u64 = 1 << 31;
 
 /// What is measured, and how.
@@ -151,7 +151,7 @@ pub enum Polling {
 }
 
 impl Order {
-    /// Refuses what no memory is there for.
+    /// Refuses orders that take too much memory.
     pub fn check(&self) -> Result<(), Failure> {
         if self.small_size > self.size && self.small > 0 {
             return Err(Failure::Usage("--small-size is more than --size".into()));
@@ -178,7 +178,7 @@ impl Order {
         self.landing_bytes.unwrap_or(least).next_multiple_of(LINE_BYTES)
     }
 
-    /// What is told to the peer.
+    /// The limits that this side tells the peer.
     pub fn limits(&self) -> Limits {
         Limits {
             ring_bytes: self.ring_bytes,
@@ -187,7 +187,7 @@ impl Order {
         }
     }
 
-    /// What goes into a connection.
+    /// The parameters of a connection.
     pub fn parameters(&self) -> Parameters {
         Parameters {
             limits: self.limits(),
@@ -211,12 +211,12 @@ impl Order {
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.size as usize,
             zero_copy: ZeroCopy::Always,
-            // Not busy: a waiting side looks by itself, and has promised to: see `Link`.
+            // Not busy: `Link` looks by itself while it waits.
             ..Settings::default()
         }
     }
 
-    /// How one side seals; None: plain.
+    /// Keys and cipher of one side; None: the stream is plain.
     pub fn protection(&self, role: Role) -> Option<Protection> {
         let cipher = match self.seal {
             Seal::Plain => return None,
@@ -244,12 +244,12 @@ impl Order {
         }
     }
 
-    /// How long a waiting side looks on before it sleeps.
+    /// The time for which a waiting side looks before it sleeps.
     pub fn spin(&self) -> Duration {
         Duration::from_micros(self.spin_us)
     }
 
-    /// Over which fabric, how far away.
+    /// The fabric under test, with the distance that the order asks for.
     pub fn fabric(&self) -> Box<dyn Fabric> {
         let fabric = AutoFabric(self.fabric);
         if self.distance_us == 0 {
@@ -263,7 +263,7 @@ impl Order {
     }
 }
 
-/// A fabric on the wire: its name.
+/// A fabric is its name in an order.
 mod fabric_name {
     use inet_rdma_fabric::FabricName;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

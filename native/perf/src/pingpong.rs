@@ -13,21 +13,21 @@ use crate::link::Link;
 use crate::message::{Message, Pattern};
 use crate::order::{LENGTH_BYTES, Order};
 
-/// Times that are kept at most; the measured time is over then.
+/// Maximum number of round trips: the measurement ends there.
 const TIMES_MAX: usize = 1 << 24;
 
 /// Half of the time of a round trip, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Latency {
-    /// Round trips.
+    /// Number of round trips.
     pub count: usize,
     /// The shortest.
     pub min_us: f64,
-    /// As long as this or shorter: half of them.
+    /// The median.
     pub p50_us: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// All of them together, by their number.
+    /// The mean.
     pub mean_us: f64,
 }
 
@@ -80,7 +80,7 @@ impl Ball {
         Self {
             pattern: Pattern {
                 stride: order.stride as usize,
-                // To write all words each time would be a part of the time.
+                // Writing all words each time would count as round-trip time.
                 still: true,
             },
             length: order.size.to_be_bytes(),
@@ -118,7 +118,7 @@ impl Ball {
         link.write(&gather)
     }
 
-    /// Receives one message; whether it is more than a mark.
+    /// Receives one message. False: it is a mark.
     fn take(&mut self, link: &mut Link) -> Result<bool, Failure> {
         link.read(&mut self.received)?;
         let (mut messages, mut marks) = (0, 0);
@@ -141,7 +141,7 @@ impl Ball {
         }
     }
 
-    /// An empty message goes to and fro.
+    /// Sends an empty message there and back.
     fn mark(&mut self, link: &mut Link) -> Result<(), Failure> {
         mark(link)?;
         if self.take(link)? {

@@ -21,10 +21,10 @@ use crate::{blast, pingpong};
 /// How long a client may take to connect over the fabric.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its order.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is found out whether a client that does not connect is still there.
+/// Interval of the looks whether a client that has not connected yet is still there.
 const HANG_UP_LOOK: Duration = Duration::from_millis(100);
 
 struct Unpark(Thread);
@@ -39,7 +39,7 @@ impl AcceptWaker for Unpark {
     }
 }
 
-/// Serves one client after the other; what goes wrong with one is told to that one.
+/// Serves one client after the other. A failure is reported to the client alone.
 pub fn run(on: &str) -> Result<(), Failure> {
     let failed = |error| Failure::Control {
         doing: "listening for orders",
@@ -51,7 +51,7 @@ pub fn run(on: &str) -> Result<(), Failure> {
     io::stdout().flush().map_err(failed)?;
     loop {
         let (stream, _) = listener.accept().map_err(failed)?;
-        // Over RDMA it listens where the order came in.
+        // Listen over the fabric on the address at which the order came in.
         let on = stream.local_addr().map_err(failed)?.ip();
         if let Err(failure) = serve(stream, on) {
             eprintln!("rdma-perf: {failure}");
@@ -73,7 +73,7 @@ fn serve(stream: TcpStream, on: IpAddr) -> Result<(), Failure> {
         Err(failure) => Answer::Failed(failure.to_string()),
     };
     control.say(&answer)?;
-    // The connection stays until the client has had all that is on its way, and hangs up.
+    // Keep the connection until the client has received everything and hangs up.
     let _over: Result<Answer, Failure> = control.hear();
     Ok(())
 }
