@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,16 +84,34 @@ def tls_path(extra: list[str]) -> Carrier:
 
 
 def baseline(chosen: list[Carrier]) -> str:
-    """What ratios are to: the first that is the VM's own, or else the first."""
-    return next((carrier.name for carrier in chosen if carrier.link == PORT), chosen[0].name)
+    """What ratios are to: the VM's own, or else the first."""
+    return next((carrier.name for carrier in chosen if "inet_tcp" in carrier.flags), chosen[0].name)
+
+
+def ask_erl(expression: str) -> str:
+    """The text that an Erlang expression gives."""
+    query = f'io:format("~ts", [{expression}]), halt().'
+    command = [paths.tool("erl"), "-noinput", "-eval", query]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def bare_ring() -> Carrier:
+    """Rings in shared memory and nothing else: the least that a carrier over shared memory costs."""
+    sources = paths.BENCH / "src" / "bare_ring"
+    target = paths.OUT / "bare_ring"
+    headers = Path(ask_erl("code:root_dir()")) / "usr" / "include"
+    if not (headers / "erl_driver.h").exists():
+        raise Missing("the headers of the Erlang VM are not installed (on Debian: apt install erlang-dev)")
+    if shutil.which("cc") is None:
+        raise Missing("no C compiler here (on Debian: apt install gcc)")
+    paths.compile_c(sources / "bare_ring.c", target / "bare_ring.so", "-shared", "-fPIC", f"-I{headers}")
+    paths.compile_erlang([sources / "bare_ring_dist.erl"], target, "-Werror")
+    return Carrier("bare_ring", ("-pa", str(target), "-proto_dist", "bare_ring"), link=PORT)
 
 
 def gen_tcp() -> Carrier:
     """OTP's example of a carrier made of processes, compiled from the kernel application's examples."""
-    query = 'io:format("~ts", [code:lib_dir(kernel)]), halt().'
-    command = [paths.tool("erl"), "-noinput", "-eval", query]
-    kernel = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    source = Path(kernel) / "examples" / "gen_tcp_dist" / "src" / "gen_tcp_dist.erl"
+    source = Path(ask_erl("code:lib_dir(kernel)")) / "examples" / "gen_tcp_dist" / "src" / "gen_tcp_dist.erl"
     if not source.exists():
         raise Missing("OTP's example carrier is not installed (on Debian: apt install erlang-examples)")
     target = paths.OUT / "gen_tcp"
@@ -124,7 +143,7 @@ def inet_rdma_tls(extra: list[str]) -> Carrier:
 TCP_ALONE = ("-inet_rdma", "fabric", "tcp")
 
 # Carriers to compare with that may be missing.
-OTHERS = {"gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
+OTHERS = {"bare_ring": bare_ring, "gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
 
 
 def on_hosts(

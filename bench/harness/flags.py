@@ -30,8 +30,8 @@ def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,tcp_pat
                      help=f"times that every case is run over every carrier [{ROUNDS}; quick: {QUICK_ROUNDS}]")
     own.add_argument("--carriers", type=words, default=carriers_known,
                      help="comma-separated; tcp_path: inet_rdma over TCP alone; tls_path: the same, sealed; also "
-                          "inet_tls, inet_ktls, inet_rdma_tls and OTP's example gen_tcp: of this machine only, left "
-                          "out where they cannot run")
+                          "inet_tls, inet_ktls, inet_rdma_tls, OTP's example gen_tcp, and bare_ring, rings in "
+                          "shared memory without a protocol: of this machine only, left out where they cannot run")
     own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for inet_rdma nodes, as in --rdma-flags='-inet_rdma polling busy'")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",

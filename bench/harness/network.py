@@ -143,9 +143,7 @@ class Network(Pair):
 def wire_program() -> Path:
     """What delays the packets, compiled when its source is newer."""
     source, program = paths.BENCH / "src" / "wire.c", paths.OUT / "wire"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        run("cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source))
+    paths.compile_c(source, program)
     return program
 
 

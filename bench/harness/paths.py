@@ -58,5 +58,16 @@ def compile_erlang(sources: list[Path], target: Path, *options: str) -> None:
         raise BenchError(f"erlc failed:\n{done.stdout}{done.stderr}")
 
 
+def compile_c(source: Path, target: Path, *options: str) -> None:
+    """Compiles a C program or library if its source is newer. Raises BenchError with the compiler's own words."""
+    if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [tool("cc"), "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", str(target), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"cc failed:\n{done.stdout}{done.stderr}")
+
+
 def compile_workers() -> None:
     compile_erlang(sorted((BENCH / "src").glob("*.erl")), WORKER_EBIN, "-Werror")

@@ -16,7 +16,7 @@ PATIENCE_S = 30.0
 # With fewer samples a share of 1 % is a handful.
 SAMPLES_MIN = 200
 
-LIBRARY = "inet_rdma_nif.so"
+LIBRARIES = ("inet_rdma_nif.so", "bare_ring.so")
 LIBC = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-2", "[vdso]")
 # The kernel names itself and its modules in brackets, and memory without a file, such as the VM's compiled code, in the
 # same way or by these words.
@@ -79,7 +79,7 @@ def shares(listed: str) -> dict[str, float]:
 
 def owner(file: str) -> str:
     """Whose the code in this file is, as perf names it."""
-    if file == LIBRARY:
+    if file in LIBRARIES:
         return "library"
     if file.startswith(LIBC):
         return "libc"
