@@ -15,8 +15,8 @@
 //! | 84..86 | bytes of the node's name |
 //! | 86.. | the node's name, in UTF-8 |
 //!
-//! All of the file is written before it is mapped: a disk without room for it is an error here, and not a signal later.
-//! So are file systems that may need room when they overwrite, and those of other hosts.
+//! The whole file is written before it is mapped: a full disk is an error here, and not a signal later. File systems
+//! that may need room to overwrite bytes, and those of other hosts, are refused for that reason, too.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -35,19 +35,19 @@ use crate::slot::{self, Event, SLOT_BYTES, SLOT_WORDS};
 const MAGIC: &[u8; 8] = b"inetrdma";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 4096;
-/// Of four slots, those for events.
+/// Quarters of the slots that are for events; the rest is for ticks.
 const EVENT_QUARTERS: usize = 3;
 
-/// The ends of the names of files: of the run that is or was the last one, and of the run before it.
+/// The ends of file names: of a node's last run, and of the run before it.
 const SUFFIX: &str = ".flight";
 const SUFFIX_BEFORE: &str = ".flight.1";
-/// The beginning of their names.
+/// The beginning of file names.
 const PREFIX: &str = "inet_rdma-";
-/// Files that nodes of this user leave in a directory: names that never come back would fill it. The oldest of nodes
-/// that do not run go.
+/// Maximum number of files of this user in a directory: files of node names that never come back would fill it. The
+/// oldest files of nodes that do not run are removed.
 const FILES_MAX: usize = 64;
 
-/// File systems that refuse to promise room for what is overwritten, or that lie on another host: a write there could
+/// File systems that may need new room to overwrite bytes, or that lie on another host: a write to the mapping could
 /// raise SIGBUS. The numbers are those of statfs(2).
 const UNSAFE_FILE_SYSTEMS: [(i64, &str); 10] = [
     (0x9123_683e, "btrfs"),
@@ -68,20 +68,20 @@ pub enum OpenError {
     /// The system has refused a step.
     #[error("{step} {path} failed: {error}")]
     System {
-        /// What was tried.
+        /// The step.
         step: &'static str,
-        /// Of what.
+        /// The file or directory.
         path: PathBuf,
         /// The system's answer.
         error: io::Error,
     },
-    /// It is not a directory.
+    /// The path is not a directory.
     #[error("{0} is not a directory")]
     NoDirectory(PathBuf),
-    /// Everybody may replace what is in it.
+    /// Every user may replace files in the directory.
     #[error("{0} may be written by everybody and has no sticky bit: choose another directory, or chmod +t it")]
     OpenDirectory(PathBuf),
-    /// The file system may need room when it overwrites, or is another host's.
+    /// The file system may need room to overwrite bytes, or is another host's.
     #[error(
         "{path} is on {name}, where a file that is mapped could end the node when the disk is full: choose a \
              directory on tmpfs, ext4 or xfs"
@@ -92,7 +92,7 @@ pub enum OpenError {
         /// Its file system.
         name: &'static str,
     },
-    /// Something that is not this user's file has its name.
+    /// The recorder's file name is taken by something that is not a file of this user.
     #[error("{0} is there, and is not a file of this user: remove it, or choose another directory")]
     Squatted(PathBuf),
     /// The limit of the process for files.
@@ -112,7 +112,7 @@ pub struct Recorder {
     next_event: AtomicU64,
     next_tick: AtomicU64,
     path: PathBuf,
-    /// Locked as long as the process lives: the file is not an old one.
+    /// Locked as long as the process lives, so that other nodes do not remove the file as an old one.
     _locked: File,
 }
 
@@ -138,8 +138,8 @@ impl Slots {
 }
 
 impl Recorder {
-    /// Makes the file of this node in a directory, of `bytes` bytes at most, and keeps that of the run before under the
-    /// same name with `.1` behind it. What waits for the disk: not for a thread of a scheduler.
+    /// Makes the file of this node in a directory, of `bytes` bytes at most. Renames the file of the run before: its
+    /// name gets `.1` at the end. Waits for the disk: do not call it on a scheduler's thread.
     pub fn open(directory: &Path, node: &str, bytes: u64) -> Result<Recorder, OpenError> {
         check_directory(directory)?;
         let slots = Slots::of(bytes);
@@ -163,12 +163,12 @@ impl Recorder {
         })
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends an event; the oldest of its ring goes.
+    /// Appends an event in place of the oldest one of its ring.
     pub fn append(&self, event: &Event<'_>) {
         let words = event.encode();
         match event.is_tick {
@@ -177,7 +177,7 @@ impl Recorder {
         }
     }
 
-    /// The newest `most` events of a node, newest first, as the bytes of their slots. Looks at each slot once.
+    /// The newest `most` events of a node, newest first, as the bytes of their slots. Reads each slot once.
     pub fn recent(&self, node: &str, most: usize) -> Vec<[u8; SLOT_BYTES]> {
         let events = self.events();
         let of_node = events.newest_first().filter(|words| slot::is_of(words, node));
@@ -192,7 +192,7 @@ impl Recorder {
         Ring::new(&self.words()[self.slots.events * SLOT_WORDS..], &self.next_tick)
     }
 
-    /// Those of both rings.
+    /// The words of both rings.
     fn words(&self) -> &[AtomicU64] {
         let count = (self.slots.events + self.slots.ticks) * SLOT_WORDS;
         debug_assert_eq!(self.map.len(), HEADER_BYTES + count * size_of::<u64>());
@@ -206,7 +206,8 @@ impl Recorder {
     }
 }
 
-/// Node names are as long as 255 characters, and so are names of files with what is added here.
+/// Maximum number of a node name's characters in a file name. Both names may have 255 characters, and the file name has
+/// a beginning and an end of its own.
 const NAME_CHARS_MAX: usize = 200;
 
 fn in_file_name(char: char) -> char {
@@ -243,7 +244,7 @@ fn check_directory(directory: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The kernel would end the process by SIGXFSZ.
+/// Fails if the file would exceed the process's limit: the kernel would end the process by SIGXFSZ.
 fn check_limit(bytes: u64) -> Result<(), OpenError> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < bytes => Err(OpenError::FileLimit { limit, bytes }),
@@ -251,7 +252,7 @@ fn check_limit(bytes: u64) -> Result<(), OpenError> {
     }
 }
 
-/// The file of the run before is not lost with a restart.
+/// Renames the file of the run before, so that a restart does not lose it.
 fn keep_before(path: &Path, before: &Path) -> Result<(), OpenError> {
     match is_own_file(path) {
         Ok(true) => std::fs::rename(path, before).map_err(system("renaming", path)),
@@ -261,7 +262,7 @@ fn keep_before(path: &Path, before: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Not where a link points to.
+/// True if the path itself, not the target of a symbolic link, is a regular file of this user.
 fn is_own_file(path: &Path) -> io::Result<bool> {
     let found: Stat = rustix::fs::lstat(path)?;
     Ok(FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_uid == getuid().as_raw())
@@ -271,7 +272,7 @@ fn create(path: &Path) -> Result<File, OpenError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
-        // Another user was faster.
+        // Another user has made a file of this name since `keep_before`.
         Err(rustix::io::Errno::EXIST) => Err(OpenError::Squatted(path.to_owned())),
         Err(error) => Err(system("making", path)(error.into())),
     }
@@ -312,8 +313,8 @@ fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Leaves the newest [`FILES_MAX`] files of this user in the directory, and all of nodes that run. What cannot be
-/// removed stays.
+/// Removes files of this user from the directory, except for the newest [`FILES_MAX`] and those of nodes that run.
+/// Keeps files that cannot be removed.
 fn remove_old(directory: &Path, own: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

@@ -1,13 +1,13 @@
 //! A ring of slots of `WORDS` words in shared memory: many writers, and readers that may be other processes.
 //!
 //! The first word of a slot is its stamp: 0 while the slot is empty or being written, else the sequence number of its
-//! event, from 1 on. The low half of the second word is a checksum of all the rest: a writer that falls asleep in a
-//! slot until others have gone round the ring mixes its words with theirs, and a process that is killed leaves a slot
-//! half written. Such a slot is torn, and readers leave it out.
+//! event, from 1 on. The low half of the second word is a checksum of all the rest. A slot can be torn: a killed
+//! process leaves it half written, and a writer that is suspended until others have gone round the ring mixes its words
+//! with theirs. Readers find that by the checksum and leave the slot out.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// A ring over words that somebody else owns.
+/// A ring over borrowed words.
 pub struct Ring<'a, const WORDS: usize> {
     words: &'a [AtomicU64],
     next: &'a AtomicU64,
@@ -29,29 +29,29 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         self.words.get(place..place + WORDS)
     }
 
-    /// Writes the words behind the stamp; the low half of the first of them is overwritten by the checksum. The oldest
-    /// event goes. A ring without slots takes nothing.
+    /// Writes an event in place of the oldest one. Word 0 becomes the stamp, the low half of word 1 the checksum. Does
+    /// nothing if the ring has no slot.
     pub fn append(&self, event: &[u64; WORDS]) {
-        // Relaxed: the number orders nothing but itself.
+        // Relaxed: the number orders no other access.
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
         let Some(slot) = self.slot(sequence) else { return };
         let mut event = *event;
         event[0] = sequence;
         event[1] = event[1] >> 32 << 32 | u64::from(checksum(&event));
-        // Whoever sees one of the new words below sees that there is no stamp, or a later one.
+        // A reader that sees one of the new words below also sees stamp 0, or a later stamp.
         slot[0].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         for (word, value) in slot.iter().zip(event).skip(1) {
             word.store(value, Ordering::Relaxed);
         }
-        // Release: the words are there before the stamp that makes them valid.
+        // Release: a reader that sees the stamp sees the words.
         slot[0].store(sequence, Ordering::Release);
     }
 
-    /// The event with this number. None: it is not there, not there any more, or torn.
+    /// The event with this number. None: it is not written yet, overwritten, or torn.
     pub fn read(&self, sequence: u64) -> Option<[u64; WORDS]> {
         let slot = self.slot(sequence)?;
-        // Acquire: the words below are those of this stamp, or later ones.
+        // Acquire: the words read below are those of this stamp, or later ones.
         if sequence == 0 || slot[0].load(Ordering::Acquire) != sequence {
             return None;
         }
@@ -59,13 +59,13 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         for (value, word) in event.iter_mut().zip(slot).skip(1) {
             *value = word.load(Ordering::Relaxed);
         }
-        // A later word that was read above comes with a change of the stamp that is read below.
+        // If a word read above is a later one, the load of the stamp below sees another stamp.
         fence(Ordering::Acquire);
         let is_whole = slot[0].load(Ordering::Relaxed) == sequence && event[1] as u32 == checksum(&event);
         is_whole.then_some(event)
     }
 
-    /// The events that are there, newest first.
+    /// All whole events of the ring, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = [u64; WORDS]> + use<'a, '_, WORDS> {
         let end = self.next.load(Ordering::Relaxed);
         let start = end.saturating_sub(self.slots() as u64);
@@ -73,7 +73,7 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
     }
 }
 
-/// CRC-32 of an event's bytes without those of the checksum itself.
+/// CRC-32 of an event's bytes, except for the bytes of the checksum.
 fn checksum<const WORDS: usize>(event: &[u64; WORDS]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&event[0].to_le_bytes());

@@ -19,27 +19,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Size of a slot.
 pub const SLOT_BYTES: usize = 256;
-/// The same in words.
+/// Size of a slot in words.
 pub const SLOT_WORDS: usize = SLOT_BYTES / 8;
 
 const TEXTS: usize = 57;
-/// The longest node name that stays whole.
+/// Maximum bytes of a node's name in a slot; a longer one is cut.
 const NODE_BYTES_MAX: usize = 96;
-/// The same of a kind, a path and a cause.
+/// Maximum bytes of a kind, a path and a cause, each.
 const ATOM_BYTES_MAX: usize = 24;
 
-/// Something that has happened.
+/// An event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Event<'a> {
-    /// The peer; of an event of this node itself, this node.
+    /// The peer's node; this node for an event without a peer.
     pub node: &'a str,
-    /// What has happened.
+    /// The kind of event.
     pub kind: &'a str,
-    /// What carries the link, or did.
+    /// The path that carries the link, or the last one that did.
     pub path: &'a str,
-    /// Why, as one word.
+    /// The reason, as one word.
     pub cause: &'a str,
-    /// Why, in words.
+    /// The reason, as a text.
     pub words: &'a str,
     /// Number of the link's port in the VM; 0: it has none.
     pub link: u64,
@@ -47,12 +47,12 @@ pub struct Event<'a> {
     pub duration_ns: u64,
     /// Bytes or packets.
     pub amount: u64,
-    /// One of the many of a kind: it goes to the ring of ticks.
+    /// True: the event goes to the ring of ticks.
     pub is_tick: bool,
 }
 
 impl Event<'_> {
-    /// The words of a slot, with the time of now. Texts that are too long lose their ends, the words first.
+    /// The words of a slot, with the present time. Cuts texts that are too long, the text `words` first.
     pub(crate) fn encode(&self) -> [u64; SLOT_WORDS] {
         let mut bytes = [0; SLOT_BYTES];
         bytes[16..24].copy_from_slice(&now(ClockId::Monotonic).to_le_bytes());
@@ -91,14 +91,14 @@ pub(crate) fn bytes(words: &[u64; SLOT_WORDS]) -> [u8; SLOT_BYTES] {
     bytes
 }
 
-/// Whether the event in these words is of this node, whose name may have lost its end.
+/// True if the event in these words is of this node; a slot may have a cut name.
 pub(crate) fn is_of(words: &[u64; SLOT_WORDS], node: &str) -> bool {
     let node = cut(node, NODE_BYTES_MAX).as_bytes();
     let bytes = bytes(words);
     usize::from(bytes[12]) == node.len() && bytes.get(TEXTS..TEXTS + node.len()) == Some(node)
 }
 
-/// At most this many bytes of it, whole characters.
+/// The begin of a text: whole characters, at most `bytes` bytes.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len()))
         .rev()
@@ -106,7 +106,7 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Nanoseconds. The vDSO answers: no system call.
+/// The time in nanoseconds. The vDSO answers, without a system call.
 pub(crate) fn now(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     (time.tv_sec as u64)
