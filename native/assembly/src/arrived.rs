@@ -1,4 +1,5 @@
-//! Bytes in memory that the peer can write: to be copied out; but for a search, never looked at where they lie.
+//! Bytes in memory that the peer can write. They are copied out first, and only the copies are interpreted; a search
+//! for a byte alone reads them in place.
 
 use std::ops::Range;
 
@@ -55,7 +56,7 @@ impl Arrived {
         }
     }
 
-    /// Where the first such byte of `range` is. The peer may write it anew before it is copied.
+    /// The position of the first `byte` in `range`. The peer may have changed it when it is copied later.
     pub(crate) fn find(&self, byte: u8, range: Range<usize>) -> Option<usize> {
         assert!(range.end <= self.len(), "search beyond what arrived");
         let mut start = 0;
@@ -76,7 +77,7 @@ impl Arrived {
         None
     }
 
-    /// Copies `BYTES` bytes from `at` on: by one instruction where they lie in one run.
+    /// Copies `BYTES` bytes from `at` on: one instruction if they lie in one run.
     #[inline]
     pub fn read<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
         let (base, bytes) = self.runs[0];

@@ -1,17 +1,17 @@
-//! Bytes that a read has taken in and not handed over.
+//! The part of the next packet that reads have taken in already.
 
 use crate::framing::HEADER_MAX_BYTES;
 use crate::{AssemblyError, Buffer};
 
-/// The part of the next packet that has been taken in.
+/// The part of the next packet that reads have taken in.
 pub(crate) enum Begun<B> {
     /// No packet has begun: the next byte begins one.
     Nothing,
-    /// A part of the length before it.
+    /// A part of the length before a packet.
     Header(PartialHeader),
-    /// A part of a line: it has no newline.
+    /// A part of a line, without a newline.
     Line(Vec<u8>),
-    /// A part of it, or bytes of raw reads.
+    /// A part of a packet, or bytes of raw reads.
     Packet(Partial<B>),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct PartialHeader {
 /// A packet of which a part has arrived.
 pub(crate) struct Partial<B> {
     pub buffer: B,
-    /// Bytes at the start that smaller raw reads have taken away. A packet with such bytes gets no more.
+    /// Bytes at the start that smaller raw reads have handed over. A packet with such bytes takes no more in.
     pub taken: usize,
     pub filled: usize,
     pub bytes: usize,
@@ -42,7 +42,7 @@ impl<B: Buffer> Partial<B> {
         })
     }
 
-    /// A packet of these bytes, which are all here.
+    /// A complete packet of these bytes.
     pub fn of(bytes: &[u8]) -> Result<Self, AssemblyError> {
         let mut partial = Self::new(bytes.len())?;
         partial.missing().copy_from_slice(bytes);
@@ -50,7 +50,7 @@ impl<B: Buffer> Partial<B> {
         Ok(partial)
     }
 
-    /// Bytes that are here and not handed over.
+    /// Bytes that are taken in and not handed over.
     pub fn kept(&self) -> usize {
         self.filled - self.taken
     }

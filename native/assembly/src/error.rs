@@ -3,10 +3,10 @@
 /// Why assembly had to stop.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AssemblyError {
-    /// The peer announced a packet larger than allowed, or a line gets longer.
+    /// The peer has announced a packet, or sends a line, that is larger than allowed.
     #[error("the peer sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
     TooLarge {
-        /// What it announced, or what is here of the line.
+        /// The announced size, or the bytes of the line that have arrived.
         bytes: usize,
         /// The option `packet_max_bytes`, or a smaller `packet_size`.
         max: usize,

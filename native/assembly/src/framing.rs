@@ -1,9 +1,9 @@
-//! How a stream is cut, and the length that goes before a packet.
+//! How a stream is cut into packets, and the length before a packet.
 
 /// Size of the longest header.
 pub(crate) const HEADER_MAX_BYTES: usize = 4;
 
-/// How the stream is cut.
+/// How the stream is cut into packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// No framing: bytes that arrive together are handed over together.
@@ -16,7 +16,7 @@ pub enum Framing {
     Length4,
     /// Each packet is a line, with the newline that ends it. Sent bytes are not changed.
     Line {
-        /// A line of more bytes comes in pieces of this size.
+        /// A longer line is handed over in pieces of this size.
         bytes_max: usize,
     },
 }

@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 
 use crate::LandingBuffer;
 
-/// Packets to send: slices in stream order, and where each packet ends. One small packet needs no memory of its own.
+/// Packets to send: slices in stream order, and the end of each packet. One small packet takes no heap memory.
 pub struct Gather<'a> {
     slices: SmallVec<[&'a [u8]; 4]>,
     /// Stream offset behind each packet, ascending.
     ends: SmallVec<[usize; 2]>,
     total: usize,
-    /// Bytes of the first packet that are on their way already.
+    /// Bytes of the first packet that are sent already and not in this gather.
     before: usize,
 }
 
@@ -39,21 +39,21 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The gather begins behind the first `bytes` bytes of its first packet, which are on their way already.
+    /// Says that the gather lacks the first `bytes` bytes of its first packet, as they are sent already.
     #[inline]
     pub fn goes_on_behind(&mut self, bytes: usize) {
         self.before = bytes;
     }
 
-    /// Adds bytes to the packet under way.
+    /// Adds bytes to the packet that is being added.
     #[inline]
     pub fn push(&mut self, slice: &'a [u8]) {
         self.total += slice.len();
         self.slices.push(slice);
     }
 
-    /// Adds the bytes `range` of a landing buffer to the packet under way: what came over one connection goes out over
-    /// another with no copy in between.
+    /// Adds the bytes `range` of a landing buffer to the packet that is being added: bytes of one connection go out
+    /// over another without a copy.
     ///
     /// # Panics
     ///
@@ -67,13 +67,14 @@ impl<'a> Gather<'a> {
         self.push(unsafe { std::slice::from_raw_parts(start, bytes) });
     }
 
-    /// Ends the packet under way.
+    /// Ends the packet that is being added.
     #[inline]
     pub fn end_packet(&mut self) {
         self.ends.push(self.total);
     }
 
-    /// Ends the packet under way where it will end when all of it is here: `end` bytes from the start of the gather.
+    /// Ends the packet that is being added at `end` bytes from the start of the gather, though its last bytes are not
+    /// here yet.
     #[inline]
     pub fn end_packet_at(&mut self, end: usize) {
         self.ends.push(end);
@@ -85,7 +86,7 @@ impl<'a> Gather<'a> {
         self.total
     }
 
-    /// Where each packet ends.
+    /// The end of each packet, as an offset in the gather.
     #[inline]
     pub fn ends(&self) -> &[usize] {
         &self.ends
@@ -94,7 +95,7 @@ impl<'a> Gather<'a> {
     /// How many packets end at or before `at`.
     #[inline]
     pub fn packets_before(&self, at: usize) -> usize {
-        // Most gathers have one packet, and most transfers take all of it.
+        // Most gathers have one packet, and most transfers send all of it.
         match self.ends.as_slice() {
             [first, ..] if *first > at => return 0,
             [.., last] if *last <= at => return self.ends.len(),
@@ -103,7 +104,7 @@ impl<'a> Gather<'a> {
         self.ends.partition_point(|&end| end <= at)
     }
 
-    /// Bytes of the packet with this index, those that are on their way included; 0: there is none.
+    /// Size of the packet with this index, with the bytes that were sent before; 0: there is no such packet.
     #[inline]
     pub fn packet_bytes(&self, index: usize) -> usize {
         self.ends
@@ -126,7 +127,7 @@ impl<'a> Gather<'a> {
         largest
     }
 
-    /// The position at which a packet starts; below 0, wrapped, if its first bytes have been sent before.
+    /// The offset at which a packet starts. Wraps below 0 if the first bytes of the packet were sent before.
     fn start_of(&self, index: usize) -> usize {
         match index {
             0 => 0usize.wrapping_sub(self.before),
@@ -134,9 +135,9 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// How much of what follows `at` should go into one landing buffer of `room` bytes, so that the receiver can hand
-    /// over a bulk packet as it lies: a packet of at least `bulk` bytes alone, smaller ones together up to the next
-    /// bulk packet. Only a packet larger than the buffer is cut.
+    /// The bytes from `at` on that should go into one landing buffer of `room` bytes: one packet of at least `bulk`
+    /// bytes alone, so that the receiver can hand it over without a copy, or smaller packets together up to the
+    /// next such packet. Cuts only a packet that is larger than the buffer.
     #[inline]
     pub fn direct_prefix(&self, at: usize, room: usize, bulk: usize) -> usize {
         let room = room.min(self.total - at);

@@ -1,5 +1,6 @@
-//! Landing buffers: equal slices of an area of memory that the peer may write into, advertised to the peer, filled by
-//! it, handed to the user without a copy, and back in the pool when the user has dropped them.
+//! Landing buffers: slices of equal size of a memory area that the peer may write into. A buffer is taken out of the
+//! pool, advertised, filled by the peer, handed to the user without a copy, and returns to the pool when the user drops
+//! it.
 
 use std::io;
 use std::ops::Range;
@@ -14,24 +15,24 @@ use parking_lot::Mutex;
 pub struct LandingPool {
     memory: Arc<dyn Memory>,
     buffer_bytes: usize,
-    /// Number of the first buffer: those of the areas before it come first.
+    /// Number of the first buffer; the earlier areas of the connection have the numbers below it.
     first: u16,
     count: u16,
-    /// One for each buffer, or none: the peer may write at any time.
+    /// A window for each buffer. Empty: the peer may write at any time.
     windows: Vec<Arc<dyn Window>>,
     free: Mutex<Vec<u16>>,
 }
 
 impl LandingPool {
-    /// Cuts `memory` into buffers of `buffer_bytes` (what does not make a whole buffer is unused), with numbers from
-    /// `first` on. The peer may write each through its window of `windows`, or, where there are none, all of them.
+    /// Cuts `memory` into buffers of `buffer_bytes`, with numbers from `first` on; the rest of the memory stays
+    /// unused. The peer may write into a buffer through its window in `windows`; without windows into all buffers.
     pub fn new(memory: Arc<dyn Memory>, windows: Vec<Arc<dyn Window>>, buffer_bytes: usize, first: u16) -> Arc<Self> {
         let count = match buffer_bytes {
             0 => 0,
             size => u16::try_from(memory.bytes() / size).unwrap_or(u16::MAX),
         };
         let count = count.min(u16::MAX - first);
-        // The last freed is taken first: its lines are the likeliest to be in the cache.
+        // The buffer that was freed last is taken first: it is the likeliest to be in the cache.
         let free = Mutex::new((0..count).rev().collect());
         Arc::new(Self {
             memory,
@@ -56,7 +57,7 @@ impl LandingPool {
         }
     }
 
-    /// Takes a free buffer out of the pool; None: all are advertised or held by the user.
+    /// Takes a free buffer out of the pool. None: the peer or the user has all buffers.
     pub fn take(self: &Arc<Self>) -> Option<LandingBuffer> {
         let place = self.free.lock().pop()?;
         Some(LandingBuffer {
@@ -71,20 +72,20 @@ impl LandingPool {
         self.buffer_bytes
     }
 
-    /// How many buffers there are.
+    /// Number of buffers.
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// How many are advertised or held by the user.
+    /// Number of buffers that the peer or the user has.
     #[inline]
     pub fn used(&self) -> u16 {
         self.count - u16::try_from(self.free.lock().len()).unwrap_or(self.count)
     }
 }
 
-/// One landing buffer, out of its pool. Dropping it gives it back.
+/// One landing buffer, taken out of its pool. Dropping it returns the buffer.
 ///
 /// # Invariants
 /// `place < pool.count`, and no other `LandingBuffer` of this pool has the same place.
@@ -94,7 +95,7 @@ pub struct LandingBuffer {
 }
 
 impl LandingBuffer {
-    /// Which buffer of the connection this is.
+    /// The number of the buffer in its connection.
     #[inline]
     pub fn index(&self) -> u16 {
         self.pool.first + self.place
@@ -109,7 +110,7 @@ impl LandingBuffer {
         window.map(|window| &**window)
     }
 
-    /// Lets the peer write into it: what to advertise.
+    /// Lets the peer write into the buffer. Returns the address to advertise.
     pub fn open(&self) -> Result<RemoteAddress, FabricError> {
         match self.window() {
             Some(window) => window.open(),
@@ -124,7 +125,7 @@ impl LandingBuffer {
         }
     }
 
-    /// Whether the peer can write into it.
+    /// State of the buffer's window: whether the peer can write.
     #[inline]
     pub fn window_state(&self) -> WindowState {
         self.window().map_or(WindowState::Open, Window::state)
@@ -150,8 +151,8 @@ impl LandingBuffer {
         unsafe { std::ptr::copy_nonoverlapping(source, to.as_mut_ptr(), to.len()) };
     }
 
-    /// Writes the bytes `range` to `fd`, as write(2) does: how many it took, which may be fewer. The system copies them
-    /// from where they lie.
+    /// Writes the bytes `range` to `fd` with one write(2), without a copy in between. Returns the number of written
+    /// bytes, which may be smaller.
     ///
     /// # Panics
     ///
@@ -164,7 +165,7 @@ impl LandingBuffer {
         usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Where a part of the buffer starts; as for [`Self::as_ptr`], the peer may still write to it.
+    /// The start of a part of the buffer. As for [`Self::as_ptr`], the peer may still write there.
     ///
     /// # Panics
     ///

@@ -7,7 +7,7 @@ use crate::begun::{Begun, Partial, PartialHeader};
 use crate::framing::announced;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
-/// Packets of a batch that room is made for beforehand, at most: the peer decides how small they are.
+/// Maximum number of packets of a batch for which room is reserved: the peer decides how many there are.
 const PACKETS_EXPECTED_MAX: usize = 64;
 
 impl<B: Buffer> Assembly<B> {
@@ -51,7 +51,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(arrived.len())
     }
 
-    /// The size of the packet whose header is at `at`, if packets may be that large.
+    /// The size of the packet whose header is at `at`. Err: packets may not be that large.
     #[inline]
     pub(crate) fn announced_at<const HEADER: usize>(
         &self,
@@ -61,7 +61,7 @@ impl<B: Buffer> Assembly<B> {
         self.check(announced(arrived.read::<HEADER>(at)))
     }
 
-    /// Completes the packet that an earlier push left unfinished; where the next one starts.
+    /// Takes in more of the packet that an earlier push left unfinished. Returns the position behind the bytes taken.
     #[inline(always)]
     pub(crate) fn finish_packet<const HEADER: usize>(
         &mut self,
@@ -82,7 +82,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(self.fill_packet(arrived, part, out))
     }
 
-    /// Allocates for the packet whose header is complete.
+    /// Allocates the buffer of the packet whose header is complete.
     fn start_packet<const HEADER: usize>(&mut self, header: [u8; HEADER]) -> Result<(), AssemblyError> {
         let bytes = self.check(announced(header))?;
         self.largest = self.largest.max(bytes);
@@ -90,7 +90,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(())
     }
 
-    /// Adds up to `wanted` packets that are complete from `from` on to `out`; where the last one ends, and how many.
+    /// Adds up to `wanted` complete packets from position `from` on to `out`. Returns the end of the last one, and
+    /// their number.
     fn complete_packets<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
@@ -114,7 +115,7 @@ impl<B: Buffer> Assembly<B> {
             out.push(Received::Whole(copy(arrived, first)?));
             return Ok((at, 1));
         }
-        // Packets that come together are often alike.
+        // Packets that arrive together often have one size.
         let alike = (arrived.len() - from) / (first.end - from);
         let mut packets = Vec::with_capacity(alike.min(wanted).min(PACKETS_EXPECTED_MAX));
         packets.push(first.start - from..first.end - from);
@@ -135,7 +136,7 @@ impl<B: Buffer> Assembly<B> {
         Ok((at, count))
     }
 
-    /// The place of the packet with its header at `at`, if all of it is here.
+    /// The range of the packet whose header is at `at`. None: it has not arrived as a whole.
     #[inline(always)]
     pub(crate) fn complete_packet<const HEADER: usize>(
         &mut self,
@@ -154,7 +155,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(Some(start..start + bytes))
     }
 
-    /// Keeps what is left behind the last complete packet.
+    /// Takes in the bytes behind the last complete packet.
     #[inline(always)]
     pub(crate) fn begin_packet<const HEADER: usize>(
         &mut self,

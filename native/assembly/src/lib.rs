@@ -1,8 +1,7 @@
-//! Reads from memory that the peer can write, at packet boundaries: cuts what arrived, copies it out, and hands a
-//! landing buffer on as it lies. A length is read once, checked, and never looked at again in the peer's reach.
-//!
-//! The unsafe code of that is here: bytes of the ring and of landing buffers are reached through raw pointers, and only
-//! their copies are looked at. What tells where they lie promises it with [`Arrived::new`].
+//! Reads packets from memory that the peer can write: cuts the arrived bytes, copies packets out, or hands over a
+//! landing buffer without a copy. A length is copied once and checked; it is never read again where the peer can change
+//! it. The unsafe code for this is here: bytes of the ring and of landing buffers are copied through raw pointers, and
+//! only the copies are interpreted. The caller of [`Arrived::new`] promises that the bytes are mapped.
 
 mod arrived;
 mod begun;
@@ -33,12 +32,12 @@ pub struct Assembly<B> {
     framing: Framing,
     packet_max_bytes: usize,
     begun: Begun<B>,
-    /// Size of the largest packet that has been begun since the last look.
+    /// Size of the largest packet begun since the last [`Self::take_largest`].
     largest: usize,
 }
 
 impl<B: Buffer> Assembly<B> {
-    /// Nothing has arrived yet.
+    /// An assembly into which nothing has arrived yet.
     pub fn new(framing: Framing, packet_max_bytes: usize) -> Self {
         Self {
             framing,
@@ -58,8 +57,8 @@ impl<B: Buffer> Assembly<B> {
         self.framing
     }
 
-    /// Changes how the stream is cut from here on. False, and nothing changed, if that would be another framing in the
-    /// middle of a packet. The part of a line that is here is what raw reads give first.
+    /// Changes the framing of the bytes to come. Returns false and changes nothing in the middle of a packet. A part of
+    /// a line does not prevent a change to raw reads: they hand that part over first.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
         if self.framing != framing {
@@ -89,8 +88,8 @@ impl<B: Buffer> Assembly<B> {
         matches!(self.begun, Begun::Nothing)
     }
 
-    /// Takes in `arrived` from its start, as far as `limit` allows, and adds the packets that are complete to `out`;
-    /// how many bytes it took (at least one).
+    /// Takes in bytes of `arrived` from its start, as far as `limit` allows, and adds complete packets to `out`.
+    /// Returns the number of bytes taken in, at least one.
     #[inline(always)]
     pub fn push(
         &mut self,
@@ -99,7 +98,7 @@ impl<B: Buffer> Assembly<B> {
         out: &mut Vec<Received<B>>,
     ) -> Result<usize, AssemblyError> {
         match self.framing {
-            // Links: the packets of others can wait for a call.
+            // Inlined for links; streams, which come here less often, pay a call.
             Framing::Length4 => self.push_packets::<4>(arrived, limit, out),
             _ => self.push_of_stream(arrived, limit, out),
         }
@@ -121,7 +120,8 @@ impl<B: Buffer> Assembly<B> {
         }
     }
 
-    /// Takes in the bytes `range` of a landing buffer, as [`Self::push`] does; the buffer back, if not all was taken.
+    /// Takes in the bytes `range` of a landing buffer, as [`Self::push`] does. Returns the buffer if bytes are left in
+    /// it.
     pub fn push_landed(
         &mut self,
         buffer: LandingBuffer,
@@ -144,7 +144,7 @@ impl<B: Buffer> Assembly<B> {
         Ok((taken < bytes).then(|| (buffer, range.start + taken..range.end)))
     }
 
-    /// Size of the header if what arrived is one packet and no more.
+    /// The header's size if the arrived bytes are exactly one packet.
     fn only_packet(&self, arrived: &Arrived, limit: ReadLimit) -> Result<Option<usize>, AssemblyError> {
         let bytes = arrived.len();
         let header = self.framing.header_bytes();
@@ -165,7 +165,7 @@ impl<B: Buffer> Assembly<B> {
         Ok((header + packet == bytes).then_some(header))
     }
 
-    /// Fills the packet that has been begun, if one has, from `at` on; where what comes behind it starts.
+    /// Copies bytes from `at` on into the packet that has begun, if one has. Returns the position behind them.
     fn fill_packet(&mut self, arrived: &Arrived, at: usize, out: &mut Vec<Received<B>>) -> usize {
         let Begun::Packet(partial) = &mut self.begun else {
             return at;
@@ -181,7 +181,7 @@ impl<B: Buffer> Assembly<B> {
         at + part
     }
 
-    /// Gives the size of a packet back, if packets may be that large.
+    /// Returns the size of a packet. Err: packets may not be that large.
     fn check(&self, bytes: usize) -> Result<usize, AssemblyError> {
         if bytes > self.packet_max_bytes {
             return Err(AssemblyError::TooLarge {

@@ -1,4 +1,4 @@
-//! Lines: packets that end with a newline, which belongs to them.
+//! Lines: packets that end with a newline, which is a part of the packet.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy}
 const NEWLINE: u8 = b'\n';
 
 impl<B: Buffer> Assembly<B> {
-    /// `bytes_max`: a longer line comes in pieces of this size. A function of its own, so that it costs the other
+    /// `bytes_max`: a longer line is handed over in pieces of this size. Never inlined, so that it costs the other
     /// framings nothing.
     #[inline(never)]
     pub(crate) fn push_lines(
@@ -45,7 +45,8 @@ impl<B: Buffer> Assembly<B> {
         }
     }
 
-    /// Completes the line that an earlier push left unfinished by the bytes up to `end`, where the next one starts.
+    /// Completes the line that an earlier push left unfinished with the bytes up to `end`. Returns `end`, where the
+    /// next line starts.
     fn finish_line(
         &mut self,
         arrived: &Arrived,
@@ -64,8 +65,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(end)
     }
 
-    /// The end of the line, or of its piece, of which `kept` bytes came before those from `from` on; None: it has not
-    /// arrived. Looks at each byte once, however few arrive at a time.
+    /// The end of a line or a piece of a line, which begins at `from`, or `kept` bytes earlier in kept bytes. None:
+    /// the end has not arrived. Searches each byte once, however few arrive at a time.
     pub(crate) fn line_end(
         &self,
         bytes_max: usize,
@@ -73,7 +74,7 @@ impl<B: Buffer> Assembly<B> {
         from: usize,
         kept: usize,
     ) -> Result<Option<usize>, AssemblyError> {
-        // At least a byte, or nothing would be taken.
+        // At least a byte: `push` takes in at least one.
         let room = bytes_max.saturating_sub(kept).max(1);
         let part = room.min(arrived.len() - from);
         let end = match arrived.find(NEWLINE, from..from + part) {
@@ -102,7 +103,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(())
     }
 
-    /// Keeps the bytes from `from` on, behind those kept before. All arrived bytes are taken then.
+    /// Keeps the bytes from `from` on, behind the bytes kept before. Returns the end of the arrived bytes.
     fn keep_line(&mut self, arrived: &Arrived, from: usize) -> Result<usize, AssemblyError> {
         let left = arrived.len() - from;
         if left == 0 {

@@ -1,4 +1,4 @@
-//! Raw reads: all bytes that are there, or exactly as many as are asked for.
+//! Raw reads: all bytes that have arrived, or exactly the number that a read asks for.
 
 use crate::begun::{Begun, Partial};
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
@@ -22,8 +22,8 @@ impl<B: Buffer> Assembly<B> {
         Ok(self.fill_packet(arrived, 0, out))
     }
 
-    /// A raw read left bytes behind that did not make up what it wanted; this one wants something else. True: they
-    /// were enough for it. What is more than it wants stays where it is, so that many small reads copy each byte once.
+    /// Serves a raw read of a new length from the bytes that an unfinished raw read has kept. True: they sufficed.
+    /// Bytes beyond the new length stay in their buffer, so that many small reads copy each byte once.
     #[inline]
     pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
         match self.framing {

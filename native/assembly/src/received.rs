@@ -10,7 +10,7 @@ pub trait Buffer: Sized {
     fn allocate(bytes: usize) -> Option<Self>;
     /// Its size in bytes.
     fn bytes(&self) -> usize;
-    /// All of it.
+    /// All bytes of the buffer.
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
@@ -31,31 +31,31 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// Packets as they came out of a read, in stream order.
+/// Packets that a read has returned, in stream order.
 pub enum Received<B> {
     /// Several packets that share one buffer, each behind its header.
     Batch {
-        /// Holds them all.
+        /// The buffer.
         bytes: B,
         /// The range of each packet in the buffer.
         packets: Vec<Range<usize>>,
     },
     /// One packet with a buffer of its own.
     Whole(B),
-    /// One packet as it lies in a landing buffer: no copy.
+    /// One packet in the landing buffer into which the peer wrote it: no copy.
     Landed(LandingBuffer, Range<usize>),
 }
 
 /// Sizes of packets, with their headers.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Sizes {
-    /// How many packets.
+    /// Number of packets.
     pub packets: usize,
     /// Bytes of all packets.
     pub bytes: usize,
     /// Bytes of the largest packet.
     pub largest: usize,
-    /// The sum of their squares.
+    /// The sum of the squares of the sizes.
     pub squares: u64,
 }
 
@@ -101,7 +101,7 @@ impl<B: Buffer> Received<B> {
 }
 
 impl<B> Received<B> {
-    /// How many packets.
+    /// Number of packets.
     pub fn packets(&self) -> usize {
         match self {
             Received::Batch { packets, .. } => packets.len(),
@@ -123,7 +123,7 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// All that is there, up to about `bytes` bytes.
+    /// Limits a read by bytes alone: everything that has arrived, up to about `bytes` bytes.
     #[inline]
     pub fn bytes(bytes: usize) -> Self {
         Self {

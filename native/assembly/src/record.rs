@@ -1,14 +1,14 @@
-//! Records: bytes that are decrypted into the memory of the packets that they become.
+//! Records: encrypted bytes are decrypted into the memory of packets.
 
 use crate::begun::{Begun, Partial};
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
 
-/// Bytes of a record, from an offset on, that the limit of a read has left.
+/// A record of which the limit of a read has left bytes: the buffer, and the offset of the first byte left.
 pub type Rest<B> = Option<(B, usize)>;
 
 impl<B: Buffer> Assembly<B> {
-    /// Takes in a record of `bytes` user bytes, which `open` decrypts into the memory that it is given: that of the
-    /// packet under way, if it takes all of them; else a buffer that the packets of the record share.
+    /// Takes in a record of `bytes` user bytes. `open` decrypts them into the buffer of the packet that has begun,
+    /// if that takes all of them; else into a buffer that the packets of the record share.
     pub fn push_record<E: From<AssemblyError>>(
         &mut self,
         bytes: usize,
@@ -36,7 +36,7 @@ impl<B: Buffer> Assembly<B> {
         })
     }
 
-    /// Takes in what an earlier read has left of a record, as [`Self::push`] does.
+    /// Takes in the bytes of a record that an earlier read has left, as [`Self::push`] does.
     pub fn push_rest(
         &mut self,
         (mut buffer, at): (B, usize),
@@ -48,7 +48,7 @@ impl<B: Buffer> Assembly<B> {
         Ok((at + taken < bytes).then_some((buffer, at + taken)))
     }
 
-    /// Memory of the packet under way, if it takes this many bytes.
+    /// Memory for the next bytes of the packet that has begun, if it takes this many bytes.
     fn missing_of(&mut self, bytes: usize, limit: ReadLimit) -> Result<Option<&mut [u8]>, AssemblyError> {
         if self.framing == Framing::Raw && self.is_at_boundary() && limit.exact >= bytes {
             self.begun = Begun::Packet(Partial::new(limit.exact)?);
@@ -59,7 +59,7 @@ impl<B: Buffer> Assembly<B> {
         })
     }
 
-    /// The packet under way has got these bytes.
+    /// Notes that the packet that has begun has got `bytes` bytes, and hands it over if it is complete.
     fn filled(&mut self, bytes: usize, out: &mut Vec<Received<B>>) {
         let Begun::Packet(partial) = &mut self.begun else {
             return;
@@ -72,8 +72,8 @@ impl<B: Buffer> Assembly<B> {
         }
     }
 
-    /// Cuts a record at the boundaries of its packets. Those that are complete share its buffer; parts at its ends are
-    /// copied.
+    /// Cuts a record at the boundaries of its packets. Complete packets share its buffer; the parts at both ends
+    /// are copied.
     fn cut<const HEADER: usize>(
         &mut self,
         mut buffer: B,
@@ -92,7 +92,7 @@ impl<B: Buffer> Assembly<B> {
         let mut at = from;
         while let Some(packet) = self.complete_packet::<HEADER>(&arrived, at)? {
             if packets.len() == wanted {
-                // The limit may not allow all bytes: reads copy as much as it allows.
+                // The limit may not allow all bytes: `push_rest` copies as many as it allows.
                 return Ok(Some((buffer, from)));
             }
             at = packet.end;

@@ -1,4 +1,4 @@
-//! What lies in landing buffers goes where it is wanted, and nothing beside it.
+//! Bytes of landing buffers are copied, written and sent, and no bytes beside the range.
 
 #[path = "support/heap_memory.rs"]
 mod heap_memory;

@@ -17,7 +17,7 @@ fn lines(bytes_max: usize) -> Assembly<Vec<u8>> {
     Assembly::new(Framing::Line { bytes_max }, PACKET_MAX)
 }
 
-/// What the packets of a stream must be: a piece ends behind a newline, or where it is full.
+/// The expected packets of a stream: each ends behind a newline, or when it is full.
 fn expected(stream: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
     stream
         .split_inclusive(|&byte| byte == b'\n')
@@ -26,7 +26,7 @@ fn expected(stream: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Text with lines of all lengths, from none.
+/// Text with lines of all lengths, from 0 on.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![1 => Just(b'\n'), 6 => any::<u8>()];
     let sparse = prop_oneof![1 => Just(b'\n'), 300 => any::<u8>()];

@@ -1,4 +1,4 @@
-//! Packets with lengths: which share a buffer, which are handed over as they lie, which are refused.
+//! Packets with lengths: those that share a buffer, that are handed over without a copy, that are refused.
 
 #[path = "support/content.rs"]
 mod content;

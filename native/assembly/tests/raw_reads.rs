@@ -1,4 +1,4 @@
-//! Reads of a stream without packets: what one read leaves behind is the next one's.
+//! Reads of a stream without packets: the next read gets the bytes that one read leaves.
 
 #[path = "support/content.rs"]
 mod content;
@@ -15,7 +15,7 @@ use push::push;
 
 const PACKET_MAX: usize = 200_000;
 
-/// What a read left behind is given to the next ones, without anything new arriving.
+/// The next reads get the bytes that a read has left, though nothing new arrives.
 #[test]
 fn raw_leftovers_are_enough_for_smaller_reads() {
     let exact = |exact| ReadLimit {
@@ -48,7 +48,7 @@ fn raw_leftovers_are_enough_for_smaller_reads() {
     assert_eq!(packets[3..].concat(), stream);
 }
 
-/// Memory that counts what is asked for: whatever is copied is copied into fresh memory.
+/// Memory that counts the allocated bytes: each copy goes into new memory.
 struct Counted(Vec<u8>);
 
 thread_local! {

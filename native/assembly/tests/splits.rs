@@ -1,4 +1,4 @@
-//! Assembly: whatever the splits, out comes what went in.
+//! Assembly: packets come out as they went in, however their bytes are split.
 
 #[path = "support/content.rs"]
 mod content;
@@ -31,7 +31,7 @@ enum Chunk {
     Record { bytes: usize },
 }
 
-/// What the reader asks for.
+/// A read of the reader.
 #[derive(Debug, Clone, Copy)]
 struct Ask {
     bytes: usize,
@@ -74,7 +74,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     })
 }
 
-/// Feeds a stream to an assembly in the given chunks, over and over until it is all in, as a connection would.
+/// Feeds a stream to an assembly in the given chunks, which repeat until the end of the stream, as a connection would.
 struct Feeder<'a> {
     assembly: Assembly<Vec<u8>>,
     stream: &'a [u8],
@@ -84,7 +84,7 @@ struct Feeder<'a> {
     out: Vec<Vec<u8>>,
 }
 
-/// Sends packets of these sizes through an assembly: whether they come out as they went in.
+/// Sends packets of these sizes through an assembly. True: they come out as they went in.
 fn come_out(framing: Framing, sizes: &[usize], seed: u64, chunks: &[Chunk], asks: &[Ask], bulk: usize) -> bool {
     let sent: Vec<_> = sizes
         .iter()
@@ -125,7 +125,7 @@ impl<'a> Feeder<'a> {
         self.out
     }
 
-    /// Ring bytes are taken in one or more reads; what one does not take is offered to the next.
+    /// Offers ring bytes to one or more reads: the next read gets the bytes that one read does not take.
     fn ring(&mut self, bytes: &[u8], wrap: usize) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -142,7 +142,7 @@ impl<'a> Feeder<'a> {
     }
 
     fn landing(&mut self, pool: &std::sync::Arc<inet_rdma_assembly::LandingPool>, bytes: &[u8]) -> usize {
-        // The engine keeps what was not taken in the same buffer, further on.
+        // The engine keeps the buffer with the range of bytes that were not taken.
         let mut rest = Some((heap_memory::filled(pool, 0, bytes), 0..bytes.len()));
         while let Some((buffer, range)) = rest.take() {
             let Some(limit) = self.next_read() else {
@@ -180,7 +180,7 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// The next read begins; None: what an earlier one left behind was enough for it.
+    /// Begins the next read. None: the bytes that an earlier read left sufficed.
     fn next_read(&mut self) -> Option<ReadLimit> {
         let limit = self.asks.next().expect("endless").limit((self.exact)());
         let mut out = Vec::new();
@@ -248,7 +248,7 @@ proptest! {
         let mut feeder = Feeder::new(Framing::Raw, &stream, &asks, bulk);
         feeder.exact = Box::new(move || *exact.next().expect("endless"));
         let out = feeder.run(&chunks).concat();
-        // The last read may still wait for the rest of what it wanted.
+        // The last read may still wait for more bytes.
         prop_assert!(stream.starts_with(&out), "other bytes came out");
         prop_assert!(stream.len() - out.len() <= 50_000);
     }

@@ -1,4 +1,4 @@
-//! What the tests look at: the bytes of packets, wherever they lie.
+//! The bytes of received packets, for comparisons.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Landing buffers in ordinary memory: what the assembly needs of a fabric, without a peer.
+//! Landing buffers in ordinary memory, in place of a fabric and a peer.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;

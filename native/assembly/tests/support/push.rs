@@ -1,4 +1,4 @@
-//! Bytes pushed into an assembly as a connection does it: out of a ring, in two runs at the wrap.
+//! Pushes bytes into an assembly as a connection does: out of a ring, in two runs at the wrap.
 
 use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, ReadLimit, Received};
 
