@@ -25,7 +25,7 @@ pub(crate) fn connect(
     let own = OwnSide::create(parameters)?;
     socket::prepare(socket.as_fd(), &parameters.network)?;
     match greeting::greet(socket.as_fd(), &own.hello) {
-        // A refusal may be there to be read.
+        // A peer that has closed may have sent a refusal first: read it.
         Ok(()) | Err(FabricError::PeerGone) => {}
         Err(error) => return Err(error),
     }
@@ -62,13 +62,13 @@ fn reach(from: Option<IpAddr>, to: SocketAddr, deadline: Deadline) -> Result<Own
     }
     let (own, peer) = addresses(socket.as_fd())?;
     match own == peer {
-        // The kernel chose the port that no process listens on as the own one, and so connected the socket to itself.
+        // No process listens: the kernel chose the wanted port as this socket's own and connected the socket to itself.
         true => Err(FabricError::Refused(to.port())),
         false => Ok(socket),
     }
 }
 
-/// Why no connection came about.
+/// The error for a connection that could not be made.
 fn refused(to: SocketAddr, errno: Errno) -> FabricError {
     match errno {
         Errno::CONNREFUSED => FabricError::Refused(to.port()),

@@ -29,7 +29,7 @@ pub(crate) const TRANSFER_HEAD_BYTES: usize = KEY.end;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransferHead {
     pub(crate) notice: Notice,
-    /// Bytes that follow. A notice has a number of its own, which this fabric does not judge.
+    /// Bytes that follow. The notice names a number of bytes, too, which the stream checks.
     pub(crate) bytes: u32,
     pub(crate) target: RemoteAddress,
 }
@@ -57,9 +57,9 @@ pub(crate) fn emit_control(message: &[u8; CONTROL_BYTES]) -> [u8; CONTROL_FRAME_
 /// The beginning of what a peer has sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// All of it.
+    /// A whole control message.
     Control([u8; CONTROL_BYTES]),
-    /// Its bytes follow.
+    /// The head of a transfer, whose bytes follow.
     Transfer(TransferHead),
 }
 

@@ -1,4 +1,4 @@
-//! Where the peer may write: what each key leads to, and the memory and windows behind the keys.
+//! Keys by which the peer may write, and the memory and windows behind them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use crate::memory::Pages;
 
-/// Names the ring of the hello. Further keys count on from it, and none is given twice, so one that was taken back
-/// leads nowhere for ever.
+/// The key of the ring in the hello. Later keys count up from it. No key is given twice, so a withdrawn key never leads
+/// anywhere again.
 pub(crate) const RING_KEY: u64 = 1;
 
 /// The table of a connection's keys. It lives as long as the queue pair.
 ///
-/// Bytes of the peer are written with the table locked, after a look at the key. So once [`Self::withdraw`] has
+/// Bytes of the peer are written with the table locked, after a check of the key. So once [`Self::withdraw`] has
 /// returned no byte is written by that key, even in the middle of a transfer.
 pub(crate) struct Grants(Mutex<Table>);
 
@@ -39,7 +39,7 @@ impl Grants {
         })))
     }
 
-    /// Lets the peer write by the key that is returned.
+    /// Lets the peer write into `range`. Returns the key for it.
     fn grant(&self, pages: &Arc<Pages>, range: Range<usize>) -> u64 {
         let mut table = self.0.lock();
         let key = table.take_key();
@@ -48,7 +48,7 @@ impl Grants {
         key
     }
 
-    /// A key that leads nowhere.
+    /// Returns a key that leads nowhere.
     fn reserve(&self) -> u64 {
         self.0.lock().take_key()
     }
@@ -57,8 +57,8 @@ impl Grants {
         self.0.lock().grants.remove(&key);
     }
 
-    /// Calls `write` with the memory and the offset that `bytes` bytes at `target` have there. Err: they do not lie
-    /// inside of what the peer may write.
+    /// Calls `write` with the memory of `target` and the offset of `target` in it. Err: the peer may not write `bytes`
+    /// bytes there.
     pub(crate) fn write<R>(
         &self,
         target: RemoteAddress,
@@ -114,14 +114,14 @@ impl Memory for ExposedMemory {
     }
 }
 
-/// The ring of the hello, by [`RING_KEY`] in fresh grants.
+/// Makes the ring of the hello. `grants` are new, so that its key is [`RING_KEY`].
 pub(crate) fn expose_ring(grants: &Grants, bytes: usize) -> Result<Arc<dyn Memory>, FabricError> {
     let pages = Arc::new(Pages::new(bytes)?);
     let key = grants.grant(&pages, 0..bytes);
     Ok(Arc::new(ExposedMemory { pages, key }))
 }
 
-/// Exposing costs a mapping of pages that are not there yet.
+/// Exposes memory that the system gives page by page, when the pages are touched.
 pub(crate) struct TcpExposer(Weak<Grants>);
 
 impl TcpExposer {
@@ -161,7 +161,7 @@ impl Exposer for TcpExposer {
             })
         });
         let windows = windows.collect();
-        // The area itself is exposed to none.
+        // The peer may write through windows only: no key leads to the area as a whole.
         let key = grants.reserve();
         Ok(Box::new(ExposedArea {
             grants: Weak::clone(&self.0),
@@ -202,7 +202,7 @@ struct TcpWindow {
     grants: Weak<Grants>,
     pages: Arc<Pages>,
     range: Range<usize>,
-    /// None: it is closed. Locked while it is opened or closed.
+    /// None: the window is closed. Locked while the window is opened or closed.
     key: Mutex<Option<u64>>,
 }
 
@@ -225,7 +225,7 @@ impl Window for TcpWindow {
         if let (Some(key), Some(grants)) = (*open, self.grants.upgrade()) {
             grants.withdraw(key);
         }
-        // Without grants the queue pair is gone, and with it all that could write.
+        // Without grants the queue pair is gone, and nothing writes any more.
         *open = None;
     }
 

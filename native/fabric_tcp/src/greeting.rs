@@ -1,7 +1,7 @@
-//! How two processes meet: a TCP connection, one hello each way, the connecting side's first.
+//! How two processes meet: over a TCP connection each side sends one hello, the connecting side first.
 //!
-//! A listener that refuses a peer answers with one byte that says why, or, to another version, with its own hello, so
-//! that both sides can name both versions. Either ends the connection.
+//! A listener refuses a peer by an answer of one byte, which gives the reason. A peer of another version gets the
+//! listener's hello instead, so that both sides can name both versions. Both answers end the connection.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,17 +14,17 @@ use crate::socket::lost;
 
 /// The refusing answer of a listener: all places are taken.
 const REFUSED_BUSY: u8 = 1;
-/// The refusing answer of a listener: the hello was refused, or it could not answer; its log says why.
+/// The refusing answer of a listener: it refused the hello, or could not answer; its log says why.
 const REFUSED_HELLO: u8 = 2;
 
 /// How a listener refuses a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Refusal {
-    /// Its backlog is full.
+    /// The listener's backlog is full.
     Busy,
-    /// For a reason that its log names.
+    /// Another reason, which the listener's log names.
     Hello,
-    /// The peer speaks another version than this hello's.
+    /// The peer's version differs from that of this hello.
     Version(Hello),
 }
 
@@ -42,7 +42,7 @@ impl Greeting {
         }
     }
 
-    /// Receives the bytes of the hello that have come, and none behind it. None: the hello is not complete.
+    /// Receives the bytes of the hello that have come, and no byte behind the hello. None: the hello is not complete.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
         loop {
             match rustix::net::recv(socket, &mut self.bytes[self.got..], RecvFlags::DONTWAIT) {
@@ -59,14 +59,14 @@ impl Greeting {
             }
             match Hello::parse(&self.bytes[..self.got]) {
                 Ok(hello) => return Ok(Some(hello)),
-                // Magic and version are looked at as soon as they are there.
+                // Magic and version are checked before the rest has come.
                 Err(WireError::Length { got, want }) if got < want => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// As [`Self::receive`], on the connecting side, which may be refused.
+    /// As [`Self::receive`], on the connecting side. Err: also a refusal of the listener.
     pub(crate) fn receive_answer(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
         let received = self.receive(socket);
         let refused = match (self.got, self.bytes[0]) {
@@ -78,7 +78,7 @@ impl Greeting {
     }
 }
 
-/// Says this side's hello, or refuses. Never blocks: these are the first bytes into an empty socket.
+/// Sends a hello or a refusal. Never blocks: these are the first bytes into an empty socket.
 fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), FabricError> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(sent) if sent == bytes.len() => Ok(()),
@@ -87,12 +87,12 @@ fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), FabricError> {
     }
 }
 
-/// Says this side's hello.
+/// Sends this side's hello.
 pub(crate) fn greet(socket: BorrowedFd<'_>, hello: &Hello) -> Result<(), FabricError> {
     say(socket, &hello.emit())
 }
 
-/// Tells a peer that it is refused. A failure is ignored: a peer that has gone needs no answer.
+/// Refuses a peer. Ignores failures: a peer that is gone needs no answer.
 pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
     let _gone = match why {
         Refusal::Busy => say(socket, &[REFUSED_BUSY]),
@@ -100,6 +100,6 @@ pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
         Refusal::Version(hello) => greet(socket, &hello),
     };
     let _gone = rustix::net::shutdown(socket, Shutdown::Write);
-    // A socket that is closed with unread bytes resets the connection, which may overtake the answer.
+    // To close a socket with unread bytes resets the connection, and the peer may lose the answer: read them first.
     let _nothing = rustix::net::recv(socket, &mut [0; 1024], RecvFlags::DONTWAIT);
 }

@@ -1,5 +1,4 @@
-//! When the event fd of a connection becomes readable: an epoll set with the socket in it, armed for one event at a
-//! time.
+//! The event fd of a connection: an epoll set that holds the socket and is armed for one event at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,13 +10,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 const DOING: &str = "asking for an event of a connection";
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The epoll set. `EPOLLONESHOT` takes the socket out of it with each event, until it is armed again.
+/// The epoll set. `EPOLLONESHOT` disables the socket with each event, until the set is armed again.
 ///
-/// No wake-up is lost: to arm asks the kernel for the socket's present state, so what has come before makes an event,
-/// too.
+/// No wake-up is lost: when it is armed the kernel checks the present state of the socket, so bytes that came before
+/// make an event, too.
 pub(crate) struct Interest {
     epoll: OwnedFd,
-    /// An event was asked for, and was not taken since.
+    /// True from a call that arms until the event is taken.
     is_armed: Mutex<bool>,
 }
 
@@ -36,8 +35,8 @@ impl Interest {
         *self.is_armed.lock()
     }
 
-    /// An event when something comes, or, with a backlog, when there is room to send. `has_backlog` is asked with the
-    /// state locked, so a backlog that begins meanwhile is seen here or by [`Self::note_backlog`].
+    /// Asks for an event when bytes come or, with a backlog, when there is room to send. Calls `has_backlog` with the
+    /// state locked, so that a backlog that begins meanwhile is seen here or by [`Self::note_backlog`].
     pub(crate) fn arm(&self, socket: BorrowedFd<'_>, has_backlog: impl FnOnce() -> bool) -> Result<(), FabricError> {
         let mut is_armed = self.is_armed.lock();
         self.ask(socket, has_backlog())?;
@@ -45,8 +44,8 @@ impl Interest {
         Ok(())
     }
 
-    /// A backlog has begun: where an event was asked for, room to send makes one, too. Else a party polls, and sends
-    /// it.
+    /// Notes that a backlog has begun. If armed, room to send makes an event from now on, too. If not, some party
+    /// polls, and sends the backlog then.
     pub(crate) fn note_backlog(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
         match *self.is_armed.lock() {
             true => self.ask(socket, true),
@@ -65,14 +64,14 @@ impl Interest {
     pub(crate) fn drain(&self) {
         let mut is_armed = self.is_armed.lock();
         let mut events = Vec::with_capacity(1);
-        // A signal is the only possible failure, and leaves the event.
+        // Only a signal can make it fail; the event stays then.
         let taken = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&NOW));
         *is_armed &= !matches!(taken, Ok(1..));
     }
 }
 
 impl AsFd for Interest {
-    /// Readable while there is an event.
+    /// The descriptor is readable while there is an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

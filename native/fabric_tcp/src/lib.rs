@@ -1,8 +1,8 @@
 //! The fabric tcp: software queue pairs over TCP connections, for streams between hosts that no RDMA device connects.
 //!
-//! A transfer is a frame that says where its bytes go in the receiver's memory. The receiver polls: it reads the
-//! frame's head, checks the place against what it has exposed, and has the kernel copy the bytes there. So no byte is
-//! written but by this process, while it polls, and none by a key that was taken back.
+//! A transfer is a frame that names a place in the receiver's memory. The receiver polls: it reads the frame's head,
+//! checks that it has exposed that place, and has the kernel copy the bytes there. So only this process writes its
+//! memory, only while it polls, and never by a withdrawn key.
 //!
 //! Its unsafe code is in `memory`, which accesses the memory that is exposed.
 

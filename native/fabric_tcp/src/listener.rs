@@ -20,9 +20,9 @@ pub(crate) struct TcpListener {
     options: ListenOptions,
     port: u16,
     callers: Callers<Greeting>,
-    /// What [`Listener::poll_accept`] gives next.
+    /// Outcomes that [`Listener::poll_accept`] has not returned yet.
     ready: VecDeque<Outcome>,
-    /// A one-off listener has met the peer with its token: every other peer is refused.
+    /// True: a listener with a token has met its peer, and refuses every other peer.
     is_taken: bool,
 }
 
@@ -63,7 +63,7 @@ impl TcpListener {
         }
     }
 
-    /// The peer may say hello, unless too many wait.
+    /// Waits for the hello of a new peer. Refuses the peer if too many wait.
     fn take_caller(&mut self, socket: OwnedFd) {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
             return greeting::refuse(socket.as_fd(), Refusal::Busy);
@@ -73,7 +73,7 @@ impl TcpListener {
         }
     }
 
-    /// A caller says hello, or hangs up.
+    /// Reads from a caller that has sent a hello, or hung up.
     fn hear(&mut self, number: u64) {
         let Some(mut caller) = self.callers.take(number) else {
             return;
@@ -85,7 +85,7 @@ impl TcpListener {
         }
     }
 
-    /// Nothing is made for a peer before its hello has been checked.
+    /// Answers a hello. Makes memory for the peer only after the hello is checked.
     fn answer(&mut self, socket: OwnedFd, hello: Hello) {
         let parameters = self.options.parameters;
         if let Err(error) = parameters.check_token(&hello) {
@@ -95,7 +95,7 @@ impl TcpListener {
         let own = socket::prepare(socket.as_fd(), &parameters.network).and_then(|()| OwnSide::create(&parameters));
         match own {
             Ok(own) => {
-                // Before the peer can send more than its hello.
+                // Before this side answers: the peer sends nothing more until then.
                 self.callers.release(&socket);
                 let joined = self.join(own, socket, hello);
                 self.ready

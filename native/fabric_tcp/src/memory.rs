@@ -7,7 +7,7 @@ use inet_rdma_fabric::FabricError;
 use memmap2::{MmapMut, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::io::Errno;
 
-/// Pages of zeros that no other process maps. They take memory when they are touched.
+/// Private pages of zeros. A page takes memory when it is touched.
 ///
 /// # Invariants
 ///
@@ -53,7 +53,7 @@ impl Pages {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(offset), bytes.len()) };
     }
 
-    /// Receives from a socket: first what fills `range`, then into `ahead`. How many bytes in all; 0: the end.
+    /// Receives from a socket: first into `range`, then into `ahead`. Returns the number of bytes; 0: the end.
     ///
     /// # Panics
     ///

@@ -22,7 +22,8 @@ use crate::receiving::FrameReceiver;
 use crate::sending::FrameSender;
 use crate::socket::addresses;
 
-/// This side's memory: made once the peer's hello was checked, or before this side says its own.
+/// This side's memory. A listener makes it after it has checked the peer's hello, a connecting side before its own
+/// hello.
 pub(crate) struct OwnSide {
     grants: Arc<Grants>,
     ring: Arc<dyn Memory>,
@@ -41,7 +42,7 @@ impl OwnSide {
         })
     }
 
-    /// Joins both sides; both hellos are through.
+    /// Makes the queue pair, after both hellos.
     pub(crate) fn join(self, socket: OwnedFd, peer: Hello) -> Result<TcpQueuePair, FabricError> {
         Ok(TcpQueuePair {
             interest: Interest::new(socket.as_fd())?,
@@ -107,7 +108,7 @@ impl TcpQueuePair {
         }
     }
 
-    /// Receives what there is. A peer that breaks the rules sees the end at once.
+    /// Receives what has come. If the peer breaks the rules, the connection ends at once.
     fn receive(&self, receiving: &mut FrameReceiver) {
         receiving.receive(&self.grants, self.socket.as_fd());
         if receiving.is_violated() {
@@ -144,7 +145,7 @@ impl QueuePair for TcpQueuePair {
             inline_max: 0,
             post_is_costly: true,
             pins: false,
-            // Only this process writes its memory, and by a window's key nothing once the window is closed.
+            // Only this process writes its memory, and never by the key of a closed window.
             safeguard: Safeguard::Windows,
             windows: true,
             landing_window_bytes: usize::MAX,
@@ -159,7 +160,7 @@ impl QueuePair for TcpQueuePair {
         target: RemoteAddress,
         notice: Notice,
     ) -> Result<(), FabricError> {
-        // The peer judges the target, as its own device would.
+        // The peer checks the target, as a device of its own would.
         let bytes: usize = source.iter().map(|piece| piece.len()).sum();
         let bytes = u32::try_from(bytes).map_err(|_| FabricError::QueueFull)?;
         let head = TransferHead { notice, bytes, target };
@@ -211,7 +212,7 @@ impl QueuePair for TcpQueuePair {
     }
 
     fn disarm(&self) {
-        // Costs a call of the kernel, as does the event that it would spare.
+        // Does nothing: to disarm costs a system call, as does the event that it would save.
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {

@@ -1,5 +1,5 @@
-//! The receiving half: frames out of the socket. The bytes of a transfer go where it says, control messages and what
-//! follows them into a buffer of this side's own.
+//! The receiving half: reads frames from the socket. The bytes of a transfer go to the place that it names. Control
+//! messages, and bytes behind them, go into a private buffer.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -16,28 +16,28 @@ use crate::socket::lost;
 /// Bytes that are read ahead: the frames of small messages, many in one call of the kernel.
 const AHEAD_BYTES: usize = 8 * 1024;
 
-/// Behind a transfer of this many bytes another one follows as a rule. So little is read ahead: the bytes of a transfer
-/// that are read ahead are copied once more.
+/// Behind a transfer of at least this many bytes another one usually follows. Read little ahead then: bytes of a
+/// transfer that are read ahead are copied once more.
 const BULK_BYTES: usize = 4 * 1024;
 const BEHIND_BULK_BYTES: usize = 256;
 
-/// Bytes after which a turn ends, if it has found anything: the connection's lock is held meanwhile.
+/// Bytes after which a turn with a result ends, as it holds the connection's lock.
 const TURN_BYTES: usize = 256 * 1024;
 
 /// The receiving half of a connection.
 pub(crate) struct FrameReceiver {
-    /// `ahead[start..end]` has been read ahead and is not parsed yet.
+    /// Bytes that are read ahead: those not parsed yet are `ahead[start..end]`.
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
     /// The transfer whose bytes are being received.
     transfer: Option<Incoming>,
-    /// Completions that are not polled yet: no more than this side has slots.
+    /// Completions that are not polled yet, at most one for each slot of this side.
     ready: VecDeque<Completion>,
     slots: usize,
-    /// The fault that ends the connection, behind the completions in `ready`.
+    /// The fault that ends the connection. A poll returns it after the completions in `ready`.
     fault: Option<FabricError>,
-    /// The socket was empty at the last look.
+    /// True: the last read emptied the socket.
     is_drained: bool,
 }
 
@@ -74,12 +74,12 @@ impl FrameReceiver {
         !self.ready.is_empty() || self.fault.is_some()
     }
 
-    /// Whether the socket was empty at the last look. Once: an event must be asked for then, or another look taken.
+    /// Returns once true after the socket was found empty. The caller must arm or poll then.
     pub(crate) fn take_drained(&mut self) -> bool {
         std::mem::take(&mut self.is_drained)
     }
 
-    /// The peer broke the rules: this connection is to be ended.
+    /// True: the peer broke the rules, and the caller must end the connection.
     pub(crate) fn is_violated(&self) -> bool {
         matches!(self.fault, Some(FabricError::PeerMisbehaved(_)))
     }
@@ -110,7 +110,8 @@ impl FrameReceiver {
         }
     }
 
-    /// Receives until the socket is empty or all slots are used; after a while with something to poll at the latest.
+    /// Receives until the socket is empty or all slots are used, or for a bounded number of bytes if it finds
+    /// something.
     pub(crate) fn receive(&mut self, grants: &Grants, socket: BorrowedFd<'_>) {
         let mut received = 0;
         self.is_drained = false;
@@ -127,7 +128,7 @@ impl FrameReceiver {
         }
     }
 
-    /// Parses the frames that were read ahead. Returns true if more must, and may, be received.
+    /// Parses the frames that were read ahead. Returns true if it needs more bytes and a slot is free.
     fn parse(&mut self, grants: &Grants) -> bool {
         while self.fault.is_none() && self.ready.len() < self.slots {
             let parsed = match self.transfer.take() {
@@ -153,7 +154,7 @@ impl FrameReceiver {
             Frame::Control(message) => self.ready.push_back(Completion::Control(message)),
             Frame::Transfer(head) => {
                 let bytes = head.bytes as usize;
-                // Before any of its bytes is waited for.
+                // Check the target before the bytes have come.
                 grants.write(head.target, bytes, |_, _| ())?;
                 self.transfer = Some(Incoming {
                     head,
@@ -183,7 +184,7 @@ impl FrameReceiver {
         Ok(is_whole)
     }
 
-    /// One call of the kernel: how many bytes came, 0 at the end, and whether these were all that there were.
+    /// Reads with one system call. Returns the number of bytes, 0 at the end, and true if the socket is empty now.
     fn fill(&mut self, grants: &Grants, socket: BorrowedFd<'_>) -> Result<(usize, bool), Fault> {
         match self.transfer.take() {
             Some(transfer) => self.fill_transfer(grants, transfer, socket),
@@ -202,7 +203,7 @@ impl FrameReceiver {
         Ok((bytes, bytes < want))
     }
 
-    /// What was read ahead is used up: a transfer takes all of it first.
+    /// Reads bytes of a transfer into their place. Nothing that was read ahead is left: a transfer takes that first.
     fn fill_transfer(
         &mut self,
         grants: &Grants,
@@ -218,7 +219,7 @@ impl FrameReceiver {
         let received = grants.write(transfer.target, left, |pages, offset| {
             pages.receive(offset..offset + left, ahead, socket)
         });
-        // The place may have been taken back since the head was read.
+        // The key may have been withdrawn since the head was read.
         let received = received.map_err(|misbehaviour| Fault::Failed(FabricError::PeerMisbehaved(misbehaviour)))?;
         if let Ok(bytes) = received {
             let placed = bytes.min(left);
@@ -231,7 +232,7 @@ impl FrameReceiver {
     }
 }
 
-/// Why a call of the kernel brought nothing.
+/// The reason why a read returned nothing.
 enum Fault {
     /// Nothing is there yet.
     Empty,
@@ -242,7 +243,7 @@ enum Fault {
 impl From<Errno> for Fault {
     fn from(errno: Errno) -> Fault {
         match errno {
-            // After a signal the next look finds what there is: it makes an event.
+            // After a signal nothing is lost: bytes in the socket make an event.
             Errno::AGAIN | Errno::INTR => Fault::Empty,
             errno => Fault::Failed(lost("receiving from the peer", errno)),
         }

@@ -1,4 +1,4 @@
-//! The sending half: frames go straight to the socket; what that does not take waits here.
+//! The sending half: frames go to the socket at once. Bytes that it does not take wait in the backlog here.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use crate::frame::CONTROL_FRAME_BYTES;
 use crate::socket::lost;
 
-/// Maximum number of bytes of transfers in the backlog. Bytes in it are copied once more, so this is no more than one
-/// transfer of the default options: a writer whose socket is full waits for the network soon.
+/// Maximum number of transfers' bytes in the backlog. They are copied once more, so this is one transfer of the default
+/// options: a writer whose socket is full should wait for the network, and not fill memory.
 const BACKLOG_BYTES: usize = 256 * 1024;
 
-/// The part of it (1/4) that must be free before more is offered: bulk would be cut into crumbs else.
+/// A quarter of the backlog must be free before room is offered: else bulk would be cut into small transfers.
 const OFFER_PARTS: usize = 4;
 
 /// Slices that are handed to the kernel in one call.
@@ -26,19 +26,20 @@ const SLICES: usize = 64;
 /// The sending half of a connection.
 pub(crate) struct FrameSender {
     state: Mutex<State>,
-    /// Bytes of the backlog: written with the state locked.
+    /// Bytes in the backlog. Changed only with the state locked.
     waiting: AtomicUsize,
-    /// Bytes that may wait, and that shall be able to.
+    /// Maximum number of transfers' bytes in the backlog.
     room: AtomicUsize,
+    /// That maximum after the next [`Self::replace_room`].
     prepared: AtomicUsize,
-    /// Bytes of control messages that may wait besides: as many as the peer has slots.
+    /// Bytes of control messages that may wait, too: one message for each slot of the peer.
     controls_max: usize,
 }
 
 struct State {
-    /// Frames, the first of which may have been sent in part.
+    /// Frames that wait. The first may be sent in part.
     backlog: VecDeque<u8>,
-    /// Why nothing more can be sent.
+    /// The error after which nothing can be sent.
     error: Option<FabricError>,
 }
 
@@ -61,7 +62,7 @@ impl FrameSender {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Bytes that can be posted now. Tries to send what waits first.
+    /// Bytes that can be posted now. Tries first to send the backlog.
     pub(crate) fn room(&self, socket: BorrowedFd<'_>) -> usize {
         self.flush(socket);
         let room = self.room.load(Ordering::Relaxed);
@@ -88,7 +89,7 @@ impl FrameSender {
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        // A user within its credits and the room that it was offered stays below this.
+        // A user that keeps to its credits and to the offered room stays below this.
         let bytes = source
             .iter()
             .fold(head.len(), |sum, piece| sum.saturating_add(piece.len()));
@@ -107,7 +108,7 @@ impl FrameSender {
         Ok(sent < bytes)
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends the backlog, as far as the socket takes it.
     pub(crate) fn flush(&self, socket: BorrowedFd<'_>) {
         if self.has_backlog() {
             let mut state = self.state.lock();
@@ -127,7 +128,7 @@ impl FrameSender {
 }
 
 impl State {
-    /// Sends head and source; how many bytes the socket took.
+    /// Sends head and source. Returns the number of bytes that the socket took.
     fn send(&mut self, socket: BorrowedFd<'_>, head: &[u8], source: &[&[u8]]) -> Result<usize, FabricError> {
         let mut slices = [IoSlice::new(&[]); SLICES];
         slices[0] = IoSlice::new(head);
@@ -152,7 +153,7 @@ impl State {
         }
     }
 
-    /// Keeps what is behind the first `sent` bytes of head and source.
+    /// Adds head and source without their first `sent` bytes to the backlog.
     fn keep(&mut self, head: &[u8], source: &[&[u8]], sent: usize) {
         let mut skip = sent;
         for piece in std::iter::once(&head).chain(source) {

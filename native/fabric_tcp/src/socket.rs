@@ -8,13 +8,13 @@ use inet_rdma_fabric::{FabricError, Network};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// An idle connection is looked after that long after the last byte, and then at intervals. So the end of a peer's host
-/// shows after two minutes; while bytes are under way the kernel's retransmissions show it (`net.ipv4.tcp_retries2`).
+/// Time after the last byte until the kernel probes an idle connection; then it probes at intervals. So the end of a
+/// peer's host shows after two minutes. With bytes under way it shows by retransmissions (`net.ipv4.tcp_retries2`).
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 6;
 
-/// Why a connection that was up has failed.
+/// The error for an established connection that has failed.
 pub(crate) fn lost(doing: &'static str, errno: Errno) -> FabricError {
     match errno {
         Errno::PIPE | Errno::CONNRESET => FabricError::PeerGone,
@@ -38,10 +38,10 @@ pub(crate) fn new(family: &IpAddr) -> Result<OwnedFd, Errno> {
 pub(crate) fn listening(address: Option<IpAddr>, port: u16, backlog: u16) -> Result<OwnedFd, Errno> {
     let on = |address: IpAddr| {
         let socket = new(&address)?;
-        // Else a port would stay taken for a minute behind its last connection.
+        // Without it a port would stay taken for a minute after its last connection.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         if address.is_ipv6() {
-            // Of both versions of IP where the address is unspecified.
+            // The unspecified address takes both versions of IP.
             sockopt::set_ipv6_v6only(&socket, !address.is_unspecified())?;
         }
         rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
@@ -58,7 +58,7 @@ pub(crate) fn listening(address: Option<IpAddr>, port: u16, backlog: u16) -> Res
     }
 }
 
-/// Sets what every connection has. Fails only for what the user has asked for.
+/// Sets the options of a connection. Fails only for options that the user has asked for.
 pub(crate) fn prepare(socket: BorrowedFd<'_>, network: &Network) -> Result<(), FabricError> {
     // Each post is a message that the peer may wait for. These fail on no kernel, and a connection works without them.
     let _faster = sockopt::set_tcp_nodelay(socket, true);
@@ -69,7 +69,7 @@ pub(crate) fn prepare(socket: BorrowedFd<'_>, network: &Network) -> Result<(), F
     let Some(bits) = network.type_of_service else {
         return Ok(());
     };
-    // A socket of IPv6 takes both: the second is for a peer with an address of IPv4.
+    // A socket of IPv6 takes both options: the second is for a peer with an address of IPv4.
     let v6 = sockopt::set_ipv6_tclass(socket, bits.into());
     let v4 = sockopt::set_ip_tos(socket, bits);
     v6.or(v4)

@@ -1,4 +1,4 @@
-//! The end of connections that have still to send, or to be sent something.
+//! Connections that end while bytes wait at either side.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -10,7 +10,7 @@ use support::*;
 
 const BLOCK: usize = 30_000;
 
-/// Posts blocks until the socket and the backlog are full; how many.
+/// Posts blocks until the socket and the backlog are full. Returns their number.
 fn fill(sender: &dyn QueuePair) -> usize {
     let target = sender.remote_hello().ring;
     let block = vec![b'x'; BLOCK];
@@ -24,7 +24,7 @@ fn fill(sender: &dyn QueuePair) -> usize {
     posted
 }
 
-/// Takes all up to the end; how many blocks came.
+/// Takes all blocks up to the end. Returns their number.
 fn drain(receiver: &dyn QueuePair) -> usize {
     let mut out = [Completion::Notice(NOTICE); 8];
     let mut came = 0;
@@ -58,7 +58,7 @@ fn what_waits_at_the_end_arrives() {
     }
 }
 
-/// The bytes that the peer sends meanwhile meet a socket that still reads: no reset takes back what is under way.
+/// The closing side still reads bytes of the peer, so that no reset destroys its own bytes under way.
 #[test]
 fn what_the_peer_sends_meanwhile_takes_nothing_back() {
     let (client, server) = pair(&TcpFabric);
@@ -80,7 +80,7 @@ fn both_may_end_at_once_with_all_under_way() {
     }
 }
 
-/// Room for a writer that has found none makes an event, also where nothing is received.
+/// New room makes an event for a writer that found none, though nothing is received.
 #[test]
 fn room_to_write_makes_an_event() {
     let (client, server) = pair(&TcpFabric);
@@ -107,7 +107,7 @@ fn a_backlog_behind_arming_is_sent_by_an_event() {
     let posted = fill(&*client);
     client.post_control(&numbered(1)).expect("room");
     std::thread::scope(|scope| {
-        // As a polling thread: it looks when there is an event, and at no other time.
+        // As a polling thread does: it polls only after an event.
         let serving = scope.spawn(|| {
             loop {
                 assert!(readable_within(client.event_fd(), BOUND), "a wake-up was lost");

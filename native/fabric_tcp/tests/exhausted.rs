@@ -23,7 +23,7 @@ fn limit_descriptors(limit: Option<u64>) -> Option<u64> {
     before.current
 }
 
-/// A peer that has said hello, to a listener that has not looked yet.
+/// A peer that has sent its hello to a listener that has not polled yet.
 fn caller(listener: &dyn Listener) -> TcpStream {
     let mut caller = TcpStream::connect((Ipv4Addr::LOCALHOST, listener.port())).expect("a listener");
     let hello = Hello {
@@ -42,7 +42,7 @@ fn caller(listener: &dyn Listener) -> TcpStream {
 fn callers_wait_until_there_is_a_descriptor_for_them() {
     let mut listener = listen(&TcpFabric, parameters());
     let _callers = [caller(&*listener), caller(&*listener)];
-    // Those that are open stay open.
+    // Open descriptors stay open.
     let before = limit_descriptors(Some(3));
     let refused = accept(&mut *listener).map(|_| ());
     let paused = listener.next_deadline();

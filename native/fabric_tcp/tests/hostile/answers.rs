@@ -11,7 +11,7 @@ use inet_rdma_stream::{HELLO_BYTES, Hello, WireError};
 use crate::raw::hello;
 use crate::support::{BOUND, parameters};
 
-/// Connects to a listener that answers with this and hangs up.
+/// Connects to a listener that answers with these bytes and hangs up.
 fn answered(answer: &[u8]) -> Result<Box<dyn QueuePair>, FabricError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let to = listener.local_addr().expect("its address");

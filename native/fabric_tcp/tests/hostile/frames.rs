@@ -1,4 +1,4 @@
-//! Peers that are in, and break the rules.
+//! Connected peers that break the rules.
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use crate::support::{
     NOTICE, Post, eventually, listen, notice, numbered, parameters, poll_one, poll_some, read, room_bytes,
 };
 
-/// Polls until the end, and drops what comes before it.
+/// Polls until the end of the connection, drops completions before it, and returns its reason.
 fn end_of(victim: &dyn QueuePair) -> FabricError {
     let mut end = None;
     eventually("it ends", || {
@@ -28,7 +28,7 @@ fn end_of(victim: &dyn QueuePair) -> FabricError {
     end
 }
 
-/// Says this behind an honest message; how the connection ends. The ring stays as it was.
+/// Sends these bytes behind an honest message. Returns the fault that ends the connection. The ring must not change.
 fn violated(words: &[u8]) -> Misbehaviour {
     let (mut peer, victim) = joined();
     peer.write_all(&control([5; 40])).expect("room");
@@ -77,7 +77,7 @@ fn writes_to_other_places_end_the_connection() {
         (RING_KEY + (1 << 32), 0, 10),
         (u64::MAX, 0, 10),
     ] {
-        // No byte of the transfer is waited for.
+        // The head alone ends the connection.
         let how = violated(&head(10, bytes, key, address));
         let target = RemoteAddress { key, address };
         let bytes = bytes as usize;
@@ -104,7 +104,7 @@ fn a_frame_that_is_cut_short_is_none() {
     }
 }
 
-/// The same frames, in pieces of random sizes: what comes is the same.
+/// Frames give the same completions if they come in pieces of random sizes.
 #[test]
 fn frames_may_be_cut_anywhere() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -179,7 +179,7 @@ fn garbage_never_does_more_than_end_the_connection() {
     }
 }
 
-/// A window that is closed in the middle of a transfer takes none of the rest, wherever the bytes wait.
+/// When a window is closed in the middle of a transfer, the rest is not written, wherever its bytes wait.
 #[test]
 fn a_closed_window_takes_no_more_of_a_transfer() {
     for (sent, behind) in [(10, 10), (3_000, 1_000), (20_000, 10_000)] {
@@ -205,7 +205,7 @@ fn a_closed_window_takes_no_more_of_a_transfer() {
     }
 }
 
-/// What a peer may send is bounded by this side's slots and by the kernel's buffers, however often this side looks.
+/// This side's slots and the kernel's buffers bound what a peer can send, however often this side polls.
 #[test]
 fn a_flood_waits_in_the_kernel() {
     let (mut peer, victim) = joined();
@@ -237,7 +237,7 @@ fn a_flood_waits_in_the_kernel() {
     }
 }
 
-/// A peer that reads nothing: what this side keeps for it is bounded, and the end of the connection waits for nothing.
+/// For a peer that reads nothing this side keeps a bounded backlog, and the end of the connection waits for nothing.
 #[test]
 fn a_peer_that_reads_nothing_costs_a_bounded_backlog() {
     let (peer, victim) = joined();

@@ -17,7 +17,7 @@ use crate::support::{
 const BUSY: [u8; 1] = [1];
 const REFUSED: [u8; 1] = [2];
 
-/// Says this, and no more; what the listener says of it, and what the peer hears.
+/// Sends this greeting and nothing else. Returns the listener's error, and the bytes that the peer gets.
 fn refused(listener: &mut dyn Listener, greeting: &[u8]) -> (FabricError, Vec<u8>) {
     let mut peer = call(listener.port());
     peer.write_all(greeting).expect("room");
@@ -117,7 +117,7 @@ fn more_peers_than_the_backlog_takes_are_refused() {
     let mut listener = listen(&TcpFabric, parameters());
     let backlog = usize::from(options(parameters()).backlog);
     let mut silent: Vec<_> = (0..backlog + 1).map(|_| call(listener.port())).collect();
-    // Each connection is there when `call` returns; the last is refused as soon as the others are taken.
+    // All connections exist when `call` returns; the listener refuses the last one when it has taken the others.
     let mut last = silent.pop().expect("a peer");
     last.set_nonblocking(true).expect("a socket");
     eventually("the last one is refused", || {

@@ -1,7 +1,5 @@
-//! A peer built by hand from the bytes of the wire: it can say what no honest end would.
-//!
-//! The layout of frames is written out here once more, on purpose: a change of it that is not a change of the protocol
-//! version must fail these tests.
+//! A peer that writes the bytes of the wire itself: it can send what no honest peer sends. The layout of frames stands
+//! here a second time on purpose: these tests fail if it changes without a new version of the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -36,12 +34,12 @@ pub fn call(port: u16) -> TcpStream {
     peer
 }
 
-/// Everything up to the end of the connection, however it comes.
+/// All bytes up to the end of the connection, in order or not.
 pub fn all(peer: &mut TcpStream) -> Vec<u8> {
     let mut out = Vec::new();
     match peer.read_to_end(&mut out) {
         Ok(_) => {}
-        // It was told while it was still sending.
+        // The victim ended the connection while the peer still sent.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
     }
     out
@@ -79,7 +77,7 @@ pub fn head(notice: u32, bytes: u32, key: u64, address: u64) -> Vec<u8> {
     frame
 }
 
-/// A transfer as an honest peer sends it, but for the place.
+/// A transfer as an honest peer sends it, except for the place.
 pub fn transfer(bytes: &[u8], key: u64, address: u64) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).expect("a small transfer");
     let mut frame = head(length, length, key, address);
