@@ -1,4 +1,4 @@
-//! The way between two hosts that are far from each other.
+//! The delay between two hosts that are far from each other.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::{Completion, FabricError, QueuePair};
 use inet_rdma_stream::CONTROL_BYTES;
 
-/// Completions that are under way, oldest first, each with the time at which it arrives. A completion sets out when it
-/// is first seen here, so a side that does not look makes the way longer.
+/// Completions under way, oldest first, each with its time of arrival. A completion starts when a poll first finds it
+/// here, so a side that does not poll makes the delay longer.
 ///
-/// There are no more of them than the receive queue has slots, as the sender gets no credit for one before it has
+/// There are at most as many as the receive queue has slots: the sender gets no credit for a completion that has not
 /// arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Distance(VecDeque<(Completion, Instant)>);
@@ -18,12 +18,12 @@ pub(crate) struct Distance(VecDeque<(Completion, Instant)>);
 const BATCH: usize = 8;
 
 impl Distance {
-    /// When the oldest arrives; None: nothing is under way.
+    /// The arrival of the oldest completion. None: nothing is under way.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.0.front().map(|(_, due)| *due)
     }
 
-    /// The oldest, if it has arrived.
+    /// The oldest completion, if it has arrived.
     pub(crate) fn poll(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<Option<Completion>, FabricError> {
         if way.is_zero() {
             let mut one = [Completion::Control([0; CONTROL_BYTES])];
@@ -36,7 +36,7 @@ impl Distance {
             return Ok(self.0.pop_front().map(|(completion, _)| completion));
         }
         match failed {
-            // Completions that set out before the fault arrive before it.
+            // Completions that started before the fault arrive before it.
             Some(error) if self.0.is_empty() => Err(error),
             _ => Ok(None),
         }

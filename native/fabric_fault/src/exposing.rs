@@ -1,4 +1,4 @@
-//! Memory that is exposed as a device does it: it takes its time, and may be refused.
+//! Exposes memory as a device does: pinned within a limit, so that it can be refused, or behind windows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ pub enum Exposing {
 }
 
 impl Exposing {
-    /// What the wrapped fabric begins with: rings as small as those that are pinned, and room in its landing area for
-    /// larger ones.
+    /// Parameters for the wrapped fabric: a ring as small as a pinned first ring, and a landing area with room for
+    /// larger rings.
     pub(crate) fn first(&self, parameters: &Parameters) -> Parameters {
         let mut first = *parameters;
         if let Exposing::Pinning(_) = self {
@@ -34,7 +34,7 @@ impl Exposing {
     }
 }
 
-/// The bytes that may be pinned, over all queue pairs that share them.
+/// The limit of pinned bytes that several queue pairs share.
 #[derive(Debug)]
 pub struct Grants {
     limit: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Up to `limit` bytes.
+    /// Grants up to `limit` bytes.
     pub fn new(limit: u64) -> Arc<Grants> {
         Arc::new(Grants {
             limit: AtomicU64::new(limit),
@@ -54,7 +54,7 @@ impl Grants {
         })
     }
 
-    /// Changes the limit for what is exposed from now on.
+    /// Changes the limit for later calls.
     pub fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::SeqCst);
     }
@@ -64,13 +64,12 @@ impl Grants {
         self.pinned.load(Ordering::SeqCst)
     }
 
-    /// Bytes of memory to send from, beside that which queue pairs begin with: what is in use, and what was replaced
-    /// and is not released.
+    /// Bytes of staging memory, without the first one of each queue pair: in use, or replaced and not released yet.
     pub fn staging(&self) -> u64 {
         self.staging.load(Ordering::SeqCst)
     }
 
-    /// How often memory to send from was refused.
+    /// Number of refusals of staging memory.
     pub fn staging_refusals(&self) -> u64 {
         self.staging_refusals.load(Ordering::SeqCst)
     }
@@ -88,7 +87,7 @@ impl Grants {
     }
 }
 
-/// Bytes that a queue pair can send at a time. They have to fit into what is granted, and are not counted as pinned.
+/// The staging memory of a queue pair. It must fit into the grants, but does not count as pinned.
 #[derive(Debug)]
 pub(crate) struct Staging(Mutex<Held>);
 
@@ -96,7 +95,7 @@ pub(crate) struct Staging(Mutex<Held>);
 struct Held {
     bytes: usize,
     prepared: Option<Staged>,
-    /// None: it is the memory that the queue pair began with.
+    /// The present staging memory. None: the first one of the queue pair.
     present: Option<Staged>,
     replaced: Vec<Staged>,
 }

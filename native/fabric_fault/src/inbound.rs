@@ -1,4 +1,4 @@
-//! The plan, and what it does to the completions of one direction.
+//! The plan of faults, and its effect on the completions of one direction.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -12,31 +12,31 @@ use crate::exposing::Exposing;
 /// `distance`, which look at the clock).
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
-    /// Where the pseudo-random choices start.
+    /// Seed of the pseudo-random choices.
     pub seed: u64,
-    /// How many of 1,000 notices are delayed.
+    /// Number of delayed notices of 1,000.
     pub delayed_notices: u16,
-    /// How many of 1,000 control messages are delayed.
+    /// Number of delayed control messages of 1,000.
     pub delayed_controls: u16,
-    /// For how long.
+    /// Length of a delay.
     pub delay: Delay,
-    /// How long every completion is under way: one is not held up by those before it, as on a long line.
+    /// Time that every completion is under way. Completions travel side by side, as on a long line.
     pub distance: Duration,
-    /// Posts of a queue pair that go through; the next post ends the connection instead.
+    /// Number of posts of a queue pair that succeed; the next post ends the connection.
     pub drop_after_posts: Option<u64>,
     /// How more memory is exposed.
     pub exposing: Exposing,
-    /// A write must not be larger than this, in bytes, not 0.
+    /// Maximum size of a write in bytes, at least 1.
     pub write_room_max: Option<usize>,
 }
 
 /// How long a completion is held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delay {
-    /// Until this many more polls of the queue pair have come back without it. Virtual time: repeatable. While it lasts
-    /// arming fails, so that a waiting party polls.
+    /// For this many further polls of the queue pair. This is virtual time, and repeatable. Arming fails meanwhile, so
+    /// that a waiting party polls.
     Polls(RangeInclusive<u32>),
-    /// Real time.
+    /// For this real time.
     For(RangeInclusive<Duration>),
 }
 
@@ -46,19 +46,19 @@ impl Default for Delay {
     }
 }
 
-/// When the oldest completion can be had.
+/// The time at which the oldest completion is due.
 pub(crate) enum NextDue {
-    /// The inner queue pair knows.
+    /// Nothing is held back or under way: the inner queue pair's event tells.
     Unknown,
     /// After a number of polls.
     AfterPolls,
     /// At this time.
     At(Instant),
-    /// At this time; the inner queue pair is to be asked meanwhile for what sets out.
+    /// At this time. Poll the inner queue pair meanwhile: further completions start when they are found.
     UnderWay(Instant),
 }
 
-/// The completions of one direction. At most one is held back here; those behind it stay in the receive queue.
+/// The completions of one direction. At most one is held back here; later ones stay in the receive queue.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     random: fastrand::Rng,
@@ -131,7 +131,7 @@ impl Inbound {
         }
     }
 
-    /// The next one of the inner queue pair, unless it is to be delayed; then it is held back from now on.
+    /// The next completion of the inner queue pair. None, also if that completion is held back from now on.
     fn take(&mut self, inner: &dyn QueuePair, plan: &FaultPlan) -> Result<Option<Completion>, FabricError> {
         let Some(completion) = self.distance.poll(inner, plan.distance)? else {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Inbound {
             return Ok(Some(completion));
         }
         let due = match &plan.delay {
-            // This poll is the first that comes back without it.
+            // This poll is the first one of the delay.
             Delay::Polls(polls) => Due::Polls(self.random.u32(polls.clone()).saturating_sub(1)),
             Delay::For(time) => {
                 let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

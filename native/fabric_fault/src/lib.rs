@@ -1,19 +1,19 @@
 //! A fabric that misbehaves on purpose: it wraps another and delays, stalls and drops by a plan with a seed.
 //!
-//! What it may do is what a network may do to a reliable connected queue pair, and nothing more:
+//! It does only what a network may do to a reliable connected queue pair:
 //!
 //! * Completions of one direction keep their order. A delayed one holds up those behind it, which stay in the receive
 //!   queue and keep their slots, so the sender's credits are as short as with a slow network.
-//! * At a distance completions are under way side by side, each for the same time, and leave the receive queue when
-//!   they set out; the stream's credits come back when they have arrived, so no more are under way than there are
-//!   slots.
-//! * The two directions know nothing of each other. So by delaying controls, notices, or both, on one side or both,
-//!   every order of this side's controls against the *other* direction's notices can come about. That is the only
-//!   reordering there is: within a direction none is possible on any fabric.
+//! * With a distance completions travel side by side, each for the same time. They leave the receive queue when they
+//!   start; the stream returns credits when they have arrived, so at most as many are under way as there are slots.
+//! * The two directions are independent. Delays of controls, notices, or both, on one side or both, can make every
+//!   order of the controls of one direction and the notices of the *other* one. Within a direction no fabric reorders
+//!   anything.
 //! * The bytes of a write lie in the peer's memory at once and its notice may come late, never the other way round.
-//! * A dropped connection is gone for both sides; what came before it can still be polled, as far as it is due.
+//! * A dropped connection is gone for both sides. Completions from before the drop can still be polled when they are
+//!   due.
 //!
-//! With [`FaultPlan::default`] nothing is injected and all passes through.
+//! [`FaultPlan::default`] injects nothing.
 #![forbid(unsafe_code)]
 
 mod distance;
@@ -38,20 +38,20 @@ pub use inbound::{Delay, FaultPlan};
 pub use stall::Stall;
 pub use windows::Windows;
 
-/// Wraps a fabric: every queue pair it makes suffers the plan.
+/// Wraps a fabric and applies the plan to each of its queue pairs.
 #[derive(Debug)]
 pub struct FaultFabric<F> {
     inner: F,
     injection: Injection,
 }
 
-/// What each new queue pair is given.
+/// The plan and the state that new queue pairs share.
 #[derive(Debug, Clone)]
 struct Injection {
     plan: FaultPlan,
     stall: Stall,
-    /// Queue pairs made so far by connecting and by accepting. Each has a seed of its own, which does not depend on
-    /// which end of a connection was faster.
+    /// Numbers of queue pairs made so far, by connecting and by accepting. Each queue pair derives a seed from its
+    /// number, whichever end of a connection was faster.
     made: Arc<[AtomicU64; 2]>,
 }
 

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric::event::Event;
 
-/// Stops and resumes all deliveries of the queue pairs that share it: as if the network, or the peer's process, stood
-/// still. Nothing is lost, and liveness is not touched.
+/// Stops and resumes all deliveries of the queue pairs that share it, as if the network or the peer's process stood
+/// still. Nothing is lost, and no connection ends by it.
 #[derive(Debug, Clone, Default)]
 pub struct Stall(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     is_on: AtomicBool,
-    /// One event per queue pair, to wake those that slept through the stall.
+    /// One event per queue pair, to wake the sleeping ones when a stall ends.
     resumed: Mutex<Vec<Weak<Event>>>,
 }
 

@@ -17,13 +17,13 @@ pub struct Windows {
 
 #[derive(Debug)]
 struct Entry {
-    /// Its place in the wrapped fabric.
+    /// The window's place in the wrapped fabric.
     target: RemoteAddress,
     bytes: u64,
-    /// The lowest byte of its key.
+    /// The lowest byte of the window's key.
     generation: u8,
     state: WindowState,
-    /// The queue pair that exposed it.
+    /// The queue pair that exposed the window.
     owner: Owner,
 }
 
@@ -34,7 +34,7 @@ type Owner = Weak<()>;
 const FIRST_KEY: u64 = 1 << 8;
 
 impl Windows {
-    /// While it is on no window that is being closed gets closed.
+    /// While it is on, no window becomes closed: all stay `Closing`.
     pub fn hold(&self, on: bool) {
         self.holds.store(on, Ordering::SeqCst);
     }
@@ -49,13 +49,13 @@ impl Windows {
         self.refuses_close.store(true, Ordering::SeqCst);
     }
 
-    /// What the peer was told of each window last.
+    /// The address of each window as the peer was told last.
     pub fn targets(&self) -> Vec<RemoteAddress> {
         let table = self.table();
         (0..table.len()).map(|index| address(&table, index)).collect()
     }
 
-    /// How many are in this state.
+    /// Number of windows in this state.
     pub fn count(&self, state: WindowState) -> usize {
         self.table().iter().filter(|entry| entry.state == state).count()
     }

@@ -1,4 +1,4 @@
-//! The faults that the fault-injecting fabric injects, and what it must keep all the same.
+//! The faults that this fabric injects, and the guarantees that it must keep.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -20,7 +20,7 @@ fn poll(queue_pair: &dyn QueuePair) -> Option<Completion> {
     (queue_pair.poll(&mut out).expect("an honest peer") == 1).then_some(out[0])
 }
 
-/// Polls until there is something; how many polls found nothing before it.
+/// Polls until there is a completion. Returns the number of polls without one, too.
 fn polls_until(queue_pair: &dyn QueuePair) -> (u32, Completion) {
     for polls in 0..1_000 {
         if let Some(completion) = poll(queue_pair) {
