@@ -1,5 +1,5 @@
-//! What the shm fabric costs by itself: messages by polling, latency between two threads and between two processes, and
-//! writes against memcpy.
+//! The shm fabric alone: cost of messages by polling, latency between two threads and between two processes, and writes
+//! compared with memcpy.
 //!
 //! `cargo bench -p inet_rdma_fabric_shm --bench fabric`
 
@@ -23,11 +23,11 @@ use support::*;
 const MESSAGES: [(&str, usize); 2] = [("64 B", 64), ("1 KiB", 1 << 10)];
 const BULK: [(&str, usize); 2] = [("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
-/// To a child process: the port of its parent, and whether to sleep.
+/// Environment variables for a child process: the port of its parent, and whether to sleep.
 const PORT: &str = "INET_RDMA_BENCH_PORT";
 const ASLEEP: &str = "INET_RDMA_BENCH_ASLEEP";
 
-/// What a connection has unless options say otherwise.
+/// The parameters of a connection with default options.
 fn usual() -> Parameters {
     Parameters {
         limits: Limits {
@@ -72,7 +72,7 @@ fn messages(bench: &mut Criterion) {
     group.finish();
 }
 
-/// A second thread takes what the first posts, as fast as the queue lets them.
+/// One thread posts and a second one takes, as fast as the queue allows.
 fn rate(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("messages one way, two threads");
     group.throughput(Throughput::Elements(1));
@@ -188,8 +188,8 @@ fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion], asleep: bool) -> 
         return true;
     }
     if asleep && queue_pair.arm().expect("an honest peer") {
-        // The echoing side also sleeps while criterion computes, however long that takes; only a message that no side
-        // was woken for is a loss.
+        // The echoing side also sleeps while criterion computes, for any time. Only a message without a wake-up is an
+        // error.
         let woken = readable_within(queue_pair.event_fd(), BOUND);
         let lost =
             !woken && !queue_pair.arm().expect("an honest peer") && !readable_within(queue_pair.event_fd(), BOUND);
@@ -200,8 +200,8 @@ fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion], asleep: bool) -> 
     false
 }
 
-/// Into the landing area, place after place, against the plain copy to the same places; these take turns, so that
-/// whatever else the machine does meets both.
+/// Writes into the landing area, place after place, and plain copies to these places. Both take turns, so that other
+/// work of the machine slows both.
 fn bulk(bench: &mut Criterion) {
     let (client, server) = pair_of(&ShmFabric, usual(), usual());
     let area = server.exposer().expose(256 * 69_632).expect("the landing area");

@@ -25,8 +25,8 @@ pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> 
     greet(socket, port, parameters, deadline, None)
 }
 
-/// Exchanges greetings with a listener whose user was checked. `port` is named when it refuses; `through`: the
-/// directory of the listener's socket file.
+/// Exchanges greetings with a listener whose user was checked. `port`: named in the error if the listener refuses.
+/// `through`: the directory of the listener's socket file.
 pub(crate) fn greet(
     socket: OwnedFd,
     port: u16,
@@ -36,7 +36,7 @@ pub(crate) fn greet(
 ) -> Result<ShmQueuePair, FabricError> {
     let own = OwnSide::create(parameters)?;
     match own.greet(socket.as_fd()) {
-        // A refusal may be there to be read.
+        // A peer that has closed may have sent a refusal first: read it.
         Ok(()) | Err(FabricError::PeerGone) => {}
         Err(error) => return Err(error),
     }
@@ -50,8 +50,7 @@ pub(crate) fn greet(
     Ok(own.join(socket, PeerSide::map(greeting)?, through))
 }
 
-/// A socket connected to a listener. `refusal`: the error for an error of the system; None: it has no meaning of its
-/// own.
+/// Connects a socket to a listener. `refusal` gives the error for an errno; None: a plain system error.
 pub(crate) fn reach(
     address: &SocketAddrUnix,
     deadline: Deadline,
@@ -59,7 +58,7 @@ pub(crate) fn reach(
 ) -> Result<OwnedFd, FabricError> {
     let socket = rendezvous::socket(SocketFlags::empty())?;
     loop {
-        // The kernel lets a connect wait that long for a place in a full backlog.
+        // By this the kernel bounds how long a connect waits for a place in a full backlog.
         let left = deadline.left()?.map(|left| left.max(Duration::from_millis(1)));
         set_socket_timeout(&socket, Timeout::Send, left)
             .map_err(|errno| FabricError::system("setting a timeout", errno))?;

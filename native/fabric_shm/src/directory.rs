@@ -1,9 +1,10 @@
-//! Processes of several containers of a host meet by a socket file in a directory that all of them mount.
+//! A shared directory: processes in several containers of one host connect by a socket file in a directory that all
+//! of them mount.
 //!
-//! A directory is opened once for each use, with `O_PATH | O_NOFOLLOW`, and checked by that descriptor; what is then
-//! done in it goes through `/proc/self/fd`, so no path is looked up a second time after the check. A listener's file
-//! has a name of 128 random bits, which `bind` creates or refuses: nobody can have put something there before. A peer's
-//! file is opened in the same way, its owner is checked, and the connect goes to that very file.
+//! For each use the directory is opened with `O_PATH | O_NOFOLLOW` and checked by that descriptor. Later steps go
+//! through `/proc/self/fd`, so that no path is resolved a second time after the check. A listener's file has a name of
+//! 128 random bits, which `bind` creates or refuses: no other process can have put a file there before. A peer's file
+//! is opened in the same way, its owner is checked, and the connect goes to the opened file.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -24,19 +25,19 @@ use crate::listener::ShmListener;
 use crate::rendezvous;
 use crate::users::{Standing, Users};
 
-/// What names of socket files begin with.
+/// The beginning of names of socket files.
 const PREFIX: &str = "inet_rdma-";
-/// Hexadecimal digits behind it.
+/// Number of hexadecimal digits behind [`PREFIX`].
 const DIGITS: usize = 32;
-/// A file without a listener is removed when it is older than that: a younger one may be between `bind` and `listen`.
+/// A file without a listener is removed when it is older than this: a younger one may be between `bind` and `listen`.
 const STALE: Duration = Duration::from_secs(60);
-/// Entries of the directory that are looked at for files without a listener.
+/// Maximum number of directory entries that are searched for files without a listener.
 const ENTRIES_MAX: usize = 4096;
-/// Who may write to a directory or socket file: the bits of chmod(1).
+/// The bit of chmod(1) by which all users may write to a directory or socket file.
 const ALL_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// A directory that containers of a host share, and the users whose processes may be met there.
+/// A directory that containers of a host share, and the users whose processes may connect there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedDirectory {
     path: PathBuf,
@@ -50,7 +51,7 @@ pub struct SocketName(String);
 /// The socket file of a listener of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketFile {
-    /// Its name in the directory.
+    /// The file's name in the directory.
     pub name: SocketName,
     device: u64,
     inode: u64,
@@ -90,9 +91,9 @@ impl SocketName {
 }
 
 impl SharedDirectory {
-    /// Without a look at it.
+    /// Names a directory without checking it.
     pub fn new(path: &[u8], users: Vec<u32>) -> SharedDirectory {
-        // With a slash behind it a symbolic link would be followed.
+        // Cut slashes at the end: with one the kernel would follow a symbolic link.
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
         SharedDirectory {
             path: PathBuf::from(OsStr::from_bytes(path.get(..end).unwrap_or(path))),
@@ -105,7 +106,7 @@ impl SharedDirectory {
         &self.path
     }
 
-    /// Fails where no listener could be opened: one is, and closed again.
+    /// Opens a listener and closes it again, to find out whether that works.
     pub fn check(&self, options: &ListenOptions) -> Result<(), FabricError> {
         let (_listener, file) = self.listen(options)?;
         self.remove(&file);
@@ -118,7 +119,7 @@ impl SharedDirectory {
         let directory = self.open()?;
         self.sweep(directory.as_fd());
         let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
-        // The file gets the socket's mode when it is made, less the umask.
+        // `bind` makes the file with the socket's mode, less the umask.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| FabricError::system("setting the mode of a socket", errno))?;
         let name = SocketName::random()?;
@@ -141,7 +142,8 @@ impl SharedDirectory {
         }
     }
 
-    /// The file that `bind` has made. Other users that are to connect need the right to write to it.
+    /// Returns the file that `bind` has made. If other users may connect, gives them the right to write to it, which a
+    /// connect needs.
     fn made(&self, directory: BorrowedFd<'_>, name: SocketName) -> Result<SocketFile, FabricError> {
         let made = self.open_file(directory, &name)?;
         let state = self.stat(made.as_fd())?;
@@ -149,7 +151,7 @@ impl SharedDirectory {
             return Err(self.fault(DirectoryFault::NoSocket));
         }
         if matches!(&self.users, Users::OwnAnd(others) if !others.is_empty()) {
-            // The umask does not count here. The descriptor is the file's that was looked at: no link is followed.
+            // The umask does not apply here. The path leads to the opened file, so no link is followed.
             rustix::fs::chmod(own_descriptor(made.as_fd()), Mode::from_raw_mode(0o666))
                 .map_err(|errno| self.fault(self.of_errno(errno)))?;
         }
@@ -160,7 +162,7 @@ impl SharedDirectory {
         })
     }
 
-    /// Whether the listener's file is in its place. Fails where the directory is not one to be used (any more).
+    /// True if the listener's file is in its place. Err: the directory does not pass the checks any more.
     pub fn holds(&self, file: &SocketFile) -> Result<bool, FabricError> {
         let directory = self.open()?;
         match rustix::fs::statat(&directory, &file.name.0, AtFlags::SYMLINK_NOFOLLOW) {
@@ -169,8 +171,8 @@ impl SharedDirectory {
         }
     }
 
-    /// Removes a listener's file, unless something else is in its place. What fails is left for [`Self::listen`] of
-    /// another process.
+    /// Removes a listener's file, unless something else is in its place. After a failure [`Self::listen`] of another
+    /// process removes it.
     pub fn remove(&self, file: &SocketFile) {
         if matches!(self.holds(file), Ok(true)) {
             if let Ok(directory) = self.open() {
@@ -201,7 +203,7 @@ impl SharedDirectory {
         Ok(Box::new(queue_pair))
     }
 
-    /// The peer's socket file, checked.
+    /// Opens and checks the peer's socket file.
     fn peer_file(&self, name: &SocketName) -> Result<OwnedFd, FabricError> {
         let directory = self.open()?;
         let file = self.open_file(directory.as_fd(), name)?;
@@ -216,7 +218,7 @@ impl SharedDirectory {
         }
     }
 
-    /// The directory, checked.
+    /// Opens and checks the directory.
     fn open(&self) -> Result<OwnedFd, FabricError> {
         // Without O_DIRECTORY, which would not tell a link from a file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -239,7 +241,7 @@ impl SharedDirectory {
         Ok(directory)
     }
 
-    /// The file itself, also where it is a symbolic link.
+    /// Opens the file itself, also if it is a symbolic link.
     fn open_file(&self, directory: BorrowedFd<'_>, name: &SocketName) -> Result<OwnedFd, FabricError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(directory, &name.0, flags, Mode::empty()).map_err(|errno| {
@@ -254,10 +256,11 @@ impl SharedDirectory {
         rustix::fs::fstat(file).map_err(|errno| self.fault(self.of_errno(errno)))
     }
 
-    /// Removes the files whose listeners have ended: of this user, with such a name, old enough, refusing connections.
+    /// Removes files whose listeners have ended: files of this user with such a name that are old enough and refuse
+    /// connections.
     fn sweep(&self, directory: BorrowedFd<'_>) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A directory that this process may not read is left as it is.
+        // This process may not read the directory: it removes nothing.
         let Ok(readable) = rustix::fs::openat(directory, ".", flags, Mode::empty()) else {
             return;
         };
@@ -294,7 +297,7 @@ impl SharedDirectory {
         })
     }
 
-    /// What is missing when the kernel finds nothing by `/proc/self/fd`.
+    /// The fault when the kernel finds nothing through `/proc/self/fd`.
     fn missing(&self, otherwise: DirectoryFault) -> DirectoryFault {
         match Path::new("/proc/self/fd").exists() {
             true => otherwise,
@@ -319,13 +322,13 @@ impl SharedDirectory {
     }
 }
 
-/// Where a file of an open directory is, without another look at the directory's path.
+/// The address of a file in an open directory, which the kernel finds without resolving the directory's path again.
 fn through(directory: BorrowedFd<'_>, name: &str) -> Result<SocketAddrUnix, FabricError> {
     SocketAddrUnix::new(own_descriptor(directory).join(name))
         .map_err(|errno| FabricError::system("naming a socket", errno))
 }
 
-/// The path of what a descriptor of this process is open on.
+/// A path that leads to the open file of a descriptor of this process.
 fn own_descriptor(file: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -338,7 +341,7 @@ fn is_old(state: &Stat) -> bool {
     now.saturating_sub(made) > STALE
 }
 
-/// Whether no process listens at a socket file. Never waits: a full backlog is a listener, too.
+/// True if no process listens at a socket file. Never waits: a full backlog means a listener.
 fn refuses(file: BorrowedFd<'_>) -> bool {
     let Ok(socket) = rendezvous::socket(SocketFlags::NONBLOCK) else {
         return false;

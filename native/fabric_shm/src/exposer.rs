@@ -1,4 +1,4 @@
-//! The landing area of a memory file, given out in parts.
+//! The landing area of a memory file, from which parts are exposed.
 
 use std::sync::{Arc, Weak};
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::memory::{ExposedMemory, LandingArea};
 
-/// Gives out the landing area, which lies in the memory file from the start: exposing costs nothing. A part can be
-/// given out again once no part is in use, by the engine or by the user.
+/// Exposes parts of the landing area, which lies in the memory file from the start: exposing costs nothing. A part can
+/// be exposed again once neither the engine nor the user uses any part.
 pub(crate) struct ShmExposer {
     memory: Weak<ExposedMemory>,
     /// The parts in use, in their order.
@@ -47,6 +47,6 @@ impl Exposed for ExposedArea {
     }
 
     fn revoke(self: Box<Self>) {
-        // The peer has the whole file mapped: what it may not write it can still write.
+        // Nothing to do: the peer has the whole file mapped, and cannot lose the right to write.
     }
 }

@@ -18,12 +18,11 @@ use crate::users::Users;
 
 /// Decides which peers get in.
 pub trait Admission: Send {
-    /// What this side brings into the connection with the peer of this hello. Err: the peer is refused, and nothing of
-    /// it is mapped.
+    /// The parameters of this side for the peer of this hello. Err: the peer is refused before its memory is mapped.
     fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError>;
 }
 
-/// All peers with the token of these parameters.
+/// Admits all peers with the token of these parameters.
 struct WithToken(Parameters);
 
 impl Admission for WithToken {
@@ -33,25 +32,25 @@ impl Admission for WithToken {
     }
 }
 
-/// A peer that has greeted, or that has failed to.
+/// A peer that has greeted, or has failed to greet.
 pub struct Met {
-    /// Of its hello; None: there was no hello.
+    /// The token of the peer's hello. None: there was no hello.
     pub token: Option<u64>,
-    /// Its queue pair, or why there is none.
+    /// The peer's queue pair, or the reason why there is none.
     pub outcome: Result<Box<dyn QueuePair>, FabricError>,
-    /// The peer waits for an answer.
+    /// The answer that a refused peer waits for.
     pub refusal: Option<Refusal>,
 }
 
-/// A peer that is to be told that it is refused.
+/// A refusal that the peer has not been told yet.
 pub struct Refusal {
     socket: OwnedFd,
-    /// It speaks another version: this side's hello names the version here.
+    /// This side's hello, for a peer of another version.
     hello: Option<Hello>,
 }
 
 impl Refusal {
-    /// Tells it, and closes its connection. Never blocks.
+    /// Tells the peer, and closes its connection. Never blocks.
     pub fn tell(self) {
         match self.hello {
             Some(hello) => rendezvous::refuse_version(self.socket.as_fd(), &hello),
@@ -64,17 +63,17 @@ impl Refusal {
 pub struct ShmListener {
     options: ListenOptions,
     admission: Box<dyn Admission>,
-    /// The first peer that is admitted is the only one.
+    /// True: the listener takes one peer, the first that is admitted.
     is_one_off: bool,
     port: u16,
     callers: Callers<()>,
     /// The peers that [`Listener::poll_accept`] gives next.
     ready: VecDeque<Met>,
-    /// A one-off listener has met the peer with its token: every other peer is refused.
+    /// True: the listener has taken its one peer, and refuses every other one.
     is_taken: bool,
-    /// Who may come.
+    /// The users whose processes may connect.
     users: Users,
-    /// The directory of its socket file; None: it has a port of the network namespace.
+    /// The directory of the listener's socket file. None: the listener has a port of the network namespace.
     through: Option<Arc<Path>>,
 }
 
@@ -92,7 +91,7 @@ impl ShmListener {
         ShmListener::start(socket, port, options, Users::Own, None)
     }
 
-    /// Listens at a socket file, to which the socket is bound.
+    /// Listens on a socket that is bound to a socket file.
     pub(crate) fn of_file(
         socket: OwnedFd,
         options: &ListenOptions,
@@ -124,7 +123,7 @@ impl ShmListener {
         })
     }
 
-    /// With another rule, and for any number of peers: [`Self::next_peer`] gives them.
+    /// Admits peers by another rule, and any number of them: [`Self::next_peer`] returns them.
     pub fn admitting(self, admission: Box<dyn Admission>) -> ShmListener {
         ShmListener {
             admission,
@@ -155,7 +154,7 @@ impl ShmListener {
         }
     }
 
-    /// The peer may greet, unless too many wait or its user may not come.
+    /// Waits for the greeting of a new peer. Refuses the peer if too many wait, or if its user may not connect.
     fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
             rendezvous::refuse(socket.as_fd(), REFUSED_BUSY);
@@ -170,7 +169,7 @@ impl ShmListener {
         self.callers.add(socket, (), self.options.hello_timeout)
     }
 
-    /// A caller greets, or hangs up.
+    /// Reads from a caller that has greeted, or hung up.
     fn hear(&mut self, number: u64) {
         let Some(caller) = self.callers.take(number) else {
             return;
@@ -224,7 +223,7 @@ impl ShmListener {
         });
     }
 
-    /// The next peer; None: nothing more for now.
+    /// The next peer. None: no other peer has greeted yet.
     pub fn next_peer(&mut self) -> Option<Met> {
         if self.ready.is_empty() && !self.is_taken {
             self.look();

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 #[cfg(test)]
 mod tests;
 
-/// What `fstatfs` says of a memory file on ordinary pages. One on huge pages says something else and is refused:
-/// touching it raises SIGBUS when the machine's pool of huge pages is empty.
+/// The type that `fstatfs` gives for a memory file on ordinary pages. A file on huge pages has another type and is
+/// refused: an access raises SIGBUS when the machine's pool of huge pages is empty.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A memory file that can neither shrink nor grow.
@@ -29,14 +29,14 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub(crate) struct SealedFile {
     fd: OwnedFd,
     bytes: u64,
-    /// All its pages were taken from the kernel when it was made.
+    /// True: all pages were reserved when the file was made.
     is_reserved: bool,
 }
 
 impl SealedFile {
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-    /// A new file of zeros. Costs no memory until pages are touched, unless the kernel limits what it commits.
+    /// Makes a file of zeros. It takes no memory until pages are touched, unless the kernel limits what it commits.
     pub(crate) fn create(bytes: usize) -> Result<SealedFile, FabricError> {
         SealedFile::create_reserved(bytes, is_commit_limited())
     }
@@ -57,7 +57,7 @@ impl SealedFile {
         })
     }
 
-    /// Takes a file that the peer sent; proves the invariants by asking the kernel.
+    /// Takes a file that the peer has sent, after the kernel has confirmed the invariants.
     pub(crate) fn verify(fd: OwnedFd) -> Result<SealedFile, FabricError> {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
@@ -84,7 +84,7 @@ impl SealedFile {
         })
     }
 
-    /// Its size, for ever.
+    /// Size of the file, which never changes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -96,8 +96,8 @@ impl AsFd for SealedFile {
     }
 }
 
-/// A new memory file that can never be executed: `vm.memfd_noexec=2` refuses any other. Kernels before 6.3 do not know
-/// the flag.
+/// Makes a memory file that can never be executed: `vm.memfd_noexec=2` refuses any other. Kernels before 6.3 do not
+/// know the flag.
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create("inet_rdma", flags | MemfdFlags::NOEXEC_SEAL) {
@@ -106,14 +106,13 @@ fn memory_file() -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whether the kernel refuses a page that it has not committed (`vm.overcommit_memory=2`). It commits the pages of a
-/// memory file one by one, at the first touch, and answers a refusal with SIGBUS. In the other modes no single page is
-/// refused.
+/// True if the kernel limits the pages that it commits (`vm.overcommit_memory=2`). It commits the pages of a memory
+/// file one by one, at the first touch, and raises SIGBUS if it refuses one. In other modes it refuses no single page.
 fn is_commit_limited() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
 
-/// Takes all pages of the file from the kernel.
+/// Makes the kernel commit all pages of the file.
 fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
     loop {
         return match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -125,7 +124,7 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
     }
 }
 
-/// The whole of a sealed file, mapped for reading and writing.
+/// A sealed file, mapped as a whole for reading and writing.
 ///
 /// # Invariants
 ///
@@ -134,7 +133,7 @@ fn reserve(file: BorrowedFd<'_>, bytes: u64) -> Result<(), FabricError> {
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pages: MmapRaw,
-    /// A page that is given back may not be had again.
+    /// True: the mapping gives no page back, as the kernel might refuse the page later.
     keeps_pages: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Hints for the processor's cache.
 
-/// Asks the processor to have what lies there in its cache to be written; waits for nothing, and does nothing where it
-/// cannot.
+/// Asks the processor to fetch the cache line of this address for a write. Waits for nothing; a processor without such
+/// a hint does nothing.
 #[inline]
 pub(crate) fn prefetch_for_write<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -6,19 +6,19 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Lets loom see that no thread writes a group of words while it is read: loom takes atomics one by one, and would not
-/// object to an entry that is overwritten under its reader. Nothing at all in an ordinary build.
+/// Lets loom check that no thread writes a group of words while another one reads it: loom checks each atomic by
+/// itself, and would allow that an entry is overwritten under its reader. Empty in an ordinary build.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub(crate) struct Witness;
 
 #[cfg(not(loom))]
 impl Witness {
-    /// The words are being read.
+    /// Marks a read of the words.
     #[inline(always)]
     pub(crate) fn reading(&self) {}
 
-    /// The words are being written.
+    /// Marks a write of the words.
     #[inline(always)]
     pub(crate) fn writing(&self) {}
 }

@@ -1,9 +1,9 @@
 //! How two processes meet: a Unix socket, in the abstract namespace or a file (`directory`), one greeting each way.
 //!
-//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and with it one file
-//! descriptor, the sender's memory. A listener that refuses answers with one byte that says why, or, to another
-//! version, with its bare hello, so that both sides can name both versions. The socket then stays open: each message on
-//! it is a wake-up, and its end-of-file is the end of the connection.
+//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and one file
+//! descriptor, of the sender's memory. A listener refuses a peer by an answer of one byte, which gives the reason. A
+//! peer of another version gets the listener's bare hello instead, so that both sides can name both versions. After
+//! the greetings the socket stays open: each message on it is a wake-up, and its end-of-file ends the connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,10 +22,10 @@ use crate::mapping::SealedFile;
 
 /// The refusing answer of a listener: all places are taken.
 pub(crate) const REFUSED_BUSY: u8 = 1;
-/// The refusing answer of a listener: the greeting was not one.
+/// The refusing answer of a listener: the greeting is not valid.
 pub(crate) const REFUSED_GREETING: u8 = 2;
 
-/// The refusing answer of a listener in a directory: processes of the peer's user may not come.
+/// The refusing answer of a listener in a directory: processes of the peer's user may not connect.
 pub(crate) const REFUSED_USER: u8 = 3;
 
 /// A peer's greeting: its hello and its memory file.
@@ -41,7 +41,7 @@ pub(crate) fn address(port: u16) -> Result<SocketAddrUnix, FabricError> {
         .map_err(|errno| FabricError::system("naming a socket", errno))
 }
 
-/// A socket that keeps message borders.
+/// Makes a socket that keeps message boundaries.
 pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -63,12 +63,12 @@ pub(crate) fn send_greeting(socket: BorrowedFd<'_>, hello: &Hello, memory: Borro
     }
 }
 
-/// Tells a peer why it is refused. A failure is ignored: a peer that has gone needs no answer.
+/// Tells a peer why it is refused. Ignores failures: a peer that is gone needs no answer.
 pub(crate) fn refuse(socket: BorrowedFd<'_>, why: u8) {
     let _ = rustix::net::send(socket, &[why], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Tells a peer of another version which version is spoken here.
+/// Sends this side's hello to a peer of another version.
 pub(crate) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
     let bytes = hello.emit();
     let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
@@ -94,8 +94,8 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     };
     let received = match received {
         Ok(received) => received,
-        // A reset is said once, when the peer hung up on something unread; what it said before comes next, then the
-        // end.
+        // The kernel reports a reset once, if the peer closed with unread messages. Messages that the peer sent before
+        // come next, then the end.
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
         Err(errno) => return Err(FabricError::system("receiving the greeting of the peer", errno)),
     };
@@ -126,7 +126,7 @@ pub(crate) fn wake(socket: BorrowedFd<'_>) -> Result<(), FabricError> {
         return match rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             // AGAIN: the peer has not taken earlier wake-ups, so its end is readable.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            // The peer's end is `check_alive`'s to say.
+            // `check_alive` reports the peer's end.
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(Errno::INTR) => continue,
             Err(errno) => Err(FabricError::system("waking the peer", errno)),

@@ -1,4 +1,4 @@
-//! The users whose processes may be met.
+//! The users whose processes may connect.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -11,17 +11,17 @@ const ALL_USERS: u64 = u32::MAX as u64;
 /// The effective user of this process, and further ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Users {
-    /// Met in the network namespace: no other user.
+    /// Peers of the network namespace: this process's user alone.
     Own,
-    /// Met in a shared directory: these, too.
+    /// Peers of a shared directory: these users, too.
     OwnAnd(Vec<u32>),
 }
 
-/// What a user id says of a process or of a file.
+/// The meaning of the user id of a process or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Allowed,
-    /// This user is none of those.
+    /// A user that is not allowed.
     Other(u32),
     /// The user namespace of this process has no number for the user.
     Unmapped,
@@ -29,7 +29,7 @@ pub(crate) enum Standing {
 
 impl Users {
     pub(crate) fn standing(&self, user: u32) -> Standing {
-        // Checked first: all users that are not mapped have the same number, which may be this process's own.
+        // Check this first: all unmapped users have one number, which may be the number of this process's user.
         if is_unmapped(user, overflow_user(), maps_all_users()) {
             return Standing::Unmapped;
         }
@@ -40,11 +40,10 @@ impl Users {
         }
     }
 
-    /// Fails unless the process at the other end runs as one of the users. It is the process that connected or, seen
-    /// from there, that listens.
+    /// Fails unless the peer's process, which has connected or listens, runs as one of the users.
     pub(crate) fn check_peer(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        // Not rustix's: it holds the process id as a non-zero number, and the kernel says 0 for a process of another
-        // process-id namespace.
+        // Not rustix's function: its process id cannot be 0, which the kernel gives for a process of another process-id
+        // namespace.
         let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)
             .map_err(|errno| FabricError::system("asking who the peer is", std::io::Error::from(errno)))?;
         let ours = crate::user();
@@ -57,14 +56,14 @@ impl Users {
     }
 }
 
-/// Whether the kernel may say this number of a user that has none here.
+/// True if this may be the number of an unmapped user.
 fn is_unmapped(user: u32, overflow: u32, maps_all: bool) -> bool {
     user == overflow && !maps_all
 }
 
-/// The number that the kernel gives for users without one.
+/// The number that the kernel gives for unmapped users.
 fn overflow_user() -> u32 {
-    /// Of the kernel, unless an administrator has changed it.
+    /// The kernel's default.
     const USUAL: u32 = 65534;
     static OVERFLOW: OnceLock<u32> = OnceLock::new();
     *OVERFLOW.get_or_init(|| {
@@ -73,14 +72,14 @@ fn overflow_user() -> u32 {
     })
 }
 
-/// Whether each user of the system has a number of its own in the user namespace of this process. The map is written
-/// once, before programs of the namespace run.
+/// True if each user of the system has a number in the user namespace of this process. The map is written once, before
+/// programs of the namespace run.
 fn maps_all_users() -> bool {
     static MAPS_ALL: OnceLock<bool> = OnceLock::new();
     *MAPS_ALL.get_or_init(|| maps_all(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default()))
 }
 
-/// Lines of three numbers each: the first inside, the first outside, how many.
+/// True for a map of all users. Each line has three numbers: first id inside, first id outside, count.
 fn maps_all(map: &str) -> bool {
     let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2));
     counts.filter_map(|count| count.parse::<u64>().ok()).sum::<u64>() >= ALL_USERS

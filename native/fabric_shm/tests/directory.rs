@@ -1,4 +1,4 @@
-//! Meeting in a shared directory: what works, what is refused and with which reason, and what is left behind.
+//! Connections through a shared directory: success, refusals with their reasons, and files that are left behind.
 
 #[path = "directory/place.rs"]
 mod place;
@@ -160,7 +160,7 @@ fn what_lies_in_the_place_of_the_peers_socket_is_looked_at() {
     assert_eq!(refusal_to_connect(&trusting, &name(1)), DirectoryFault::Deserted);
 }
 
-/// It listens, and says nothing.
+/// A process that listens in the peer's place and answers nothing.
 #[test]
 fn a_squatter_costs_the_time_given() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The shm fabric against peers that do as they like. Whatever they do ends their own connection and nothing else.
+//! The shm fabric against hostile peers: each fault ends the peer's own connection and nothing else.
 
 #[path = "hostile/answers.rs"]
 mod answers;

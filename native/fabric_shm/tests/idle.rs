@@ -1,4 +1,4 @@
-//! What an idle connection in shared memory costs. A program of its own: it looks at all of this process's mappings.
+//! The memory of an idle connection over shm. A program of its own, as it counts all mappings of its process.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -15,7 +15,7 @@ fn resident_kib() -> u64 {
     let mut ours = false;
     let mut sum = 0;
     for line in smaps.lines() {
-        // The line that starts a mapping has its range first; those of its numbers have a name and a colon.
+        // The first line of a mapping begins with its range, the lines of its numbers with a name and a colon.
         if !line.split_whitespace().next().is_some_and(|word| word.ends_with(':')) {
             ours = line.contains("memfd:inet_rdma");
         } else if let Some(kib) = line.strip_prefix("Pss:").filter(|_| ours) {

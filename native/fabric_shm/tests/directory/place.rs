@@ -1,4 +1,4 @@
-//! A directory of a test's own, and things to put there.
+//! A private directory of a test, and files to put into it.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use inet_rdma_fabric_shm::directory::SocketName;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-/// Removed with all that lies in it.
+/// A directory that is removed with all its files when the value is dropped.
 pub struct Place(PathBuf);
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
         }
     }
 
-    /// False: this process may not.
+    /// Gives the file to a user. False: this process may not.
     pub fn give(&self, path: &Path, user: u32) -> bool {
         std::os::unix::fs::lchown(path, Some(user), None).is_ok()
     }
@@ -61,14 +61,14 @@ pub fn name(number: u128) -> SocketName {
     format!("inet_rdma-{number:032x}").parse().expect("a name")
 }
 
-/// Listens.
+/// A socket that listens at this path.
 pub fn socket_at(path: &Path) -> OwnedFd {
     let socket = bound(path);
     rustix::net::listen(&socket, 8).expect("it is bound");
     socket
 }
 
-/// The file of a socket that is closed.
+/// Leaves the file of a socket that is closed.
 pub fn dead_socket(path: &Path) {
     drop(bound(path));
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::raw::*;
 use crate::support::{BOUND, at, parameters};
 
-/// Connects to a listener that answers with this; what the connecting side says of it. None: it hangs up.
+/// Connects to a listener that gives this answer; None: it hangs up. Returns the error of the connecting side.
 fn answered(answer: Option<(&[u8], &[BorrowedFd<'_>])>) -> FabricError {
     let listening = socket();
     let mut port = 10_000 + (std::process::id() % 9_000) as u16;

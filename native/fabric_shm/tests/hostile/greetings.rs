@@ -11,8 +11,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::raw::*;
 use crate::support::{self, accept, join, parameters};
 
-/// Says `bytes` with `descriptors` to a listener; what the listener says of it, and what it answers. Others can connect
-/// before, meanwhile and after.
+/// Sends `bytes` with `descriptors` to a listener. Returns the listener's error and its answer. Other peers must be
+/// able to connect before, meanwhile and after.
 fn greet(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> (FabricError, Vec<u8>) {
     let mut listener = support::listen(&ShmFabric, parameters());
     let caller = call(listener.port());
@@ -143,7 +143,7 @@ fn surplus_descriptors_are_closed() {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         greet(bytes, &vec![writer.as_fd(); count]);
         drop(writer);
-        // The end of the pipe shows only when no copy of the writing end is left anywhere.
+        // The pipe ends only when no process has a copy of the writing end.
         assert!(
             support::readable_within(reader.as_fd(), support::BOUND),
             "{count} descriptors: a copy is still open"

@@ -1,7 +1,7 @@
-//! A peer built by hand from the words of the wire: it can say what no honest end would.
+//! A peer that writes the words of the wire itself: it can send what no honest peer sends.
 //!
-//! The numbers of the layout are written out here once more, on purpose: a change of the layout that is not a change of
-//! the protocol version must fail these tests.
+//! The numbers of the layout stand here a second time on purpose: these tests fail if the layout changes without a new
+//! version of the protocol.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -95,7 +95,7 @@ pub fn hear(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
     (bytes[..received.bytes].to_vec(), descriptors)
 }
 
-/// The memory of the other side, mapped by the hostile one; unmapped with the test's process.
+/// A mapping of one side's memory in the hostile side. The end of the test's process unmaps it.
 #[derive(Clone, Copy)]
 pub struct Words(*mut u8, usize);
 
@@ -137,12 +137,12 @@ impl Words {
 }
 
 impl Words {
-    /// To hand to another thread.
+    /// The mapping as numbers, for another thread: [`Self::again`] makes a value of them.
     pub fn addresses(&self) -> (usize, usize) {
         (self.0.expose_provenance(), self.1)
     }
 
-    /// What [`Self::addresses`] gave.
+    /// The mapping that [`Self::addresses`] has returned.
     pub fn again((base, bytes): (usize, usize)) -> Words {
         Words(std::ptr::with_exposed_provenance_mut(base), bytes)
     }

@@ -1,4 +1,4 @@
-//! Peers that greet rightly and then write what they like into the memory that they share.
+//! Peers that send a right greeting and then write anything into the shared memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
 use crate::raw::*;
 use crate::support::{self, BOUND, NOTICE, Post, accept, parameters, readable_within};
 
-/// A connection of which one end is hostile.
+/// A connection with one hostile end.
 struct Hostile {
     socket: OwnedFd,
     /// The hostile side's own memory, where the honest end's posts arrive.
@@ -144,7 +144,7 @@ fn targets_outside_of_the_peers_file_are_refused() {
     }
 }
 
-/// Whatever a peer says on the socket is a wake-up: a look for nothing.
+/// Any message of a peer on the socket is only a wake-up: the victim polls and finds nothing.
 #[test]
 fn words_on_the_socket_are_wake_ups_and_no_more() {
     let hostile = hostile();
@@ -164,7 +164,7 @@ fn words_on_the_socket_are_wake_ups_and_no_more() {
     assert!(!honest.drain_event());
 }
 
-/// The hostile side shares every description that it can share, makes them block, and takes no wake-up.
+/// The hostile side makes every open file description that both sides share blocking, and takes no wake-up.
 #[test]
 fn a_peer_that_takes_no_wake_up_blocks_nobody() {
     const POSTS: usize = 5_000;
@@ -185,7 +185,7 @@ fn a_peer_that_takes_no_wake_up_blocks_nobody() {
     });
     let wakeups = is_done.recv_timeout(BOUND).expect("a post that never returns");
     assert_eq!(wakeups, POSTS as u64);
-    // More than the socket holds, so the kernel refused some of them.
+    // There were more wake-ups than the socket holds: the kernel has refused some.
     let mut held = 0;
     while let Ok((_, 1..)) = rustix::net::recv(&socket, &mut [0u8; 1], rustix::net::RecvFlags::DONTWAIT) {
         held += 1;
@@ -193,7 +193,7 @@ fn a_peer_that_takes_no_wake_up_blocks_nobody() {
     assert!((1..POSTS).contains(&held), "{held}");
 }
 
-/// All of the shared memory is noise that goes on changing, from another thread, while the honest end works on.
+/// A thread fills all shared memory with changing noise while the honest end works.
 #[test]
 fn noise_in_all_words_ends_in_errors_only() {
     let seed = 0x9e37_79b9_7f4a_7c15;
