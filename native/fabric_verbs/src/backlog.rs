@@ -24,12 +24,11 @@ pub(crate) enum Request {
 }
 
 /// First in, first out. The bound of controls is the peer's number of receive slots: each uses one of the peer's
-/// credits until it has arrived, so a side that keeps to its credits never has more controls under way.
-///
-/// Requests of windows are bounded by arrivals. A buffer that is offered to the stream brings two at most, the end of
-/// its window and the bind, whether an advertisement follows or not; a transfer that arrives in it brings one. A buffer
-/// is offered again only after an arrival. While the list does not shrink no credit goes back to the peer, so no more
-/// transfers arrive than this side has receive slots. So at most 2 * buffers * (slots + 1) + slots of them wait.
+/// credits until it has arrived, so a side that keeps to its credits never has more controls under way. Requests of
+/// windows are bounded by arrivals. A buffer that is offered to the stream makes at most two requests, an invalidation
+/// and a bind, whether an advertisement follows or not; a transfer that arrives in it makes one. A buffer is offered
+/// again only after an arrival. While the list does not shrink no credit goes back to the peer, so at most as many
+/// transfers arrive as this side has receive slots. So at most 2 * buffers * (slots + 1) + slots requests wait.
 #[derive(Default)]
 pub(crate) struct Backlog {
     waiting: VecDeque<Request>,
@@ -103,7 +102,7 @@ mod tests {
         }
         stream.tick();
         let mut backlog = Backlog::new(remote.receive_slots);
-        // A device that sends nothing: the worst case.
+        // The worst case: a device that sends nothing.
         let mut controls = 0;
         while let Some(control) = stream.poll_control() {
             backlog

@@ -24,7 +24,7 @@ pub(crate) fn connect(
     let attempt = Attempt {
         events: Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?),
         to,
-        // So far away that it never comes.
+        // The bound, which is never reached, keeps the addition from overflowing.
         deadline: Instant::now() + timeout.min(Duration::from_secs(1 << 30)),
     };
     let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;

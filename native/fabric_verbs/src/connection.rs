@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
     pub(crate) channel: Arc<CompletionChannel>,
-    /// Receives first, then as many sends as the send queue has entries; [`CONTROL_BYTES`] each.
+    /// Slots of [`CONTROL_BYTES`] each: first those of receives, then one for each entry of the send queue.
     slots: PinnedRegion,
     _ring: PinnedRegion,
     /// The memory that was exposed beside the ring.
@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     entries: u32,
     receives: u32,
     transport: Transport,
-    /// Whether the device has windows, and whether they are safe from a peer that breaks the protocol.
+    /// True if the device has windows; true if they are safe from a peer that breaks the protocol.
     windows: (bool, bool),
     sending: Mutex<SendQueue>,
     /// True if `sending` has requests that wait for a completion.
@@ -185,7 +185,7 @@ impl Connection {
                 _ => Safeguard::None,
             },
             windows: self.windows.0,
-            // Not measured over a device: all landing buffers that there are.
+            // The best value was not measured over a device: use all landing buffers.
             landing_window_bytes: usize::MAX,
             ack_timeout,
         }

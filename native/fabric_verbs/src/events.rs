@@ -88,8 +88,8 @@ impl Events {
         Ok(events)
     }
 
-    /// Stores the end of this connection in `connection_end` from now on, as far as events of its device tell of it.
-    /// See [`Self::adopt`] for the other events.
+    /// From now on events of the device store the end of this connection in `connection_end`. See [`Self::adopt`] for
+    /// the other events.
     pub(crate) fn insert(
         &self,
         names: Names,
@@ -152,7 +152,7 @@ impl Events {
         }
     }
 
-    /// The thread.
+    /// Runs the thread.
     fn serve(&self) {
         let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
         let failure = match ended {
@@ -205,7 +205,7 @@ impl Events {
             }
         }
         for end in pending {
-            // Each of them asks the device. The time of all together is no sign that the thread hangs.
+            // Each wake asks the device, so the thread's turn begins anew with each: their sum is no sign of a hang.
             self.turn.begin(Instant::now());
             ended::carry_out(&end);
         }
@@ -270,7 +270,7 @@ impl Events {
     }
 }
 
-/// The end that an event of a connected id means; None: none.
+/// The end that an event of a connected id means. None: the event means no end.
 fn end_by(kind: Kind) -> Option<End> {
     match kind {
         Kind::Disconnected | Kind::ConnectError | Kind::Unreachable | Kind::Rejected => Some(End::Peer),

@@ -28,9 +28,9 @@ pub(crate) struct VerbsListener {
     /// Peers that were answered and are not connected yet, by the token of their id.
     answered: HashMap<usize, Answered>,
     ready: VecDeque<Result<VerbsQueuePair, FabricError>>,
-    /// The connection manager has failed, and the user was told.
+    /// True: the connection manager has failed, and the user was told.
     is_broken: bool,
-    /// A one-off listener has met the peer with its token: every other peer is refused.
+    /// True: a listener with a token has met its peer, and refuses every other peer.
     is_taken: bool,
 }
 
@@ -41,7 +41,7 @@ struct Answered {
     stage: Stage,
 }
 
-/// The event that is awaited from a peer that was answered.
+/// The next event of a peer that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The peer confirms the answer.

@@ -112,7 +112,7 @@ impl Account {
         }
     }
 
-    /// Fresh memory, registered.
+    /// Allocates memory and registers it.
     pub(crate) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
         let charge = self.charge(bytes, need)?;
         let region = HostMemory::allocate(bytes)

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_rounded_up_to_what_a_queue_pair_knows() {
+    fn a_timeout_is_rounded_up_to_one_that_a_queue_pair_has() {
         let code = |milliseconds| ack_code(Duration::from_millis(milliseconds));
         // 1.05 ms, 16.8 ms, 2.1 s and 68.7 s.
         assert_eq!((code(1), code(10), code(2_000), code(60_000)), (8, 12, 19, 24));

@@ -18,7 +18,7 @@ const REJECTED_NO_LISTENER: i32 = 8;
 
 const CONNECTION_MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// The error of a call that failed for a reason without an error of its own.
+/// The error for a failed call that no other function here explains.
 pub(crate) fn failed_call(failed: VerbsError) -> FabricError {
     FabricError::Verbs {
         doing: failed.doing,

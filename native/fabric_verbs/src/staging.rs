@@ -158,7 +158,7 @@ impl Ledger {
         }
     }
 
-    /// A signalled work request is complete, and so are all before it.
+    /// Notes that a signalled work request, and so each one before it, is complete.
     pub(crate) fn complete(&mut self, number: u64) {
         while let Some(&(signalled, staged)) = self.signals.front() {
             if signalled > number {

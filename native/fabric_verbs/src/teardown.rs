@@ -162,7 +162,7 @@ impl Work {
             }
         }
         self.expire(Instant::now());
-        // Destroys it.
+        // Destroys the connection.
         drop(self.to_destroy.pop_front());
     }
 
@@ -252,7 +252,7 @@ impl Work {
         }
     }
 
-    /// Goes on behind a stage that is complete, or whose deadline has passed.
+    /// Begins the next stage of a connection whose stage is complete, or whose deadline has passed.
     fn go_on(&mut self, token: usize) {
         let Some(closing) = self.closing.remove(&token) else {
             return;

@@ -64,7 +64,8 @@ impl Cell {
         self.state.store(state, Ordering::Release);
     }
 
-    /// The window with `key` has come to `state`. It may have been opened again with another key since.
+    /// Notes that the window with `key` has come to `state`. Does nothing if the window was opened again, with another
+    /// key.
     pub(crate) fn settle(&self, key: u32, state: WindowState) {
         if self.state() == WindowState::Closing && self.keyed().key == key {
             self.set_state(state);
@@ -118,7 +119,7 @@ impl WindowArea {
         drop(self.charge.lock().take());
     }
 
-    /// One for each part, in their order.
+    /// The windows, one for each part, in the order of parts.
     pub(crate) fn cells(&self) -> &[Arc<Cell>] {
         &self.cells
     }
