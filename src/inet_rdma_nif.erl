@@ -14,7 +14,7 @@
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2]).
--export([taken/1, reason_shapes/0]).
+-export([taken/1, option_values/0, reason_shapes/0]).
 -export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
 -export_type([token/0]).
 
@@ -28,7 +28,7 @@
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2]).
 -nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
--nifs([loaded/0, features/0, taken/1, reason_shapes/0]).
+-nifs([loaded/0, features/0, taken/1, option_values/0, reason_shapes/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -377,6 +377,9 @@ flight_recent(Node, Most) -> late(?FUNCTION_NAME, [Node, Most]).
 
 -spec taken(map()) -> map().
 taken(Config) -> late(?FUNCTION_NAME, [Config]).
+
+-spec option_values() -> [{Option :: atom(), [atom()]}].
+option_values() -> late(?FUNCTION_NAME, []).
 
 -spec reason_shapes() -> [{Group :: atom(), [{Name :: atom(), Fields :: non_neg_integer()}]}].
 reason_shapes() -> late(?FUNCTION_NAME, []).

@@ -6,6 +6,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([each_native_reason_has_a_text/1, each_option_is_known_to_both_sides/1, each_value_of_an_option_is_taken/1]).
+-export([each_value_is_known_to_both_sides/1]).
 -export([each_number_is_known_to_both_sides/1, numbers_and_options_differ_in_name/1, texts_say_what_failed/1]).
 
 suite() ->
@@ -13,7 +14,8 @@ suite() ->
 
 all() ->
     [each_native_reason_has_a_text, each_option_is_known_to_both_sides, each_value_of_an_option_is_taken,
-     each_number_is_known_to_both_sides, numbers_and_options_differ_in_name, texts_say_what_failed].
+     each_value_is_known_to_both_sides, each_number_is_known_to_both_sides, numbers_and_options_differ_in_name,
+     texts_say_what_failed].
 
 init_per_suite(Config) ->
     ok = inet_rdma_nif:load(),
@@ -85,6 +87,11 @@ each_value_of_an_option_is_taken(_Config) ->
         ?assertMatch(#{Key := Value}, inet_rdma_nif:taken(Config#{Key := Value}))
      || {Key, native, Type, _} <- inet_rdma_options:list(), Value <- values(Type)
     ].
+
+each_value_is_known_to_both_sides(_Config) ->
+    Values = [{Key, lists:sort(Atoms)} || {Key, native, {one_of, Atoms}, _} <- inet_rdma_options:list()],
+    Native = [{Key, lists:sort(Atoms)} || {Key, Atoms} <- inet_rdma_nif:option_values()],
+    ?assertEqual(lists:sort(Values), lists:sort(Native)).
 
 values({integer, Min, Max, _Unit}) -> [Min, Max];
 values({zero_or, Min, Max, _Unit}) -> [0, Min, Max];

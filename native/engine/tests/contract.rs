@@ -18,6 +18,7 @@ mod windows;
 use std::sync::Arc;
 
 use inet_rdma_engine::VerbsFabric;
+use inet_rdma_fabric::{Fabric, FabricName};
 use inet_rdma_fabric_fault::{Exposing, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_fabric_tcp::TcpFabric;
@@ -148,11 +149,26 @@ macro_rules! contract {
     };
 }
 
-contract!(shm, ShmFabric);
-contract!(verbs, VerbsFabric);
-contract!(tcp, TcpFabric);
-contract!(faultless, FaultFabric::new(ShmFabric, FaultPlan::default()));
-contract!(windowing, windowing());
+macro_rules! contracts {
+    ($($name:ident: $fabric:expr,)*) => {
+        $(contract!($name, $fabric);)*
+
+        #[test]
+        fn each_fabric_runs_the_contract() {
+            let run = [$(Fabric::name(&$fabric)),*];
+            let missing = FabricName::ALL.into_iter().find(|name| *name != FabricName::Auto && !run.contains(name));
+            assert_eq!(missing, None);
+        }
+    };
+}
+
+contracts! {
+    shm: ShmFabric,
+    verbs: VerbsFabric,
+    tcp: TcpFabric,
+    faultless: FaultFabric::new(ShmFabric, FaultPlan::default()),
+    windowing: windowing(),
+}
 
 /// Shared memory with windows, as a device has them.
 fn windowing() -> FaultFabric<ShmFabric> {

@@ -2,18 +2,39 @@
 
 use std::str::FromStr;
 
-/// A fabric, or the choice among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FabricName {
+/// Makes [`FabricName`] of its rows, so that no list lacks a variant.
+macro_rules! fabrics {
+    ($($(#[$doc:meta])+ $variant:ident = $name:literal,)+) => {
+        /// A fabric, or the choice among them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum FabricName {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl FabricName {
+            /// All of them.
+            pub const ALL: [FabricName; [$($name),+].len()] = [$(FabricName::$variant),+];
+
+            /// The name, as options, counters and logs have it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(FabricName::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+fabrics! {
     /// Whichever leads to the peer.
-    Auto,
+    Auto = "auto",
     /// Shared memory of one host.
-    Shm,
+    Shm = "shm",
     /// RDMA devices.
-    Verbs,
+    Verbs = "verbs",
     /// TCP connections, for streams where nothing better leads to the peer. No link is ever over it: one that stays on
     /// TCP has no queue pair.
-    Tcp,
+    Tcp = "tcp",
 }
 
 /// No fabric has this name.
@@ -22,19 +43,6 @@ pub enum FabricName {
 pub struct UnknownFabric(pub String);
 
 impl FabricName {
-    /// All of them.
-    pub const ALL: [FabricName; 4] = [FabricName::Auto, FabricName::Shm, FabricName::Verbs, FabricName::Tcp];
-
-    /// The name, as options, counters and logs have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FabricName::Auto => "auto",
-            FabricName::Shm => "shm",
-            FabricName::Verbs => "verbs",
-            FabricName::Tcp => "tcp",
-        }
-    }
-
     /// The fabric of this name; None: there is none.
     pub fn from_name(name: &str) -> Option<FabricName> {
         FabricName::ALL.into_iter().find(|fabric| fabric.name() == name)

@@ -12,17 +12,24 @@ use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
-use rustler::{NifMap, NifUnitEnum};
+use rustler::{Env, NifMap, Term};
 
-use crate::named::ByName;
+use crate::named::{ByName, Named, named};
+use crate::terms::atom;
 
 /// The option `polling`.
-#[derive(NifUnitEnum, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PollingOption {
     Adaptive,
     Event,
     Busy,
 }
+
+named!(PollingOption {
+    Adaptive => adaptive,
+    Event => event,
+    Busy => busy,
+});
 
 /// All options of connections, validated. `inet_rdma_options:list/0` has them, too: errors_SUITE compares both.
 #[derive(NifMap, Clone)]
@@ -37,7 +44,7 @@ pub struct Config {
     pub direct_bytes: u32,
     pub zero_copy: ByName<ZeroCopy>,
     pub packet_max_bytes: u32,
-    pub polling: PollingOption,
+    pub polling: ByName<PollingOption>,
     pub spin_us: u32,
     pub polling_threads: u16,
     pub backlog: u16,
@@ -88,7 +95,7 @@ impl Config {
             direct_bytes: self.direct_bytes as usize,
             packet_max_bytes: self.packet_max_bytes as usize,
             zero_copy: self.zero_copy.0,
-            busy: self.polling == PollingOption::Busy,
+            busy: self.polling.0 == PollingOption::Busy,
         }
     }
 
@@ -107,7 +114,7 @@ impl Config {
     }
 
     fn polling(&self) -> Polling {
-        match self.polling {
+        match self.polling.0 {
             PollingOption::Adaptive => Polling::Adaptive {
                 spin: Duration::from_micros(self.spin_us.into()),
             },
@@ -122,6 +129,22 @@ impl Config {
 #[rustler::nif]
 fn taken(config: Config) -> Config {
     config
+}
+
+/// `option_values() -> [{Option, [Value]}]`: the values of the options that are atoms. A test makes sure that
+/// `inet_rdma_options:list/0` has the same.
+#[rustler::nif]
+fn option_values(env: Env<'_>) -> Vec<(Term<'_>, Vec<Term<'_>>)> {
+    fn row<'a, T: Named>(env: Env<'a>, option: &str) -> (Term<'a>, Vec<Term<'a>>) {
+        let values = T::ALL.iter().map(|value| atom(env, value.name()));
+        (atom(env, option), values.collect())
+    }
+    vec![
+        row::<FabricName>(env, "fabric"),
+        row::<Mode>(env, "mode"),
+        row::<ZeroCopy>(env, "zero_copy"),
+        row::<PollingOption>(env, "polling"),
+    ]
 }
 
 /// The polling threads of this node. The first stream or listener starts them, with its options.

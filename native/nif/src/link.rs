@@ -101,7 +101,7 @@ fn establish(
             reader,
             writer,
             noted,
-            never_looks: config.polling == PollingOption::Event,
+            never_looks: config.polling.0 == PollingOption::Event,
             listed: Arc::clone(&registered) as _,
         },
     );

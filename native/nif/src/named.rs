@@ -30,7 +30,6 @@ macro_rules! named {
         }
     };
 }
-#[cfg(feature = "verbs")]
 pub(crate) use named;
 
 named!(Mode {
