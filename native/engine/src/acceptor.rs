@@ -1,5 +1,5 @@
-//! Listeners of streams, each with a thread of its own. Accepting a connection over verbs registers memory and makes a
-//! queue pair, which takes the kernel's time; a polling thread would wake no other connection meanwhile.
+//! Listeners of streams, each with a thread of its own. To accept a connection over verbs, the kernel registers memory
+//! and makes a queue pair. That takes long, and a polling thread would wake no other connection meanwhile.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +28,7 @@ pub struct Acceptor {
 
 /// The state shared by the acceptor and its thread.
 struct Shared {
-    /// None: closed. The thread holds the lock while it accepts, so nothing that must not wait may wait for it.
+    /// None: closed. The thread holds the lock while it accepts: a caller that must not wait may only try the lock.
     listener: Mutex<Option<Box<dyn Listener>>>,
     /// Queue pairs that the thread has accepted and the user has not taken yet.
     accepted: Mutex<VecDeque<Box<dyn QueuePair>>>,
@@ -69,8 +69,8 @@ impl Acceptor {
         Ok(Acceptor { shared, port })
     }
 
-    /// Takes the next connection. None: there is none yet, and the waker tells when there is. Err: the listener has
-    /// failed, and its port is closed.
+    /// Takes the next connection. None: there is none yet; the waker tells when there is. Err: the listener has failed,
+    /// and its port is closed.
     pub fn accept(&self) -> Result<Option<Box<dyn QueuePair>>, FabricError> {
         let next = self.shared.accepted.lock().pop_front();
         if next.is_none() && self.shared.has_failed.load(Ordering::Acquire) {
@@ -103,7 +103,7 @@ impl Shared {
         if matches!(served, Ok(Ok(()))) {
             return;
         }
-        // A panic, or the kernel has no memory to wait with: without its thread a port must not stay open.
+        // After a panic, or if the kernel has no memory for the wait: a port must not stay open without its thread.
         *self.listener.lock() = None;
         self.accepted.lock().clear();
         self.has_failed.store(true, Ordering::Release);
@@ -127,8 +127,8 @@ impl Shared {
         }
     }
 
-    /// Takes the next connection, or refusal, from the listener. Returns Some if there is nothing until an event, or
-    /// until the given deadline.
+    /// Takes the next connection or refusal from the listener. Returns Some if there is none: wait for an event or for
+    /// the deadline.
     fn take_one(&self, listener: &mut dyn Listener) -> Option<Option<Instant>> {
         match listener.poll_accept() {
             Some(Ok(queue_pair)) => self.keep(queue_pair),

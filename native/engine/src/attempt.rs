@@ -59,12 +59,11 @@ impl Attempt {
         Ok(attempt)
     }
 
-    /// Waits on a thread until `listener` gives a queue pair, then closes it. Peers that the listener refuses do not
-    /// end the attempt, but for the peer that has a one-off listener's token.
-    ///
-    /// Each has a thread, and their number is not bounded. With a bound, nodes that all connect to each other could
-    /// fill it with waits for peers that are themselves still in a queue, and no link would come up before the
-    /// deadlines. The user bounds them: it opens a listener for each.
+    /// Waits on a thread until `listener` gives a queue pair, then closes the listener. A refused peer does not end the
+    /// attempt, unless it has the token of a listener that takes one peer. Each such attempt has a thread, and their
+    /// number is not bounded. With a bound, nodes that all connect to each other could fill it with waits for peers
+    /// that are in a queue themselves, and no link would come up before the deadlines. The user bounds the attempts by
+    /// the number of listeners that it opens.
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
@@ -112,7 +111,7 @@ impl Attempt {
         shared_listener::leave();
     }
 
-    /// Fails where a socket file cannot be made in the directory: one is made, and removed. Waits for the file system.
+    /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
     pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
         shared_listener::check(directory, parameters)
     }
@@ -129,7 +128,7 @@ impl Attempt {
         }
     }
 
-    /// Takes the outcome, once. None: it is not there yet, and the notifier tells when it is.
+    /// Takes the outcome, once. None: there is no outcome yet; the notifier tells when there is.
     pub fn take(&self) -> Option<Outcome> {
         let mut state = self.slot.state.lock();
         match std::mem::replace(&mut *state, State::Taken) {
@@ -157,7 +156,7 @@ impl Drop for Attempt {
     }
 }
 
-/// A token for a peer that is expected: 64 random bits of the system's, never 0.
+/// A token for an expected peer: 64 random bits of the system, never 0.
 pub fn token() -> u64 {
     let mut bytes = [0; size_of::<u64>()];
     // `getrandom(2)` gives up to 256 bytes whole, and without waiting once the system is up.
@@ -169,7 +168,7 @@ pub fn token() -> u64 {
     }
 }
 
-/// The point in time; so far away that it never comes where the timeout is longer than that.
+/// The time after `timeout`. A longer timeout than the bound, which never passes, would overflow.
 fn deadline(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(Duration::from_secs(1 << 30))
 }

@@ -1,5 +1,5 @@
-//! Which fabric for which peer: shared memory on this host, an RDMA device to others, TCP where no device leads. A
-//! listener is found over all of them, under one port.
+//! The choice of a fabric for a peer: shared memory to this host, an RDMA device to others, TCP where no device leads.
+//! A listener is reachable over all fabrics, under one port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,14 +17,14 @@ use crate::VerbsFabric;
 #[derive(Debug, Clone, Copy)]
 pub struct AutoFabric(pub FabricName);
 
-/// Why a queue pair that two nodes settled on is over its fabric.
+/// The reason for the fabric of a queue pair that two nodes have settled on.
 pub(crate) const SETTLED: &str = "both nodes settled on it";
 
-/// Ports to try where any free one will do: one that is free over one fabric may be taken over another.
+/// Number of ports to try if any free one will do: a port that is free over one fabric may be taken over another.
 const TRIES: usize = 20;
 
 impl AutoFabric {
-    /// Connects, and says why over the fabric that it was. `from`: see [`Fabric::connect_from`].
+    /// Connects. Returns the reason for the fabric, too. `from`: see [`Fabric::connect_from`].
     pub fn connect_because(
         self,
         from: Option<IpAddr>,
@@ -51,7 +51,7 @@ impl AutoFabric {
             FabricName::Verbs => Ok(chosen(connect(&VerbsFabric)?, given("the option fabric is verbs"))),
             FabricName::Tcp => Ok(chosen(connect(&TcpFabric)?, given("the option fabric is tcp"))),
             FabricName::Auto if is_local(to.ip()) => {
-                // Where no process answers over shm: a container of its own with this host's address, or a node without
+                // No process listens over shm if the peer is in another container with this host's address, or has no
                 // shm.
                 let nobody = match connect(&ShmFabric) {
                     Ok(qp) => return Ok(chosen(qp, "the same host")),
@@ -103,8 +103,8 @@ pub fn connect_in(
     Ok((qp, why))
 }
 
-/// Whether a fabric does not lead to the peer, or no process listens there, so that the next one is tried. Any other
-/// refusal is final.
+/// True if the fabric does not lead to the peer, or no process listens there: try the next fabric. Any other refusal is
+/// final.
 fn leads_nowhere(error: &FabricError) -> bool {
     matches!(
         error,
@@ -112,9 +112,9 @@ fn leads_nowhere(error: &FabricError) -> bool {
     )
 }
 
-/// Whether an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False
-/// where the system does not name its interfaces. What can be bound says nothing: with `net.ipv4.ip_nonlocal_bind=1`
-/// any address can.
+/// True if an address is this host's: loopback, unspecified, or that of an interface of this network namespace. False
+/// if the system does not name its interfaces. A successful bind would prove nothing: with
+/// `net.ipv4.ip_nonlocal_bind=1` any address can be bound.
 pub fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified() || interface_addresses().any(|own| own == address)
@@ -170,15 +170,15 @@ fn listen_on_all(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricErr
     Err(FabricError::PortsTaken { first, last })
 }
 
-/// The listeners of one port, and why there is none over the other fabrics.
+/// The listeners of one port, and the reasons for fabrics without one.
 struct Listeners {
     open: Vec<Box<dyn Listener>>,
     left_out: Vec<String>,
 }
 
 impl Listeners {
-    /// None: the port is taken over one of the fabrics. Where another reason speaks against verbs or TCP, no device
-    /// say, peers get in over the others all the same.
+    /// None: the port is taken over one of the fabrics. If verbs or TCP fails for another reason, such as a missing
+    /// device, peers connect over the other fabrics.
     fn open(options: &ListenOptions, port: u16) -> Result<Option<Listeners>, FabricError> {
         let on = |port| ListenOptions {
             ports: port..=port,
@@ -201,7 +201,7 @@ impl Listeners {
         let verbs = VerbsFabric.check().and_then(|()| VerbsFabric.listen(&options));
         let (verbs, tcp) = match (verbs, tcp) {
             (Err(FabricError::PortsTaken { .. }), Ok(tcp)) => {
-                // A port over iWARP is one of TCP, and verbs leads to more than TCP does if the two exclude each other.
+                // A port over iWARP is a port of TCP, so the two exclude each other: verbs is worth more.
                 drop(tcp);
                 match VerbsFabric.listen(&options) {
                     Err(FabricError::PortsTaken { .. }) => return Ok(None),
@@ -226,7 +226,7 @@ impl Listeners {
         }
     }
 
-    /// In words.
+    /// The fabrics of the port, and the reasons for those left out, in words.
     fn over(&self) -> String {
         let open: Vec<String> = self.open.iter().map(|listener| listener.over()).collect();
         let open = open.join(" and ");
@@ -243,7 +243,7 @@ struct AutoListener {
     /// Readable when one of them is.
     events: OwnedFd,
     over: String,
-    /// The listener that the next call asks first. Each has its turn, so that none keeps the others waiting.
+    /// Index of the listener that the next call asks first: each has its turn, so that none starves.
     first: usize,
 }
 

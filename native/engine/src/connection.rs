@@ -1,5 +1,5 @@
-//! The transport of a link or a stream: a queue pair, the stream over it, and those that wait for it. What streams have
-//! besides (posted operations, active mode, writers that take turns) is above it: [`crate::stream_socket`].
+//! The transport of a link or a stream: a queue pair, the stream over it, and the state of its waiting users. The other
+//! parts of streams (posted operations, active mode, writers that take turns) are above it: [`crate::stream_socket`].
 //!
 //! # Order of calls
 //!
@@ -20,12 +20,11 @@
 //! is not told: it reads until `Empty`. An `arm` that answers false has looked again and found something.
 //!
 //! # Locks
-//!
-//! Each direction belongs to one caller at a time, who has its half: that keeps packets, and what is written, in order.
-//! What the halves share is behind `core`, the bookkeeping of the stream. It is held for less than a call and always
-//! taken last. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; but
-//! what lies in a landing buffer that the peer has filled in part is copied with `core` held. A sealed connection has a
-//! lock for each direction's key, taken before `core` and held for one read or write.
+//! Each direction has a half, which one caller at a time uses: so packets stay in order. The state that both halves
+//! share, the bookkeeping of the stream, is behind the lock `core`. It is held for less than a call and always taken
+//! last. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; bytes of
+//! a landing buffer that the peer has filled in part are copied with `core` held. A sealed connection has a lock for
+//! each direction's key, taken before `core` and held for one read or write.
 //!
 //! # Files
 //!

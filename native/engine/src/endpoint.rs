@@ -31,8 +31,8 @@ impl Engine {
     pub fn attach(self: &Arc<Self>, connection: Arc<Connection>) -> Result<Attachment, FabricError> {
         let attachment = self.add(Arc::new(Attached(Arc::clone(&connection))))?;
         connection.set_kicker(self.pollers[attachment.index].kicker(attachment.id));
-        // The look that `add` asks for may have come before the kicker was set, and a look that can neither arm nor
-        // kick would be the last.
+        // The thread may have looked, as `add` asks it to, before the kicker was set. If that look could not arm it had
+        // no kicker to call: kick now.
         self.pollers[attachment.index].kick(attachment.id);
         Ok(attachment)
     }

@@ -102,7 +102,7 @@ fn sweep() {
     tenants.retain(|tenant| !gone.iter().any(|gone| gone.ptr_eq(tenant)));
 }
 
-/// Serves a connection; drops it from the thread's list if it is gone or panics.
+/// Serves a connection. Returns false, so that the thread forgets the connection, if it is gone or panics.
 fn call(tenant: &Weak<dyn Tenant>, act: impl FnOnce(&Arc<dyn Tenant>) -> bool) -> bool {
     let Some(tenant) = tenant.upgrade() else { return false };
     catch_unwind(AssertUnwindSafe(|| act(&tenant))).unwrap_or(false)

@@ -1,5 +1,4 @@
-//! Connections of inet_rdma over whatever fabric leads to the peer: their making, their bytes, and when to look for
-//! them.
+//! Connections of inet_rdma over any fabric: how they are made, how bytes move, and when to look for them.
 
 pub mod acceptor;
 pub mod attempt;
@@ -17,8 +16,7 @@ pub mod stream_socket;
 #[cfg(not(feature = "verbs"))]
 mod verbs_left_out;
 
-/// The fabric of RDMA devices. A build without the cargo feature `verbs` has one of the same name in its place, each of
-/// whose calls fails.
+/// The fabric of RDMA devices. In a build without the cargo feature `verbs` each call of it fails.
 #[cfg(feature = "verbs")]
 pub use inet_rdma_fabric_verbs::VerbsFabric;
 #[cfg(not(feature = "verbs"))]

@@ -24,7 +24,7 @@ impl LogLimit {
         }
     }
 
-    /// Whether a line may be written now: Some, with the number of lines left out since the last one that was written.
+    /// Some: a line may be written now; the number of lines left out since the last written one. None: leave it out.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if now.duration_since(self.period_start) >= PERIOD {
             self.period_start = now;

@@ -1,14 +1,13 @@
-//! When a port looks for packets without having been woken.
+//! Decides when a port looks for packets by itself, without a wake-up.
 //!
 //! A wake-up costs the peer a system call and this node a turn of a poll thread: 5 microseconds where processors are
 //! awake, 50 where a virtual machine has to bring one back. A port can spare it: it asks for its next turn at once and
 //! looks again, and the VM runs the receivers in between. That makes a lone request and its answer 2 to 12 times as
 //! fast. Where many processes talk at the same time looking is slower: the scheduler spends its turns on looks that
-//! find one packet each, and an armed port finds twenty per wake-up.
-//!
-//! So a port whose wake-ups bring many packets sleeps. Between that and a lone request arrivals do not tell which way
-//! is better: the port tries both in turn, and continues in the way that brought more packets. As long as the results
-//! agree it tries less and less often. A port with little traffic always sleeps.
+//! find one packet each, and an armed port finds twenty per wake-up. So a port whose wake-ups bring many packets
+//! sleeps. Between that case and a lone request, arrivals do not tell which way is better: the port tries both ways in
+//! turn, and continues with the one that brought more packets. While trials give equal results, they become rarer. A
+//! port with little traffic always sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -35,10 +34,9 @@ enum Way {
 /// How long to look without an arrival: a little longer than a peer that has to be woken takes to answer on a busy
 /// machine.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// Two looks this far apart say that this thread or its scheduler has other work: the looks would only take turns from
-/// it.
+/// If two looks are this far apart, the thread or its scheduler has other work, from which looks would take turns.
 const PROMPT: Duration = Duration::from_micros(50);
-/// Looks between two offers of the processor to other threads: on few cores the peer may need just this one.
+/// Looks between two offers of the processor to other threads: with few cores the peer may need this core.
 const LOOKS_PER_YIELD: u32 = 32;
 
 /// How long a trial stays with one way before it changes to the other.

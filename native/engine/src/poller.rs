@@ -19,7 +19,7 @@ use rustix::event::{Timespec, epoll};
 pub enum Polling {
     /// Poll for `spin` after the last arrival, then ask for an event and sleep.
     Adaptive {
-        /// The time that it polls on.
+        /// The time of polling after the last arrival.
         spin: Duration,
     },
     /// Ask for an event at once.
@@ -34,11 +34,11 @@ pub trait Polled: Send + Sync {
     fn event_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The event fd with this index was readable.
     fn handle_event(&self, index: usize, spin: bool) -> PollStep;
-    /// [`Poller::kick`] was called for it.
+    /// [`Poller::kick`] was called.
     fn handle_kick(&self, spin: bool) -> PollStep;
     /// Looks for work while the thread polls.
     fn poll(&self) -> PollStep;
-    /// The thread stops to poll.
+    /// The thread stops polling.
     fn sleep(&self);
     /// Called after a panic in one of the other methods: the connection must end.
     fn fail(&self);
@@ -150,7 +150,7 @@ impl Poller {
         self.shared.kick(id);
     }
 
-    /// For calls of [`Self::kick`] by other owners than this.
+    /// A handle for calls of [`Self::kick`] by other owners.
     pub fn kicker(&self, id: PolledId) -> Kicker {
         Kicker {
             shared: Arc::downgrade(&self.shared),
@@ -248,7 +248,7 @@ impl Loop {
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.shared.epoll, buffer, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Neither the set nor the buffer can be at fault here.
+                // The set and the buffer are valid: the kernel has failed.
                 Err(_) => break,
             }
             for event in &events {

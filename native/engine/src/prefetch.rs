@@ -1,6 +1,7 @@
 //! The prefetch instruction.
 
-/// Asks the processor to load what lies there into its cache; waits for nothing, and does nothing where it cannot.
+/// Asks the processor to load the cache line of this address. Waits for nothing; a processor without such a hint does
+/// nothing.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

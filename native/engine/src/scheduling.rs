@@ -1,14 +1,13 @@
-//! How the system's scheduler should treat polling threads.
+//! Asks the system's scheduler for short turns of polling threads.
 
 /// The shortest slice that the scheduler grants.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for short and prompt turns for this thread.
-///
-/// A polling thread has little to do, but at once: where all processors are taken (schedulers of the BEAM spin before
-/// they sleep), it would else wait until another thread's time slice ends, milliseconds. From Linux 6.12 on a thread
-/// may ask for a slice of its own (`sched_setattr(2)`, `sched_runtime` of `SCHED_OTHER`), and the shorter one goes
-/// first. Older kernels refuse or ignore it; it is a wish, nothing depends on it.
+/// Asks for short and prompt turns for this thread. A polling thread has little work, but it is urgent. If all
+/// processors are taken (schedulers of the BEAM spin before they sleep), the thread would wait for milliseconds until
+/// another thread's time slice ends. From Linux 6.12 on a thread may ask for the length of its slice
+/// (`sched_setattr(2)`, `sched_runtime` of `SCHED_OTHER`), and a shorter slice runs first. Older kernels refuse or
+/// ignore the request; nothing depends on it.
 pub fn ask_for_short_turns() {
     // SAFETY: getpriority only reads; for the calling thread (0) it cannot fail.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };

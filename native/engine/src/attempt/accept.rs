@@ -7,8 +7,7 @@ use inet_rdma_fabric::{FabricError, Listener, waiting};
 use super::promise::{AttemptError, Outcome, Slot};
 use crate::auto::SETTLED;
 
-/// Blocks until the listener has a queue pair, is over, or the attempt's time is. The listener is closed when it
-/// returns.
+/// Blocks until the listener gives a queue pair or has ended, or the deadline has passed. Closes the listener.
 pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &Slot) -> Outcome {
     let mut strangers = Strangers::default();
     loop {
@@ -18,7 +17,7 @@ pub(super) fn accept(mut listener: Box<dyn Listener>, deadline: Instant, slot: &
                 return Ok((qp, why));
             }
             Some(Err(error)) if listener.is_over() => return Err(error.into()),
-            // There may be more to look at.
+            // Other peers may wait.
             Some(Err(error)) => strangers.add(error),
             None => wait(&*listener, deadline, slot)?,
         }
@@ -41,7 +40,7 @@ impl Strangers {
         self.last = Some(error);
     }
 
-    /// Why there is no queue pair.
+    /// The reason why there is no queue pair.
     fn sum(self) -> AttemptError {
         match self.last {
             None => FabricError::TimedOut.into(),
@@ -53,7 +52,7 @@ impl Strangers {
     }
 }
 
-/// Waits until there is something to look at.
+/// Waits for an event of the listener, until the deadline.
 fn wait(listener: &dyn Listener, deadline: Instant, slot: &Slot) -> Result<(), FabricError> {
     let wake = listener.next_deadline().map_or(deadline, |next| next.min(deadline));
     let mut fds = vec![listener.event_fd()];

@@ -9,13 +9,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::promise::{Made, Promise};
 
-/// Connects that are under way at a time, each on a thread.
-///
-/// A connect to a peer that does not answer holds its thread until its deadline, so there have to be more threads than
-/// a node has such peers at a time, or the others wait. A waiting thread costs 12.5 KiB of memory (resident memory
-/// before and after 30 connects over shm to a listener that does not answer) and its kernel stack of 16 KiB: 32 of them
-/// are below 1 MiB. The bound is for a node that starts hundreds of connects at a time: each registers memory, and more
-/// threads would only stand in the kernel's queue instead of this one.
+/// Maximum number of connects under way, each on a thread. A connect to a peer that does not answer holds its thread
+/// until its deadline. If a node has as many such peers at a time as threads, other connects wait. A waiting thread
+/// costs 12.5 KiB of memory (resident memory before and after 30 connects over shm to a listener that does not answer)
+/// and its kernel stack of 16 KiB: 32 of them are below 1 MiB. The bound is for a node that starts hundreds of connects
+/// at a time: each registers memory, and further threads would only wait in the kernel instead of in this queue.
 pub const CONNECTS_MAX: usize = 32;
 
 /// A connect that waits or is under way.
@@ -52,12 +50,12 @@ pub(super) static CONNECTS: Connects = Connects {
 
 pub(super) struct Connects {
     queue: Mutex<Queue>,
-    /// The timekeeper has to look again: something was added, or nothing waits any more.
+    /// Tells the timekeeper to look again: a connect was added, or none waits any more.
     changed: Condvar,
 }
 
 struct Queue {
-    /// Oldest first. Longer than for a moment only while all threads are at work.
+    /// Connects that wait, oldest first. They wait long only while all threads are at work.
     waiting: VecDeque<Connect>,
     threads: usize,
     /// True while a thread exists that ends connects whose deadline passes in the queue.

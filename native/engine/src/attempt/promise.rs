@@ -8,10 +8,10 @@ use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, QueuePair};
 use parking_lot::Mutex;
 
-/// A queue pair, and why it is over its fabric, in words.
+/// A queue pair, and the reason for its fabric, in words.
 pub type Made = (Box<dyn QueuePair>, String);
 
-/// What comes of an attempt.
+/// The outcome of an attempt.
 pub type Outcome = Result<Made, AttemptError>;
 
 /// The reason why an attempt gives no queue pair.
@@ -23,9 +23,9 @@ pub enum AttemptError {
     /// The peer that was awaited did not come in time, but others did.
     #[error("timed out; {refused} other peers were refused, the last one because: {last}")]
     OnlyStrangers {
-        /// How many.
+        /// Number of refused peers.
         refused: u32,
-        /// Why the last one was.
+        /// The reason of the last refusal.
         last: FabricError,
     },
     /// A misuse: the queue pair was taken already.
@@ -54,7 +54,7 @@ pub(super) enum Awaited {
 }
 
 pub(super) enum State {
-    /// With the notifier, if one was given already.
+    /// No outcome yet. The notifier, if one was given.
     Pending(Option<Notify>),
     Done(Outcome),
     Taken,
@@ -75,7 +75,7 @@ impl Slot {
     }
 }
 
-/// The thread's end of an attempt: it owes an outcome.
+/// The thread's side of an attempt: it must give an outcome.
 pub(super) struct Promise(Arc<Slot>);
 
 impl Promise {

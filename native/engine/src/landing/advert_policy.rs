@@ -7,8 +7,9 @@
 
 use inet_rdma_stream::Mode;
 
-/// Arrivals without a bulk packet after which no more is expected. Bulk with some small packets between (a file with
-/// its acknowledgements, two users of one stream) goes on landing; each wrong guess costs one window of advertisements.
+/// Number of arrivals without a bulk packet after which no bulk is expected. Bulk with some small packets between (a
+/// file with its acknowledgements, two users of one stream) still lands; each wrong guess costs one window of
+/// advertisements.
 const BULK_MEMORY: u32 = 32;
 
 /// A window below this one leaves the peer waiting: one buffer is written while another one is read.
@@ -25,9 +26,9 @@ pub(crate) struct Bounds {
     pub(crate) mode: Mode,
     /// Minimum size of a bulk packet, in bytes.
     pub(crate) bulk_bytes: usize,
-    /// Advertisements that the peer keeps, or landing buffers that there are: the smaller of both.
+    /// The number of advertisements that the peer holds, or of landing buffers, if that is smaller.
     pub(crate) adverts_max: usize,
-    /// All landing buffers that there may be, in bytes.
+    /// Maximum size of all landing buffers, in bytes.
     pub(crate) landing_area_bytes: usize,
     /// The ring, in bytes.
     pub(crate) ring_bytes: usize,
@@ -40,7 +41,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Situation {
     /// The peer has finished, or the connection is closed.
     pub(crate) is_over: bool,
-    /// The ring holds bytes: what is advertised now could only be filled behind them (the stream forbids it).
+    /// The ring holds bytes. The stream forbids to advertise then, as the peer must not overtake them.
     pub(crate) ring_holds_bytes: bool,
     /// The reader has expected reads, and they come first.
     pub(crate) is_expected: bool,
@@ -48,7 +49,7 @@ pub(crate) struct Situation {
     pub(crate) advertised: usize,
     /// Buffers that the peer has filled and the user has not read.
     pub(crate) landed: usize,
-    /// Bytes of the last transfer that landed; of a whole buffer while none has.
+    /// Bytes of the last transfer that landed; before the first one, the size of a buffer.
     pub(crate) last_bytes: usize,
 }
 
@@ -93,12 +94,12 @@ impl AdvertPolicy {
         }
     }
 
-    /// No bulk has come for a while.
+    /// Expects no bulk from now on: none has come for a while.
     pub(crate) fn expect_no_bulk(&mut self) {
         self.expects_bulk = false;
     }
 
-    /// Whether anything is ever advertised: links have no landing buffers. Then no peer awaits a pass either.
+    /// False: nothing is ever advertised, as for links, which have no landing buffers. No peer awaits a pass then.
     #[inline]
     pub(crate) fn may_advertise(&self) -> bool {
         self.bounds.adverts_max > 0
@@ -116,18 +117,18 @@ impl AdvertPolicy {
                 Advice::Expected(self.bounds.adverts_max.saturating_sub(now.advertised))
             }
             Mode::Dynamic if !(self.expects_bulk && self.lands_bulk()) => Advice::Whole(0),
-            // With direct_only nothing comes before a buffer is advertised for it.
+            // In mode `direct_only` the peer sends nothing before it has an advertisement.
             Mode::Dynamic | Mode::DirectOnly => Advice::Whole(self.room(now)),
         }
     }
 
-    /// Landing buffers that hold far less than the ring are not worth a peer's waiting for them: bulk is faster through
-    /// the ring, near and far (measured: `make bench-stream ARGS="--only half"`).
+    /// False if all landing buffers together are much smaller than the ring: a peer that waits for them is slower than
+    /// one that sends bulk through the ring, near and far (measured: `make bench-stream ARGS="--only half"`).
     fn lands_bulk(&self) -> bool {
         self.bounds.landing_area_bytes >= self.bounds.ring_bytes / 2
     }
 
-    /// How many more whole buffers the peer should have.
+    /// Number of further whole buffers to advertise.
     fn room(&self, now: Situation) -> usize {
         // Assume that the next transfers fill as much as the last one.
         let window = (self.bounds.window_bytes / now.last_bytes.max(1)).max(WINDOW_MIN);
@@ -163,7 +164,7 @@ mod tests {
         last_bytes: MIB,
     };
 
-    /// A policy to which packets of these sizes have come, each for itself.
+    /// A policy after packets of these sizes, each of which arrived alone.
     fn after(bounds: Bounds, sizes: impl IntoIterator<Item = usize>) -> AdvertPolicy {
         let mut policy = AdvertPolicy::new(bounds);
         sizes.into_iter().for_each(|size| policy.note_packets(size));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_is_expected_until_so_many_arrivals_bring_none() {
+    fn bulk_is_expected_until_32_arrivals_bring_none() {
         let small = |count: u32| (0..count).map(|_| 100);
         let bulk = || [MIB].into_iter();
         assert_eq!(
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_follows_what_transfers_fill_and_what_the_peer_keeps() {
+    fn the_window_follows_the_size_of_transfers_and_the_advertisements_that_the_peer_holds() {
         let policy = after(BOUNDS, [MIB]);
         let filled = |last_bytes| policy.advice(Situation { last_bytes, ..QUIET });
         assert_eq!(filled(MIB / 2), Advice::Whole(16));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_reads_take_what_the_peer_keeps_whatever_has_come() {
+    fn expected_reads_get_all_advertisements_that_the_peer_holds_whatever_has_come() {
         let expected = Situation {
             is_expected: true,
             advertised: 5,

@@ -1,4 +1,4 @@
-//! All about the landing buffers of one connection.
+//! The landing buffers of one connection, with the rules for them.
 
 use inet_rdma_stream::{ReceiveId, Stream};
 
@@ -53,7 +53,7 @@ impl LandingBuffers {
         self.expected.pieces(covered, piece).take(count).collect()
     }
 
-    /// Takes back all that was advertised and can never be filled any more.
+    /// Withdraws all advertised buffers that the peer can no longer fill.
     #[inline]
     pub(crate) fn withdraw(&mut self, stream: &mut Stream) {
         while let Some(ReceiveId(index)) = stream.withdraw() {

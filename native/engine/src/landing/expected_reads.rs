@@ -1,18 +1,19 @@
-//! Reads that are known before their bytes come, in order. Each one of a known size is advertised as a buffer of just
-//! that size.
+//! Expected reads: reads that are known before their bytes come, in order. For a read of a known size a buffer of
+//! exactly that size is advertised.
 
 use std::collections::VecDeque;
 
-/// The expected reads of one connection. Their reader makes one call at a time, so the first of them does not change
-/// while a read for it is under way.
+/// The expected reads of one connection. Their reader makes one call at a time, so the first expected read does not
+/// change during a read.
 #[derive(Default)]
 pub(crate) struct ExpectedReads {
-    /// The size of each in bytes; 0: whatever comes.
+    /// The size of each read in bytes; 0: a read of any size.
     sizes: VecDeque<usize>,
-    /// Bytes that the reader has taken in and not handed over. A copy, as other threads ask while the reader has its
+    /// Bytes that the reader has taken in and not handed over. A copy for other threads, as only the reader can use its
     /// assembly; [`Self::note_kept`] alone changes it.
     kept: usize,
-    /// The last read was, or the next will be, an expected one: nothing is advertised on suspicion.
+    /// True: the last read was an expected one, or the next will be. Only buffers for expected reads are advertised
+    /// then.
     pub(crate) in_use: bool,
 }
 
@@ -22,7 +23,7 @@ impl ExpectedReads {
         self.in_use = true;
     }
 
-    /// Removes the first, which is satisfied.
+    /// Removes the first read, which is complete.
     pub(crate) fn pop(&mut self) {
         self.sizes.pop_front();
     }
@@ -33,25 +34,25 @@ impl ExpectedReads {
         self.sizes.remove(index);
     }
 
-    /// Takes back all of them.
+    /// Takes back all expected reads.
     pub(crate) fn clear(&mut self) {
         self.sizes.clear();
     }
 
-    /// The reader has taken in and not handed over this many bytes now; returns how many before.
+    /// Sets the number of bytes that the reader has taken in and not handed over. Returns the number before.
     #[inline]
     pub(crate) fn note_kept(&mut self, bytes: usize) -> usize {
         std::mem::replace(&mut self.kept, bytes)
     }
 
-    /// True if the first wants more than the bytes taken in for it and `arrived` bytes together.
+    /// True if the first read needs more bytes than those taken in for it and `arrived` bytes together.
     pub(crate) fn wants_more_than(&self, arrived: usize) -> bool {
         self.in_use && self.sizes.front().is_some_and(|bytes| *bytes > self.kept + arrived)
     }
 
-    /// Sizes of the buffers to advertise, in order, when buffers for `covered` bytes are there already. Each is `piece`
-    /// bytes at most, and the last one of a read ends where the read ends. The list stops at a read of any size: where
-    /// the next read begins is not known.
+    /// Sizes of the buffers to advertise, in order, if buffers for `covered` bytes are advertised already. Each is at
+    /// most `piece` bytes, and the last buffer of a read ends with the read. The list stops at a read of any size, as
+    /// the begin of the next read is not known.
     pub(crate) fn pieces(&self, covered: usize, piece: usize) -> impl Iterator<Item = usize> {
         let mut behind = self.kept.saturating_add(covered);
         self.sizes

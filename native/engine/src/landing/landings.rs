@@ -11,47 +11,47 @@ use inet_rdma_fabric::WindowState;
 struct Advertised {
     buffer: LandingBuffer,
     bytes: usize,
-    /// How much of it has arrived.
+    /// Bytes that have arrived in it.
     filled: usize,
-    /// True: it takes exactly `bytes`, in any number of transfers. False: it takes one transfer.
+    /// True: the buffer takes exactly `bytes`, in any number of transfers. False: it takes one transfer.
     fill: bool,
 }
 
 /// Bytes that have landed, next to be read.
 pub(crate) enum Landed {
-    /// In a buffer that the peer writes no more.
+    /// Bytes in a buffer that the peer writes no more.
     Whole(LandingBuffer, Range<usize>),
-    /// In the buffer with this index, of which the peer writes the rest.
+    /// Bytes in the buffer with this index, to which the peer may still add.
     Part(usize, Range<usize>),
 }
 
-/// What is to be read next.
+/// The next landed bytes to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextLanded {
     /// A buffer that the peer writes no more.
     Whole,
     /// The number of bytes that have landed in a buffer, to which the peer may still add.
     Part(usize),
-    /// A buffer whose window is being closed: it can be handed over when that is done.
+    /// A buffer whose window is being closed: it can be handed over when the window is closed.
     Closing,
 }
 
 /// The landing buffers of one connection.
 ///
 /// # Invariants
-/// At most the last of `landed` is a part. `covered` is the sum of what is in `landed` and of what the advertised
-/// buffers that must be filled still take.
+/// Only the last of `landed` may be a part. `covered` is the sum of the bytes in `landed` and of the bytes that
+/// advertised buffers with `fill` still take.
 pub(crate) struct Landings {
     advertised: Vec<Option<Advertised>>,
     /// These bytes come before those in the ring.
     landed: VecDeque<Landed>,
-    /// Bytes of the stream, from the next to be read on, for which there is a landing buffer.
+    /// Bytes of the stream, from the next unread one on, for which there is a landing buffer.
     covered: usize,
     /// Advertised buffers that take one transfer of any size: the stream position behind them is not known.
     open_ended: usize,
-    /// Bytes of the last transfer; before the first, of a buffer.
+    /// Bytes of the last transfer; before the first one, the size of a buffer.
     last_bytes: usize,
-    /// From this number of landed bytes on the connection closes the window of the buffer, to hand the buffer over.
+    /// Minimum number of landed bytes for which the connection closes the buffer's window, to hand the buffer over.
     closed_bytes: usize,
 }
 
@@ -67,7 +67,7 @@ impl Landings {
         }
     }
 
-    /// How far the stream is covered by buffers; None: it depends on the sizes that the peer sends.
+    /// Bytes of the stream for which there are buffers. None: that depends on the sizes of the peer's transfers.
     #[inline]
     pub(crate) fn covered(&self) -> Option<usize> {
         (self.open_ended == 0).then_some(self.covered)
@@ -90,7 +90,7 @@ impl Landings {
         });
     }
 
-    /// Notes that the peer wrote `bytes` at `offset`; `done`: it writes there no more.
+    /// Notes that the peer wrote `bytes` at `offset`; `done`: it writes no more into the buffer.
     #[inline]
     pub(crate) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
         let slot = &mut self.advertised[index];
@@ -117,7 +117,8 @@ impl Landings {
         }
     }
 
-    /// Withdraws a buffer that the peer can no longer write: it keeps the bytes that have arrived in it, or is free.
+    /// Withdraws a buffer that the peer can no longer write. If bytes have arrived in it they stay to be read; else the
+    /// buffer is free.
     pub(crate) fn withdraw(&mut self, index: usize) {
         if let Some(advertised) = &self.advertised[index] {
             if advertised.fill {
@@ -151,25 +152,25 @@ impl Landings {
         self.landed.push_back(Landed::Whole(buffer, range));
     }
 
-    /// Buffers in which something is to be read.
+    /// Number of buffers with unread bytes.
     #[inline]
     pub(crate) fn landed(&self) -> usize {
         self.landed.len()
     }
 
-    /// Bytes of the last transfer that landed; of a buffer while none has.
+    /// Bytes of the last transfer that landed; before the first one, the size of a buffer.
     #[inline]
     pub(crate) fn last_bytes(&self) -> usize {
         self.last_bytes
     }
 
-    /// Whether there is nothing to be read.
+    /// True if there are no landed bytes to read.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.landed.is_empty()
     }
 
-    /// What is to be read next.
+    /// The next landed bytes to read.
     #[inline]
     pub(crate) fn next(&self) -> Option<NextLanded> {
         self.landed.front().map(|landed| match landed {
@@ -194,7 +195,7 @@ impl Landings {
         }
     }
 
-    /// Where the bytes `range` of a buffer that is advertised begin.
+    /// The address of the bytes `range` of an advertised buffer.
     pub(crate) fn part(&self, index: usize, range: &Range<usize>) -> Option<*const u8> {
         let advertised = self.advertised[index].as_ref()?;
         Some(advertised.buffer.range(range.clone()))

@@ -10,7 +10,7 @@ use inet_rdma_fabric::Exposed;
 /// for little bulk, and the bound of 17 MiB is reached with five registrations.
 const FIRST_AREA_BYTES: usize = 1 << 20;
 
-/// The first area has at least so many buffers: one is written while another one is read.
+/// Minimum number of buffers in the first area: one is written while another one is read.
 const FIRST_AREA_BUFFERS: usize = 2;
 
 /// Sweeps without a landing after which memory is given back: 10 to 15 s. Bulk that comes in files or batches with
@@ -20,16 +20,16 @@ const IDLE_SWEEPS: u32 = 2;
 /// Where the memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The fabric pins it: it comes in areas, from the thread that waits for that.
+    /// The fabric pins the memory. A thread that may wait gets it, area by area.
     Pinned,
-    /// All of it is mapped already and takes no memory until it is touched, so it comes at once.
+    /// All memory is mapped from the start, and takes nothing until it is touched, so it comes at once.
     Mapped,
 }
 
 /// Whether more memory is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandingState {
-    /// No memory has been needed so far, or is needed any more.
+    /// No memory was needed so far, or it was given back.
     Unused,
     /// Memory has been asked for.
     Claimed,
@@ -48,7 +48,7 @@ struct Area {
 pub(crate) struct LandingMemory {
     source: Source,
     buffer_bytes: usize,
-    /// All landing buffers that there may be.
+    /// Maximum number of landing buffers.
     count_max: u16,
     areas: Vec<Area>,
     state: LandingState,
@@ -66,9 +66,9 @@ pub(crate) struct LandingMemory {
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing, but look again.
+    /// Nothing to do now; sweep again.
     Later,
-    /// Nothing, until memory is claimed again.
+    /// Nothing to do until memory is claimed again.
     Never,
     /// Nothing has landed for a while: give the memory back.
     GiveBack,
@@ -92,10 +92,10 @@ impl LandingMemory {
         }
     }
 
-    /// Takes a free buffer; None: all that there are now are advertised or held by the user.
+    /// Takes a free buffer. None: the peer or the user has all present buffers.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<LandingBuffer> {
-        // As a rule the first area has what is free.
+        // Usually the first area has a free buffer.
         let (first, others) = self.areas.split_first()?;
         first
             .pool
@@ -109,17 +109,17 @@ impl LandingMemory {
         self.buffer_bytes
     }
 
-    /// Buffers that there may be.
+    /// Maximum number of buffers.
     pub(crate) fn count_max(&self) -> u16 {
         self.count_max
     }
 
-    /// Buffers that there are.
+    /// Present number of buffers.
     pub(crate) fn count(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.count()).sum()
     }
 
-    /// Buffers that are advertised or held by the user.
+    /// Number of buffers that the peer or the user has.
     pub(crate) fn used(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.used()).sum()
     }
@@ -128,7 +128,7 @@ impl LandingMemory {
         self.state
     }
 
-    /// How often memory was refused.
+    /// Number of refusals of memory.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals
     }
@@ -138,7 +138,7 @@ impl LandingMemory {
         self.areas.iter().map(|area| area.exposed.memory().bytes()).sum()
     }
 
-    /// Called when a buffer is needed and none is free. Returns true if this call claims memory, which must then be
+    /// Called when a buffer is needed and none is free. Returns true if it has claimed memory: the caller must have it
     /// fetched.
     pub(crate) fn claim(&mut self, landings: u64) -> bool {
         let is_used = self.areas.is_empty() || landings > self.landings_at_claim;
@@ -160,7 +160,7 @@ impl LandingMemory {
         wants
     }
 
-    /// Bytes that are claimed and have not come; None: none are.
+    /// Bytes that are claimed and not fetched yet. None: nothing is claimed.
     pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         if self.state != LandingState::Claimed {
             return None;
@@ -230,12 +230,13 @@ impl LandingMemory {
         Due::Never
     }
 
-    /// Whether all of it can be given back now. False: the device works on it; ask again later.
+    /// True if all memory can be given back now. False: the device still uses it; ask again later.
     pub(crate) fn is_unused(&self) -> bool {
         self.areas.iter().fold(true, |all, area| all & area.exposed.is_unused())
     }
 
-    /// Gives back what it can; call when no buffer is advertised. The result must be revoked on a thread that may wait.
+    /// Gives the memory back: pinned areas, or the pages of free mapped buffers. Call it when no buffer is advertised.
+    /// [`GivenBack::release`] must follow, on a thread that may wait.
     pub(crate) fn give_back(&mut self) -> GivenBack {
         self.forget();
         match self.source {
@@ -268,7 +269,7 @@ impl GivenBack {
     }
 }
 
-/// Why a connection that takes direct transfers only cannot go on.
+/// True if a connection in mode `direct_only` cannot go on, as it has no landing memory.
 pub(crate) fn is_vital(mode: inet_rdma_stream::Mode, memory: &LandingMemory) -> bool {
     mode == inet_rdma_stream::Mode::DirectOnly && memory.areas.is_empty()
 }
