@@ -1,7 +1,7 @@
 //! Number and size of a side's buffers.
 
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_fabric::{Network, Parameters};
+use inet_rdma_fabric::Parameters;
 use inet_rdma_stream::{Limits, Mode};
 
 use crate::arguments::Common;
@@ -70,12 +70,9 @@ impl Shape {
     /// The parameters of a connection.
     pub fn parameters(self) -> Parameters {
         Parameters {
-            limits: self.limits(),
             landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.buffers),
             connection_id: std::process::id(),
-            token: 0,
-            pinned_max_bytes: 0,
-            network: Network::SYSTEM,
+            ..Parameters::of(self.limits())
         }
     }
 

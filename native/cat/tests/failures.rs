@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Framing, Gather};
 use inet_rdma_engine::connection::{Connection, Settings, WriteHalf, ZeroCopy};
-use inet_rdma_fabric::{ListenOptions, Network, Parameters, QueuePair};
+use inet_rdma_fabric::{ListenOptions, Parameters, QueuePair};
 use inet_rdma_stream::Limits;
 use support::{BOUND, Cat, at, command, fabric, random, recv, send};
 
@@ -141,12 +141,9 @@ const LIMITS: Limits = Limits {
 
 fn parameters() -> Parameters {
     Parameters {
-        limits: LIMITS,
         landing_area_bytes: 16 * 8192,
         connection_id: 1,
-        token: 0,
-        pinned_max_bytes: 0,
-        network: Network::SYSTEM,
+        ..Parameters::of(LIMITS)
     }
 }
 

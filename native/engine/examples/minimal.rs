@@ -8,23 +8,16 @@ use std::time::Duration;
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd, Settings};
-use inet_rdma_fabric::{Fabric, ListenOptions, Network, Parameters, QueuePair};
+use inet_rdma_fabric::{Fabric, ListenOptions, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::Limits;
 
 const BOUND: Duration = Duration::from_secs(10);
-const PARAMETERS: Parameters = Parameters {
-    limits: Limits {
-        ring_bytes: 65_536,
-        receive_slots: 64,
-        adverts: 1,
-    },
-    landing_area_bytes: 0,
-    connection_id: 1,
-    token: 0,
-    pinned_max_bytes: 0,
-    network: Network::SYSTEM,
-};
+const PARAMETERS: Parameters = Parameters::of(Limits {
+    ring_bytes: 65_536,
+    receive_slots: 64,
+    adverts: 1,
+});
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(port) = std::env::args().nth(1) {

@@ -79,6 +79,18 @@ impl Network {
 pub const FIRST_RING_BYTES: u32 = 64 * 1024;
 
 impl Parameters {
+    /// A side with these limits, without landing buffers and without a token; the system's choice for everything else.
+    pub const fn of(limits: Limits) -> Parameters {
+        Parameters {
+            limits,
+            landing_area_bytes: 0,
+            connection_id: 0,
+            token: 0,
+            pinned_max_bytes: 0,
+            network: Network::SYSTEM,
+        }
+    }
+
     /// Size of the first ring if it is pinned.
     pub fn first_ring_bytes(&self) -> u32 {
         self.limits.ring_bytes.min(FIRST_RING_BYTES)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use inet_rdma_fabric::{Completion, Fabric, FabricError, Network, Parameters, QueuePair};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::{CONTROL_BYTES, Limits};
 use support::*;
@@ -30,16 +30,13 @@ const ASLEEP: &str = "INET_RDMA_BENCH_ASLEEP";
 /// The parameters of a connection with default options.
 fn usual() -> Parameters {
     Parameters {
-        limits: Limits {
+        landing_area_bytes: 256 * 69_632,
+        connection_id: 1,
+        ..Parameters::of(Limits {
             ring_bytes: 1 << 20,
             receive_slots: 256,
             adverts: 256,
-        },
-        landing_area_bytes: 256 * 69_632,
-        connection_id: 1,
-        token: 0,
-        pinned_max_bytes: 0,
-        network: Network::SYSTEM,
+        })
     }
 }
 

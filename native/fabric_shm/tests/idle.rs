@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
-use inet_rdma_fabric::{Completion, Network, Parameters};
+use inet_rdma_fabric::{Completion, Parameters};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_stream::Limits;
 use support::*;
@@ -28,16 +28,13 @@ fn resident_kib() -> u64 {
 #[test]
 fn an_idle_connection_touches_few_pages() {
     let usual = Parameters {
-        limits: Limits {
+        landing_area_bytes: 32 * 69_632,
+        connection_id: 1,
+        ..Parameters::of(Limits {
             ring_bytes: 262_144,
             receive_slots: 256,
             adverts: 32,
-        },
-        landing_area_bytes: 32 * 69_632,
-        connection_id: 1,
-        token: 0,
-        pinned_max_bytes: 0,
-        network: Network::SYSTEM,
+        })
     };
     assert_eq!(resident_kib(), 0);
     let (client, server) = pair_of(&ShmFabric, usual, usual);

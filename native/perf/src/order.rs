@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_engine::poller;
-use inet_rdma_fabric::{Fabric, FabricName, Network, Parameters};
+use inet_rdma_fabric::{Fabric, FabricName, Parameters};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
 use inet_rdma_stream::Limits;
@@ -190,12 +190,9 @@ impl Order {
     /// The parameters of a connection.
     pub fn parameters(&self) -> Parameters {
         Parameters {
-            limits: self.limits(),
             landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id(),
-            token: 0,
-            pinned_max_bytes: 0,
-            network: Network::SYSTEM,
+            ..Parameters::of(self.limits())
         }
     }
 

@@ -13,7 +13,7 @@ use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::connection::{Connection, Notifier, ReadHalf, Settings, WriteHalf, ZeroCopy};
 use inet_rdma_engine::stream_socket::{Bounds, StreamSocket};
-use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Network, Parameters, QueuePair};
+use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
 use inet_rdma_stream::{Limits, Mode};
@@ -122,12 +122,9 @@ impl Side {
 
     pub fn parameters(&self) -> Parameters {
         Parameters {
-            limits: self.limits(),
             landing_area_bytes: self.landing_bytes * u32::from(self.landing_buffers),
             connection_id: 1,
-            token: 0,
-            pinned_max_bytes: 0,
-            network: Network::SYSTEM,
+            ..Parameters::of(self.limits())
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::{
-    Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Network, Parameters, QueuePair,
+    Completion, Fabric, FabricError, FabricName, ListenOptions, Listener, Memory, Parameters, QueuePair,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice, RemoteAddress};
 pub use post::Post;
@@ -55,16 +55,13 @@ pub fn times(fabric: &dyn Fabric, often: u64) -> u64 {
 /// Small, and no number is like another.
 pub fn parameters() -> Parameters {
     Parameters {
-        limits: Limits {
+        landing_area_bytes: 10_000,
+        connection_id: 7,
+        ..Parameters::of(Limits {
             ring_bytes: 40_000,
             receive_slots: 24,
             adverts: 3,
-        },
-        landing_area_bytes: 10_000,
-        connection_id: 7,
-        token: 0,
-        pinned_max_bytes: 0,
-        network: Network::SYSTEM,
+        })
     }
 }
 
