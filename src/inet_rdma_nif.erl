@@ -13,8 +13,7 @@
 -export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
--export([flight_start/3, flight_record/6, flight_recent/2]).
--export([taken/1, option_values/0, reason_shapes/0]).
+-export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
 -export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
 -export_type([token/0]).
 
@@ -26,9 +25,8 @@
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
--nifs([flight_start/3, flight_record/6, flight_recent/2]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
--nifs([loaded/0, features/0, taken/1, option_values/0, reason_shapes/0]).
+-nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, loaded/0, features/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -42,8 +40,8 @@
 -type guard() :: reference().
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
-%% send_key is the peer's receive_key, and the other way round; the two differ. When renew_bytes
-%% bytes, or 2^30 records, are sealed under one key, the guard is asked for the next key.
+%% send_key is the peer's receive_key, and the other way round; the two differ. When renew_bytes bytes, or 2^30 records,
+%% are sealed under one key, the guard is asked for the next key.
 -type protection() :: none
                     | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
