@@ -118,8 +118,8 @@ impl Connection {
         self.check_vital(core, error);
     }
 
-    /// The system gives no landing memory for now. In mode `direct_only` that ends the connection, as no bytes can
-    /// arrive otherwise.
+    /// Handles a refusal of landing memory. In mode `direct_only` it ends the connection, as no bytes can arrive
+    /// without landing buffers.
     fn check_vital(&self, core: &mut Core, error: FabricError) {
         if is_vital(self.settings.mode, &core.landing.memory) {
             self.fail(core, Closed::Fabric(error));

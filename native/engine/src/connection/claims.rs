@@ -8,8 +8,8 @@ use super::core::Core;
 use super::shared::Connection;
 use crate::keeper;
 
-/// Between two attempts to start the keeper's thread for one connection: as long as refused memory is not asked for
-/// again.
+/// Time between two attempts to start the keeper's thread for one connection: the time after which refused memory is
+/// asked for again.
 const UNKEPT: Duration = Duration::from_secs(10);
 
 impl Connection {
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Called when a ring was replaced, or read to its end: has the replaced one revoked once its last byte is read.
+    /// Called when a ring was replaced, or read to its end. Has the replaced ring revoked once its last byte is read.
     #[cold]
     #[inline(never)]
     pub(super) fn release_ring(&self, core: &mut Core) {
@@ -49,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// Claims staging memory of the size of the peer's new ring: a much smaller one would cut transfers, a larger one
-    /// is useless.
+    /// Claims staging memory of the size of the peer's new ring: much smaller memory would cut transfers, and larger
+    /// memory would be useless.
     #[cold]
     #[inline(never)]
     pub(super) fn claim_staging(&self, core: &mut Core) {
@@ -71,7 +71,6 @@ impl Connection {
             self.qp.replace_staging();
         }
         core.staging.replaced(bytes);
-        // A writer that waits for room is woken by completions that are under way; this thread may not wake a link's
-        // port.
+        // Wakes no writer that waits for room: completions under way do, and this thread may not wake a link's port.
     }
 }

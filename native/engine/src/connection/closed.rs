@@ -4,8 +4,8 @@ use inet_rdma_assembly::AssemblyError;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_records::{UsedUp, Violation};
 
-/// The connection has ended. Its core has the reason, which is larger than all else that a read returns, and would be
-/// moved through each of its steps.
+/// The connection has ended. The reason stays in the core: it is larger than the other results of a read, and each step
+/// of the read would move it.
 pub(super) struct Ended;
 
 /// Why a connection ended.
@@ -20,7 +20,7 @@ pub enum Closed {
     /// The peer's process ended, or the fabric lost it.
     #[error("the peer is gone")]
     PeerGone,
-    /// The peer's host has answered nothing for as long as the user waits.
+    /// The peer's host has answered nothing for the time that the user waits.
     #[error("the peer's host does not answer")]
     Unanswered,
     /// The peer broke the protocol.
@@ -35,7 +35,7 @@ pub enum Closed {
     /// A process died in the middle of a send, so the rest of its packet cannot follow.
     #[error("a process died in the middle of a send")]
     HalfSent,
-    /// This side's key has sealed all that it may, and no next one has come.
+    /// This side's key may seal no more, and the user has given no next key.
     #[error(transparent)]
     KeyUsedUp(#[from] UsedUp),
     /// The connection that brings new keys has ended.

@@ -1,5 +1,5 @@
-//! The state of a connection behind the lock `core`. Each of its parts keeps its own rules; here are those that join
-//! two parts.
+//! The state of a connection behind the lock `core`. Each part keeps its own rules; the rules that join two parts are
+//! here.
 
 use std::time::Instant;
 
@@ -15,12 +15,12 @@ use super::staging::Staging;
 use super::writer::Writer;
 use crate::landing::LandingBuffers;
 
-/// Whether the connection is open, ends, or has ended.
+/// The end of a connection, as far as it has come.
 #[derive(Debug)]
 pub(super) enum End {
-    /// Both sides may go on.
+    /// Both sides may send.
     Open,
-    /// The peer has said where its stream ends.
+    /// The peer has told the end of its stream.
     PeerFinished,
     /// The connection is over.
     Closed(Closed),
@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// Why the connection is over; None: it is not.
+    /// The reason of the connection's end. None: it has not ended.
     #[inline]
     pub(super) fn closed(&self) -> Option<&Closed> {
         match &self.end {
@@ -128,7 +128,7 @@ impl Core {
         self.woken.writer |= self.writer.wake();
     }
 
-    /// Takes what has been collected since the last call.
+    /// Takes the parties to wake that were collected since the last call.
     #[inline]
     pub(super) fn take_woken(&mut self) -> Woken {
         std::mem::take(&mut self.woken)
@@ -173,7 +173,7 @@ impl Core {
         self.landing.landings.next().is_some() && !self.has_landed()
     }
 
-    /// Takes back all that was advertised and can never be filled any more.
+    /// Withdraws all advertised buffers that the peer can no longer fill.
     #[inline]
     pub(super) fn withdraw(&mut self) {
         self.landing.withdraw(&mut self.stream);

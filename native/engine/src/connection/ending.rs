@@ -5,7 +5,7 @@ use super::core::{Core, End};
 use super::shared::Connection;
 
 impl Connection {
-    /// Ends the connection and returns the reason: that of the first call.
+    /// Ends the connection and returns the reason of the end, which is that of the first call.
     pub(super) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
         if core.is_up() {
             if closed == Closed::PeerGone {

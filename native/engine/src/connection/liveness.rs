@@ -1,11 +1,11 @@
-//! Whether the peer lives, and the end of a connection whose peer does not.
+//! Checks that the peer lives, and ends the connection if it does not.
 
 use super::closed::Closed;
 use super::core::{Core, End};
 use super::shared::Connection;
 
 impl Connection {
-    /// Looks for the end. False: the connection is over.
+    /// Asks the fabric whether the peer lives. False: the connection is over.
     pub(super) fn check_alive(&self, core: &mut Core) -> bool {
         let Err(error) = self.qp.check_alive() else {
             return true;
@@ -14,9 +14,9 @@ impl Connection {
         false
     }
 
-    /// The peer is gone. What it sent before its end is still valid, and is at most a full receive queue. A process
-    /// that closes its socket and goes on sending is cut off there. The end of a stream that the peer has ended in
-    /// order is no failure.
+    /// Ends the connection, as the peer is gone. Takes first what the peer sent before its end, at most a full receive
+    /// queue: a process that closes its socket and goes on sending is cut off there. If the peer has ended its stream
+    /// in order, that is no failure.
     pub(super) fn fail_behind_arrivals(&self, core: &mut Core, reason: Closed) {
         let start = core.arrivals;
         loop {

@@ -1,6 +1,6 @@
-//! What a connection tells its user.
+//! Notifications of a connection to its user.
 
-/// Whether reader and writer can go on.
+/// The parties, reader and writer, that can go on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Woken {
     /// There is something to read, or the end.
@@ -34,14 +34,14 @@ impl Woken {
 /// The thread that has called the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// One of the user's, or the thread that gets memory for connections.
+    /// A thread of the user, or the thread that gets memory for connections.
     User,
     /// The connection's polling thread.
     PollingThread,
 }
 
-/// The user of a connection. The connection calls it from the thread on which something has come about: one that called
-/// the connection, or a polling thread. No method may block.
+/// The user of a connection. The connection calls it on the thread that has found the reason: one that has called the
+/// connection, or a polling thread. No method may block.
 pub trait Notifier: Send + Sync + 'static {
     /// There may be something to read, room to write, or the end: a reader that has called
     /// [`super::Connection::arm_reader`] reads again, a writer that has called [`super::Connection::arm_writer`] writes
@@ -54,7 +54,7 @@ pub trait Notifier: Send + Sync + 'static {
     fn over(&self) {}
 }
 
-/// A user that looks by itself, and is told nothing.
+/// A user that looks by itself, and needs no notification.
 impl Notifier for () {
     fn wake(&self, _woken: Woken, _caller: Caller) {}
 }

@@ -21,11 +21,10 @@ use super::writing::WriteHalf;
 use crate::landing::{AdvertPolicy, Bounds, LandingBuffers, LandingMemory, Source};
 
 impl Connection {
-    /// A stream over `qp`, and its two directions. `parameters` are those of this side.
-    ///
-    /// With `protection` it is sealed: nothing leaves in clear, and nothing is taken that is not the peer's. The peer
-    /// must have the same keys, the other way round. All goes through the ring: [`Settings::mode`] and landing buffers
-    /// have no part in it.
+    /// Makes a stream over `qp`, and its two directions. `parameters`: of this side. With `protection` the stream is
+    /// sealed: every byte is encrypted, and only records that the peer has sealed are accepted. The peer's `send_key`
+    /// must be this side's `receive_key`, and the other way round. All bytes go through the ring: [`Settings::mode`]
+    /// and landing buffers are not used.
     pub fn new<B: Buffer>(
         qp: Box<dyn QueuePair>,
         parameters: &Parameters,
@@ -85,7 +84,7 @@ impl Connection {
         let ring = RingMemory::new(Arc::clone(qp.memory()), parameters.limits.ring_bytes);
         let capabilities = qp.capabilities();
         let safeguard = match records {
-            // What landed is decrypted out of its buffer, which is never handed over.
+            // A sealed stream has no landing buffers to hand over.
             Some(_) => Safeguard::None,
             None => settings
                 .zero_copy

@@ -1,4 +1,4 @@
-//! What the polling thread calls, or the user that watches the descriptors itself.
+//! Calls of the polling thread, or of a user that watches the descriptors itself.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ impl Connection {
         is_event
     }
 
-    /// Looks once. True: it pays to [`Self::poll`] on for a while; else an event has been asked for.
+    /// Looks once. True: call [`Self::poll`] for a while, as more may come soon. False: an event was asked for.
     pub fn attend(&self, spin: bool) -> bool {
         self.step(Caller::PollingThread, |core| {
             self.progress(core);
@@ -48,7 +48,7 @@ impl Connection {
         })
     }
 
-    /// The thread stops to look: asks for an event, unless the reader polls.
+    /// The thread stops looking. Asks for an event, unless the reader polls.
     pub fn sleep(&self) {
         self.step(Caller::PollingThread, |core| {
             if core.polled_by == PolledBy::Thread {

@@ -22,7 +22,7 @@ pub(super) enum Outcome {
     More,
     /// Nothing more for now.
     Empty,
-    /// The user wants to read no more.
+    /// The user reads no more.
     Stopped,
     /// The peer has ended its stream, and all of it was read.
     EndOfStream,
@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-/// Why a read finds nothing more.
+/// The reason why a read finds nothing more.
 #[inline]
 pub(super) fn nothing_more(core: &Core) -> Outcome {
     if !core.is_up() {

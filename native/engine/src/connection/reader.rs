@@ -1,26 +1,26 @@
 //! The state of the reader, behind the lock `core`.
 
-/// What the reader does, as far as the connection knows.
+/// The state of the reader, as the connection knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Its last read has ended, and it has not asked to be woken.
+    /// The last read has ended, and the reader has not asked to be woken.
     Away,
-    /// Its last read found the end.
+    /// The last read found the end.
     AtEnd,
-    /// It reads, or has been woken and is about to.
+    /// The reader reads, or was woken and is about to read.
     Reads,
-    /// It is woken when there is something to read, or the end.
+    /// The reader waits: it is woken when there is something to read, or at the end.
     Waits,
-    /// It is woken at the next look, whatever there is.
+    /// The next look wakes the reader, whatever it finds.
     Called,
 }
 
 /// The reader of a connection.
 pub(super) struct Reader {
     state: State,
-    /// The user wants to read no more: each read finds the end.
+    /// True: the user reads no more, and each read finds the end.
     is_stopped: bool,
-    /// True while a read copies with `core` unlocked: it advertises landing buffers at its end.
+    /// True while a read copies with `core` unlocked. The read advertises landing buffers when it ends.
     pub(super) copies_unlocked: bool,
 }
 
@@ -43,13 +43,13 @@ impl Reader {
         self.is_stopped
     }
 
-    /// The next read comes only when the user calls it: the reader neither reads nor waits to be woken.
+    /// True if the reader neither reads nor waits: the next read comes only when the user calls.
     #[inline]
     pub(super) fn is_away(&self) -> bool {
         matches!(self.state, State::Away | State::AtEnd)
     }
 
-    /// True while a reader that polls by itself does so: from a wake, or a read that has not found the end, until it
+    /// True while a self-polling reader polls: from a wake, or a read that has not found the end, until the reader
     /// waits.
     #[inline]
     pub(super) fn may_poll(&self) -> bool {
@@ -71,7 +71,7 @@ impl Reader {
         self.state = State::Called;
     }
 
-    /// A reader that was called reads now. Returns false if it was not called.
+    /// Lets a reader that [`Self::call`] has called go on. Returns false if it was not called.
     #[must_use]
     pub(super) fn answer_call(&mut self) -> bool {
         let called = self.is_called();
@@ -81,13 +81,13 @@ impl Reader {
         called
     }
 
-    /// The reader waits until there is something to read.
+    /// Makes the reader wait until there is something to read.
     #[inline]
     pub(super) fn wait(&mut self) {
         self.state = State::Waits;
     }
 
-    /// The reader can go on. Returns true if it has waited: it is to be woken.
+    /// Notes that the reader can go on. Returns true if it has waited: the caller must wake it.
     #[inline]
     #[must_use]
     pub(super) fn wake(&mut self) -> bool {
@@ -98,7 +98,7 @@ impl Reader {
         waited
     }
 
-    /// A read begins. A reader that waits is another one than its caller, and goes on waiting.
+    /// Notes the begin of a read. If the reader waits, another party has called the read: the reader goes on waiting.
     #[inline]
     pub(super) fn begin_read(&mut self) {
         self.state = match self.waits() {
@@ -107,7 +107,7 @@ impl Reader {
         };
     }
 
-    /// The read has ended. A reader that waits is another one than its caller, and goes on waiting.
+    /// Notes the end of a read. If the reader waits, another party has called the read: the reader goes on waiting.
     #[inline]
     pub(super) fn end_read(&mut self, found_end: bool) {
         if !self.waits() {

@@ -6,7 +6,7 @@ use super::records::Sealed;
 use super::shared::Connection;
 
 impl Connection {
-    /// How the stream is sealed; None: it is plain.
+    /// The state of the seals. None: the stream is plain.
     pub fn sealed_by(&self) -> Option<Sealed> {
         let records = self.records.as_ref()?;
         Some(Sealed {
@@ -16,8 +16,8 @@ impl Connection {
         })
     }
 
-    /// Takes the peer's key of the next generation: from here on the peer may use it. Records under the key before it
-    /// are taken until the first one under the new key.
+    /// Installs the peer's key of the next generation, which the peer may use from now on. Records under the earlier
+    /// key are accepted until the first record under the new key.
     pub fn install_receive_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let mut opener = records.opener.lock();
@@ -31,8 +31,8 @@ impl Connection {
         opener.install(generation, key, &mut state.control_opener)
     }
 
-    /// Seals all that follows under this side's key of the next generation, which the peer must have installed. Call
-    /// [`Self::tick`] behind it, so that the peer sees the change even if nothing else is sent.
+    /// From now on seals under this side's key of the next generation, which the peer must have installed. Call
+    /// [`Self::tick`] after it, so that the peer sees the change even if nothing else is sent.
     pub fn renew_send_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let mut sealer = records.sealer.lock();

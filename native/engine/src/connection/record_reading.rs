@@ -9,7 +9,7 @@ use super::ring_reading::{Guard, Incoming, ReadRing};
 use super::shared::Connection;
 
 impl Connection {
-    /// Takes the next record, or what is left of the last one.
+    /// Takes the next record, or the bytes that are left of the last one.
     #[inline(never)]
     fn read_record<'a, B: Buffer>(
         &'a self,

@@ -29,7 +29,7 @@ impl Connection {
         max: usize,
     ) -> (Result<Written, Stopped>, Woken) {
         let end = at.saturating_add(max).min(gather.total());
-        // Before `core`; for as long as the write takes.
+        // This lock comes before `core`, and is held for the whole write.
         let mut sealer = records.sealer.lock();
         let mut core = self.core.lock();
         let written = self.write_records(&mut sealer, &mut core, gather, at..end);
@@ -60,7 +60,7 @@ impl Connection {
         Ok(Written { at, blocked })
     }
 
-    /// Writes one transfer; how many of the gather's bytes are in it. None: wait.
+    /// Writes one transfer. Returns how many of the gather's bytes are in it. None: wait.
     fn write_record(
         &self,
         sealer: &mut Sealer,
@@ -139,8 +139,8 @@ impl Connection {
     }
 }
 
-/// How much of `range` goes into one record of `max` bytes: as many whole packets as fit, so that the receiver need not
-/// join them, else what fits of the first.
+/// The bytes of `range` that go into one record of `max` bytes: as many whole packets as fit, so that the receiver need
+/// not join parts; if none fits, a part of the first.
 fn whole_packets(gather: &Gather<'_>, range: &Range<usize>, max: usize) -> usize {
     if range.len() <= max {
         return range.len();

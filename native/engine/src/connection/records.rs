@@ -1,9 +1,7 @@
-//! The keys of a sealed connection.
-//!
-//! Between the user's bytes and the ring lie records. Each transfer is one record, so it is in the ring as a whole once
-//! its notice has come. A record is made in private memory and then posted: where the peer can write, it could change
-//! bytes between cipher and tag. It is copied out of the ring into the memory of the packets that it becomes, and
-//! checked and decrypted there, so nothing of it can change behind the check.
+//! The keys of a sealed connection. The bytes in the ring are records. Each transfer is one record, so the whole record
+//! is in the ring when its notice comes. A record is made in private memory and then posted: in memory that the peer
+//! can write, the peer could change bytes between encryption and tag. The receiver copies it out of the ring into the
+//! memory of its packets, and checks and decrypts it there, so that nothing can change after the check.
 
 use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, UsedUp, Violation};
 use inet_rdma_stream::CONTROL_BYTES;
@@ -18,7 +16,7 @@ pub(super) struct Records {
     pub(super) opener: Mutex<Opener>,
 }
 
-/// What a sealed connection has behind the lock `core`: the keys of control messages, and the state of its reads.
+/// The state of a sealed connection behind the lock `core`: the keys of control messages, and the state of reads.
 pub(super) struct RecordState {
     pub(super) control_sealer: ControlSealer,
     pub(super) control_opener: ControlOpener,
@@ -31,14 +29,14 @@ pub(super) struct RecordState {
 pub struct Sealed {
     /// The cipher of both directions.
     pub cipher: Cipher,
-    /// What this side has sealed under its present key.
+    /// Counts of bytes and records that this side has sealed under its present key.
     pub usage: Usage,
-    /// Generation of the oldest key that a record of the peer is taken under.
+    /// Generation of the oldest key under which a record of the peer is accepted.
     pub receive_generation: u32,
 }
 
 impl Records {
-    /// `ring_bytes`: the peer's, then this side's.
+    /// `ring_bytes`: size of the peer's ring, then of this side's.
     pub(super) fn new(protection: &Protection, ring_bytes: [u32; 2]) -> Result<(Self, RecordState), Violation> {
         let Protection {
             cipher,

@@ -1,5 +1,5 @@
-//! The memory of a connection's ring, where it is pinned: little at first, all that the options allow while the peer
-//! finds it full, little again after that.
+//! The memory of a connection's ring, if it is pinned. The first ring is small. While the peer finds it full, a large
+//! ring takes its place, of the size that the options allow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
 
-/// Arrivals that leave less than a quarter of the ring to the peer, until the ring is replaced by a larger one. A
-/// writer of bulk fills a small ring that often within a few round trips; a burst of small messages does not. One
-/// arrival that leaves nothing is enough: the peer may write three quarters of the option `ring_bytes` before anything
-/// is read.
+/// Number of arrivals that leave less than a quarter of the ring free after which a larger ring replaces it. A writer
+/// of bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that
+/// leaves nothing free is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
 const CROWDED_ARRIVALS: u32 = 8;
 
-/// Sweeps in which the peer has used no more than half of the first ring, until that takes over again: 10 to 15 s. See
-/// [`super::landing_memory`].
+/// Number of sweeps in which the peer has used at most half of the first ring after which the first ring takes over
+/// again: 10 to 15 s. See [`super::landing_memory`].
 const IDLE_SWEEPS: u32 = 2;
 
 /// Sweeps until memory that was refused is asked for again.
@@ -23,19 +22,19 @@ const REFUSED_SWEEPS: u32 = 2;
 /// The state of the ring's replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing. The first ring is in use.
+    /// The first ring is in use.
     Small,
-    /// Memory for the large one has been asked for.
+    /// Memory for the large ring has been asked for.
     Claimed,
-    /// The peer is asked to go on in the large one.
+    /// The peer is asked to go on in the large ring.
     Growing,
-    /// The large one is in use.
+    /// The large ring is in use.
     Large,
-    /// The peer is asked to go on in the first one.
+    /// The peer is asked to go on in the first ring.
     Shrinking,
-    /// The peer writes the first one; the large one may hold unread bytes.
+    /// The peer writes the first ring; the large one may hold unread bytes.
     Shrunk,
-    /// There is no memory for the large one for now.
+    /// The system has refused memory for the large ring; it is asked again later.
     Refused,
 }
 
@@ -44,23 +43,23 @@ pub(super) struct RingMemory {
     /// True if the ring can grow.
     is_elastic: bool,
     first: Arc<dyn Memory>,
-    /// Its first byte: asked for with each packet, so without a call. Atomic, as other pointers stay with a thread.
+    /// The first byte of `first`, kept here as each packet needs it. Atomic, as a plain pointer is not `Send`.
     first_base: AtomicPtr<u8>,
-    /// Size of the large one.
+    /// Size of the large ring.
     large_bytes: u32,
     large: Option<Box<dyn Exposed>>,
-    /// A large one to revoke: the peer no longer writes it, and all its bytes have been read.
+    /// A large ring to revoke: the peer no longer writes it, and all its bytes have been read.
     unused: Option<Box<dyn Exposed>>,
     state: State,
     /// Arrivals that found the ring crowded, since it was replaced or swept.
     crowded: u32,
-    /// The most that the peer has used since the last sweep.
+    /// Maximum number of used bytes since the last sweep.
     used_bytes: u32,
     idle_sweeps: u32,
 }
 
 impl RingMemory {
-    /// `large_bytes`: what the ring may grow to; no more than `first`: it never grows.
+    /// `large_bytes`: size of the large ring. If it is not larger than `first` the ring never grows.
     pub(super) fn new(first: Arc<dyn Memory>, large_bytes: u32) -> Self {
         Self {
             is_elastic: large_bytes as usize > first.bytes(),
@@ -99,7 +98,8 @@ impl RingMemory {
         matches!(self.state, State::Large | State::Shrinking)
     }
 
-    /// Notes an arrival: `room` of `bytes` are free as far as the peer knows. Returns true if memory is to be fetched.
+    /// Notes an arrival: as far as the peer knows, `room` of the ring's `bytes` are free. Returns true if memory must
+    /// be fetched.
     pub(super) fn note_arrival(&mut self, room: u32, bytes: u32) -> bool {
         self.used_bytes = self.used_bytes.max(bytes - room);
         if self.state != State::Small || room >= bytes / 4 {
@@ -113,12 +113,12 @@ impl RingMemory {
         is_crowded
     }
 
-    /// Bytes to be exposed for the large ring. None: nothing was claimed.
+    /// Bytes to expose for the large ring. None: nothing is claimed.
     pub(super) fn claimed_bytes(&self) -> Option<usize> {
         (self.state == State::Claimed && self.large.is_none()).then_some(self.large_bytes as usize)
     }
 
-    /// The claimed memory has come.
+    /// Adds the claimed memory.
     pub(super) fn add(&mut self, exposed: Box<dyn Exposed>) {
         self.large = Some(exposed);
     }
@@ -129,7 +129,7 @@ impl RingMemory {
         self.idle_sweeps = 0;
     }
 
-    /// The ring that the peer should be asked to use; call [`Self::asked`] after asking.
+    /// The ring that the peer should use. Call [`Self::asked`] after asking the peer.
     pub(super) fn wanted(&self) -> Option<NewRing> {
         let (memory, bytes) = match (self.state, &self.large) {
             (State::Claimed, Some(large)) => (large.memory(), self.large_bytes),
@@ -140,7 +140,7 @@ impl RingMemory {
         Some(NewRing { target, bytes })
     }
 
-    /// The peer has been asked.
+    /// Notes that the peer was asked.
     pub(super) fn asked(&mut self) {
         self.state = match self.state {
             State::Claimed => State::Growing,
@@ -159,20 +159,20 @@ impl RingMemory {
         self.idle_sweeps = 0;
     }
 
-    /// The ring was replaced, or read to its end. Returns true if a large ring is to be revoked: it was replaced, and
-    /// all its bytes have been read.
+    /// Called when the ring was replaced, or read to its end. Returns true if a large ring must be revoked: it was
+    /// replaced, and all its bytes have been read.
     #[must_use]
     pub(super) fn release(&mut self, reads_old: bool) -> bool {
         if self.state != State::Shrunk || reads_old {
             return false;
         }
         self.state = State::Small;
-        // The next large ring is made behind a call of `take_unused`, so there is one at most.
+        // There is at most one: the next large ring is made after a call of `take_unused`.
         self.unused = self.large.take();
         true
     }
 
-    /// Takes the ring that is to be revoked.
+    /// Takes the ring that must be revoked.
     pub(super) fn take_unused(&mut self) -> Option<Box<dyn Exposed>> {
         self.unused.take()
     }

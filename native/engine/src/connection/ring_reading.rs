@@ -12,12 +12,12 @@ pub(super) type Guard<'a> = MutexGuard<'a, Core>;
 /// The incoming bytes, cut into packets.
 pub(super) struct Incoming<B> {
     pub(super) assembly: Assembly<B>,
-    /// Bytes of a record, from an offset on, that reads have not taken.
+    /// The bytes of an opened record that reads have not taken.
     pub(super) rest: Rest<B>,
 }
 
 impl Connection {
-    /// Copies up to `bytes` with `copy`, with `core` free if they are many.
+    /// Calls `copy` for up to `bytes` bytes: with `core` unlocked if they are many.
     #[inline(always)]
     pub(super) fn copying<'a, R>(&'a self, core: Guard<'a>, bytes: usize, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         if bytes <= COPIED_AT_ONCE_BYTES {
@@ -26,7 +26,7 @@ impl Connection {
         self.copying_unlocked(core, copy)
     }
 
-    /// Copies with `copy`, with `core` free.
+    /// Calls `copy` with `core` unlocked.
     #[inline(never)]
     pub(super) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         core.reader.copies_unlocked = true;
@@ -37,8 +37,8 @@ impl Connection {
         (core, copied)
     }
 
-    /// Notes that the oldest `bytes` of the ring, or of the ring before it, have been read. The ring before is released
-    /// with its last byte.
+    /// Notes that the oldest `bytes` of the ring, or of the replaced ring, have been read. The replaced ring is
+    /// released with its last byte.
     #[inline(always)]
     pub(super) fn free_ring(&self, core: &mut Core, bytes: usize) {
         let reads_old = core.stream.reads_old_ring();
@@ -48,7 +48,7 @@ impl Connection {
         }
     }
 
-    /// What is in the ring, up to `max` bytes.
+    /// Up to `max` bytes of the ring.
     #[inline(always)]
     pub(super) fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
         let [first, second] = core.stream.ring_readable();
@@ -71,7 +71,7 @@ impl Connection {
     }
 }
 
-/// How the bytes of the ring are read: as they are, or as records.
+/// A way to read the bytes of the ring: plain, or as records.
 pub(super) trait ReadRing {
     /// Takes bytes of the ring, up to `limit`. None if there are none.
     fn read<'a, B: Buffer>(

@@ -1,19 +1,19 @@
-//! How a connection behaves.
+//! The settings of a connection.
 
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Mode;
 
-/// Whether what has landed is handed over as it lies. The peer can write there on, and the VM's `binary_to_term` reads
-/// its argument twice: bytes that change in between make it write past what it has allocated.
+/// When a landing buffer is handed over without a copy. A peer that can still write could change the buffer while the
+/// VM's `binary_to_term` reads it twice, which would make the VM write past the end of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Where it is safe: from a trusted peer, or behind closed windows ([`inet_rdma_fabric::Capabilities::safeguard`]).
+    /// If it is safe: from a trusted peer, or behind closed windows ([`inet_rdma_fabric::Capabilities::safeguard`]).
     Auto,
-    /// Behind closed windows wherever the device has them, else never.
+    /// Behind closed windows if the device has windows, else never.
     Windows,
     /// From any peer.
     Always,
-    /// Never: all is copied out first.
+    /// Never: all bytes are copied out first.
     Never,
 }
 
@@ -29,7 +29,7 @@ impl ZeroCopy {
     }
 }
 
-/// How a connection behaves; the same for its whole life.
+/// The settings of a connection, which never change.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Which kinds of transfers to use.
@@ -40,14 +40,14 @@ pub struct Settings {
     pub direct_bytes: usize,
     /// The largest packet that is accepted.
     pub packet_max_bytes: usize,
-    /// Whether what has landed is handed over as it lies.
+    /// When a landing buffer is handed over without a copy.
     pub zero_copy: ZeroCopy,
     /// Never ask for events: a thread polls all the time.
     pub busy: bool,
 }
 
 impl Default for Settings {
-    /// Those of the carrier's default options, without landing buffers.
+    /// The settings of the carrier's default options, without landing buffers.
     fn default() -> Self {
         Self {
             mode: Mode::Dynamic,
@@ -65,7 +65,7 @@ mod tests {
     use super::{Safeguard, ZeroCopy};
 
     #[test]
-    fn the_fabric_says_whether_bytes_are_handed_over_as_they_lie_unless_the_user_does() {
+    fn the_option_decides_about_zero_copy_and_leaves_it_to_the_fabric_with_auto() {
         for offered in [Safeguard::Trust, Safeguard::Windows, Safeguard::None] {
             for has_windows in [true, false] {
                 assert_eq!(ZeroCopy::Auto.safeguard(offered, has_windows), offered);

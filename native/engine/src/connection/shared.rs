@@ -1,5 +1,5 @@
-//! The parts of a connection, and its two kinds of calls: some tell the user what they have found, of others the caller
-//! does.
+//! The parts of a connection, and its two kinds of calls: after some the connection notifies the user, after others the
+//! caller does.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -15,16 +15,16 @@ use super::tally::Tally;
 use crate::keeper::Tenant;
 use crate::poller::Kicker;
 
-/// What both directions of a connection share, and each thread may call. The directions are [`super::ReadHalf`] and
-/// [`super::WriteHalf`].
+/// The part of a connection that both directions share, and that any thread may call. The directions are
+/// [`super::ReadHalf`] and [`super::WriteHalf`].
 pub struct Connection {
     pub(super) qp: Box<dyn QueuePair>,
     pub(super) settings: Settings,
-    /// The largest ring that this side has, which its staging memory does not exceed either.
+    /// Maximum size of this side's ring, and of its staging memory.
     pub(super) ring_bytes: u32,
     /// The connection itself, for the thread that gets and gives back memory.
     pub(super) tenant: Weak<dyn Tenant>,
-    /// Why what has landed may be handed over as it lies.
+    /// The protection by which landing buffers may be handed over without a copy.
     pub(super) safeguard: Safeguard,
     pub(super) core: Mutex<Core>,
     /// None: the stream is plain.
@@ -40,17 +40,17 @@ impl Connection {
         &*self.qp
     }
 
-    /// Why the connection ended; None: it is up.
+    /// The reason of the connection's end. None: it is up.
     pub fn closed(&self) -> Option<Closed> {
         self.core.lock().closed().cloned()
     }
 
-    /// Sets the handle by which the polling thread is called back. Each connection is attached once.
+    /// Sets the handle by which [`Self::call_back`] reaches the polling thread. Each connection is attached once.
     pub(crate) fn set_kicker(&self, kicker: Kicker) {
         let _attached_before = self.kicker.set(kicker);
     }
 
-    /// Makes the polling thread look soon and wake these, even if it finds nothing for them.
+    /// Makes the polling thread look soon and wake these parties, even if it finds nothing for them.
     pub(crate) fn call_back(&self, woken: Woken) {
         self.core.lock().call(woken);
         if let Some(kicker) = self.kicker.get() {
@@ -58,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// One step with `core` locked. The caller of this tells the user.
+    /// Runs one step with `core` locked. The caller must notify the user.
     #[inline]
     pub(super) fn untold_step<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
         let mut core = self.core.lock();
@@ -67,7 +67,7 @@ impl Connection {
         (result, woken)
     }
 
-    /// One step with `core` locked.
+    /// Runs one step with `core` locked, and notifies the user.
     #[inline]
     pub(super) fn step<R>(&self, caller: Caller, step: impl FnOnce(&mut Core) -> R) -> R {
         let (result, woken) = self.untold_step(step);
@@ -75,7 +75,7 @@ impl Connection {
         result
     }
 
-    /// Tells the user of `woken`. The caller holds no lock.
+    /// Notifies the user of `woken`. The caller must hold no lock.
     #[inline]
     pub(super) fn tell(&self, woken: Woken, caller: Caller) {
         if !woken.is_empty() {

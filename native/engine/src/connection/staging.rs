@@ -1,18 +1,18 @@
-//! Whether the staging memory, from which transfers are sent, fits the peer's ring.
+//! Replaces the staging memory, from which transfers are sent, when the peer's ring changes its size.
 
 /// The state of the staging memory's replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The memory fits.
     Fits,
-    /// Memory of this many bytes is to take its place.
+    /// Memory of this many bytes is needed in its place.
     Claimed(usize),
-    /// Memory of `bytes` is ready and takes over behind the transfer that is being posted. `claimed`: the size that
-    /// the peer's ring has now.
+    /// Memory of `bytes` is ready, and takes over after the transfer that is being posted. `claimed`: the present size
+    /// of the peer's ring.
     Prepared { bytes: usize, claimed: usize },
-    /// It has been replaced, and the device may still send from the earlier memory. The bytes that were claimed since
-    /// are registered behind the sweep that has released that memory: the peer decides how often its ring changes, and
-    /// pins no more here than the present memory and one that was replaced.
+    /// The memory was replaced, and the device may still send from the earlier one. Bytes claimed since then are
+    /// registered only after a sweep has released the earlier memory. So a peer that changes its ring often pins at
+    /// most the present memory and one replaced memory here.
     Replaced(Option<usize>),
 }
 
@@ -45,7 +45,7 @@ impl Staging {
         }
     }
 
-    /// Memory of `bytes` is ready, and must not take over yet.
+    /// Notes that memory of `bytes` is ready, and must not take over yet.
     pub(super) fn prepare(&mut self, bytes: usize) {
         if let State::Claimed(claimed) = self.0 {
             self.0 = State::Prepared { bytes, claimed };
@@ -61,7 +61,7 @@ impl Staging {
         }
     }
 
-    /// Memory of `bytes` has taken over.
+    /// Notes that memory of `bytes` has taken over.
     pub(super) fn replaced(&mut self, bytes: usize) {
         if let State::Claimed(claimed) | State::Prepared { claimed, .. } = self.0 {
             self.0 = State::Replaced((claimed != bytes).then_some(claimed));
@@ -73,7 +73,7 @@ impl Staging {
         matches!(self.0, State::Replaced(_))
     }
 
-    /// The earlier memory is released.
+    /// Notes that the earlier memory is released.
     pub(super) fn released(&mut self) {
         if let State::Replaced(claimed) = self.0 {
             self.0 = claimed.map_or(State::Fits, State::Claimed);

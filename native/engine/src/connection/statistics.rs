@@ -23,9 +23,9 @@ pub struct Statistics {
     pub largest_packet_received: u64,
     /// Bytes of the packets that were read, with their headers.
     pub packet_bytes_received: u64,
-    /// Standard deviation of their sizes, in bytes.
+    /// Standard deviation of these packets' sizes, in bytes.
     pub packet_deviation_received: f64,
-    /// Packets that were handed over as they had landed, without a copy.
+    /// Packets that were handed over in their landing buffers, without a copy.
     pub zero_copy_packets: u64,
     /// What keeps the peer from changing zero-copy buffers.
     pub safeguard: Safeguard,
@@ -37,17 +37,17 @@ pub struct Statistics {
     pub wakeups_received: u64,
     /// Size of the ring that the peer writes into.
     pub ring_bytes: u32,
-    /// Bytes in it that are not read yet.
+    /// Bytes in the ring that are not read yet.
     pub ring_used: u32,
-    /// Landing buffers of this side that there are now.
+    /// Present number of landing buffers.
     pub landing_buffers: u16,
-    /// Landing buffers advertised or held by the user.
+    /// Landing buffers that the peer or the user has.
     pub landing_used: u16,
-    /// Whether there is memory for them.
+    /// State of the memory for landing buffers.
     pub landing_state: LandingState,
-    /// How often the system has refused memory for them.
+    /// Number of refusals of memory for landing buffers.
     pub landing_refusals: u64,
-    /// Bytes of that memory.
+    /// Bytes of memory for landing buffers.
     pub landing_memory_bytes: u64,
     /// Bytes of memory for rings.
     pub ring_memory_bytes: u64,

@@ -18,7 +18,7 @@ pub(super) struct Tally {
     pub(super) wakeups_received: AtomicU64,
 }
 
-/// Counted with `core` locked, so without a locked instruction of its own; read at any time.
+/// A count that is changed with `core` locked, so without an atomic instruction, and read at any time.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -45,7 +45,7 @@ pub(super) struct ReadSizes {
     packets: Count,
     pub(super) bytes: Count,
     pub(super) largest: Count,
-    /// The sum of their squares, as the bits of an f64, which takes any number of packets.
+    /// The sum of the squares of the sizes, as the bits of an f64, which takes any number of packets.
     squares: AtomicU64,
 }
 
@@ -60,12 +60,12 @@ impl ReadSizes {
         self.squares.store(squares.to_bits(), Ordering::Relaxed);
     }
 
-    /// Their standard deviation.
+    /// The standard deviation of the sizes.
     pub(super) fn deviation(&self, _locked: &Core) -> f64 {
         let packets = self.packets.get().max(1) as f64;
         let average = self.bytes.get() as f64 / packets;
         let squares = f64::from_bits(self.squares.load(Ordering::Relaxed)) / packets;
-        // Rounding may make it a little less than nothing.
+        // Rounding may make the difference negative.
         (squares - average * average).max(0.0).sqrt()
     }
 }

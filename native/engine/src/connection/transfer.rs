@@ -1,4 +1,4 @@
-//! A transfer of a write: its post, and what ends a write before that.
+//! A transfer of a write: its post, and the conditions that end a write before it.
 
 use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
@@ -7,31 +7,31 @@ use super::closed::Closed;
 use super::core::Core;
 use super::shared::Connection;
 
-/// Maximum number of transfers in one write: a peer with a ring of a few bytes, which takes them out at once, would
-/// hold the writer, a scheduler with a port's lock, for as many transfers as there are bytes. With the smallest ring
-/// that the options allow (4096 bytes, a quarter of which is free before the writer goes on) that many carry a packet
-/// of a link's 64 KiB.
+/// Maximum number of transfers in one write. The writer may be a scheduler with a port's lock: without a bound, a peer
+/// with a ring of a few bytes, which it empties at once, would hold it for as many transfers as there are bytes. With
+/// the smallest ring that the options allow (4096 bytes, a quarter of which is free before the writer goes on) this
+/// many transfers carry a link's packet of 64 KiB.
 pub(super) const TRANSFERS_MAX: usize = 64;
 
-/// How far a write came. If it is neither complete nor blocked it has made as many transfers as one call makes, and the
+/// The progress of a write. If it is neither complete nor blocked, the call has made its maximum of transfers: the
 /// writer tries again after other work.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Written {
-    /// Bytes of the gather that are on their way, counted from its start.
+    /// Bytes of the gather that are sent, counted from its start.
     pub at: usize,
     /// The peer has to read first.
     pub blocked: bool,
 }
 
-/// Nothing is written any more: the connection is over, or this side's stream has ended.
-/// [`Connection::why_stopped`] says which. The reason itself is larger than all else that a write returns, and would be
-/// moved through each of its steps.
+/// Nothing can be written any more: the connection is over, or this side's stream has ended.
+/// [`Connection::why_stopped`] gives the reason, which is larger than the other results of a write: each step of the
+/// write would move it.
 #[derive(Debug)]
 pub(super) struct Stopped;
 
 impl Core {
-    /// Whether something may be written.
+    /// Err: nothing can be written any more.
     #[inline(always)]
     pub(super) fn check_writing(&self) -> Result<(), Stopped> {
         match self.is_up() && !self.writer.is_finished() {
@@ -48,7 +48,7 @@ impl Connection {
         self.closed().unwrap_or(Closed::Here)
     }
 
-    /// A post has failed.
+    /// Ends the connection, as a post has failed.
     #[cold]
     pub(super) fn stop(&self, core: &mut Core, error: FabricError) -> Stopped {
         self.fail(core, error.into());

@@ -10,7 +10,8 @@ use crate::keeper::Tenant;
 use crate::landing::{Due, GivenBack};
 
 impl Connection {
-    /// In mode `direct_only` nothing can arrive before the first advertisement.
+    /// Claims landing memory at the start in mode `direct_only`, where nothing can arrive before the first
+    /// advertisement.
     pub(super) fn begin_landing(&self) {
         if self.settings.mode == Mode::DirectOnly {
             let mut core = self.core.lock();
@@ -21,7 +22,8 @@ impl Connection {
         }
     }
 
-    /// Asks the peer to go on in another ring, if one is wanted. Another question may have to be answered first.
+    /// Asks the peer to go on in another ring, if one is wanted. If the peer still owes the answer to an earlier
+    /// question, does nothing.
     fn replace_ring(&self, core: &mut Core) {
         let Some(ring) = core.ring.wanted() else { return };
         if core.stream.replace_ring(ring) {
@@ -30,8 +32,8 @@ impl Connection {
         }
     }
 
-    /// Gets staging memory that was claimed. Without it the old one goes on serving, and the claim stands: the next
-    /// sweep asks again. After it [`Self::release_staging`] comes first.
+    /// Gets staging memory that was claimed. If it is refused, the old memory stays in use and the claim stands: the
+    /// next sweep asks again. Later claims wait for [`Self::release_staging`].
     fn fetch_staging(&self) {
         let Some(claimed) = self.core.lock().staging.claimed_bytes() else {
             return;
@@ -41,14 +43,15 @@ impl Connection {
         }
         let mut core = self.core.lock();
         if core.writer.posts_unlocked {
-            // The transfer relies on the room that it was offered: the writer replaces the memory behind its post.
+            // A transfer under way relies on the room that it was offered: the writer replaces the memory after its
+            // post.
             core.staging.prepare(claimed);
             return;
         }
         self.replace_staging(&mut core, claimed);
     }
 
-    /// Gives back staging memory that was replaced, once nothing is sent from it. What was claimed meanwhile can be
+    /// Gives back staging memory that was replaced, once nothing is sent from it. Memory claimed meanwhile can be
     /// fetched then.
     fn release_staging(&self) {
         if self.core.lock().staging.is_replaced() && self.qp.release_staging() {
@@ -96,11 +99,11 @@ impl Connection {
         self.tell(woken, Caller::User);
     }
 
-    /// Looks after ring and staging memory. False: there is nothing to look after.
+    /// Sweeps ring and staging memory. False: nothing is left to do until the next claim.
     fn sweep_ring(&self, core: &mut Core) -> bool {
         let is_kept = core.ring.sweep();
         if core.ring.is_elastic() && core.stream.ring_room_of_peer() == 0 {
-            // Claim again what was refused: no arrival will.
+            // Claim refused memory again here, as no arrival may come to do it.
             self.note_ring_arrival(core);
         }
         self.replace_ring(core);
@@ -120,7 +123,7 @@ impl Connection {
         if !core.landing.memory.is_unused() {
             return None;
         }
-        // Small packets follow as a rule; the next bulk packet opens the window again.
+        // Small packets usually follow; the next bulk packet opens the window again.
         core.landing.policy.expect_no_bulk();
         Some(core.landing.memory.give_back())
     }

@@ -1,21 +1,21 @@
 //! The state of the writer, behind the lock `core`.
 
-/// What the writer does, as far as the connection knows.
+/// The state of the writer, as the connection knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It writes, or has not asked to be woken.
+    /// The writer writes, or has not asked to be woken.
     Writes,
     /// This side's stream has ended: nothing more is written.
     Finished,
-    /// It is woken when the peer has made room, or at the end.
+    /// The writer is woken when the peer has made room, or at the end.
     WaitsForPeer,
-    /// It is woken when the fabric has room, too.
+    /// As above, and the writer is also woken when the fabric has room.
     WaitsForFabric,
-    /// It is woken at the next look, whether there is room or not.
+    /// The next look wakes the writer, whether there is room or not.
     Called,
 }
 
-/// What the writer's next transfer needs of the peer.
+/// The room at the peer that the writer's next transfer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// Any room.
@@ -48,7 +48,7 @@ impl Writer {
         self.state == State::Finished
     }
 
-    /// Nothing more is written.
+    /// Notes that nothing more is written.
     pub(super) fn finish(&mut self) {
         self.state = State::Finished;
     }
@@ -76,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// The writer waits until there is room. `fabric_has_room`: only the peer has to make room.
+    /// Makes the writer wait until there is room. `fabric_has_room`: only room of the peer is missing.
     pub(super) fn wait(&mut self, fabric_has_room: bool) {
         self.state = match fabric_has_room {
             true => State::WaitsForPeer,
@@ -84,7 +84,7 @@ impl Writer {
         };
     }
 
-    /// The writer can go on. Returns true if it has waited: it is to be woken.
+    /// Notes that the writer can go on. Returns true if it has waited: the caller must wake it.
     #[inline]
     #[must_use]
     pub(super) fn wake(&mut self) -> bool {
