@@ -21,7 +21,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Notes the result of a look. Returns true if the path must be given up. `looks`: from [`looks_for`].
+    /// Notes the result of a look. Returns true if the path must be given up. `looks`: as [`looks_for`] gives it.
     #[must_use]
     pub fn look(&mut self, has_answered: bool, looks: u32) -> bool {
         self.missing = match has_answered {
@@ -32,7 +32,7 @@ impl Answers {
     }
 }
 
-/// How many looks in a row a path may leave without an answer, one each `interval`.
+/// Number of looks in a row without an answer after which a path is given up, with one look each `interval`.
 pub fn looks_for(interval: Duration, ack_timeout: Option<Duration>) -> u32 {
     let retries = ack_timeout.unwrap_or_default() * RETRIES;
     let more = retries.as_micros().div_ceil(interval.as_micros().max(1));

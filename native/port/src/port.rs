@@ -166,7 +166,7 @@ impl Port {
         let port = unsafe { sys::driver_mk_port(self.0) };
         let tag = atom(c"$inet_rdma");
         let mut term = [&tag[..], &[sys::TERM_PORT, port], what, &[sys::TERM_TUPLE, 3]].concat();
-        // Twelve at most.
+        // There are at most twelve words.
         let words = c_int::try_from(term.len()).unwrap_or(c_int::MAX);
         // SAFETY: the type's invariant; a tuple of three terms, the last as the caller promises.
         let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), words) };

@@ -1,13 +1,10 @@
-//! Round trips over a link's TCP connection: of a question that the peer's port answers at once.
-//!
-//! A link asks at most once a second, when it sends anyway, and at each tick. The answer waits for what the peer's
-//! kernel and its VM do before the port's turn, as every packet does.
-//!
-//! Over a queue pair nothing is asked, as the stream protocol has no question of which only the time counts. Ticks are
-//! not acknowledged; bytes are when the reader has freed a quarter of the ring, and that time says how the reader does,
-//! not how long the way is. Recalls are for landing buffers and rings, one at a time. The TCP connection that stands by
-//! is another way. A device's confirmation of a write is looked for by [`Queue::ask`](crate::queue::Queue::ask) at its
-//! next call, and so has no time of its own.
+//! Round trips over a link's TCP connection: the time from a question to the answer, which the peer's port gives at
+//! once. A link asks at most once a second, with packets that it sends anyway, and at each tick. As every packet, the
+//! answer waits until the peer's kernel and VM give the port its turn. Over a queue pair nothing is measured: the
+//! stream protocol has no message that is answered at once. Ticks are not acknowledged. Bytes are acknowledged when the
+//! reader has freed a quarter of the ring, so that time depends on the reader. Recalls are for landing buffers and
+//! rings, one at a time. The TCP connection that stands by is another path. A device's confirmation of a write is seen
+//! only at the next call of [`Queue::ask`](crate::queue::Queue::ask), so its time is not known.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,28 +13,28 @@ use hdrhistogram::Histogram;
 
 /// The shortest time between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What `recent` of a link means.
+/// The time that the `recent` numbers of a link cover.
 const RECENT: Duration = Duration::from_secs(60);
-/// Samples that are kept: all of that time, as there is one in a second at most.
+/// Maximum number of samples in that time, at most one in a second.
 const RECENT_MAX: usize = 60;
 /// Significant digits of the histogram: an error of a tenth at most, for a few hundred bytes.
 const DIGITS: u8 = 1;
 
-/// The round trips of one link. Without a sample it has no memory beside itself.
+/// The round trips of one link. It allocates memory with the first sample.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
     /// The question under way.
     asked: Option<(u64, Instant)>,
-    /// The last one.
+    /// The last question.
     last: Option<(u64, Instant)>,
     kept: Option<Box<Kept>>,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// When they came, and microseconds; oldest first.
+    /// Samples: time of the answer, and the round trip in microseconds; oldest first.
     recent: VecDeque<(Instant, u32)>,
-    /// Since the link is up, in microseconds.
+    /// All round trips since the link is up, in microseconds.
     all: Histogram<u32>,
 }
 
@@ -59,7 +56,7 @@ impl RoundTrips {
 
     /// The peer has answered.
     pub fn handle_answer(&mut self, number: u64, now: Instant) {
-        // Another number: to a question that was lost with its connection, or one that was never asked.
+        // Another number answers a question that was lost with its connection, or that was never asked.
         let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == number) else {
             return;
         };
@@ -90,8 +87,8 @@ impl RoundTrips {
         self.asked = None;
     }
 
-    /// How many in the last minute, and their median, 99th percentile and maximum in microseconds; the same since the
-    /// link is up.
+    /// Number of round trips in the last minute, their median, 99th percentile and maximum in microseconds; then these
+    /// four values since the link is up.
     pub fn summary(&self, now: Instant) -> [u64; 8] {
         let Some(kept) = &self.kept else { return [0; 8] };
         let young = kept

@@ -47,7 +47,7 @@ impl Tally {
     pub fn deviation_received(&self) -> f64 {
         let packets = self.received.max(1) as f64;
         let average = self.bytes_received as f64 / packets;
-        // Rounding may make it a little less than nothing.
+        // Rounding may make the difference negative.
         (self.squares_received / packets - average * average).max(0.0).sqrt()
     }
 }

@@ -1,4 +1,4 @@
-//! Paths that answer nothing are given up.
+//! Gives up paths that do not answer.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::port::Port;
 use crate::queue::Queue;
 
 impl Link {
-    /// Looks whether the paths that carry packets of either direction have answered since the last call, one `interval`
-    /// ago or longer, and asks them again. One that has answered nothing for several calls is lost.
+    /// Looks whether the paths that carry packets of either direction have answered since the last call, at least one
+    /// `interval` ago, and asks them again. Gives up a path that has not answered for several calls.
     pub fn ask(&mut self, port: Port, interval: Duration) -> Fate {
         // Before the start the paths belong to the settlement; a link that is about to end has its own deadline.
         if !self.is_started || self.deadline.is_some() {
@@ -53,12 +53,12 @@ impl Link {
         if !carries {
             tcp.forget_answers();
         } else if tcp.has_not_answered(Instant::now(), looks_for(interval, None)) {
-            // What has arrived need not be sent again. It may also be the end, in order or not.
+            // Receive first what has arrived: the peer need not send it again. It may also be the end, in order or not.
             let fate = self.receive(port);
             self.lose_tcp(port, Loss::UNANSWERED);
             return fate;
         } else {
-            // The peer's kernel acknowledges it, whether its VM reads it or not.
+            // The peer's kernel acknowledges this message, whether the peer's VM reads it or not.
             self.session.acknowledge();
             self.transmit(port);
         }

@@ -18,24 +18,24 @@ pub struct Coding<'a> {
     pub sealing: Option<Sealing<'a>>,
     /// This side compresses.
     pub sends_compressed: bool,
-    /// The peer does.
+    /// The peer compresses.
     pub receives_compressed: bool,
 }
 
 /// The carrier's parameters of a TCP connection that both sides have taken out of TLS.
 pub struct Sealing<'a> {
-    /// The same on both sides.
+    /// The cipher of both sides.
     pub cipher: Cipher,
-    /// Bytes under one key.
+    /// Maximum number of bytes under one key.
     pub renew_bytes: u64,
-    /// The age of a key. None: whatever it is.
+    /// The age of a key. None: no limit.
     pub renew_after: Option<Duration>,
-    /// The bytes that both sides have said inside TLS, with a nonce of each.
+    /// The bytes that both sides have sent inside TLS, with a nonce of each.
     pub transcript: &'a [u8],
 }
 
 impl Sealing<'_> {
-    /// The keys never leave the port: they are derived from the session's secret.
+    /// Derives the keys from the session's secret. They never leave the port.
     pub(super) fn protection(&self, secret: &Secret, role: Role) -> io::Result<Protection> {
         let (own, peer) = match role {
             Role::Initiator => (Role::Initiator, Role::Acceptor),
@@ -53,7 +53,7 @@ impl Sealing<'_> {
 }
 
 impl Link {
-    /// Those of [`SEALING`], of this side's key and the peer's. None: TCP is not sealed.
+    /// The numbers of [`SEALING`], of this side's key and the peer's. None: TCP is not sealed.
     pub fn sealing(&self) -> Option<[u64; SEALING.len()]> {
         let sealing = self.tcp.as_ref()?.sealing()?;
         let cipher = match sealing.cipher {
@@ -70,7 +70,7 @@ impl Link {
         ])
     }
 
-    /// Those of [`COMPRESSION`], over the present TCP connection. None: neither side compresses.
+    /// The numbers of [`COMPRESSION`], of the present TCP connection. None: neither side compresses.
     pub fn compression(&self) -> Option<[u64; COMPRESSION.len()]> {
         let [sent, received] = self.tcp.as_ref()?.compression()?;
         Some([

@@ -1,4 +1,4 @@
-//! What is counted of a link.
+//! The counts of a link.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
-/// From this many packets of both directions on a link has earned a queue pair. Set-up, `global` and `pg` of a link
-/// without traffic of its users take fewer.
+/// Number of packets of both directions after which a link has earned a queue pair. Set-up, `global` and `pg` take
+/// fewer packets on a link without traffic of its users.
 const EARNED_PACKETS: u64 = 64;
-/// The same in bytes.
+/// Number of bytes after which a link has earned a queue pair.
 const EARNED_BYTES: u64 = 256 * 1024;
 
 /// A number by its key.
@@ -60,13 +60,13 @@ impl Link {
         (self.session.unsent_bytes() + self.tcp.as_ref().map_or(0, Tcp::held_bytes)) as u64
     }
 
-    /// Those of [`COUNTS`] from `first` on, as many as an answer takes.
+    /// The numbers of [`COUNTS`] from `first` on, as many as an answer takes.
     pub fn counts(&self, first: usize) -> Vec<u64> {
         let wanted = COUNTS.iter().skip(first).take(ANSWER_NUMBERS);
         wanted.map(|(_, number)| number(self)).collect()
     }
 
-    /// Those of [`ROUND_TRIPS`]; None: none was measured.
+    /// The numbers of [`ROUND_TRIPS`]. None: no round trip was measured.
     pub fn round_trips(&self) -> Option<[u64; ROUND_TRIPS.len()]> {
         let [recent, p50, p99, max, all, all_p50, all_p99, all_max] = self.round_trips.summary(Instant::now());
         let of_recent = |us| if recent > 0 { us } else { UNKNOWN };
@@ -74,13 +74,13 @@ impl Link {
         (all > 0).then_some([p50, p99, max, all, all_p50, all_p99, all_max])
     }
 
-    /// For how long no path carried the session.
+    /// The total time in which no path carried the session.
     fn suspended_for(&self) -> Duration {
         let (since, before) = self.suspended;
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// A path has come or gone.
+    /// Called when a path has come or gone.
     pub(super) fn note_carried(&mut self) {
         let carries = self.tcp.is_some() || self.is_carried_by_queue();
         let (since, _) = self.suspended;

@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::port::Port;
 
-/// How long a port that is closed waits for a peer that does not read what is queued.
+/// How long a port that is being closed waits for a peer that does not read the queued bytes.
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// How long the port waits for bytes that the peer has sent, once the peer has ended the link.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Link {
-    /// The TLS connection on which the link began has ended. Packets that the peer has sent before may still be under
-    /// way.
+    /// Handles the end of the TLS connection on which the link began. Packets that the peer has sent before may still
+    /// be under way.
     pub fn handle_peer_gone(&mut self, port: Port) {
         self.end_within(LAST_WORDS);
         self.schedule(port);
     }
 
-    /// The port is closed, by a process or with the VM, and bytes wait: the peer gets them if it reads in time.
+    /// Called when a process or the VM closes the port while bytes wait: the peer gets them if it reads in time.
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);
         if self.tcp.is_none() && self.queue.is_none() {
-            // No path takes them. The VM closes a port whose queue is empty behind this call, so it must not be marked
-            // again.
+            // No path takes the bytes. The VM closes the port after this call if the port's queue is empty: do not mark
+            // it.
             self.unmark(port);
             return;
         }
@@ -40,7 +40,7 @@ impl Link {
         }
     }
 
-    /// Ends the link in order. The peer reads what was sent, then the end.
+    /// Ends the link in order. The peer reads the sent bytes, then the end.
     pub fn close(&mut self, port: Port) {
         // Write as far as there is room, as packets may wait for the timer.
         if let Some(queue) = self.queue.as_mut().filter(|_| self.session.is_sent_by_queue()) {
@@ -57,7 +57,7 @@ impl Link {
         }
     }
 
-    /// The VM ends at once and writes a crash dump: the peer must not wait for that.
+    /// Called when the VM ends at once and writes a crash dump, for which the peer must not wait.
     pub fn shut_down(&mut self) {
         if let Some(tcp) = &self.tcp {
             tcp.shut_down();

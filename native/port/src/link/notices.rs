@@ -1,4 +1,4 @@
-//! What the process that watches the link is told.
+//! Messages to the process that watches the link.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,7 +7,7 @@ use inet_rdma_path_tcp::Lost;
 
 use crate::port::errno_atom;
 
-/// What the process that watches the link is told: its sending key nears its limit.
+/// The link's sending key nears its limit.
 pub(super) const KEY_DUE: &CStr = c"key_due";
 /// The port is busy, and the peer takes nothing.
 pub(super) const STALLED: &CStr = c"stalled";
@@ -21,14 +21,14 @@ pub(super) const RESTORED: &CStr = c"restored";
 pub(super) const MOVED: &CStr = c"moved";
 /// Packets go and come over the TCP connection again, and the queue pair is closed.
 pub(super) const RETURNED: &CStr = c"returned";
-/// So much has passed over TCP that a queue pair pays.
+/// The link has had enough traffic over TCP to earn a queue pair.
 pub(super) const EARNED: &CStr = c"earned";
 /// The peer has ended the session in order.
 pub(super) const PEER_CLOSED: &CStr = c"peer_closed";
 /// The peer broke the rules of the session.
 pub(super) const PEER_MISBEHAVED: &CStr = c"peer_misbehaved";
 
-/// Why the TCP connection is gone: an atom for the watcher.
+/// The reason of the loss of the TCP connection: an atom for the watcher.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(&'static CStr);
 

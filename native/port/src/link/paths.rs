@@ -15,12 +15,12 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
-/// The window of a TCP connection within one host, where more under way gives no throughput and lets small packets wait
-/// behind it.
+/// The window of a TCP connection within one host: more bytes under way give no throughput and delay the small packets
+/// behind them.
 const WINDOW_BYTES_LOCAL: usize = 1 << 20;
 
 impl Link {
-    /// The queue pair of this connection can carry the session; both sides know it by `id`.
+    /// Adds the queue pair of this connection as a path of the session; both sides know it by `id`.
     pub fn add_queue(&mut self, port: Port, carried: Carried, id: PathId) -> bool {
         if let Some(before) = self.queue.take() {
             self.drop_queue(port, before);
@@ -45,8 +45,8 @@ impl Link {
         }
     }
 
-    /// Packets go over the queue pair from here on; before [`Self::start`] those of both directions. False: they do
-    /// already, or there is none.
+    /// Sends packets over the queue pair from now on; before [`Self::start`] both directions use it. False: they do
+    /// already, or there is no queue pair.
     pub fn move_to_queue(&mut self, port: Port) -> bool {
         if !self.is_started {
             let moves = !self.session.is_sent_by_queue();
@@ -103,7 +103,7 @@ impl Link {
     /// connection up and resume over another one.
     pub(super) fn handle_queue_end(&mut self, port: Port, reason: &Closed) -> Fate {
         if self.session.has_left_queue() {
-            // The peer closes it in order.
+            // The peer closes the queue pair in order.
             self.lose_queue(port);
             return Fate::Lives;
         }
@@ -156,14 +156,14 @@ impl Link {
         self.session.is_newer(attempt)
     }
 
-    /// An attempt to resume begins: the TCP connection is given up. What to tell the peer; None: a newer one has come
-    /// before.
+    /// Begins an attempt to resume: gives up the TCP connection. Returns this side's standing for the peer. None: a
+    /// newer attempt has come before.
     pub fn suspend(&mut self, port: Port, attempt: u64) -> Option<Standing> {
         if !self.session.is_newer(attempt) {
             return None;
         }
         if let Some(mut tcp) = self.tcp.take() {
-            // What has arrived need not be sent again.
+            // Receive first what has arrived: the peer need not send it again.
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
             tcp.close(port);
             self.round_trips.forget_question();
@@ -182,7 +182,7 @@ impl Link {
         standing
     }
 
-    /// The attempt for which the TCP connection was given up has failed.
+    /// Notes that the attempt for which the TCP connection was given up has failed.
     pub fn abandon(&mut self, port: Port, attempt: u64) {
         let is_newest = self.session.is_newer(attempt.saturating_add(1));
         if is_newest && self.tcp.is_none() {
@@ -190,7 +190,7 @@ impl Link {
         }
     }
 
-    /// The session begins over this TCP connection.
+    /// Begins the session over this TCP connection.
     pub fn attach(&mut self, socket: BorrowedFd<'_>, coding: &Coding<'_>) -> io::Result<()> {
         let tcp = self.adopt(socket, coding)?;
         self.add_tcp(tcp);
@@ -219,8 +219,8 @@ impl Link {
         self.note_carried();
     }
 
-    /// The attempt has led to this TCP connection, on which the peer has said where it stands. None: a newer attempt
-    /// has come before.
+    /// Resumes the session over this TCP connection of an attempt, on which the peer has sent its standing. None: a
+    /// newer attempt has come before.
     pub fn resume(
         &mut self,
         port: Port,

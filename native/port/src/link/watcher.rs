@@ -9,7 +9,7 @@ use crate::port::Port;
 use crate::stall::Change;
 
 impl Link {
-    /// The caller is told of what happens to the link.
+    /// Makes the calling process the watcher, which gets the messages about the link.
     pub fn watch(&mut self, port: Port) {
         self.watcher = Some(port.caller());
         self.heed_key(port);
@@ -24,7 +24,7 @@ impl Link {
         }
     }
 
-    /// The peer broke the rules, and how.
+    /// Tells that the peer broke the rules, and how.
     pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
         self.tell(port, PEER_MISBEHAVED);
         if let Some(watcher) = self.watcher {
