@@ -155,8 +155,8 @@ impl Link {
         self.secret.as_ref()
     }
 
-    /// The VM knows the port as the link to its node: packets may be given to it. Before that they would be lost.
-    /// Packets are taken from now on. False: the VM cannot watch the descriptors.
+    /// Called when the VM knows the port as the link to its node: from now on the port gives packets to the VM, which
+    /// would have lost them before, and takes packets from it. False: the VM cannot watch the descriptors.
     pub fn start(&mut self, port: Port) -> bool {
         self.is_started = true;
         let is_watched = self.tcp.as_mut().is_none_or(|tcp| tcp.watch(port))
@@ -177,7 +177,7 @@ impl Link {
 
     /// Sets the timer to the next time at which there is something to do, and tells the VM whether bytes wait.
     fn schedule(&mut self, port: Port) {
-        // What is gathered goes with the timer; a port that is about to close must be asked to wait for it.
+        // Gathered packets go with the timer. Before the port closes, the VM must be told to wait for them, too.
         let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
         if waits && !self.is_marked {
             port.enqueue(&[0]);

@@ -16,13 +16,13 @@ use crate::noted::Noted;
 /// Set once the VM has opened a port of this copy's driver.
 static HAS_DRIVER: AtomicBool = AtomicBool::new(false);
 
-/// A port is open, and the driver is locked in memory.
+/// Notes that a port is open, and the driver is locked in memory.
 pub(crate) fn note_driver() {
     HAS_DRIVER.store(true, Ordering::Relaxed);
 }
 
-/// Whether the VM's driver is of this copy of the library. False where the VM has refused the driver, or has that of a
-/// copy which was loaded earlier from another path: ports of that copy never find a connection that is left here.
+/// True if the VM's driver is of this copy of the library. False if the VM has refused the driver, or has the driver of
+/// a copy that was loaded earlier from another path: ports of that copy never find a connection that is left here.
 pub fn has_driver() -> bool {
     HAS_DRIVER.load(Ordering::Relaxed)
 }
@@ -39,7 +39,7 @@ pub struct Carried {
     pub noted: Arc<Noted>,
     /// True: the port looks for packets only after an event.
     pub never_looks: bool,
-    /// Dropped together with the port's connection.
+    /// The connection's place in the list of connections, dropped together with the port's connection.
     pub listed: Arc<dyn Any + Send + Sync>,
 }
 
@@ -67,7 +67,7 @@ pub fn keep(fd: RawFd, owner: Owner) {
     WATCHED.lock().insert(fd, owner);
 }
 
-/// The VM has let go of the descriptor.
+/// Drops the owner of a descriptor that the VM has released.
 pub fn forget(fd: RawFd) {
     let owner = WATCHED.lock().remove(&fd);
     // Dropped without the lock held: the last reference takes a connection apart.

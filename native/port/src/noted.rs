@@ -1,11 +1,12 @@
-//! Notifications of a link's connection: they are noted here, and the port takes them after each of its calls.
+//! Notifications of a link's connection: the connection notes them here, and the port takes them after each of its
+//! calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_engine::connection::{Caller, Notifier, Woken};
 
-/// Taken in callbacks of one port, which the VM runs one at a time. Set in them, too, and by the thread that gets
-/// memory for connections, which calls the connection beside them.
+/// Flags that callbacks of one port take, which the VM runs one at a time. These callbacks set them, too, and so does
+/// the thread that gets memory for connections, at any time.
 #[derive(Debug, Default)]
 pub struct Noted {
     readable: AtomicBool,

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// A busy link is looked at this often. One that has moved no byte since the last look stalls, so a stall shows after
-/// one to two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets resends them
-/// within a second.
+/// Interval between two looks at a busy link. A link that has moved no byte since the last look stalls, so a stall
+/// shows after one to two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets
+/// resends them within a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The change that a look finds.
@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub enum Change {
     /// The peer takes nothing.
     Stalled,
-    /// It takes bytes again.
+    /// The peer takes bytes again.
     Resumed,
 }
 
@@ -22,7 +22,7 @@ pub enum Stall {
     /// The port is not busy.
     #[default]
     Idle,
-    /// It is busy; `has_moved`: bytes have gone since the last look.
+    /// The port is busy.
     Busy {
         /// The next look.
         at: Instant,
@@ -34,7 +34,7 @@ pub enum Stall {
 }
 
 impl Stall {
-    /// The port has become busy, or is no longer so.
+    /// Notes that the port has become busy, or is no longer busy.
     #[must_use]
     pub fn set_busy(&mut self, is_busy: bool) -> Option<Change> {
         let before = *self;
@@ -49,7 +49,7 @@ impl Stall {
         (before == Stall::Stalled && !is_busy).then_some(Change::Resumed)
     }
 
-    /// Bytes have gone to the peer.
+    /// Notes that bytes have gone to the peer.
     #[must_use]
     pub fn handle_moved(&mut self) -> Option<Change> {
         match self {

@@ -20,11 +20,11 @@ use crate::tcp_info;
 pub struct Tcp {
     path: TcpPath,
     fd: RawFd,
-    /// Whether the VM tells when the socket is readable.
+    /// True if the VM tells when the socket is readable.
     is_watched: bool,
     /// True while the socket takes no more bytes.
     is_blocked: bool,
-    /// Whether the VM tells when the socket is writable.
+    /// True if the VM tells when the socket is writable.
     is_watched_writable: bool,
     /// The reason why nothing more can be sent. Bytes that have arrived are still read, up to the end.
     failed: Option<Lost>,
@@ -46,13 +46,13 @@ impl Tcp {
         })
     }
 
-    /// From the first byte on all is sealed.
+    /// Seals the path from its first byte on.
     pub fn seal(&mut self, protection: &Protection) {
         self.path.seal(protection);
     }
 
-    /// From the first byte on what this side sends is compressed, or what the peer sends. False: there is no memory for
-    /// it.
+    /// Compresses, from the first byte on, the bytes that this side sends, those that the peer sends, or both. False:
+    /// there is no memory for it.
     pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
         self.path.compress(sends, receives)
     }
@@ -62,7 +62,7 @@ impl Tcp {
         self.path.compression()
     }
 
-    /// None: the connection is not sealed.
+    /// The state of the seals. None: the connection is not sealed.
     pub fn sealing(&self) -> Option<Sealing> {
         self.path.sealing()
     }
@@ -99,13 +99,13 @@ impl Tcp {
         self.is_blocked
     }
 
-    /// The socket is writable: [`Self::transmit`] is to follow.
+    /// Notes that the socket is writable. [`Self::transmit`] must follow.
     pub fn handle_writable(&mut self) {
         self.is_blocked = false;
     }
 
-    /// Writes what the session has for this path, as far as there is room. An error shows with the next
-    /// [`Self::receive`], behind what has arrived.
+    /// Writes the bytes that the session has for this path, as far as there is room. [`Self::receive`] returns an error
+    /// of this call, after the bytes that have arrived.
     pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) {
         if self.is_blocked || self.failed.is_some() {
             return;
@@ -125,7 +125,7 @@ impl Tcp {
         }
     }
 
-    /// Gives the session what has arrived, and the VM the packets in it.
+    /// Gives the session the bytes that have arrived, and the VM the packets in them.
     pub fn receive(
         &mut self,
         port: Port,
@@ -159,7 +159,7 @@ impl Tcp {
         }
     }
 
-    /// Ends the connection behind what was written: the peer reads that first.
+    /// Ends the connection after the written bytes, which the peer reads first.
     pub fn finish(self, port: Port) {
         let held = VecDeque::from(self.path.held().to_vec());
         lingering::close(self.path.socket(), held, self.failed.is_some());
@@ -168,7 +168,7 @@ impl Tcp {
         }
     }
 
-    /// The peer sees the end at once; the descriptor stays.
+    /// Ends the connection for the peer at once; the descriptor stays open.
     pub fn shut_down(&self) {
         self.path.shutdown();
     }
@@ -179,7 +179,7 @@ impl Tcp {
     }
 }
 
-/// Packets go to the VM.
+/// A sink that gives packets to the VM.
 struct ToVm<'a> {
     port: Port,
     tally: &'a mut Tally,
@@ -192,7 +192,7 @@ impl Sink for ToVm<'_> {
         inet_rdma_assembly::Buffer::allocate(bytes)
     }
 
-    // The VM refuses a packet once it has found the peer's bytes to be wrong and is about to end the port.
+    // The VM refuses a packet only if the peer's bytes are wrong; it ends the port then.
     fn small(&mut self, packet: &[u8]) {
         self.tally.count_received(packet.len());
         let _taken = self.port.deliver_copy(packet);
