@@ -34,7 +34,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The left end says these, the right end hears them.
+/// The left end sends these messages, the right end receives them.
 fn say(ends: [&Attached; 2], messages: &Messages) {
     std::thread::scope(|scope| {
         scope.spawn(|| ends[0].write(&messages.gather(true), usize::MAX).expect("it is up"));
@@ -142,7 +142,7 @@ fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
     assert!(connect().is_err(), "nobody listens any more");
 }
 
-/// A listener that takes its time: it accepts a peer when it is told to.
+/// A slow listener: it accepts a peer only when the test allows it.
 struct Slow {
     listener: Box<dyn Listener>,
     may_accept: Receiver<()>,
@@ -150,7 +150,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// The listener, how to allow an accept, and how many accepts have begun.
+    /// The listener, a sender that allows an accept, and the number of accepts that have begun.
     fn new(side: &Side) -> (Box<Slow>, Sender<()>, Arc<AtomicUsize>) {
         let is_accepting = Arc::new(AtomicUsize::new(0));
         let (allow, may_accept) = channel();

@@ -1,4 +1,4 @@
-//! Active mode: what arrives becomes messages, as many as were asked for, and the end comes last.
+//! Active mode: arrived bytes become messages, as many as were asked for, and the end comes last.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -44,7 +44,7 @@ fn switch(socket: &Conn, option: ActiveOption, number: u64) {
     look(socket);
 }
 
-/// What was told: the messages' number, `p` for passive, `e` for the end.
+/// The notifications so far: the number of each message, `p` for passive, `e` for the end.
 fn told(socket: &Conn) -> String {
     let word = |event| match event {
         Event::Message(number, _) => number.to_string(),
@@ -129,7 +129,7 @@ fn infinity_hands_over_all_in_order_and_the_end_comes_behind_the_last_byte() {
 }
 
 #[test]
-fn what_came_before_the_peer_went_is_handed_over_before_its_end() {
+fn packets_before_the_peers_end_are_handed_over_first() {
     let (left, right) = connected();
     switch(&right, ActiveOption::Infinity, 1);
     write(&left, 100);
@@ -139,7 +139,7 @@ fn what_came_before_the_peer_went_is_handed_over_before_its_end() {
 }
 
 #[test]
-fn an_end_that_nobody_asked_for_names_its_reason() {
+fn a_failure_names_its_reason() {
     let (left, right) = connected();
     switch(&right, ActiveOption::Infinity, 1);
     drop(left);
@@ -149,7 +149,7 @@ fn an_end_that_nobody_asked_for_names_its_reason() {
 }
 
 #[test]
-fn whoever_stops_reading_is_told_the_end_and_whoever_closes_is_not() {
+fn the_end_is_told_after_stop_reading_and_not_after_close() {
     let (_left, right) = connected();
     switch(&right, ActiveOption::Infinity, 1);
     right.connection().stop_reading();
@@ -194,7 +194,7 @@ fn a_read_says_how_many_bytes_were_copied() {
     assert_eq!(read, Some((ReadEnd::Empty, 3 * 104)));
 }
 
-/// Here a real polling thread looks, not the test: the engine calls it back by itself.
+/// A real polling thread looks here, not the test: the engine calls it back by itself.
 #[test]
 fn a_polling_thread_delivers_all_and_the_end_of_a_lost_connection() {
     let plan = FaultPlan {

@@ -1,4 +1,4 @@
-//! Queue pairs made by threads of their own: what their users are told, when they end, and what is left.
+//! Attempts: the notifications to their users, the end of their threads, and no descriptors or threads left behind.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -25,7 +25,7 @@ fn with_token(token: u64) -> Parameters {
     Parameters { token, ..parameters() }
 }
 
-/// A notifier, and where it says that it was called.
+/// A notifier, and the receiver that learns of its call.
 fn notifier() -> (Notify, Receiver<()>) {
     let (sender, receiver) = channel();
     (Box::new(move || sender.send(()).expect("somebody waits")), receiver)
@@ -37,7 +37,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// What came of it, once the notifier has been called.
+    /// The outcome, after the notifier was called.
     fn outcome(&self) -> Outcome {
         self.told.recv_timeout(BOUND).expect("the notifier is called");
         self.attempt.take().expect("it is there before the notifier is called")
@@ -58,7 +58,7 @@ fn connect(port: u16, token: u64, timeout: Duration) -> Begun {
     })
 }
 
-/// Waits for the peer with the token; the port.
+/// An attempt that waits for the peer with the token, and its port.
 fn expect(parameters: Parameters, timeout: Duration) -> (Begun, u16) {
     let (notify, told) = notifier();
     let listener = listen(&ShmFabric, parameters);
@@ -203,7 +203,7 @@ fn waiting_ends_at_the_deadline() {
 #[test]
 fn a_connect_ends_at_its_deadline() {
     let _alone = ALONE.lock();
-    // It accepts in the kernel and is never asked to answer.
+    // The kernel accepts; the listener is never polled, so it never answers.
     let silent = listen(&ShmFabric, parameters());
     let late = connect(silent.port(), 0, Duration::from_millis(20))
         .outcome()
@@ -227,7 +227,7 @@ fn dropping_an_awaited_accept_closes_its_port_at_once() {
 }
 
 #[test]
-fn a_queue_pair_that_nobody_wants_any_more_is_closed() {
+fn the_queue_pair_of_a_dropped_attempt_is_closed() {
     let _alone = ALONE.lock();
     for is_there in [false, true] {
         let mut listener = listen(&ShmFabric, parameters());
@@ -279,7 +279,7 @@ fn connects_are_bounded_and_the_rest_waits_in_order() {
     }
     assert!(gate.most.load(Ordering::SeqCst) <= CONNECTS_MAX);
     let mut came: Vec<usize> = order.try_iter().collect();
-    // Two threads that take their next ones at the same time may say so in either order.
+    // Two threads that take their next connects at the same time may report in either order.
     for (place, number) in came.iter().enumerate() {
         assert!(place.abs_diff(*number) <= CONNECTS_MAX, "{came:?}");
     }
@@ -322,7 +322,7 @@ fn a_connect_whose_time_passes_in_the_queue_times_out() {
 #[test]
 fn awaited_peers_do_not_wait_for_connects() {
     let _alone = ALONE.lock();
-    // As if this process were many nodes, each of which connects to all others.
+    // This process plays many nodes, each of which connects to all others.
     let expected: Vec<_> = (0..3 * CONNECTS_MAX as u64)
         .map(|number| expect(with_token(number + 1), BOUND))
         .collect();

@@ -1,4 +1,4 @@
-//! Which addresses are this host's, and which fabric leads to whom.
+//! Addresses of this host, and the choice of a fabric for a peer.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -16,7 +16,7 @@ use support::{BOUND, accept, listen, options, parameters};
 
 const AUTO: AutoFabric = AutoFabric(FabricName::Auto);
 
-/// Of TEST-NET-1: no interface has it.
+/// An address of TEST-NET-1, which no interface has.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 #[test]
@@ -133,7 +133,7 @@ fn a_refusal_over_shm_is_final() {
             ports: listener.port()..=listener.port(),
             ..options(parameters())
         };
-        // Taken: by a connection of another test.
+        // Else the port is taken by a connection of another test.
         if let Ok(over_tcp) = TcpFabric.listen(&on_its_port) {
             break (listener, over_tcp);
         }
@@ -145,7 +145,7 @@ fn a_refusal_over_shm_is_final() {
 }
 
 #[test]
-fn nobody_listens_at_all() {
+fn a_port_without_a_listener_over_any_fabric_refuses() {
     let refused = AUTO.connect((Ipv4Addr::LOCALHOST, 9).into(), &parameters(), BOUND);
     assert!(matches!(refused.map(|_| ()), Err(FabricError::Refused(9))));
 }
@@ -167,7 +167,7 @@ fn a_port_that_is_taken_over_tcp_is_taken() {
     assert!(next > port);
 }
 
-/// An address that no interface has, and that leads here: that of another host, as far as can be told.
+/// An address that no interface has, though it leads here: it looks like another host's.
 #[test]
 fn another_host_is_reached_over_tcp_where_no_device_leads() {
     let thread = std::thread::spawn(|| {

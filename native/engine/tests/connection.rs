@@ -1,4 +1,4 @@
-//! Connections over the shm fabric, both driven by hand in one thread: every order that a seed picks.
+//! Connections over shm. One thread drives both ends, in an order that a seed picks.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -20,7 +20,7 @@ use pair::{Keys, Side};
 use proptest::prelude::*;
 use world::{Habits, Party};
 
-/// What two parties say to each other, and how.
+/// The messages of two parties, and their settings.
 #[derive(Debug, Clone)]
 struct Conversation {
     sides: [Side; 2],
@@ -46,7 +46,7 @@ impl Conversation {
     }
 }
 
-/// What a party with these settings hears.
+/// The messages that a party with these settings receives.
 fn heard(side: &Side, messages: &Messages) -> Vec<Vec<u8>> {
     if side.framing == Framing::Raw {
         vec![messages.bodies().concat()]
@@ -101,7 +101,7 @@ fn habits() -> impl Strategy<Value = Habits> {
     })
 }
 
-/// A conversation in records, over rings that take them.
+/// A conversation in records, over rings that are large enough for records.
 fn sealed() -> impl Strategy<Value = Conversation> {
     let cipher = prop_oneof![3 => Just(Cipher::Aes256Gcm), 1 => Just(Cipher::ChaCha20Poly1305)];
     (conversation(Mode::Dynamic), cipher).prop_map(|(mut talk, cipher)| {
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_arrives_and_nobody_waits_for_ever(talk in conversation(Mode::Dynamic)) {
+    fn everything_arrives_and_no_side_waits_for_ever(talk in conversation(Mode::Dynamic)) {
         talk.hold(&ShmFabric);
     }
 
@@ -175,7 +175,7 @@ proptest! {
 
     #[test]
     fn everything_arrives_sealed_however_late_its_parts_do(talk in sealed(), plan in plan()) {
-        // A fabric that gives room gives enough for a record.
+        // A fabric that gives room gives at least that of a record.
         let write_room_max = plan.write_room_max.map(|bytes| bytes.max(RECORD_BYTES_MIN));
         talk.hold(&FaultFabric::new(ShmFabric, FaultPlan { write_room_max, ..plan }));
     }

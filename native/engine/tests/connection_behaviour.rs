@@ -1,4 +1,4 @@
-//! What users of a connection may rely on while it is up: who is woken when, and what a read gets.
+//! Guarantees for users of a connection that is up: when reader and writer are woken, and what a read returns.
 
 #[path = "support_connection/both_ends.rs"]
 mod both_ends;
@@ -36,7 +36,7 @@ fn a_blocked_writer_is_woken_when_there_is_room() {
     assert!(left.write(&gather, written.at, usize::MAX).expect("it is up").at > 4_096);
 }
 
-/// Some copy with the connection's lock, some without.
+/// Sizes below and above the bound up to which a copy holds the connection's lock.
 #[test]
 fn writers_take_turns_and_their_packets_stay_whole() {
     const THREADS: u64 = 16;
@@ -98,7 +98,7 @@ fn a_waiting_reader_is_woken_once() {
 
 #[test]
 fn looking_ends_where_nothing_comes_and_finds_what_does() {
-    // The one fabric can say without a lock that nothing has come, the other cannot.
+    // One fabric can tell without a lock that nothing has come, the other cannot.
     let fabrics: [&dyn Fabric; 2] = [&ShmFabric, &FaultFabric::new(ShmFabric, FaultPlan::default())];
     for fabric in fabrics {
         let (left, right) = pair::connect(fabric, &Side::default(), &Side::default());
@@ -128,7 +128,7 @@ fn a_reader_that_looks_before_it_is_woken_costs_no_wakeup() {
     assert_eq!(look(&right), (true, false), "it waits again");
 }
 
-/// A keepalive may be the one message that gives back the credits that a writer waits for.
+/// A keepalive may bring the credits that a writer waits for.
 #[test]
 fn credits_that_come_with_a_keepalive_wake_the_writer() {
     let (left, right) = connected(small());
@@ -145,7 +145,7 @@ fn credits_that_come_with_a_keepalive_wake_the_writer() {
     assert_eq!(look(&left), (false, true));
 }
 
-/// So may the end of the peer's stream.
+/// The end of the peer's stream may bring the credits that a writer waits for.
 #[test]
 fn credits_that_come_with_a_half_close_wake_the_writer() {
     let (left, right) = connected(small());
@@ -157,7 +157,7 @@ fn credits_that_come_with_a_half_close_wake_the_writer() {
 }
 
 #[test]
-fn keepalives_pass_a_full_ring_that_nobody_reads() {
+fn keepalives_pass_a_full_ring_without_a_reader() {
     let (left, right) = connected(small());
     assert_eq!(write(&left, &Messages::new(10, &[10_000]), 0), 4_096);
     for number in 1..=20 {

@@ -1,4 +1,4 @@
-//! Which way bytes take on a connection: the ring or landing buffers, and what becomes of those.
+//! The choice between ring and landing buffers, and the use of landing buffers.
 
 #[path = "support_connection/both_ends.rs"]
 mod both_ends;
@@ -117,7 +117,7 @@ fn bulk_that_never_pauses_leaves_the_ring_over_a_distance() {
     while packets < messages.bodies().len() {
         assert!(Instant::now() < end, "{at} of {total}");
         at = write(&left, &messages, at);
-        // One at a time, so that room is told bit by bit: enough for the writer to go on, and too early for it to
+        // Read one packet at a time, so that the writer learns of room in small steps: enough to go on, too early to
         // pause.
         packets += read_one(&right);
         if at > total / 2 {
@@ -147,14 +147,14 @@ fn near_by_no_more_is_advertised_than_stays_in_a_cache() {
         }
         usize::from(right.connection().statistics().landing_used)
     };
-    // What one transfer fills is what counts, not the size of the buffer.
+    // The window depends on the bytes of a transfer, not on the size of the buffer.
     assert_eq!(advertised_after(&ShmFabric, 65_000), (1 << 20) / 65_004);
     assert_eq!(advertised_after(&ShmFabric, 20_000), (1 << 20) / 20_004);
     let plan = FaultPlan {
         distance: Duration::from_nanos(1),
         ..FaultPlan::default()
     };
-    // All but the one in which the last message was handed over.
+    // All buffers except for the one in which the last message was handed over.
     assert_eq!(advertised_after(&FaultFabric::new(ShmFabric, plan), 65_000), 64 - 1);
 }
 
@@ -171,7 +171,7 @@ fn bulk_keeps_to_a_ring_that_holds_far_more_than_the_landing_buffers() {
         }
         left.connection().statistics().stream.direct_transfers_sent
     };
-    // 69,632 bytes each, and a ring of 262,144.
+    // Landing buffers of 69,632 bytes each, and a ring of 262,144.
     assert_eq!(direct(1), 0);
     assert!(direct(2) > 0);
 }
@@ -190,7 +190,7 @@ fn landing_buffers_come_back() {
     drop(received);
     let advertised = usize::from(right.connection().statistics().landing_used);
     assert_eq!(advertised, used - held, "all that the user gave back are free");
-    // No more bulk: what is advertised is used up and not advertised again.
+    // No more bulk: advertised buffers are used up, and none is advertised again.
     for _ in 0..100 {
         carry(&left, &right, &Messages::new(4, &[10]));
     }
@@ -215,7 +215,7 @@ fn modes_are_kept_to() {
             mode,
             ..Side::default()
         });
-        // The reader is there first: that is when it advertises, if it does.
+        // The reader reads first: if it advertises, it does so here.
         assert_eq!(read(&right).1, ReadEnd::Empty);
         let messages = Messages::new(6, &[100, 65_000, 10, 300_000, 0, 30_000]);
         let received = carry(&left, &right, &messages);

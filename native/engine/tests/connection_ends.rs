@@ -1,4 +1,4 @@
-//! Ends of a connection, in order and by death: what can still be read, and who is woken.
+//! Ends of a connection, in order and by death: the bytes that can still be read, and the parties that are woken.
 
 #[path = "support_connection/both_ends.rs"]
 mod both_ends;
@@ -25,7 +25,7 @@ fn a_close_without_credits_is_an_orderly_end() {
         }
         sent.extend(message.bodies().iter().cloned());
     }
-    // Keepalives take what transfers leave; the peer has returned nothing yet.
+    // Keepalives take the credits that transfers leave; the peer has returned none yet.
     for _ in 0..4 {
         left.connection().tick().expect("a connection that is up");
     }
@@ -51,7 +51,7 @@ fn a_half_close_lets_the_other_direction_go_on() {
 }
 
 #[test]
-fn what_was_written_before_a_close_can_be_read() {
+fn bytes_written_before_a_close_can_be_read() {
     let (left, right) = connected(Side::default());
     let messages = Messages::new(14, &[1, 2, 50_000]);
     assert!(right.arm_reader());
@@ -82,7 +82,7 @@ fn a_peer_that_died_is_gone_after_its_last_byte() {
 }
 
 #[test]
-fn a_close_wakes_all_who_wait_here() {
+fn a_close_wakes_the_waiting_reader_and_writer() {
     let (left, _right) = connected(small());
     assert_eq!(write(&left, &Messages::new(16, &[10_000]), 0), 4_096);
     assert!(left.arm_writer());
@@ -92,10 +92,7 @@ fn a_close_wakes_all_who_wait_here() {
     assert!(wakes.reader && wakes.writer);
     left.close();
     assert!(left.notifier().take().is_empty(), "once");
-    assert!(
-        !left.arm_reader() && !left.arm_writer(),
-        "nobody waits for what is over"
-    );
+    assert!(!left.arm_reader() && !left.arm_writer(), "no party waits after the end");
     assert_eq!(read(&left).1, ReadEnd::Closed(Closed::Here));
 }
 
@@ -112,7 +109,7 @@ fn the_end_of_the_peer_wakes_a_blocked_writer() {
 }
 
 #[test]
-fn whoever_stops_reading_finds_the_end() {
+fn a_read_after_stop_reading_finds_the_end() {
     let (left, right) = connected(Side::default());
     assert!(right.arm_reader());
     right.connection().stop_reading();

@@ -1,5 +1,5 @@
-//! A peer that breaks the rules ends its connection, with a reason, and is told no more. It has a queue pair and no
-//! stream: it says what it likes.
+//! A peer that breaks the rules ends its connection, with a reason, and nothing else. The hostile peer has a queue pair
+//! without a stream: it sends any bytes.
 
 #[path = "support_connection/message.rs"]
 mod message;
@@ -31,7 +31,7 @@ fn attacked() -> (Box<dyn QueuePair>, Arc<Conn>) {
     (hostile, victim)
 }
 
-/// The victim looks, finds out, tells its user, and is over for both.
+/// The victim looks, finds the violation and tells its user; the connection is over for both sides.
 fn assert_ended(hostile: &dyn QueuePair, victim: &Conn, wakes: Wakes) {
     assert!(wakes.reader, "nobody told the reader");
     assert_over(hostile, victim);
@@ -42,7 +42,7 @@ fn assert_over(hostile: &dyn QueuePair, victim: &Conn) {
     assert!(matches!(closed, Closed::PeerMisbehaved(_)), "{closed:?}");
     assert!(hostile.check_alive().is_err(), "the peer must see it");
     assert_eq!(victim.connection().tick(), Err(closed.clone()));
-    // What came in order before may still be read; then comes the reason.
+    // Bytes from before the violation may still be read; then comes the reason.
     let end = loop {
         match victim.read(ReadLimit::bytes(usize::MAX), &mut Vec::new()) {
             ReadEnd::More => {}
@@ -66,7 +66,7 @@ fn advert(address: u64, bytes: u32) -> ControlBody {
     })
 }
 
-/// Says something in the ring with its notice.
+/// Writes bytes into the ring, with their notice.
 fn write(hostile: &dyn QueuePair, offset: u64, bytes: &[u8]) {
     let mut target = hostile.remote_hello().ring;
     target.address += offset;
@@ -77,10 +77,10 @@ fn write(hostile: &dyn QueuePair, offset: u64, bytes: &[u8]) {
     hostile.post(&[bytes], target, notice).expect("room");
 }
 
-/// A notice with nothing behind it.
+/// Sends a notice without bytes.
 fn announce(hostile: &dyn QueuePair, direct: bool, bytes: u32) {
     let ring = hostile.remote_hello().ring;
-    // The fabric may refuse to say it at all; then nothing happened.
+    // The fabric may refuse to send it; then nothing happened.
     let _ = hostile.post(&[], ring, Notice { direct, bytes });
 }
 
@@ -102,7 +102,7 @@ proptest! {
         assert_ended(&*hostile, &victim, wakes);
     }
 
-    /// Well formed, but about things that never were.
+    /// Well-formed messages about events that did not happen.
     #[test]
     fn controls_that_make_no_sense(number in 1u64.., credits: u16, which in 0..5usize) {
         let body = match which {
@@ -125,7 +125,7 @@ proptest! {
             _ => ControlBody::Credit,
         };
         let (hostile, victim) = attacked();
-        // Nothing was spent: every credit given back is one too many.
+        // No credit was spent: every returned credit is one too many.
         let credits = if which == 4 { credits.max(1) } else { 0 };
         hostile.post_control(&control(body, credits)).expect("room");
         victim.connection().attend(false);
@@ -186,7 +186,7 @@ fn more_messages_than_credits_allow() {
     let (hostile, victim) = attacked();
     let tick = control(ControlBody::Tick, 0);
     let mut told = false;
-    // It takes the credits that it gets, and gives none back.
+    // The hostile peer takes credits and returns none.
     for _ in 0..10_000 {
         if victim.connection().closed().is_some() {
             break;
@@ -229,7 +229,7 @@ fn wake_ups_without_a_cause_end_nothing() {
     assert_eq!(victim.connection().closed(), None);
 }
 
-/// The reader is told, also where another party finds out: here the writer, which gets the reason itself.
+/// The reader is told even if another party finds the violation: here the writer, whose call returns the reason.
 #[test]
 fn a_writer_that_finds_out_tells_the_reader() {
     let wild = control(advert(1 << 40, 69_632), 0);
@@ -249,7 +249,7 @@ fn a_writer_that_finds_out_tells_the_reader() {
         }
         let packets = Messages::new(1, &[60_000; 20]);
         let gather = packets.gather(true);
-        // Without an advertisement it looks when the ring is full.
+        // Without an advertisement the writer looks when the ring is full.
         let closed = victim.write(&gather, 0, usize::MAX).expect_err("the reason");
         assert!(victim.notifier().take().reader, "{what}: nobody told the reader");
         assert!(matches!(closed, Closed::PeerMisbehaved(_)), "{what}: {closed:?}");

@@ -1,4 +1,4 @@
-//! Keys of a sealed connection: new ones under load, in both directions and out of turn.
+//! New keys of a sealed connection: under load, in both directions, and out of turn.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -67,7 +67,7 @@ fn keys_change_under_load() {
             for (from, to) in [(0, 1), (1, 0)] {
                 let next = key([generation as u8 + 10 * from as u8; 32]);
                 let install = || ends[to].socket.connection().install_receive_key(generation, &next);
-                // The reader has not come to the last one yet.
+                // The reader has not read up to the last key change yet.
                 while let Err(refused) = install() {
                     assert!(matches!(refused, KeyRefused::TooMany(_)), "{refused}");
                     std::thread::yield_now();
@@ -90,7 +90,7 @@ fn keys_change_under_load() {
 #[test]
 fn a_change_shows_at_the_peer_though_nothing_is_sent() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
-    // More than are kept: only as the controls come to them they make room.
+    // More keys than are kept: each control under a new key makes room for a further key.
     for generation in 1..=50 {
         reader
             .connection()
@@ -109,7 +109,7 @@ fn a_change_shows_at_the_peer_though_nothing_is_sent() {
 #[test]
 fn keys_change_in_a_direction_that_carries_no_records() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
-    // More than are kept.
+    // More keys than are kept.
     for generation in 1..=50 {
         let next = key([generation as u8; 32]);
         reader

@@ -1,5 +1,5 @@
-//! Posted receives: each is told to the peer as a buffer of its own size, and whatever the peer makes of it, every byte
-//! is handed over once, in order.
+//! Posted receives: for each a buffer of its size is advertised. However the peer uses the buffers, every byte is
+//! handed over once, in order.
 
 #[path = "support_connection/pair.rs"]
 mod pair;
@@ -72,7 +72,7 @@ fn cancel(socket: &Conn, bytes: usize) {
     assert!(socket.cancel(|ticket| ticket.number == bytes as u64));
 }
 
-/// What the first posted receive gets, and its size; None: nothing yet.
+/// The bytes of the first posted receive, and its size. None: it is not complete.
 fn completed(socket: &Conn) -> Option<(usize, Received<Vec<u8>>)> {
     look(socket);
     match socket.notifier().event()? {
@@ -85,7 +85,7 @@ fn read_posted(socket: &Conn) -> Option<Received<Vec<u8>>> {
     completed(socket).map(|(_, received)| received)
 }
 
-/// What lies there for somebody who has posted nothing.
+/// The bytes that a read without a posted receive gets.
 fn read_plain(socket: &Conn) -> Vec<u8> {
     let mut out = Vec::new();
     while socket.read(ReadLimit::bytes(usize::MAX), &mut out) == ReadEnd::More {}
@@ -165,7 +165,7 @@ fn one_that_is_longer_than_a_buffer_comes_directly_and_is_put_together() {
 #[test]
 fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
     let (left, right) = connected();
-    // Sent before anything was posted: through the ring.
+    // These bytes were sent before a receive was posted: they go through the ring.
     assert_eq!(write(&left, &stream(0, 40)), 40);
     post(&right, 100);
     post(&right, 200);
@@ -182,7 +182,7 @@ fn behind_bytes_of_the_ring_receives_are_lined_up_again() {
 }
 
 #[test]
-fn what_has_come_for_a_receive_that_is_taken_back_is_there_for_the_next() {
+fn bytes_of_a_cancelled_receive_go_to_the_next_one() {
     let (left, right) = connected();
     post(&right, 1000);
     assert!(read_posted(&right).is_none());
@@ -191,13 +191,13 @@ fn what_has_come_for_a_receive_that_is_taken_back_is_there_for_the_next() {
     assert!(read_posted(&right).is_none());
     cancel(&right, 1000);
     assert_eq!(read_plain(&right), stream(0, 400));
-    // The buffer is advertised all the same, and what comes there is read on.
+    // The buffer is still advertised, and reads get the bytes that come there.
     assert_eq!(write(&left, &stream(400, 900)), 900);
     assert_eq!(read_plain(&right), stream(400, 900));
 }
 
 #[test]
-fn at_the_end_a_part_is_left_for_whoever_reads_what_there_is() {
+fn at_the_end_a_read_of_any_size_gets_a_part() {
     let (left, right) = connected();
     post(&right, 1000);
     assert!(read_posted(&right).is_none());
@@ -222,7 +222,7 @@ enum Step {
     Cancel(usize),
     Read,
     Look,
-    /// The user lets go of what it has.
+    /// The user drops the packets that it holds.
     Drop,
 }
 
@@ -239,7 +239,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The receiving side and what is expected of it.
+/// The receiving side and the expected results.
 struct Reader {
     socket: Arc<Conn>,
     /// Number and size of each receive that is posted.
@@ -264,7 +264,7 @@ impl Reader {
         }
     }
 
-    /// What has completed is in order, and of the sizes that were asked for.
+    /// Checks that completed receives are in order, and of the sizes that were asked for.
     fn complete(&mut self) -> Result<(), TestCaseError> {
         while let Some(event) = self.socket.notifier().event() {
             let Event::Received(number, Ok(received)) = event else {
@@ -328,7 +328,7 @@ proptest! {
             }
             reader.complete()?;
         }
-        // Without what is posted all that was sent is there.
+        // Without posted receives a read gets all sent bytes.
         while !reader.posted.is_empty() {
             reader.cancel(0);
             reader.complete()?;

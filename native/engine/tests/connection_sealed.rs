@@ -1,4 +1,4 @@
-//! Sealed connections: what a stranger who writes into their memory, or in the peer's place, can do: end them.
+//! Sealed connections: a stranger that writes into their memory, or in the peer's place, can end them and no more.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -40,7 +40,7 @@ fn ring(of: &Conn, at: usize) -> *mut u8 {
 
 #[test]
 fn nothing_stands_in_the_ring_in_clear() {
-    // Longer than what travels in the queue.
+    // Longer than the bytes that a queue entry takes.
     let secret = b"a secret that shows nowhere, be it said once or twice or more often";
     for keys in [None, Some(Cipher::Aes256Gcm), Some(Cipher::ChaCha20Poly1305)] {
         let [left, right] = match keys {
@@ -99,7 +99,7 @@ fn records_that_are_exchanged_end_the_connection() {
 #[test]
 fn a_record_that_is_repeated_ends_the_connection() {
     let (stranger, victim) = attacked();
-    // The record of an honest peer, recorded by the stranger.
+    // A record of an honest peer, which the stranger has copied.
     let [left, right] = sides(Cipher::Aes256Gcm);
     let (writer, recorded) = pair::connect(&ShmFabric, &left, &right);
     write(&writer, &[&[1; 20]]);
@@ -116,7 +116,7 @@ fn a_record_that_is_repeated_ends_the_connection() {
         stranger.post(&[&record], target, notice).expect("room");
         target.address += record.len() as u64;
     }
-    // The first is the peer's for all that the victim can know: the keys of the two connections are the same.
+    // The victim accepts the first record as the peer's: both connections have the same keys.
     let (packets, end) = read(&victim);
     assert_eq!(packets, [vec![1; 20]]);
     assert_eq!(violation(&end), Violation::RecordForged { sequence: 1 });
@@ -156,7 +156,7 @@ fn controls_of_a_stranger_end_the_connection_and_change_nothing() {
         stranger.post_control(&message).expect("room");
         let (packets, end) = read(&victim);
         assert!(packets.is_empty());
-        // Where the generation is an advertisement has its flags.
+        // The byte of the generation is that of an advertisement's flags.
         let expected = match body {
             ControlBody::Advert(Advert { fill: true, .. }) => Violation::KeyGeneration { said: 1, present: 0 },
             _ => Violation::ControlForged { sequence: 0 },

@@ -1,4 +1,4 @@
-//! What every fabric must do, written once and run against each.
+//! The contract of fabrics: tests that are written once and run against each fabric.
 
 #[path = "contract/events.rs"]
 mod events;
@@ -44,14 +44,14 @@ macro_rules! contract {
                 a_full_queue_is_an_error_and_not_a_loss,
                 the_peers_slots_say_how_many_controls_may_be_posted,
                 controls_leave_a_transfer_the_room_that_it_was_offered,
-                what_was_posted_arrives_though_its_memory_is_used_again,
+                posted_bytes_arrive_though_their_memory_is_used_again,
                 staging_memory_is_replaced_while_transfers_are_under_way,
             );
             contract!(@tests $fabric; events:
                 a_peer_that_polls_costs_no_wakeup,
                 arming_fails_when_there_is_something_to_poll,
                 an_armed_queue_is_woken_once,
-                what_comes_after_a_disarm_is_there_and_can_be_armed_for,
+                messages_after_a_disarm_are_polled_and_armed_for,
                 no_wakeup_is_lost_in_a_flood,
                 no_wakeup_is_lost_in_a_ping_pong,
                 bytes_are_there_before_their_notice,
@@ -67,9 +67,9 @@ macro_rules! contract {
                 an_end_before_the_queue_is_armed_is_found,
                 an_end_behind_a_full_receive_queue_is_found,
                 many_end_at_once,
-                what_came_before_the_end_can_be_polled,
+                completions_before_the_end_can_be_polled,
                 memory_outlives_its_queue_pair,
-                nobody_listens,
+                a_port_without_a_listener_refuses,
                 a_listener_that_never_answers_times_out,
                 a_range_of_ports_is_searched,
                 a_port_is_free_again_when_its_listener_is_gone,

@@ -1,4 +1,4 @@
-//! Connections in the hands of polling threads.
+//! Connections that polling threads serve.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -53,7 +53,7 @@ fn sizes(seed: u64, bytes: usize) -> Vec<usize> {
 
 fn speak(end: &Attached, messages: &Messages, seed: u64) -> Result<(), Closed> {
     let mut random = fastrand::Rng::with_seed(seed);
-    // Piece by piece, as a user has it: a few packets, then a few more.
+    // A few packets at a time, as a user sends.
     let mut rest = messages.bodies();
     while !rest.is_empty() {
         let (now, later) = rest.split_at(random.usize(1..40).min(rest.len()));
@@ -63,7 +63,7 @@ fn speak(end: &Attached, messages: &Messages, seed: u64) -> Result<(), Closed> {
     end.finish()
 }
 
-/// Reads to the end; how many packets came, all as they were sent.
+/// Reads to the end and checks each packet. Returns their number.
 fn listen(end: &Attached, expected: &[Vec<u8>]) -> (usize, Closed) {
     let mut got = 0;
     loop {
@@ -78,14 +78,14 @@ fn listen(end: &Attached, expected: &[Vec<u8>]) -> (usize, Closed) {
     }
 }
 
-/// Two ends speak and listen at the same time, each with a thread for either; how they ended.
+/// Two ends send and receive at the same time, each with a thread per direction. Returns how they ended.
 fn converse(ends: [&Attached; 2], seed: u64, bytes: usize) -> Vec<(usize, usize, Closed)> {
     let said = [seed, !seed].map(|seed| Messages::new(seed, &sizes(seed, bytes)));
     std::thread::scope(|scope| {
         let mut listening = Vec::new();
         for (index, end) in ends.into_iter().enumerate() {
             let (mine, theirs) = (&said[index], &said[1 - index]);
-            // A connection that ends early is looked at by the listener.
+            // The receiving thread checks a connection that ends early.
             scope.spawn(move || speak(end, mine, seed));
             listening.push(scope.spawn(move || {
                 let (got, closed) = listen(end, theirs.bodies());
@@ -171,7 +171,7 @@ fn everything_arrives_with_two_busy_threads() {
     everything_arrives(Polling::Busy, 2);
 }
 
-/// One byte there, one byte back: each waits for the other, so one lost wake and all stops.
+/// One byte goes there, one byte back: each end waits for the other, so a lost wake-up stops the test.
 #[test]
 fn no_wake_is_lost_in_a_ping_pong() {
     for polling in [Polling::Event, ADAPTIVE] {
@@ -270,7 +270,7 @@ fn a_user_that_panics_ends_its_own_connection_only() {
         assert!(right.arm_reader());
         left.write(&Messages::new(1, &[10]).gather(true), 100)
             .expect("it is up");
-        // Its peer sees it go; the thread lives on for the others.
+        // Its peer sees the end; the thread still serves the others.
         assert_eq!(left.read(ReadLimit::bytes(100)).err(), Some(Closed::PeerGone));
         assert!(matches!(right.closed(), Some(Closed::Fabric(_))));
         assert!(clumsy.0.load(Ordering::Relaxed) > 0);
@@ -278,7 +278,7 @@ fn a_user_that_panics_ends_its_own_connection_only() {
     }
 }
 
-/// Something to poll that panics in one of its methods.
+/// A [`Polled`] that panics in one of its methods.
 struct Bomb {
     event: std::os::fd::OwnedFd,
     goes_off_in: &'static str,
@@ -365,7 +365,7 @@ fn the_thread_lets_go_of_what_is_removed() {
         let poller = Poller::start(polling, "removal".into()).expect("a thread");
         let polled = bomb("nowhere");
         let id = poller.add(Arc::clone(&polled) as Arc<dyn Polled>).expect("added");
-        // With events one look is all; else it is polled from now on.
+        // With events there is one look; else the thread polls from now on.
         let looks = if polling == Polling::Busy { 100 } else { 1 };
         eventually("it is looked after", || polled.looks.load(Ordering::Relaxed) >= looks);
         poller.remove(id);
@@ -414,8 +414,8 @@ fn keepalives_pass_while_the_peer_does_not_read() {
     }
 }
 
-/// Both sides write so many packets, then read as many, and so on: a writer that waits for the peer to read must not
-/// wait for ever, whatever was advertised too late.
+/// Both sides write a number of packets, then read as many, in turn: a writer that waits for the peer to read must not
+/// wait for ever, even if advertisements come too late.
 #[test]
 fn both_sides_may_write_before_they_read() {
     let plan = FaultPlan {

@@ -1,4 +1,5 @@
-//! What connections cost and leave behind, in a process that does nothing else: one test at a time.
+//! Descriptors, threads and memory of connections, and after them, in a process that does nothing else: one test at a
+//! time.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -22,7 +23,7 @@ use message::Messages;
 use pair::{BOUND, Side};
 use process::{allow_descriptors, proportional_bytes};
 
-/// Both tests count what the whole process has.
+/// Held by one test at a time, as both count the resources of the whole process.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// Descriptors, polling threads and shared mappings of this process. Not the test runner's own threads: those come and
@@ -84,8 +85,8 @@ fn a_thousand_connections_leave_nothing_behind() {
     exchange(&left, &right, 100);
     drop((left, right));
     let settled = |wanted: Option<&Holdings>| {
-        // The polling thread lets go soon, not at once, and has its name soon, not at once; the threads that connected
-        // have been joined.
+        // The polling thread drops its references, and gets its name, a little later; the connecting threads were
+        // joined.
         let end = Instant::now() + BOUND;
         loop {
             let now = Holdings::now();
@@ -101,7 +102,7 @@ fn a_thousand_connections_leave_nothing_behind() {
     for number in 0..1_000 {
         let ends = connected(&engine, &mut *listener, &side);
         exchange(&ends[0], &ends[1], if number % 10 == 0 { 100_000 } else { 100 });
-        // All the ways to go: closed by one or by both, or just dropped.
+        // All kinds of ends: closed by one side or both, or dropped.
         for end in ends.iter().take(number % 3) {
             end.socket.close();
         }
@@ -120,7 +121,7 @@ fn an_idle_connection_touches_little_memory() {
     let busy = connected(&engine, &mut *listener, &side);
     exchange(&busy[0], &busy[1], 200_000);
     let before = proportional_bytes();
-    // As idle as connections in a cluster are: a handshake once, then keepalives.
+    // As connections of an idle cluster: a handshake once, then keepalives.
     let idle: Vec<_> = (0..IDLE)
         .map(|_| {
             let ends = connected(&engine, &mut *listener, &side);

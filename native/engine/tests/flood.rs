@@ -1,5 +1,5 @@
-//! A peer that sends faster than this side takes in, or takes in crumbs, costs other work of the same thread no more
-//! than turns.
+//! A peer that sends faster than this side reads, or that reads in tiny steps, only takes its turns from other work of
+//! the thread.
 
 #[path = "support_connection/attached.rs"]
 mod attached;
@@ -32,7 +32,7 @@ struct Flood {
     arms: AtomicU64,
 }
 
-/// Ends the flood when the test does, however: a polling thread that it holds would be waited for.
+/// Ends the flood when the test ends, also by a panic: else the test would wait for the polling thread.
 struct Flooding(Arc<Flood>);
 
 impl Drop for Flooding {
@@ -41,10 +41,10 @@ impl Drop for Flooding {
     }
 }
 
-/// A peer with a ring of one byte, which takes each byte out at once.
+/// A peer with a ring of one byte, which it empties at once.
 struct Crumbs {
     hello: Hello,
-    /// Bytes that were written, and posts that the peer has not given back a slot for.
+    /// Written bytes, and posts whose slots the peer has not returned.
     written: AtomicU64,
     posts: AtomicU64,
 }
@@ -211,7 +211,7 @@ fn a_flooded_connection_leaves_turns_to_the_others() {
     ];
     let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
     let other = [left, right].map(|end| Attached::new(&engine, side.connection(end)));
-    // Each waits for the other, so that the polling thread has to wake both.
+    // Both sides wait, so that the polling thread must wake both.
     std::thread::scope(|scope| {
         let [left, right] = &other;
         scope.spawn(|| {
@@ -225,7 +225,7 @@ fn a_flooded_connection_leaves_turns_to_the_others() {
             receive(left);
         }
     });
-    // The flooded one has its turns, too.
+    // The flooded connection has its turns, too.
     let before = flood.arms.load(Ordering::Relaxed);
     let end = Instant::now() + BOUND;
     while flood.arms.load(Ordering::Relaxed) == before {

@@ -1,4 +1,4 @@
-//! Landing memory that a fabric has to pin: there when bulk comes, gone when it does not, and missed by nobody.
+//! Landing memory that a fabric must pin: it comes with bulk and goes without bulk, and no bytes are lost by that.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -30,7 +30,7 @@ fn pinning(side: Side, grants: &Arc<Grants>) -> (Arc<Conn>, Arc<Conn>) {
     pair::connect(&FaultFabric::new(ShmFabric, plan), &side, &side)
 }
 
-/// Waits for what another thread brings about, and looks on both sides meanwhile.
+/// Waits until another thread has made the condition true, and looks on both sides meanwhile.
 fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + BOUND;
     while !condition() {
@@ -42,7 +42,7 @@ fn eventually(what: &str, ends: [&Conn; 2], mut condition: impl FnMut() -> bool)
     }
 }
 
-/// Sends the messages, with the reader in step; what came.
+/// Sends the messages while the other side reads. Returns the received packets.
 fn carry(from: &Conn, to: &Conn, messages: &Messages) -> Vec<Received<Vec<u8>>> {
     let gather = messages.gather(true);
     let (mut at, mut received) = (0, Vec::new());
@@ -72,7 +72,7 @@ fn bulk(seed: u64) -> Messages {
     Messages::new(seed, &[65_000; 40])
 }
 
-/// Bulk until some of it lands.
+/// Sends bulk until some of it lands.
 fn carry_until_landed(left: &Conn, right: &Conn) -> Vec<Received<Vec<u8>>> {
     let end = Instant::now() + BOUND;
     loop {
@@ -95,7 +95,7 @@ fn nothing_is_pinned_before_bulk_comes() {
     assert_eq!(grants.pinned(), 0);
     assert_eq!(right.connection().statistics().landing_state, LandingState::Unused);
     carry_until_landed(&left, &right);
-    // More of it may have been asked for.
+    // More memory may have been asked for meanwhile.
     eventually("the memory is there", [&left, &right], || {
         right.connection().statistics().landing_state == LandingState::Ready
     });

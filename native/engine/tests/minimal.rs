@@ -1,4 +1,4 @@
-//! The example `minimal` does what it says.
+//! Runs the example `minimal`.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Two sides that post sends and receives and write by turns, over a fabric that delays what it carries: whatever the
-//! order of their steps, all completes, in order, with the right bytes.
+//! Two sides post sends and receives and write in turns, over a fabric that delays completions: in any order of their
+//! steps all operations complete, in order, with the right bytes.
 
 #[path = "support_connection/pair.rs"]
 mod pair;
@@ -47,7 +47,7 @@ enum Step {
     PostReceive(usize),
     /// A writer begins a send, or goes on with it.
     Write(u32, usize),
-    /// The writer gives up, and the rest goes by itself.
+    /// The writer gives up, and the engine sends the rest.
     Leave,
     Look,
     Tick,
@@ -73,7 +73,7 @@ impl Party {
 
     fn act(&mut self, step: Step) {
         match step {
-            // What a writer has begun is before it in the stream, and all of that was counted.
+            // The bytes of an unfinished write come first in the stream, and are counted already.
             Step::PostSend(bytes) => {
                 let number = self.number();
                 let ticket = Ticket::send(number, stream(self.sent, bytes));
@@ -163,7 +163,7 @@ impl Party {
         }
     }
 
-    /// A receive that wants more than will ever come is taken back.
+    /// Cancels a receive that wants more bytes than will come.
     fn give_way(&mut self, peer_sent: usize) {
         if let Some(&(number, wanted)) = self.receives.front() {
             if wanted > peer_sent - self.received {

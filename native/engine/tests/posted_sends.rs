@@ -53,7 +53,7 @@ fn read(socket: &Conn) -> Vec<u8> {
     out.iter().flat_map(bytes).collect()
 }
 
-/// Lets both sides go on until nothing moves any more; what has arrived.
+/// Lets both sides look until nothing moves any more. Returns the arrived bytes.
 fn run(from: &Conn, to: &Conn) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..1000 {
@@ -86,7 +86,7 @@ fn post(socket: &Conn, number: u64, bytes: usize) -> Result<Option<u32>, Refused
     socket.post_send(Ticket::send(number, vec![number as u8; bytes]))
 }
 
-/// Writes all that there is room for, as `writer`, which stays in the middle of its send.
+/// Writes as `writer` as far as there is room. The send stays unfinished.
 fn begin(socket: &Conn, writer: u32, bytes: &[u8]) -> usize {
     let mut lock = socket.send_lock(writer).expect("nobody else writes");
     let gather = gather(bytes);
@@ -138,7 +138,7 @@ fn a_send_is_taken_back_until_its_first_byte_has_gone() {
 }
 
 #[test]
-fn what_is_posted_waits_for_the_writer_in_the_middle_of_a_send_and_goes_before_the_next() {
+fn a_posted_send_waits_for_an_unfinished_send_and_goes_before_the_next() {
     let (left, right) = connected();
     let first = vec![b'a'; 6000];
     let at = begin(&left, 7, &first);

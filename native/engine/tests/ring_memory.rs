@@ -1,4 +1,4 @@
-//! Rings that a fabric has to pin: small at first, large while the peer fills them, small again when it does not.
+//! Rings that a fabric must pin: small at first, large while the peer fills them, small again later.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -28,7 +28,7 @@ const ALL: ReadLimit = ReadLimit {
     exact: 0,
 };
 
-/// As a link has it: no landing buffers.
+/// The settings of a link: no landing buffers.
 fn side() -> Side {
     Side {
         mode: Mode::Dynamic,
@@ -49,7 +49,7 @@ fn pinning(side: Side, grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, A
     pinning_pair([side; 2], grants, seed)
 }
 
-/// As [`pinning`]; the side that connects first.
+/// As [`pinning`]. The connecting side comes first.
 fn pinning_pair(sides: [Side; 2], grants: &Arc<Grants>, seed: Option<u64>) -> (Arc<Conn>, Arc<Conn>) {
     let often = if seed.is_some() { 300 } else { 0 };
     let plan = FaultPlan {
@@ -63,7 +63,7 @@ fn pinning_pair(sides: [Side; 2], grants: &Arc<Grants>, seed: Option<u64>) -> (A
     pair::connect(&FaultFabric::new(ShmFabric, plan), &sides[0], &sides[1])
 }
 
-/// Writes all; the reader reads when the writer has come to a stop.
+/// Writes all messages. The reader reads when the writer is blocked.
 fn carry(from: &Conn, to: &Conn, messages: &Messages) {
     let gather = messages.gather(true);
     let (mut at, mut received) = (0, Vec::new());
@@ -176,7 +176,7 @@ fn as_much_can_be_written_before_anything_is_read_as_the_large_ring_holds() {
         });
     };
     write("the small ring is full", &mut |at| at == FIRST_RING_BYTES as usize);
-    // Asked for again after a while.
+    // Refused memory is asked for again after a while.
     grants.set_limit(UNLIMITED);
     write("all is written", &mut |at| at == gather.total());
     let mut received = Vec::new();
@@ -197,7 +197,7 @@ fn a_ring_that_cannot_grow_carries_all_the_same() {
 #[test]
 fn memory_to_send_from_that_was_refused_is_asked_for_again() {
     let ring_bytes = side().ring_bytes;
-    // As much as the large ring takes.
+    // As many bytes as the large ring takes.
     let grants = Grants::new(ring_bytes.into());
     let (left, right) = pinning(side(), &grants, None);
     let room = || left.queue_pair().write_room().map_or(0, |room| room.bytes());
@@ -228,7 +228,7 @@ fn a_peer_that_alternates_its_ring_pins_no_more_than_two_stagings() {
     for round in 0..40 {
         let bytes = FIRST_RING_BYTES / (1 + round % 2);
         let ring = ControlBody::Ring(NewRing { target, bytes });
-        // Of the slots that the question and the mark take, both are given back.
+        // Question and mark took a slot each, and both slots are returned.
         let credits = u16::from(round > 0);
         let message = Control { credits, body: ring }.emit();
         hostile.post_control(&message).expect("room");
@@ -260,7 +260,7 @@ fn a_peer_that_alternates_its_ring_pins_no_more_than_two_stagings() {
             grants.staging()
         );
     }
-    // The last one is taken up with a sweep.
+    // A sweep serves the last claim.
     eventually("it follows the peer's ring", [&victim], || {
         room() == FIRST_RING_BYTES / 2
     });
@@ -269,7 +269,7 @@ fn a_peer_that_alternates_its_ring_pins_no_more_than_two_stagings() {
     });
 }
 
-/// Each question, mark and transfer late by itself, in both directions, with landing buffers beside the ring.
+/// Delays each question, mark and transfer separately, in both directions, with landing buffers beside the ring.
 #[test]
 fn rings_are_replaced_however_late_messages_are() {
     for seed in 0..20 {

@@ -45,7 +45,7 @@ fn with_token(token: u64) -> Parameters {
     Parameters { token, ..parameters() }
 }
 
-/// Expects a peer, which comes by the file.
+/// Expects a peer, which connects by the file.
 fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), AttemptError> {
     let parameters = with_token(token());
     let (attempt, _port) = Attempt::expect_shm(&parameters, BOUND)?;
@@ -62,7 +62,7 @@ fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), AttemptEr
     Ok(())
 }
 
-/// One test: the listener is one for the process.
+/// A single test, as the process has one listener.
 #[test]
 fn the_file_is_there_while_it_is_wanted() {
     let (first, second) = (Place::new(), Place::new());

@@ -1,4 +1,4 @@
-//! Peers that are expected at the listener over shared memory that all of a process share.
+//! Expected peers at the one shm listener of a process.
 
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
@@ -38,7 +38,7 @@ fn expect() -> Expected {
 }
 
 impl Expected {
-    /// Where the notifier says that it was called. None: the outcome is there.
+    /// The receiver that learns of the notifier's call. None: there is an outcome already.
     fn told(&self) -> Option<Receiver<()>> {
         let (sender, receiver) = channel();
         let notify = move || sender.send(()).expect("the test waits");
@@ -102,7 +102,7 @@ fn strangers_are_refused_and_the_peer_gets_in_once() {
 }
 
 #[test]
-fn a_peer_that_nobody_expects_any_more_is_refused() {
+fn a_peer_that_is_no_longer_expected_is_refused() {
     let other = expect();
     let Expected { attempt, port, token } = expect();
     drop(attempt);

@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Less than the stack of a native thread, more than what the test allocates meanwhile.
 const SPARE_BYTES: u64 = 128 * 1024;
 
-/// While it lives no memory is mapped for another stack.
+/// While this value lives the process cannot map another thread's stack.
 struct NoMoreStacks(Rlimit);
 
 impl NoMoreStacks {
@@ -43,7 +43,7 @@ impl Drop for NoMoreStacks {
     }
 }
 
-/// Sends bulk, with the reader in step; how many packets landed.
+/// Sends bulk while the other side reads. Returns the number of landed packets.
 fn carry_bulk(from: &Conn, to: &Conn, seed: u64) -> usize {
     let messages = Messages::new(seed, &[20_000; 20]);
     let gather = messages.gather(true);

@@ -1,4 +1,4 @@
-//! What has landed is handed over as it lies once the peer cannot write there any more: its window is closed.
+//! A landing buffer is handed over without a copy once its window is closed, so that the peer cannot write there.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -49,7 +49,7 @@ fn read(to: &Conn) -> (Vec<Received<Vec<u8>>>, ReadEnd) {
     }
 }
 
-/// Sends the messages, with the reader in step; what came.
+/// Sends the messages while the other side reads. Returns the received packets.
 fn carry(from: &Conn, to: &Conn, messages: &Messages) -> Vec<Received<Vec<u8>>> {
     let gather = messages.gather(true);
     let (mut at, mut received) = (0, Vec::new());
@@ -63,7 +63,7 @@ fn carry(from: &Conn, to: &Conn, messages: &Messages) -> Vec<Received<Vec<u8>>> 
     received
 }
 
-/// Writes all of the messages, which the peer has buffers for, without a read.
+/// Writes all messages without a read: the peer has buffers for them.
 fn send(from: &Conn, messages: &Messages) {
     let gather = messages.gather(true);
     let written = from.write(&gather, 0, usize::MAX).expect("the peer is there");
@@ -79,14 +79,15 @@ fn landed(received: &[Received<Vec<u8>>]) -> usize {
     received.iter().filter(is_landed).count()
 }
 
-/// Has the peer advertise, and drops what landed meanwhile.
+/// Makes the peer advertise, and drops the packets that land meanwhile.
 fn warm_up(left: &Conn, right: &Conn) {
     let received = carry(left, right, &bulk(1));
     drop(received);
     assert_eq!(read(right).1, ReadEnd::Empty);
 }
 
-/// A peer that breaks the protocol: it writes where it was once told to. How many of the writes went through.
+/// Plays a peer that breaks the protocol: writes to addresses of earlier advertisements. Returns how many writes
+/// succeeded.
 fn write_again(left: &Conn, targets: &[RemoteAddress]) -> usize {
     let notice = Notice { direct: true, bytes: 8 };
     let writes = targets.iter().map(|target| {
@@ -104,7 +105,7 @@ fn write_again(left: &Conn, targets: &[RemoteAddress]) -> usize {
 }
 
 #[test]
-fn what_has_landed_is_handed_over_when_its_window_is_closed() {
+fn a_landed_packet_is_handed_over_when_its_window_is_closed() {
     let (left, right, windows) = windowed(Side::default(), FaultPlan::default());
     warm_up(&left, &right);
     windows.hold(true);
@@ -129,11 +130,11 @@ fn what_has_landed_is_handed_over_when_its_window_is_closed() {
 fn the_peer_cannot_change_what_was_handed_over() {
     let (left, right, windows) = windowed(Side::default(), FaultPlan::default());
     warm_up(&left, &right);
-    // What the next transfers go into.
+    // The buffers of the next transfers.
     let told = windows.targets();
     let messages = bulk(2);
     send(&left, &messages);
-    // This look finds the transfers and has their windows closed, the next one finds that they are.
+    // This look finds the transfers and begins to close their windows; the next one finds them closed.
     right.connection().attend(false);
     let (received, _) = read(&right);
     assert_eq!(landed(&received), 4);
@@ -143,7 +144,7 @@ fn the_peer_cannot_change_what_was_handed_over() {
     assert_eq!(contents::packets(&received), messages.bodies());
 }
 
-/// Shows that the test before can fail: without windows the writes go through.
+/// Shows that the test above can fail: without windows the writes succeed.
 #[test]
 fn a_peer_that_is_trusted_could_change_what_was_handed_over() {
     let side = Side {
@@ -190,7 +191,7 @@ fn nothing_overtakes_what_waits_for_its_window() {
 }
 
 #[test]
-fn what_the_end_finds_open_is_copied_out() {
+fn a_packet_whose_window_is_open_at_the_end_is_copied_out() {
     let (left, right, windows) = windowed(Side::default(), FaultPlan::default());
     warm_up(&left, &right);
     windows.hold(true);
@@ -239,7 +240,7 @@ fn small_transfers_do_not_wait() {
     let (left, right, windows) = windowed(side, FaultPlan::default());
     warm_up(&left, &right);
     windows.hold(true);
-    // They find advertised buffers, and are below what is handed over as it lies.
+    // These packets land in advertised buffers, and are too small to be handed over without a copy.
     let messages = Messages::new(2, &[40_000; 4]);
     carry(&left, &right, &messages);
     assert_eq!(windows.count(WindowState::Closing), 0);

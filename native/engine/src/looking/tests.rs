@@ -78,21 +78,21 @@ impl World {
 }
 
 #[test]
-fn a_lone_request_after_the_other_is_looked_for() {
+fn a_port_looks_for_lone_requests_one_after_the_other() {
     let mut world = World::new();
     world.run(50 * MS, LONE);
     world.settles_on(Way::Looks, LONE);
 }
 
 #[test]
-fn what_comes_in_numbers_is_slept_for() {
+fn a_port_sleeps_while_packets_come_in_numbers() {
     let mut world = World::new();
     world.run(50 * MS, SHARED);
     world.settles_on(Way::Sleeps, SHARED);
 }
 
 #[test]
-fn a_lone_request_is_looked_for_where_wake_ups_are_slow() {
+fn a_port_looks_for_lone_requests_if_wake_ups_are_slow() {
     // 9 packets in a millisecond.
     let slow = Traffic {
         wake: SLOW_WAKE,

@@ -52,14 +52,14 @@ pub fn an_armed_queue_is_woken_once(fabric: &dyn Fabric) {
     }
 }
 
-pub fn what_comes_after_a_disarm_is_there_and_can_be_armed_for(fabric: &dyn Fabric) {
+pub fn messages_after_a_disarm_are_polled_and_armed_for(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     for number in 0..100 {
         assert!(server.arm().expect("an honest peer"));
         server.disarm();
         client.post_control(&numbered(number)).expect("room");
         assert_eq!(poll_one(&*server), Completion::Control(numbered(number)));
-        // An event may have come all the same.
+        // An event may have come before the disarm.
         server.drain_event();
         assert!(server.arm().expect("an honest peer"));
         client.post_control(&numbered(number)).expect("room");
@@ -69,7 +69,7 @@ pub fn what_comes_after_a_disarm_is_there_and_can_be_armed_for(fabric: &dyn Fabr
     }
 }
 
-/// Polls; asleep while there is nothing. Panics when an armed sleep is not woken.
+/// Polls, and sleeps while there is nothing. Panics if an armed sleeper is not woken.
 fn receive(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
     loop {
         match queue_pair.poll(out).expect("an honest peer") {
@@ -86,7 +86,7 @@ fn sleep(queue_pair: &dyn QueuePair) {
     }
 }
 
-/// How many messages are on their way: no more than the peer has slots for, which the stream's credits see to.
+/// The number of messages under way: at most one for each slot of the peer, as with the stream's credits.
 struct Window {
     slots: u64,
     sent: AtomicU64,
@@ -102,11 +102,11 @@ impl Window {
         }
     }
 
-    /// Posts when the peer has a slot for it, and looks after what could not be sent at once.
+    /// Posts when the peer has a free slot. Flushes what could not be sent at once.
     fn send(&self, queue_pair: &dyn QueuePair, post: impl Fn() -> Result<(), FabricError>) {
         eventually("the peer takes something", || {
             let _ = queue_pair.poll(&mut []);
-            // In this order: what was taken by now was sent before.
+            // In this order: messages that are taken now were sent before.
             let got = self.got.load(Ordering::Acquire);
             let sent = self.sent.load(Ordering::Acquire);
             sent - got < self.slots
@@ -123,7 +123,7 @@ impl Window {
         self.got.fetch_add(some as u64, Ordering::AcqRel);
     }
 
-    /// Looks after what could not be sent at once, until all has arrived.
+    /// Flushes what could not be sent at once, until all messages have arrived.
     fn settle(&self, queue_pair: &dyn QueuePair) {
         eventually("all has arrived", || {
             let _ = queue_pair.poll(&mut []);
@@ -140,7 +140,7 @@ pub fn no_wakeup_is_lost_in_a_flood(fabric: &dyn Fabric) {
         scope.spawn(|| {
             for number in 0..messages {
                 window.send(&*client, || client.post_control(&numbered(number)));
-                // Now and then the consumer gets the time to fall asleep, at ever other points.
+                // From time to time the consumer gets the time to fall asleep, each time at another point.
                 if number % 61 == 0 {
                     (0..number % 2_003).for_each(|_| std::hint::spin_loop());
                 }
@@ -191,7 +191,7 @@ pub fn bytes_are_there_before_their_notice(fabric: &dyn Fabric) {
     const BLOCK: usize = 640;
     let writes = times(fabric, 50_000);
     let (client, server) = pair(fabric);
-    // No more under way than the ring has blocks, so that none is overwritten before it was read.
+    // At most as many blocks under way as the ring has, so that none is overwritten before it is read.
     let blocks = u64::from(client.remote_hello().receive_slots);
     let offset = |number: u64| (number % blocks) as usize * BLOCK;
     std::thread::scope(|scope| {

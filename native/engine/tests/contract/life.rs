@@ -47,7 +47,7 @@ pub fn the_accepting_side_may_be_the_first_to_send(fabric: &dyn Fabric) {
     }
 }
 
-/// As far as there is an acknowledgement timeout: shared memory and iWARP have none.
+/// Shared memory and iWARP have no acknowledgement timeout.
 pub fn each_side_has_the_ack_timeout_that_it_asks_for(fabric: &dyn Fabric) {
     let asking = |milliseconds: Option<u64>| {
         let mut ours = parameters();
@@ -69,14 +69,14 @@ pub fn each_side_has_the_ack_timeout_that_it_asks_for(fabric: &dyn Fabric) {
     }
 }
 
-/// The peer neither polls nor posts. A fabric without a device that answers by itself is not asked.
+/// The peer neither polls nor posts. Skips fabrics without a device that answers by itself.
 pub fn a_peer_that_does_nothing_answers(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let is_asked = client.capabilities().transport == Transport::InfiniBand;
     let first = if is_asked { Answer::Arrived } else { Answer::NotAsked };
     assert_eq!(client.ask(), first, "nothing was asked before");
     for _ in 0..5 {
-        // What it asked last is under way: the answer is found by a later call.
+        // The last question is under way: a later call finds the answer.
         let start = Instant::now();
         while client.ask() == Answer::Awaited {
             assert!(start.elapsed() < BOUND);
@@ -125,7 +125,7 @@ pub fn an_end_before_the_queue_is_armed_is_found(fabric: &dyn Fabric) {
     assert_eq!(await_end(&*server), FabricError::PeerGone, "it stays so");
 }
 
-/// All receives are used up, so that none is left whose flush could tell of the end.
+/// All receives are used up, so that no flushed receive can tell of the end.
 pub fn an_end_behind_a_full_receive_queue_is_found(fabric: &dyn Fabric) {
     for is_armed in [true, false] {
         let (client, server) = pair(fabric);
@@ -158,7 +158,7 @@ pub fn many_end_at_once(fabric: &dyn Fabric) {
     }
 }
 
-pub fn what_came_before_the_end_can_be_polled(fabric: &dyn Fabric) {
+pub fn completions_before_the_end_can_be_polled(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     client
         .post(&[b"last words"], server.memory().remote_address(5), notice(10))
@@ -182,8 +182,8 @@ pub fn memory_outlives_its_queue_pair(fabric: &dyn Fabric) {
     assert_eq!(read(&memory, 0, 7), b"keep me");
 }
 
-pub fn nobody_listens(fabric: &dyn Fabric) {
-    // Below the range that listeners without a wish are given, and not searched by any test.
+pub fn a_port_without_a_listener_refuses(fabric: &dyn Fabric) {
+    // Port 9 is below the range of any-port listeners, and no test searches there.
     let refused = fabric.connect(at(fabric, 9), &parameters(), BOUND).map(|_| ());
     assert!(matches!(refused, Err(FabricError::Refused(9))), "{refused:?}");
 }
@@ -203,7 +203,7 @@ pub fn a_connection_begins_at_the_own_address_that_is_given(fabric: &dyn Fabric)
     if server.addresses().is_none() {
         return;
     }
-    // Reserved for documentation: no device has it, and no port that the peer would see is told.
+    // An address for documentation: no device has it, so the peer sees no connection.
     let nobodys = Some([192, 0, 2, 1].into());
     let refused = fabric.connect_from(nobodys, to, &parameters(), BOUND).map(|_| ());
     assert!(matches!(refused, Err(FabricError::NoRoute(_))), "{refused:?}");
@@ -218,7 +218,7 @@ pub fn a_listener_that_never_answers_times_out(fabric: &dyn Fabric) {
 }
 
 pub fn a_range_of_ports_is_searched(fabric: &dyn Fabric) {
-    // Three ports in a row that are free: found by trying, because other tests listen, too.
+    // Search for three free ports in a row: other tests listen, too.
     let mut first = 20_000 + (std::process::id() % 20_000) as u16;
     let on = |first, last| {
         fabric.listen(&ListenOptions {

@@ -37,7 +37,7 @@ impl Running {
         self.0.wait().expect("an exit status")
     }
 
-    /// Waits until it has ended by itself; it must be content.
+    /// Waits until the child has ended by itself. It must have succeeded.
     pub fn expect_success(mut self) {
         // A thousand connections take an emulated device a minute on an idle host.
         let status = self.wait_for(20 * BOUND);
@@ -85,7 +85,7 @@ pub fn two_processes_talk(fabric: &dyn Fabric, child: &str) {
     child.expect_success();
 }
 
-/// Sends every number back to the same place, all bits turned round, until its parent hangs up.
+/// Sends every number back to the same place with all bits inverted, until the parent hangs up.
 pub fn echoing_child(fabric: &dyn Fabric) {
     let end = fabric
         .connect(at(fabric, port_of_parent()), &parameters(), BOUND)
@@ -115,15 +115,15 @@ pub fn echoing_child(fabric: &dyn Fabric) {
     assert_eq!(echoed, echoes(fabric));
 }
 
-/// More than a fabric may keep with the notice until that is polled.
+/// More bytes than a fabric may keep in a queue entry until a poll.
 const LAST: [u8; 100] = [b'!'; 100];
 
 pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
     let mut listener = listen(fabric, parameters());
     let mut child = run_child(child, listener.port());
     let end = accept(&mut *listener).expect("the child");
-    // The child posts 20 messages and a write; its last byte is here when all that is in the queue, and nothing was
-    // taken out of it yet.
+    // The child posts 20 messages and a write. When the last byte of the write is here, all are in the queue, from
+    // which nothing was taken yet.
     eventually("the child has posted all", || {
         // Over TCP bytes come into memory as this side polls.
         end.poll(&mut []).expect("an honest peer");
@@ -138,7 +138,7 @@ pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
     for number in 0..20 {
         assert_eq!(poll_one(&*end), Completion::Control(numbered(number)));
     }
-    // Over iWARP the notice follows the write in a message of its own, which may have been too late.
+    // Over iWARP the notice follows the write as a message of its own, which may not have been sent in time.
     let mut out = [Completion::Notice(NOTICE)];
     match end.poll(&mut out) {
         Ok(taken) => assert_eq!((taken, out[0]), (1, Completion::Notice(notice(LAST.len())))),
@@ -146,7 +146,7 @@ pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
         Err(error) => panic!("{error}"),
     }
     assert!(!child.wait().success());
-    // Nothing of the dead peer hinders the next one.
+    // The dead peer does not hinder the next one.
     let (client, server) = join(fabric, &mut *listener);
     client.post_control(&numbered(1)).expect("room");
     assert_eq!(poll_one(&*server), Completion::Control(numbered(1)));
@@ -164,8 +164,8 @@ pub fn waiting_child(fabric: &dyn Fabric) {
     await_end(&*end);
 }
 
-/// Connects and disconnects a thousand times and compares what this process holds. In a process of its own, because
-/// other tests open and close things at the same time.
+/// Connects and disconnects a thousand times and compares the resources of this process. Runs in a process of its own,
+/// as other tests open and close descriptors at the same time.
 pub fn leak_child(fabric: &dyn Fabric) {
     let mut listener = listen(fabric, parameters());
     let mut cycle = |times: u64| {
@@ -189,7 +189,7 @@ pub fn leak_child(fabric: &dyn Fabric) {
     assert_eq!((after.descriptors, after.threads), (before.descriptors, before.threads));
     // Bytes that a device holds in memory: none where it holds no connection.
     assert_eq!(after.pinned_kb, before.pinned_kb);
-    // Less than two KiB for each connection: the allocator keeps pieces.
+    // Less than two KiB for each connection: the allocator keeps some memory.
     assert!(
         after.anonymous_kb <= before.anonymous_kb + 2 * 1_024,
         "{} KiB of memory were {}",
@@ -205,11 +205,11 @@ pub fn leak_child(fabric: &dyn Fabric) {
     );
 }
 
-/// In a process of its own, for the same reason.
+/// Runs in a process of its own, as [`leak_child`].
 pub fn descriptors_child(fabric: &dyn Fabric) {
     const CONNECTIONS: usize = 10;
     let mut listener = listen(fabric, parameters());
-    // The process's own, and those of the device.
+    // Descriptors of the process itself, and of the device.
     let first = join(fabric, &mut *listener);
     let before = Held::settled();
     let ends: Vec<_> = (0..CONNECTIONS).map(|_| join(fabric, &mut *listener)).collect();
@@ -217,8 +217,7 @@ pub fn descriptors_child(fabric: &dyn Fabric) {
     let each = match fabric.name() {
         // The fault-injecting wrapper has three of its own: see its fields.
         _ if is_wrapped(&*first.0) => 4,
-        // A socket says when there is room to send by another event than the one that is watched: an epoll set has
-        // both.
+        // Room to send is another event of the socket than bytes to read: an epoll set watches both.
         FabricName::Tcp => 2,
         _ => 1,
     };
@@ -227,7 +226,7 @@ pub fn descriptors_child(fabric: &dyn Fabric) {
     drop((first, ends));
 }
 
-/// Whether another queue pair is inside of this one, with an event fd of its own.
+/// True if this queue pair wraps another one, which has an event fd of its own.
 fn is_wrapped(queue_pair: &dyn QueuePair) -> bool {
     queue_pair.event_fd().as_raw_fd() != queue_pair.liveness_fd().as_raw_fd()
 }
@@ -242,7 +241,7 @@ struct Held {
 }
 
 impl Held {
-    /// The counts once they stay the same: a fabric may end connections in the background.
+    /// The counts when they no longer change: a fabric may end connections in the background.
     fn settled() -> Held {
         let mut last = Held::count();
         loop {

@@ -1,4 +1,4 @@
-//! Listeners for the peer that knows a token.
+//! Listeners for peers with a token.
 
 use inet_rdma_fabric::{Completion, Fabric, FabricError, Listener, Parameters, QueuePair};
 
@@ -77,7 +77,7 @@ pub fn a_listener_with_a_token_takes_one_peer(fabric: &dyn Fabric) {
     assert!(ends.0.is_ok_and(|client| client.check_alive().is_ok()));
 }
 
-/// The listener's own memory cannot be made, so an attempt to make it shows.
+/// The listener cannot make its own memory, so an attempt to do so fails the test.
 pub fn a_stranger_costs_no_memory(fabric: &dyn Fabric) {
     let mut impossible = with_token(TOKEN);
     impossible.limits.ring_bytes = 0;

@@ -35,7 +35,7 @@ pub fn a_write_lands_where_it_was_sent(fabric: &dyn Fabric) {
     }
 }
 
-/// Of the landing area of [`parameters`], in whole buffers of 1,000 bytes.
+/// Size of the landing area of [`parameters`], in whole buffers of 1,000 bytes.
 const AREA_BYTES: usize = 10_000;
 
 const DIRECT: Notice = Notice {
@@ -55,7 +55,7 @@ pub fn a_write_lands_in_memory_that_was_exposed_later(fabric: &dyn Fabric) {
     assert_eq!(read(area.memory(), 9_990, 10), b"0123456789");
 }
 
-/// The areas are apart from each other, and what is revoked can still be read.
+/// The areas do not overlap, and revoked memory can still be read.
 pub fn memory_can_be_exposed_again(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let exposer = server.exposer();
@@ -101,7 +101,7 @@ pub fn a_write_gathers_its_pieces(fabric: &dyn Fabric) {
     assert_eq!(read(server.memory(), 0, 11), b"onetwothree");
 }
 
-/// However few they are, and wherever: a fabric may send few bytes another way than many.
+/// Writes of few bytes, at any place: a fabric may send few bytes in another way than many.
 pub fn small_writes_land_as_large_ones_do(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
     let memory = server.memory();
@@ -128,7 +128,8 @@ pub fn a_write_may_fill_the_ring(fabric: &dyn Fabric) {
     assert_eq!(read(server.memory(), 0, 40_000), bytes);
 }
 
-/// Refused here, or by the peer's device, which ends the connection. Over TCP the peer's poll is its device.
+/// Such a write is refused on this side, or by the peer's device, which ends the connection. Over TCP the peer's poll
+/// acts as its device.
 pub fn writes_outside_of_the_peers_memory_go_nowhere(fabric: &dyn Fabric) {
     let ring_bytes = parameters().limits.ring_bytes as usize;
     type Wrong = fn(RemoteAddress) -> RemoteAddress;
@@ -159,7 +160,7 @@ pub fn writes_outside_of_the_peers_memory_go_nowhere(fabric: &dyn Fabric) {
         let posted = client.post(&[&[b'x'; 10]], target(server.memory().remote_address(0)), notice(10));
         match posted {
             Err(FabricError::PeerMisbehaved(_)) => {
-                // Nothing of it went out, and the connection still works.
+                // Nothing was sent, and the connection still works.
                 client.post_control(&[9; CONTROL_BYTES]).expect("room");
                 assert_eq!(poll_one(&*server), Completion::Control([9; CONTROL_BYTES]), "{what}");
             }
@@ -240,7 +241,7 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     } else {
         1_000
     };
-    // More than the peer said it takes: only a test does that.
+    // More messages than the peer has slots for, which only a test sends.
     let full = loop {
         match client.post_control(&numbered(sent)) {
             Ok(()) => sent += 1,
@@ -255,7 +256,7 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
     let mut is_alive = true;
     eventually("all has arrived, or the connection has ended", || {
         is_alive = is_alive && server.check_alive().is_ok();
-        // What has no place yet goes out as this side polls.
+        // Messages without a place in the queue go out when this side polls.
         let _ = client.poll(&mut []);
         while let Ok(1) = server.poll(&mut out) {
             assert_eq!(out[0], Completion::Control(numbered(got)));
@@ -264,7 +265,7 @@ pub fn a_full_queue_is_an_error_and_not_a_loss(fabric: &dyn Fabric) {
         got == sent || !is_alive
     });
     if got < sent {
-        // iWARP has no "not ready": a connection ends that gets more than it has receives for.
+        // iWARP has no "not ready": a message without a receive ends the connection.
         println!("the connection ended after {got} of {sent} messages");
         return;
     }
@@ -301,9 +302,9 @@ fn busy_pair(fabric: &dyn Fabric, bytes: usize) -> BusyPair {
     (client, server, area)
 }
 
-/// The peer's memory holds many times what this side's staging memory does, which is used again as soon as the device
+/// The peer's memory is many times as large as this side's staging memory, which is used again as soon as the device
 /// allows.
-pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabric) {
+pub fn posted_bytes_arrive_though_their_memory_is_used_again(fabric: &dyn Fabric) {
     const BLOCK: usize = 36_000;
     const BLOCKS: usize = 20;
     let with_area = Parameters {
@@ -333,7 +334,7 @@ pub fn what_was_posted_arrives_though_its_memory_is_used_again(fabric: &dyn Fabr
     }
 }
 
-/// What is under way comes out of the old memory, what is posted after the change out of the new.
+/// Transfers under way are sent from the old memory, transfers posted after the change from the new one.
 pub fn staging_memory_is_replaced_while_transfers_are_under_way(fabric: &dyn Fabric) {
     const BLOCK: usize = 8_000;
     let (client, server) = pair(fabric);

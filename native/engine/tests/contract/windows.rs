@@ -57,14 +57,14 @@ impl Windowed {
         self.client.post(&[bytes], target, DIRECT)
     }
 
-    /// Tries to write, which ends the connection at the latest, and changes nothing.
+    /// Tries a write that must change nothing: it fails, or ends the connection.
     fn is_refused(&self, target: RemoteAddress, what: &str) {
         let before = read(self.area.memory(), 0, AREA_BYTES);
         match self.write(b"!!!!!!!!!!", target) {
             Err(FabricError::PeerMisbehaved(_)) => {}
             Err(other) => panic!("{what}: {other}"),
             Ok(()) => {
-                // Over TCP the peer's poll is its device.
+                // Over TCP the peer's poll acts as its device.
                 eventually(what, || {
                     self.client.fabric() != FabricName::Tcp || self.server.poll(&mut []).is_err()
                 });
@@ -78,14 +78,14 @@ impl Windowed {
         assert!(read(self.area.memory(), 0, AREA_BYTES) == before, "{what}");
     }
 
-    /// Sees to it that a write arrives.
+    /// Writes, and checks that the bytes arrive.
     fn is_taken(&self, bytes: &[u8; 10], target: RemoteAddress, offset: usize) {
         self.write(bytes, target).expect("room");
         assert_eq!(poll_one(&*self.server), Completion::Notice(DIRECT));
         assert_eq!(read(self.area.memory(), offset, 10), bytes);
     }
 
-    /// Polls until a window that is to be closed is.
+    /// Polls until a window is closed.
     fn await_closed(&self, window: &dyn Window) {
         eventually("the window is closed", || {
             let taken = self
@@ -109,7 +109,8 @@ pub fn the_peer_writes_through_an_open_window(fabric: &dyn Fabric) {
     }
 }
 
-/// The last step shows why: as long as the window is open the peer can change what it has written.
+/// The last step shows the purpose of windows: while a window is open the peer can change the bytes that it has
+/// written.
 pub fn nothing_is_written_through_a_closed_window(fabric: &dyn Fabric) {
     let Some(windowed) = Windowed::of(fabric) else { return };
     let window = &windowed.windows[1];
@@ -193,7 +194,7 @@ pub fn windows_leave_controls_and_transfers_their_places(fabric: &dyn Fabric) {
             };
             assert_eq!(number_of(&message), number);
         }
-        // The last to be opened was not closed.
+        // The window that was opened last was not closed.
         windowed.is_taken(b"0123456789", target.expect("a window"), PART_BYTES);
         eventually("there is room to write", || {
             let _nothing = windowed
@@ -240,7 +241,7 @@ pub fn memory_with_windows_can_be_revoked(fabric: &dyn Fabric) {
         assert_eq!(read(&memory, PART_BYTES, 10), b"0123456789");
         assert_eq!(pinned(), before);
     }
-    // What is still there works on, and goes with the connection, opened as it is.
+    // The other area still works, and ends, still open, with the connection.
     let target = windowed.windows[0].open().expect("a window");
     windowed.is_taken(b"0123456789", target, 0);
 }
@@ -256,7 +257,7 @@ pub fn memory_is_revoked_behind_the_requests_of_its_windows(fabric: &dyn Fabric)
             .expose_windows(AREA_BYTES, PART_BYTES)
             .expect("memory");
         for window in area.windows() {
-            // An end that no caller waits for, between two binds.
+            // An invalidation that no caller waits for, between two binds.
             window.open().expect("a window");
             window.open().expect("a window");
         }
