@@ -97,12 +97,12 @@ fn input_that_cannot_be_read_fails_at_both_ends() {
 }
 
 #[test]
-fn a_missing_file_bothers_nobody() {
+fn a_missing_file_makes_no_connection() {
     send(1, &["/nowhere/at/all"], &[]).wait().assert(1, "No such file");
 }
 
 #[test]
-fn nobody_listening_is_an_error() {
+fn a_port_without_a_listener_is_an_error() {
     let (mut receiver, port) = recv(&[]);
     receiver.child.kill().expect("it runs");
     receiver.wait();
@@ -199,7 +199,7 @@ fn a_peer_that_is_no_rdma_cat_is_told_apart_by_the_sender() {
 }
 
 #[test]
-fn somebody_who_goes_before_it_said_anything_keeps_nobody_out() {
+fn a_peer_that_leaves_before_its_hello_keeps_no_sender_out() {
     let (receiver, port) = recv(&[]);
     let mut peer = stranger(fabric().connect(at(port), &parameters(), BOUND).expect("a connection"));
     peer.close();

@@ -230,7 +230,7 @@ fn the_room_to_write_can_be_small() {
 }
 
 #[test]
-fn what_is_far_away_comes_in_order_and_wakes_whoever_sleeps() {
+fn distant_completions_come_in_order_and_wake_a_sleeping_side() {
     let plan = FaultPlan {
         distance: Duration::from_millis(2),
         ..FaultPlan::default()
@@ -256,7 +256,7 @@ fn what_is_far_away_comes_in_order_and_wakes_whoever_sleeps() {
 }
 
 #[test]
-fn what_is_under_way_arrives_before_the_end() {
+fn completions_under_way_arrive_before_the_end() {
     let plan = FaultPlan {
         distance: Duration::from_millis(2),
         ..FaultPlan::default()

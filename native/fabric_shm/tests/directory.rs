@@ -133,7 +133,7 @@ fn a_directory_of_a_stranger_is_refused() {
 }
 
 #[test]
-fn what_lies_in_the_place_of_the_peers_socket_is_looked_at() {
+fn the_file_in_the_place_of_the_peers_socket_is_checked() {
     let place = Place::new();
     let directory = shared(place.path(), &[]);
     let refusal = || refusal_to_connect(&directory, &name(1));

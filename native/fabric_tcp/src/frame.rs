@@ -126,7 +126,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_emitted_is_parsed() {
+    fn emitted_frames_are_parsed() {
         let message = std::array::from_fn(|index| index as u8);
         let parsed = Frame::parse(&emit_control(&message));
         assert_eq!(parsed, Ok(Some(Frame::Control(message))));

@@ -47,7 +47,7 @@ fn drain(receiver: &dyn QueuePair) -> usize {
 }
 
 #[test]
-fn what_waits_at_the_end_arrives() {
+fn bytes_that_wait_at_the_end_arrive() {
     for by_dropping in [true, false] {
         let (client, server) = pair(&TcpFabric);
         let posted = fill(&*client);
@@ -60,7 +60,7 @@ fn what_waits_at_the_end_arrives() {
 
 /// The closing side still reads bytes of the peer, so that no reset destroys its own bytes under way.
 #[test]
-fn what_the_peer_sends_meanwhile_takes_nothing_back() {
+fn bytes_that_the_peer_sends_meanwhile_destroy_none_under_way() {
     let (client, server) = pair(&TcpFabric);
     let (posted, against) = (fill(&*client), fill(&*server));
     assert!(against > 0);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_is_not_freed_by_a_completion_of_something_posted_before() {
+    fn a_completion_frees_no_bytes_that_were_staged_after_its_post() {
         let mut ledger = Ledger::new(8, 100);
         let _staged = ledger.stage(60);
         let control = ledger.post_signalled(false);

@@ -267,7 +267,7 @@ fn a_block_that_gives_less_than_it_says_ends_the_session() {
 }
 
 #[test]
-fn what_is_no_zstd_ends_the_session() {
+fn bytes_that_are_no_zstd_end_the_session() {
     let verdict = verdict(&block(1, 1000, 1000, &[0x5a; 1000]));
     assert!(
         matches!(verdict, Err(ReceiveError::Block(BlockViolation::Zstd(_)))),

@@ -80,7 +80,7 @@ fn ciphers() -> impl Strategy<Value = Cipher> {
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out(
+    fn records_open_to_the_bytes_that_were_sealed(
         cipher in ciphers(),
         records in prop::collection::vec(prop::collection::vec(any::<Vec<u8>>(), 1..6), 1..20),
     ) {

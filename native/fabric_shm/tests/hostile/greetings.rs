@@ -205,7 +205,7 @@ fn memory_on_huge_pages_is_refused() {
 }
 
 #[test]
-fn a_silent_peer_delays_nobody_and_is_dropped_in_time() {
+fn a_silent_peer_delays_no_other_and_is_dropped_in_time() {
     let options = ListenOptions {
         hello_timeout: Duration::from_millis(300),
         ..support::options(parameters())

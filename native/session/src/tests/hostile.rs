@@ -283,7 +283,7 @@ fn no_memory_for_a_packet_is_said() {
 }
 
 #[test]
-fn what_was_never_sent_cannot_be_acknowledged() {
+fn bytes_that_were_never_sent_cannot_be_acknowledged() {
     for kind in [Kind::Data, Kind::Tick] {
         let mut session = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
         session.append(3, |log| log.copy(b"abc"));
