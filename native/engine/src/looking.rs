@@ -7,7 +7,8 @@
 //! find one packet each, and an armed port finds twenty per wake-up. So a port whose wake-ups bring many packets
 //! sleeps. Between that case and a lone request, arrivals do not tell which way is better: the port tries both ways in
 //! turn, and continues with the one that brought more packets. While trials give equal results, they become rarer. A
-//! port with little traffic always sleeps.
+//! port with little traffic always sleeps. A port whose scheduler has other work ends its trial at once and sleeps: its
+//! looks come late, and its peer sends no wake-up meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ struct Tally {
     packets: u64,
     /// Looks that found packets.
     finds: u64,
+    /// Looks that came [`PROMPT`] or more after the one before.
+    late: u64,
     time: Duration,
 }
 
@@ -81,9 +84,15 @@ impl Tally {
         self.packets >= self.finds * MANY_PER_WAKE
     }
 
+    /// True if the scheduler had other work after most arrivals.
+    fn is_late(self) -> bool {
+        self.late * 2 > self.finds
+    }
+
     fn add(&mut self, other: Tally) {
         self.packets += other.packets;
         self.finds += other.finds;
+        self.late += other.late;
         self.time += other.time;
     }
 }
@@ -186,6 +195,8 @@ impl Looking {
 
     /// Notes a look that has found this many packets and left none; returns the next step.
     pub fn next(&mut self, now: Instant, packets: usize) -> LookStep {
+        let is_late = self.looks.as_ref().is_some_and(|looks| now - looks.last >= PROMPT);
+        self.tally.late += u64::from(is_late);
         if packets > 0 {
             self.tally.packets += packets as u64;
             self.tally.finds += 1;
@@ -201,7 +212,7 @@ impl Looking {
             };
         }
         match &mut self.looks {
-            Some(looks) if now < looks.until && now - looks.last < PROMPT => {
+            Some(looks) if now < looks.until && !is_late => {
                 looks.last = now;
                 looks.count += 1;
                 match looks.count % LOOKS_PER_YIELD == 0 {
@@ -236,6 +247,7 @@ impl Looking {
                 way: Way::Sleeps,
                 until: now + RUN_MIN,
             },
+            _ if tally.is_late() => self.run(now, Way::Sleeps),
             Stage::Runs { .. } => Stage::Tries(Trial::new()),
             Stage::Tries(mut trial) => match trial.end_turn(tally) {
                 None => Stage::Tries(trial),

@@ -11,12 +11,15 @@ struct Traffic {
     answer: Duration,
     wake: Duration,
     packets: usize,
+    /// The time of a turn: until the next look.
+    turn: Duration,
 }
 
 const LONE: Traffic = Traffic {
     answer: Duration::from_micros(4),
     wake: Duration::from_micros(6),
     packets: 1,
+    turn: US,
 };
 const SHARED: Traffic = Traffic { packets: 20, ..LONE };
 /// A wake-up on both sides.
@@ -41,7 +44,7 @@ impl World {
         }
     }
 
-    /// Runs for this long; a look takes a microsecond.
+    /// Runs for this long.
     fn run(&mut self, time: Duration, traffic: Traffic) {
         let end = self.now + time;
         let mut comes = self.now + traffic.answer;
@@ -50,7 +53,7 @@ impl World {
             match self.looking.next(self.now, found) {
                 LookStep::Look | LookStep::YieldAndLook => {
                     self.looks += 1;
-                    self.now += US;
+                    self.now += traffic.turn;
                     found = usize::from(comes <= self.now);
                 }
                 LookStep::Arm => {
@@ -121,6 +124,19 @@ fn little_traffic_is_never_looked_for() {
     let mut world = World::new();
     world.run(10_000 * MS, Traffic { answer: MS, ..LONE });
     assert_eq!(world.looks, 0);
+}
+
+#[test]
+fn a_scheduler_with_other_work_makes_a_port_sleep() {
+    // A whole trial would prefer the looks, as a wake-up takes longer still.
+    let busy = Traffic {
+        turn: 200 * US,
+        wake: 400 * US,
+        ..LONE
+    };
+    let mut world = World::new();
+    world.run(100 * MS, busy);
+    world.settles_on(Way::Sleeps, busy);
 }
 
 #[test]
