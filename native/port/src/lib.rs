@@ -1,8 +1,8 @@
 //! The linked-in driver of a distribution link: callbacks of the VM's driver interface (`erl_driver(3)`) around a
 //! connection of the engine. It is part of the NIF's library; `erl_ddll` finds it there by [`entry::driver_init`].
 //!
-//! All unsafe code is in `port` and [`block`] (calls of the VM's functions), in [`entry`] (callbacks of the VM), and in
-//! `tcp_info` (facts of the kernel about a socket).
+//! All unsafe code is in `sys`, `port` and [`block`] (calls of the VM's functions), in [`entry`] (callbacks of the VM),
+//! in `commands` (a descriptor of the VM) and in `tcp_info` (facts of the kernel about a socket).
 
 mod answers;
 pub mod block;

@@ -23,6 +23,7 @@
 //! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] | |
 //! | a queue pair with packets, while [`Session::reads_queue`] | [`Session::handle_queue_packets`] | |
 //! | the caller that gave input | [`Session::poll_event`] | None |
+#![forbid(unsafe_code)]
 
 pub mod frame;
 mod inbound;
