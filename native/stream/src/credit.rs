@@ -1,25 +1,22 @@
-//! Receive slots: how many messages may be under way, so that no receive queue ever runs dry.
-//!
-//! Every message, be it the notice of a transfer or a control message, uses one slot of the other side's receive queue.
-//! A side starts with as many credits as the peer has slots, and spends one per message. The slot of a message that
-//! came in is posted again before the message is looked at; from then on it is *owed* to the peer, and goes back to it
-//! as a number on the next control message.
+//! Receive slots: how many messages may be under way, so that no receive queue ever runs dry. Every message, the notice
+//! of a transfer or a control message, uses one slot of the other side's receive queue. A side starts with as many
+//! credits as the peer has slots, and spends one per message. The slot of an arrived message is posted again before the
+//! message is handled. From then on the slot is *owed* to the peer: the next control message returns it as a credit.
 //!
 //! # Rules
-//! * One credit is reserved for FINISH from the start, so a side that closes can say so at any time, whatever the peer
-//!   has returned. The other rules count the *free* credits: all but this one until FINISH is sent, all of them after
-//!   it.
+//! * One credit is reserved for FINISH from the start, so that a side can always tell the peer that it closes. The
+//!   other rules count the *free* credits: all but this one until FINISH is sent, all of them after it.
 //! * A transfer needs more than [`DATA_RESERVE`] free credits: bulk never takes what control messages live on.
 //! * A control message that gives credits back needs one free credit; one that gives none back needs two. So the last
 //!   free credit is only ever spent on a message that brings the other side credits.
-//! * A message of its own is made for credits once at least half of the slots are owed.
+//! * A message for credits alone is made once at least half of the slots are owed.
 //!
 //! # Never more messages than slots
 //! For the direction from A to B, at any time: credits of A + messages under way to B + owed by B + credits under way
 //! to A = slots of B. So the messages under way are at most the slots that are posted.
 //!
 //! # Never a deadlock
-//! Let all that is under way arrive, and let neither side have anything left that these rules let it send. Write c for
+//! Assume that everything under way has arrived, and that these rules allow neither side to send anything. Write c for
 //! free credits, r for the reserved one (1 until FINISH is sent, then 0), o for owed, n for slots; nothing is under
 //! way, so c_A + r_A + o_B = n_B and c_B + r_B + o_A = n_A.
 //! 1. c_A and c_B are not both 0. FINISH takes r and leaves c as it is, so it is of no interest here. Look at the last
@@ -34,9 +31,8 @@
 //! So a side that waits for a credit gets it as soon as the peer looks at its messages.
 //!
 //! # Never credits for ever
-//! A message made only for credits takes at least two off what both sides owe together (half of 4 slots or more) and
-//! adds one to it, its own slot. Each lowers the sum by one or more, so from any point at most as many follow as are
-//! owed.
+//! A message for credits alone takes at least two (half of 4 slots or more) off the sum that both sides owe, and adds
+//! one, its own slot. So each such message lowers the sum, and at most as many can follow as slots are owed.
 
 use crate::violation::Violation;
 
@@ -61,7 +57,7 @@ pub(crate) struct Credit {
     owed: u16,
     /// Depth of this side's receive queue.
     local_slots: u16,
-    /// The mutation that the model must find: without a reserve both sides end up with no credit.
+    /// A defect for the tests, which the model must find: without a reserve both sides run out of credits.
     #[cfg(test)]
     pub without_reserve: bool,
 }
@@ -89,7 +85,7 @@ impl Credit {
         !self.without_reserve
     }
 
-    /// A message came in: its slot is owed to the peer now.
+    /// Notes an arrived message, whose slot is owed to the peer from now on.
     pub fn handle_message(&mut self) -> Result<(), Violation> {
         if self.owed == self.local_slots {
             return Err(Violation::SlotsOverrun {
@@ -100,7 +96,7 @@ impl Credit {
         Ok(())
     }
 
-    /// The peer gives credits back.
+    /// Notes credits that the peer returns.
     pub fn handle_credits(&mut self, credits: u16) -> Result<(), Violation> {
         match self.known.checked_add(credits) {
             Some(known) if known <= self.remote_slots => {
@@ -129,25 +125,26 @@ impl Credit {
         self.free() >= 2 || (self.free() == 1 && (self.owed > 0 || !self.keeps_reserve()))
     }
 
-    /// Whether the credits owed are worth a message of their own.
+    /// True if a message for the owed credits alone is due.
     pub fn is_due(&self) -> bool {
         self.owed >= self.local_slots / 2
     }
 
-    /// A transfer goes out; [`Self::allows_transfer`] said that it may.
+    /// Spends a credit on a transfer that [`Self::allows_transfer`] has allowed.
     pub fn spend_on_transfer(&mut self) {
         debug_assert!(self.allows_transfer());
         self.known = self.known.saturating_sub(1);
     }
 
-    /// A control message goes out, [`Self::allows_control`] said that it may: the credits that it gives back.
+    /// Spends a credit on a control message that [`Self::allows_control`] has allowed. Returns the credits that the
+    /// message must return.
     pub fn spend_on_control(&mut self) -> u16 {
         debug_assert!(self.allows_control());
         self.known = self.known.saturating_sub(1);
         std::mem::take(&mut self.owed)
     }
 
-    /// FINISH goes out, once, with the credit that was kept for it: the credits that it gives back.
+    /// Spends the reserved credit on FINISH, once. Returns the credits that the message must return.
     pub fn spend_on_finish(&mut self) -> u16 {
         debug_assert!(self.reserved == FINISH_RESERVE && self.known >= self.reserved);
         self.known = self.known.saturating_sub(self.reserved);

@@ -17,7 +17,7 @@ impl Limits {
     /// With fewer slots than this, both sides could wait for credits for ever (see `credit.rs`).
     pub const RECEIVE_SLOTS_MIN: u16 = 5;
 
-    /// Whether a stream can run within these limits.
+    /// Fails unless a stream can run within these limits.
     pub fn check(&self) -> Result<(), LimitsError> {
         if self.ring_bytes == 0 || self.ring_bytes > TRANSFER_BYTES_MAX {
             return Err(LimitsError::RingBytes(self.ring_bytes));
@@ -46,11 +46,11 @@ pub enum LimitsError {
     Adverts,
 }
 
-/// Which kinds of transfer are used. Anything but [`Mode::Dynamic`] is for measurement, and needs the same mode on both
-/// sides: a sender of one kind and a receiver of the other wait for each other for ever.
+/// The kinds of transfers in use. Modes other than [`Mode::Dynamic`] are for measurements, and both sides need the same
+/// mode: a sender of one kind and a receiver of the other kind wait for each other for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// Both, picked per transfer.
+    /// Both kinds: the sender picks one for each transfer.
     #[default]
     Dynamic,
     /// The sender never writes into the ring; it waits for an advertisement.

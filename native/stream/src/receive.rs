@@ -9,53 +9,53 @@ pub struct ReceiveId(pub u64);
 /// A buffer that the caller wants filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Receive {
-    /// Names it when it is done.
+    /// The name of the receive.
     pub id: ReceiveId,
     /// The address of the buffer, for the peer.
     pub target: RemoteAddress,
     /// Its size, 1 to [`crate::TRANSFER_BYTES_MAX`].
     pub bytes: u32,
-    /// True: it counts as received when it is full. False: with the first bytes.
+    /// True: the receive is complete when the buffer is full. False: with the first bytes.
     pub fill: bool,
 }
 
-/// Where the bytes of a transfer arrived.
+/// The place in which the bytes of a transfer have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// In the ring, behind what is there.
+    /// In the ring, behind the earlier bytes.
     Ring {
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Nowhere: it is a mark. No advertisement from before it can be used any more: take all receives back now, by
-    /// [`crate::Stream::withdraw`].
+    /// The transfer is a mark, without bytes. The peer uses no advertisement from before the mark: take all receives
+    /// back now, by [`crate::Stream::withdraw`].
     Mark {
-        /// The new ring has been taken over.
+        /// True: the peer writes into the new ring from now on.
         ring: bool,
     },
     /// In a posted receive.
     Direct {
-        /// Which.
+        /// The receive.
         id: ReceiveId,
-        /// Where in its buffer.
+        /// Offset in its buffer.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
-        /// The receive is satisfied: its buffer is the caller's again.
+        /// True: the receive is complete, and the caller owns its buffer again.
         done: bool,
     },
 }
 
-/// A receive that is satisfied by bytes copied from the ring: its buffer is the caller's again.
+/// A receive that bytes copied from the ring have completed: the caller owns its buffer again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completed {
-    /// Which.
+    /// The receive.
     pub id: ReceiveId,
-    /// All the bytes that are in its buffer.
+    /// Number of bytes in its buffer.
     pub bytes: u32,
 }
 
-/// A receive on its way to be satisfied.
+/// A receive that is not complete.
 ///
 /// # Invariants
 /// `filled <= receive.bytes`.
@@ -63,7 +63,7 @@ pub struct Completed {
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct OutstandingReceive {
     pub receive: Receive,
-    /// Bytes of it that are there.
+    /// Bytes that have arrived in its buffer.
     pub filled: u32,
 }
 
@@ -72,17 +72,17 @@ impl OutstandingReceive {
         OutstandingReceive { receive, filled: 0 }
     }
 
-    /// Bytes that it still takes.
+    /// Bytes that still fit into the buffer.
     pub fn room(&self) -> u32 {
         self.receive.bytes - self.filled
     }
 
-    /// The least that it will still get: its share in S'_r while it is advertised.
+    /// Minimum number of bytes that the receive will still get: its share in S'_r while it is advertised.
     pub fn least(&self) -> u32 {
         if self.receive.fill { self.room() } else { 1 }
     }
 
-    /// More bytes are there. True: it is satisfied.
+    /// Notes that more bytes have arrived. True: the receive is complete.
     pub fn fill(&mut self, bytes: u32) -> bool {
         self.filled += bytes;
         !self.receive.fill || self.room() == 0

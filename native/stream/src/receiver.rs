@@ -1,4 +1,4 @@
-//! The receiving half: arrived bytes, the ring, and which posted receives are advertised.
+//! The receiving half: arrived bytes, the ring, and the advertisements of posted receives.
 
 mod adverts;
 mod questions;
@@ -13,15 +13,15 @@ use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
 use crate::wire::{NewRing, TRANSFER_BYTES_MAX};
 
-/// From this many bytes freed on an acknowledgement is due, however large the ring is.
+/// Number of freed bytes for which an acknowledgement is due at the latest, however large the ring is.
 const ACK_BYTES_MAX: u64 = 1 << 20;
 
 /// # Invariants
 /// * The first `advertised` of `receives` are advertised, all for `advert_phase`; the others are not.
-/// * S'_r = S_r + the sum of what the advertised ones get at least.
+/// * S'_r = S_r + the sum of the minimum sizes that the advertised receives still get.
 /// * While a ring holds bytes, `phase` is indirect.
 /// * `old` holds bytes if there is one, and ends where `ring` begins.
-/// * `unread` is what both hold, and `freed + unread` what was written into all rings.
+/// * `unread` is the number of bytes in both rings, and `freed + unread` that of all bytes written into rings.
 /// * While `ask` is not `Nothing` no advertisement is sent.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
@@ -29,15 +29,16 @@ pub(crate) struct Receiver {
     mode: Mode,
     /// S_r: the next byte to hand over.
     next: Seq,
-    /// S'_r: the byte that the next advertisement will meet, as far as can be told.
+    /// S'_r: the estimated byte at which the peer will use the next advertisement.
     estimate: Seq,
     /// P_r.
     phase: Phase,
-    /// The ring that the peer writes into; what is used of it and of `old` is b_r.
+    /// The ring that the peer writes into. The used bytes of it and of `old` are b_r.
     ring: Ring,
-    /// The ring before it, as long as it holds bytes.
+    /// The replaced ring, as long as it holds bytes.
     old: Option<Ring>,
-    /// Bytes in both, and bytes ever copied out of a ring: each is looked at several times for a transfer.
+    /// Bytes in both rings, and, below, all bytes ever copied out of a ring: kept, as each transfer reads them several
+    /// times.
     unread: u32,
     freed: Seq,
     ask: Ask,
@@ -48,35 +49,35 @@ pub(crate) struct Receiver {
     advert_phase: Phase,
     /// Advertisements that the peer holds at a time.
     adverts_max: u16,
-    /// Length of the stream, once the peer said it.
+    /// Length of the stream. None: the peer has not told it yet.
     end: Option<Seq>,
     answer: Answer,
-    /// The mutation that the model must find: without the answer a sender that saw advertisements too late waits for
-    /// ever.
+    /// A defect for the tests, which the model must find: without the answer a sender whose advertisements came too
+    /// late waits for ever.
     #[cfg(test)]
     pub without_late_answer: bool,
 }
 
-/// What the peer, which may be waiting for an advertisement, is to hear.
+/// The answer to a peer that may wait for an advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Answer {
-    /// Nothing: it does not wait.
+    /// None: the peer does not wait.
     NotDue,
-    /// It used a buffer of this phase up, or went on through the ring with advertisements unused, which it may have
-    /// seen too late; since then nothing was advertised or passed.
+    /// An answer is due: the peer has used up a buffer of this phase, or has written into the ring though it had
+    /// advertisements, which may have come too late. Since then this side has sent no advertisement and no pass.
     Due,
-    /// There is nothing to advertise for now.
+    /// A pass is due: there is nothing to advertise for now.
     Pass,
 }
 
-/// What this side asks the peer to answer with a mark.
+/// The question of this side that the peer answers with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Ask {
     /// Nothing.
     Nothing,
-    /// This, and the message has not been sent.
+    /// A question that has not been sent.
     Wanted(Question),
-    /// This, and the mark has not come.
+    /// A question that was sent. The mark has not come.
     Sent(Question),
 }
 
@@ -99,7 +100,7 @@ impl Receiver {
             freed: start,
             ask: Ask::Nothing,
             acked: start,
-            // The peer's number must not make this side allocate; its own is the better guess.
+            // This side's own number: a number of the peer's must not make it allocate.
             receives: VecDeque::with_capacity(usize::from(local.adverts)),
             advertised: 0,
             advert_phase: Phase(0),
@@ -111,7 +112,7 @@ impl Receiver {
         }
     }
 
-    /// The runs of bytes that are to be read next, in one ring.
+    /// The next runs of bytes to read, all in one ring.
     #[inline]
     pub fn readable(&self) -> [RingSpan; 2] {
         let ring = self.old.as_ref().unwrap_or(&self.ring);
@@ -123,13 +124,13 @@ impl Receiver {
         [first, second]
     }
 
-    /// Where the peer writes next.
+    /// The offset at which the peer writes next.
     #[inline]
     pub fn writable(&self) -> RingSpan {
         self.ring.writable()
     }
 
-    /// Whether what is to be read next is in the ring before the last one that was taken over.
+    /// True if the next bytes to read are in the replaced ring.
     #[inline]
     pub fn reads_old_ring(&self) -> bool {
         self.old.is_some()
@@ -143,7 +144,7 @@ impl Receiver {
 
     /// Bytes of the ring that are free as far as the peer has been told.
     pub fn peer_room(&self) -> u32 {
-        // Fits: at most what the ring holds was written since it was taken over and not acknowledged.
+        // Fits: the unacknowledged bytes of a ring are at most its size.
         let unacked = (self.ring.written().0 - self.acked.max(self.ring.base()).0) as u32;
         self.ring.bytes().saturating_sub(unacked)
     }
@@ -168,7 +169,7 @@ impl Receiver {
         self.next.plus(self.used())
     }
 
-    /// The stream ended, and nothing of it is left in the ring.
+    /// True if the stream has ended, and none of its bytes are left in the ring.
     pub fn is_end(&self) -> bool {
         self.end == Some(self.next) && self.used() == 0
     }
@@ -181,7 +182,7 @@ impl Receiver {
         }
     }
 
-    /// The peer wrote `bytes` into the buffer that it must think is next.
+    /// Handles a direct transfer of `bytes`, which the peer wrote into the next advertised buffer.
     #[inline]
     pub fn handle_direct(&mut self, bytes: u32, counters: &mut Counters) -> Result<Arrival, Violation> {
         self.check_end(bytes)?;
@@ -218,7 +219,7 @@ impl Receiver {
         })
     }
 
-    /// The peer wrote `bytes` into the ring.
+    /// Handles an indirect transfer of `bytes`, which the peer wrote into the ring.
     #[inline]
     pub fn handle_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Result<Arrival, Violation> {
         self.check_end(bytes)?;
@@ -240,7 +241,7 @@ impl Receiver {
         Ok(Arrival::Ring { bytes })
     }
 
-    /// Indirect bytes have come in a direct phase.
+    /// Ends a direct phase, in which indirect bytes have come.
     #[cold]
     fn leave_direct_phase(&mut self, counters: &mut Counters) {
         self.phase = self.phase.next();
@@ -259,7 +260,7 @@ impl Receiver {
         !self.without_late_answer
     }
 
-    /// The peer says where its stream ends.
+    /// Handles the end of the peer's stream.
     pub fn handle_finish(&mut self, end: Seq) -> Result<(), Violation> {
         if self.end.is_some() {
             return Err(Violation::FinishTwice);
@@ -282,13 +283,13 @@ impl Receiver {
             receive.bytes
         );
         self.receives.push_back(OutstandingReceive::new(receive));
-        // It may be advertised instead.
+        // This receive may be advertised: no pass is needed.
         if self.is_passing() {
             self.answer = Answer::Due;
         }
     }
 
-    /// The caller copied `bytes` out of the ring, into the head receive if there is one.
+    /// Notes that the caller has copied `bytes` out of the ring, into the first receive if there is one.
     #[inline]
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
         let bytes = match &mut self.old {
@@ -312,7 +313,7 @@ impl Receiver {
         self.fill_head(bytes)
     }
 
-    /// `bytes` of the ring have gone into the head receive.
+    /// Notes that `bytes` of the ring were copied into the first receive.
     #[inline(never)]
     fn fill_head(&mut self, bytes: u32) -> Option<Completed> {
         let is_advertised = self.advertised > 0;
@@ -322,7 +323,8 @@ impl Receiver {
             "{bytes} bytes copied into a buffer for {}",
             head.room()
         );
-        // An advertised receive has its least in S'_r already; the rest, and all of another one, is new.
+        // S'_r has the minimum of an advertised receive already. Add the other bytes; all of them if it is not
+        // advertised.
         let known = if is_advertised { head.least().min(bytes) } else { 0 };
         let done = head.fill(bytes.min(head.room()));
         let completed = Completed {
@@ -368,15 +370,14 @@ impl Receiver {
         posted.map(|posted| posted.receive.id)
     }
 
-    /// Whether enough was freed for a message of its own. A sender that found the ring full waits for this, so it must
-    /// come true at the latest when the ring is empty: a quarter of the ring, and at least one byte, is never more than
-    /// all of it. After the peer's end there is no peer to tell. A large ring does not let its sender wait for the
-    /// memory that it keeps.
+    /// True if an acknowledgement is due: a quarter of the ring is freed, at least one byte and at most
+    /// [`ACK_BYTES_MAX`]. A sender that found the ring full waits for it, so it must be due at the latest when the ring
+    /// is empty. After the peer's end none is due.
     pub fn ack_due(&self) -> bool {
         self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4).min(ACK_BYTES_MAX)
     }
 
-    /// Whether anything was freed that the peer does not know of and still wants to.
+    /// True if bytes were freed that are not acknowledged, and the peer has not finished.
     pub fn has_unacked(&self) -> bool {
         self.end.is_none() && self.freed > self.acked
     }

@@ -1,4 +1,5 @@
-//! Positions in a ring: the sender's view of the peer's ring and the receiver's of its own are the same arithmetic.
+//! Positions in a ring. The sender's view of the peer's ring and the receiver's view of its own use the same
+//! arithmetic.
 
 use crate::seq::Seq;
 
@@ -7,11 +8,11 @@ use crate::seq::Seq;
 pub struct RingSpan {
     /// Its start, in bytes from the start of the ring.
     pub offset: u32,
-    /// Its size; 0: there is none.
+    /// Its size; 0: there is no run.
     pub bytes: u32,
 }
 
-/// The offsets are kept beside the counts, so that no look at the ring divides: a small transfer makes six.
+/// The offsets are kept beside the counts, so that no call divides: a small transfer makes six calls.
 ///
 /// # Invariants
 /// * `base <= freed <= written`, and `written - freed <= bytes`.
@@ -20,20 +21,20 @@ pub struct RingSpan {
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Ring {
     bytes: u32,
-    /// The ring byte that went to offset 0 first.
+    /// The position of the byte that was first at offset 0.
     base: Seq,
-    /// Bytes ever written, into this ring and those before it.
+    /// Number of bytes ever written, into this ring and the replaced ones.
     written: Seq,
-    /// Bytes ever freed.
+    /// Number of bytes ever freed.
     freed: Seq,
-    /// Where the next byte goes.
+    /// Offset of the next byte to write.
     written_at: u32,
-    /// Where the oldest byte in the ring is.
+    /// Offset of the oldest byte in the ring.
     freed_at: u32,
 }
 
 impl Ring {
-    /// An empty ring of `bytes` (at least 1) that has had `start` bytes through it.
+    /// An empty ring of `bytes` (at least 1), through which `start` bytes have passed.
     pub fn new(bytes: u32, start: Seq) -> Ring {
         // Fits: a remainder by a 32-bit number.
         let at = (start.0 % u64::from(bytes)) as u32;
@@ -47,8 +48,7 @@ impl Ring {
         }
     }
 
-    /// The ring that takes over where `self` ends: the next byte goes to offset 0 of other memory, of `bytes` (at least
-    /// 1).
+    /// The ring that replaces `self`: the next byte goes to offset 0 of other memory, of `bytes` (at least 1).
     pub fn successor(&self, bytes: u32) -> Ring {
         Ring {
             bytes,
@@ -101,31 +101,31 @@ impl Ring {
         }
     }
 
-    /// Bytes from where the next write goes to the ring's end.
+    /// Bytes from the next byte to write up to the ring's end.
     pub fn write_to_end(&self) -> u32 {
         self.bytes - self.written_at
     }
 
-    /// Bytes from the oldest one in the ring, or where it will be, to the ring's end.
+    /// Bytes from the oldest byte, or the place of the next one in an empty ring, up to the ring's end.
     pub fn read_to_end(&self) -> u32 {
         self.bytes - self.freed_at
     }
 
-    /// `bytes` are now written; at most `free()`.
+    /// Notes that `bytes` were written; at most `free()`.
     pub fn write(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.free());
         self.written = self.written.plus(bytes);
         self.written_at = self.behind(self.written_at, bytes);
     }
 
-    /// All up to `freed` are now free; at most `written()`, not less than before.
+    /// Frees all bytes up to `freed`; at most `written()`, not less than before.
     pub fn free_to(&mut self, freed: Seq) {
         debug_assert!(self.freed <= freed && freed <= self.written);
         // Fits: they are in the ring.
         self.free_some((freed.0 - self.freed.0) as u32);
     }
 
-    /// The oldest `bytes`, or all that there are, are now free; how many. More is the caller's mistake.
+    /// Frees the oldest `bytes`, or all if there are fewer, which is a mistake of the caller. Returns their number.
     pub fn free_first(&mut self, bytes: u32) -> u32 {
         debug_assert!(
             bytes <= self.used(),
@@ -142,7 +142,7 @@ impl Ring {
         self.freed_at = self.behind(self.freed_at, bytes);
     }
 
-    /// The offset `bytes`, at most those of the ring, behind `at`.
+    /// The offset `bytes` behind `at`; at most the size of the ring.
     fn behind(&self, at: u32, bytes: u32) -> u32 {
         let to_end = self.bytes - at;
         if bytes < to_end { at + bytes } else { bytes - to_end }

@@ -10,14 +10,14 @@ use crate::transfer::{Offer, Transfer};
 use crate::violation::Violation;
 use crate::wire::{Advert, NewRing, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
-/// What the peer asks this side to answer with a mark.
+/// The peer's question, which this side answers with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Asked {
     /// Nothing.
     Nothing,
-    /// To hold no advertisement any more.
+    /// Give up all advertisements.
     Recall,
-    /// To take over this ring as well.
+    /// Give up all advertisements, and write into this ring from now on.
     Ring(NewRing),
 }
 
@@ -32,26 +32,27 @@ pub(crate) struct Sender {
     next: Seq,
     /// P_s.
     phase: Phase,
-    /// The peer's ring as far as it is known here; what is free in it is b_s.
+    /// The peer's ring as this side knows it; its free bytes are b_s.
     ring: Ring,
-    /// Its first byte.
+    /// Address of the ring's first byte.
     ring_start: RemoteAddress,
-    /// Ring bytes that the peer has acknowledged. Below what `ring` counts as freed while the peer reads an older ring.
+    /// Ring bytes that the peer has acknowledged. Smaller than the freed count of `ring` while the peer reads a
+    /// replaced ring.
     acked: Seq,
     asked: Asked,
-    /// Q: the head of a buffer that must be filled loses what was written into it already.
+    /// Q. The entry of a `fill` buffer covers only the part that is not written yet.
     adverts: VecDeque<Advert>,
     adverts_max: u16,
-    /// The last advertisement that arrived: its phase, and the least byte that the next one of that phase can be for.
+    /// The phase of the last arrived advertisement, and the smallest byte that the next one of that phase can name.
     last_phase: Phase,
     last_least: Seq,
     finished: bool,
-    /// The last advertisement was stale when it arrived, and since then the peer has not said that it has none for now.
+    /// True: the last advertisement was stale when it arrived, and no pass has come since then.
     late: bool,
-    /// The peer's answer is worth a wait: a buffer of this phase was used up, or the ring was full while `late`. Since
-    /// then nothing went into the ring, and the peer has not said that it has none for now.
+    /// True: a wait for the peer's answer pays. A buffer of this phase was used up, or the ring was full while `late`.
+    /// Since then no byte went into the ring, and no pass has come.
     expecting: bool,
-    /// The mutation that the model must find: without the jump an advertisement meets a wrong byte.
+    /// A defect for the tests, which the model must find: without the jump an advertisement is used at a wrong byte.
     #[cfg(test)]
     pub without_phase_jump: bool,
 }
@@ -82,14 +83,15 @@ impl Sender {
         self.next
     }
 
-    /// After this nothing is sent, and advertisements of the peer are dropped.
+    /// Ends the sending: nothing is sent after this, and advertisements of the peer are dropped.
     pub fn finish(&mut self) {
         self.finished = true;
         self.adverts.clear();
         self.asked = Asked::Nothing;
     }
 
-    /// The peer asks for a mark; with `ring`, that this ring takes over. Behind this side's end it gets none.
+    /// Handles the peer's question for a mark; `ring`: the ring to write into from then on. After this side's end the
+    /// peer gets no mark.
     pub fn handle_ask(&mut self, ring: Option<NewRing>) -> Result<bool, Violation> {
         if ring.is_some_and(|NewRing { target, bytes }| target.address.checked_add(u64::from(bytes)).is_none()) {
             return Err(Violation::RingAddress);
@@ -114,16 +116,15 @@ impl Sender {
         self.ring.write_to_end()
     }
 
-    /// Whether the peer waits for a mark.
+    /// True if the peer waits for a mark.
     #[inline]
     pub fn owes_mark(&self) -> bool {
         !matches!(self.asked, Asked::Nothing)
     }
 
-    /// Sends the mark that is owed.
-    ///
-    /// The peer advertises nothing between its question and the mark, and its messages keep their order. So all that it
-    /// has advertised is known here, and is of `last_phase` or older: behind `next(last_phase)` none of it can be used.
+    /// Sends the mark that is owed. The peer advertises nothing between its question and the mark, and its messages
+    /// keep their order. So this side knows all advertisements, which are of `last_phase` or older: from phase
+    /// `next(last_phase)` on none can be used.
     pub fn send_mark(&mut self, counters: &mut Counters) -> Transfer {
         counters.phase_switches_sent += u64::from(self.phase.is_direct());
         if self.phase.is_direct() || self.phase < self.last_phase {
@@ -144,7 +145,7 @@ impl Sender {
         }
     }
 
-    /// An advertisement arrived. True: it can be used, or could be so far.
+    /// Handles an advertisement. False: it is of no use, as it is stale or this side sends no direct transfers.
     pub fn handle_advert(&mut self, advert: Advert, counters: &mut Counters) -> Result<bool, Violation> {
         self.drop_stale(counters);
         self.check_phase(&advert)?;
@@ -177,9 +178,10 @@ impl Sender {
         self.last_least = least;
     }
 
-    /// A receiver enters each direct phase by advertising in it, and in order, so that phases come without a gap. It
-    /// leaves one only when it sees indirect bytes, and before these were sent here the phase was left here, too: so an
-    /// advertisement of a new phase finds none of the old phase at hand, and no direct phase going on.
+    /// A receiver enters each direct phase with an advertisement, and the phases in order, so there is no gap between
+    /// them. It leaves a phase only when it sees indirect bytes, and this side had left the phase before it sent them.
+    /// So an advertisement of a new phase finds no advertisement of the old phase here, and no direct phase in
+    /// progress.
     fn check_phase(&self, advert: &Advert) -> Result<(), Violation> {
         if !advert.phase.is_direct() {
             return Err(Violation::AdvertIndirect { phase: advert.phase });
@@ -198,10 +200,10 @@ impl Sender {
         }
     }
 
-    /// The advertisement's byte must not be below the least byte that the advertisement before it leaves. It must not
-    /// be above the next byte to send plus the least that the held advertisements take. The upper bound holds only
-    /// while the phase is not over at the sender: advertisements dropped as stale are missing from the sum, but a stale
-    /// one ended its phase.
+    /// An advertisement must not name a byte below the smallest byte that follows the advertisement before it, nor a
+    /// byte above the next byte to send plus the minimum that the held advertisements take. The upper bound is valid
+    /// only while the phase has not ended at the sender: the sum lacks advertisements that were dropped as stale, but a
+    /// stale advertisement ends its phase.
     fn check_seq(&self, advert: &Advert) -> Result<(), Violation> {
         let least = if advert.phase == self.last_phase {
             self.last_least
@@ -224,7 +226,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The peer has nothing to advertise for now. True: a transfer may have waited for that answer.
+    /// Handles the peer's pass: it has nothing to advertise for now. True: a transfer may have waited for this answer.
     pub fn handle_pass(&mut self) -> bool {
         let awaited = self.awaits_advert();
         self.late = false;
@@ -242,7 +244,8 @@ impl Sender {
         self.acked
     }
 
-    /// The peer has copied all up to `freed` out of its ring. True: that is news.
+    /// Handles an acknowledgement: the peer has copied all bytes up to `freed` out of its ring. True: it acknowledges
+    /// new bytes.
     pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
         let before = self.acked;
         if freed > self.ring.written() {
@@ -255,7 +258,7 @@ impl Sender {
             return Err(Violation::AckBack { freed, before });
         }
         self.acked = freed;
-        // What is freed in an older ring makes no room in this one.
+        // Bytes freed in a replaced ring make no room in this one.
         let is_room = freed > self.ring.freed();
         if is_room {
             self.ring.free_to(freed);
@@ -263,10 +266,9 @@ impl Sender {
         Ok(is_room)
     }
 
-    /// Step 1's first half: takes advertisements that can never be used from the head of Q.
-    ///
-    /// The jump is what keeps a late advertisement from a wrong byte: the receiver sent it before it saw indirect bytes
-    /// that are under way, so whatever else it advertised in that phase rests on the same error, and the phase is over.
+    /// The first half of step 1: removes advertisements that can never be used from the head of Q. The jump prevents
+    /// that a late advertisement is used at a wrong byte. The receiver sent it before it saw indirect bytes that are
+    /// under way. All its other advertisements of that phase rest on the same error, so the phase ends.
     #[inline]
     fn drop_stale(&mut self, counters: &mut Counters) {
         while let Some(head) = self.adverts.front() {
@@ -291,7 +293,7 @@ impl Sender {
         !self.without_phase_jump
     }
 
-    /// Bytes that the next direct transfer may carry; 0: nothing usable is advertised.
+    /// Bytes that the next direct transfer may carry; 0: there is no usable advertisement.
     #[inline]
     pub fn direct_room(&mut self, counters: &mut Counters) -> u32 {
         self.drop_stale(counters);
@@ -308,8 +310,8 @@ impl Sender {
         }
     }
 
-    /// The transfer that the algorithm picks for `offer`, as (direct, bytes); None: wait. Only drops stale
-    /// advertisements.
+    /// The transfer that the algorithm picks for `offer`, as (direct, bytes). None: wait. Changes nothing, except that
+    /// it drops stale advertisements.
     #[inline]
     pub fn pick(&mut self, offer: Offer, counters: &mut Counters) -> Option<(bool, u32)> {
         if self.finished {
@@ -325,7 +327,7 @@ impl Sender {
         }
     }
 
-    /// Sends `bytes`, at most `direct_room`, into the advertised buffer at the head.
+    /// Counts a transfer of `bytes`, at most `direct_room`, into the first advertised buffer.
     pub fn send_direct(&mut self, bytes: u32, counters: &mut Counters) -> Option<Transfer> {
         let head = self.adverts.front_mut()?;
         let target = head.target;
@@ -351,7 +353,7 @@ impl Sender {
         })
     }
 
-    /// Sends `bytes`, at most `indirect_room`, into the peer's ring.
+    /// Counts a transfer of `bytes`, at most `indirect_room`, into the peer's ring.
     #[inline]
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
         let target = self.ring_start.plus(self.ring.writable().offset);
@@ -371,7 +373,7 @@ impl Sender {
     }
 }
 
-/// The least that a transfer into this buffer moves the stream on before the next buffer is used.
+/// Minimum number of bytes that this buffer takes before the next buffer is used.
 fn least_bytes(advert: &Advert) -> u32 {
     debug_assert!(advert.bytes <= TRANSFER_BYTES_MAX);
     if advert.fill { advert.bytes } else { 1 }

@@ -6,7 +6,7 @@
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The byte `bytes` further on; None past the last number, which only a lying peer can reach.
+    /// The byte `bytes` further on. None: past the last number, which only a peer that breaks the protocol can reach.
     pub(crate) fn checked_add(self, bytes: u32) -> Option<Seq> {
         self.0.checked_add(u64::from(bytes)).map(Seq)
     }

@@ -13,22 +13,22 @@ use crate::transfer::{Offer, Transfer};
 use crate::violation::Violation;
 use crate::wire::{Control, ControlBody, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
 
-/// The effect of a control message for the caller. After each of them but [`ControlEvent::Nothing`] look again whether
-/// something can be sent: any message may also have brought credits.
+/// The effect of a control message for the caller. After each event but [`ControlEvent::Nothing`] try again to send:
+/// any message may also have brought credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlEvent {
     /// An advertisement, room in the ring, credits, or a question that ends a wait for advertisements: a transfer that
-    /// had to wait may go now.
+    /// had to wait may be possible now.
     Writable,
     /// The peer is alive.
     Ticked,
-    /// The peer will send nothing more than what [`Stream::is_end`] waits for.
+    /// The peer has finished. [`Stream::is_end`] waits for its bytes that have not arrived.
     Finished,
     /// Nothing to do.
     Nothing,
 }
 
-/// How far a half-close is.
+/// The stage of a half-close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Finish {
     Open,
@@ -36,10 +36,9 @@ enum Finish {
     Sent,
 }
 
-/// One side of a connection.
-///
-/// The caller moves bytes and messages: it posts what [`Stream::poll_transfer`] and [`Stream::poll_control`] give, and
-/// hands over what arrives, one call per message. A [`Violation`] is final: close the connection.
+/// One side of a connection. The caller moves bytes and messages: it posts the transfers of [`Stream::poll_transfer`]
+/// and the messages of [`Stream::poll_control`], and makes one call for each arrived message. A [`Violation`] is final:
+/// close the connection.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub struct Stream {
@@ -48,19 +47,19 @@ pub struct Stream {
     credit: Credit,
     finish: Finish,
     tick: bool,
-    /// The last transfer had to wait for a credit and has not gone yet.
+    /// True: the last transfer had to wait for a credit, and is not sent yet.
     stalled: bool,
     counters: Counters,
 }
 
 impl Stream {
-    /// A stream before its first byte. `local` is what this side said in its hello, `remote` what the peer said, and
-    /// `ring` where the peer's ring is.
+    /// A stream before its first byte. `local`: the limits of this side's hello; `remote`: those of the peer's; `ring`:
+    /// the address of the peer's ring.
     pub fn new(mode: Mode, local: Limits, remote: Limits, ring: RemoteAddress) -> Result<Stream, LimitsError> {
         Stream::starting_at(mode, local, (remote, ring), Seq(0))
     }
 
-    /// A stream that has had `start` bytes through both rings, in each direction.
+    /// A stream of which `start` bytes have passed through the rings, in each direction.
     pub(crate) fn starting_at(
         mode: Mode,
         local: Limits,
@@ -80,9 +79,9 @@ impl Stream {
         })
     }
 
-    // What came in.
+    // Arrived messages.
 
-    /// A transfer has arrived in this side's memory; its receive slot is posted again.
+    /// Handles a transfer that has arrived in this side's memory. Its receive slot must be posted again already.
     #[inline]
     pub fn handle_notice(&mut self, notice: Notice) -> Result<Arrival, Violation> {
         self.credit.handle_message()?;
@@ -99,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// A control message has arrived; its receive slot is posted again.
+    /// Handles an arrived control message. Its receive slot must be posted again already.
     pub fn handle_control(&mut self, bytes: &[u8]) -> Result<ControlEvent, Violation> {
         self.credit.handle_message()?;
         let control = Control::parse(bytes)?;
@@ -138,8 +137,8 @@ impl Stream {
         (room > 0 && self.credit.allows_transfer()).then_some(room)
     }
 
-    /// Bytes up to the ring's end or the first one in use, that is: what the next indirect transfer may carry. 0: none
-    /// free, or no credit for a transfer.
+    /// Bytes that the next indirect transfer may carry: up to the ring's end or the first byte in use. 0: no room, or
+    /// no credit for a transfer.
     #[must_use]
     pub fn indirect_room(&self) -> u32 {
         if self.credit.allows_transfer() {
@@ -149,11 +148,9 @@ impl Stream {
         }
     }
 
-    /// Decides how the next bytes go, and counts them as gone. None: wait until [`Self::handle_control`] gives an
-    /// event.
-    ///
-    /// With a usable advertisement and `offer.direct` over 0 the transfer is direct; else it is indirect if
-    /// `offer.indirect` is over 0 and the ring has room. It carries as much of the offer as fits.
+    /// Decides on the next transfer and counts its bytes as sent. None: wait until [`Self::handle_control`] returns an
+    /// event. With a usable advertisement and `offer.direct` above 0 the transfer is direct; else it is indirect if
+    /// `offer.indirect` is above 0 and the ring has room. It carries as many offered bytes as fit.
     #[must_use]
     #[inline(always)]
     pub fn poll_transfer(&mut self, offer: Offer) -> Option<Transfer> {
@@ -174,8 +171,8 @@ impl Stream {
     }
 
     /// The mark that the peer has asked for: a transfer of no bytes, which the caller must post now, in the order of
-    /// its transfers. It gives up what the peer has advertised; with a new ring, later indirect transfers go there.
-    /// None: nothing is asked, or no credit for a transfer.
+    /// its transfers. It gives up all advertisements; with a new ring, later indirect transfers go there. None: the
+    /// peer has not asked, or there is no credit for a transfer.
     #[must_use]
     pub fn poll_mark(&mut self) -> Option<Transfer> {
         if !self.owes_mark() || !self.credit.allows_transfer() {
@@ -185,49 +182,48 @@ impl Stream {
         Some(self.sender.send_mark(&mut self.counters))
     }
 
-    /// Size of the peer's ring, as far as marks went out.
+    /// Size of the peer's ring into which this side writes since its last mark.
     #[must_use]
     pub fn peer_ring_bytes(&self) -> u32 {
         self.sender.peer_ring_bytes()
     }
 
-    /// Bytes from where the next indirect transfer goes to the end of the peer's ring, some of which may be in use.
+    /// Bytes from the place of the next indirect transfer up to the end of the peer's ring. Some may be in use.
     #[must_use]
     #[inline]
     pub fn peer_ring_to_end(&self) -> u32 {
         self.sender.ring_to_end()
     }
 
-    /// Whether the peer waits for a mark, be it that credits forbid it for now.
+    /// True if the peer waits for a mark, even if there is no credit for it now.
     #[must_use]
     #[inline]
     pub fn owes_mark(&self) -> bool {
         self.sender.owes_mark()
     }
 
-    /// Whether the peer will advertise a buffer, or say that it has none, if all that was sent is read, and it is time
-    /// to wait for that: direct transfers used up what it had advertised, or what it advertised came too late and the
-    /// ring has been full, and it has answered with neither yet. Bulk that goes into the ring instead makes all that it
-    /// is about to advertise stale; to wait for it, offer 0 bytes for the ring.
+    /// True if a wait for the peer's answer pays: direct transfers have used up its advertisements, or these came too
+    /// late and the ring was full. When the peer has read all sent bytes it advertises a buffer, or tells that it has
+    /// none. Bulk that goes into the ring meanwhile would make its next advertisements stale: to wait, offer 0 bytes
+    /// for the ring.
     #[must_use]
     pub fn awaits_advert(&self) -> bool {
         self.sender.awaits_advert()
     }
 
-    /// The byte up to which the peer has acknowledged that it has copied all out of its ring.
+    /// The position up to which the peer has copied all bytes out of its ring, as it has acknowledged.
     pub fn ring_acknowledged(&self) -> Seq {
         self.sender.acknowledged()
     }
 
-    /// Asks for a keepalive; one that has not gone yet serves for this one, too.
+    /// Asks for a keepalive. If an earlier one is not sent yet, that one suffices.
     pub fn tick(&mut self) {
         self.tick = true;
     }
 
-    /// Ends this side's direction: no transfer follows. Receiving goes on. Idempotent.
-    ///
-    /// The message carries the stream's length, so it may overtake data. [`Self::poll_control`] gives it next, whatever
-    /// credits the peer has given back.
+    /// Ends this side's direction: no transfer follows. Receiving continues. Idempotent. The message carries the
+    /// stream's length, so it may overtake data. [`Self::poll_control`] gives it next, even if the peer has returned no
+    /// credits.
     pub fn finish(&mut self) {
         if self.finish == Finish::Open {
             self.finish = Finish::Wanted;
@@ -235,21 +231,19 @@ impl Stream {
         }
     }
 
-    /// Whether [`Self::finish`] was called and its message was handed out.
+    /// True if [`Self::finish`] was called and [`Self::poll_control`] has returned its message.
     #[must_use]
     pub fn is_finished_sent(&self) -> bool {
         self.finish == Finish::Sent
     }
 
-    // What must go out.
+    // Messages to send.
 
-    /// The next control message, which the caller must post now. None: nothing to say, or no credit for it.
-    ///
-    /// Order: end of stream, keepalive, questions, advertisements, their absence, acknowledgement, credits. The end
-    /// never waits: it has a credit of its own. Keepalives are rare and must not wait behind the rest; advertisements
-    /// go before an acknowledgement because a sender that stands still goes on with the first of them that it gets, and
-    /// direct is better. Every message gives back all credits owed; one that exists only for them says also what was
-    /// freed.
+    /// The next control message, which the caller must post now. None: there is none, or no credit for it. Order: end
+    /// of stream, keepalive, questions, advertisements, pass, acknowledgement, credits. The end never waits: it has a
+    /// credit of its own. Keepalives are rare and must not wait for the rest. Advertisements come before an
+    /// acknowledgement, because a blocked sender continues with the first of both that it gets, and a direct transfer
+    /// is better. Every message returns all owed credits; a message for credits alone also acknowledges freed bytes.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
         if self.finish == Finish::Wanted {
@@ -304,7 +298,7 @@ impl Stream {
         Some(ControlBody::Credit)
     }
 
-    /// Whether [`Self::poll_control`] has something to say, be it that credits forbid it for now.
+    /// True if a control message is due, even if there is no credit for it now.
     #[must_use]
     #[inline]
     pub fn has_control(&self) -> bool {
@@ -323,7 +317,7 @@ impl Stream {
         &self.counters
     }
 
-    /// For the tests: the parts, to look into or to break.
+    /// For the tests: the parts, to read or to break.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> (&mut Sender, &mut Receiver, &mut Counters) {
         (&mut self.sender, &mut self.receiver, &mut self.counters)

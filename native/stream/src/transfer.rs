@@ -1,30 +1,30 @@
-//! A transfer: what the caller offers for it, and what it must post.
+//! A transfer: the offer of the caller, and the write that it must post.
 
 use crate::wire::{Notice, RemoteAddress};
 
 /// The bytes that the caller would write now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Bytes, if the transfer goes into the ring. 0: nothing is meant for the ring, wait for an advertisement.
+    /// Number of bytes for a transfer into the ring. 0: do not use the ring, wait for an advertisement.
     pub indirect: u32,
-    /// Bytes, if the transfer goes into an advertised buffer. 0: a voluntary indirect transfer, which makes the
-    /// advertisements at hand stale.
+    /// Number of bytes for a transfer into an advertised buffer. 0: a voluntary indirect transfer, which makes the
+    /// present advertisements stale.
     pub direct: u32,
 }
 
-/// A write that the caller must post now, with its notice. It carries as many of the caller's bytes as the notice says,
-/// never more than were offered for its kind; a mark carries none.
+/// A write that the caller must post now, with its notice. The notice has the number of its bytes, at most as many as
+/// were offered for its kind; a mark has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Transfer {
-    /// Where to: into an advertised buffer if the notice is direct, else into the peer's ring.
+    /// The target: in an advertised buffer if the notice is direct, else in the peer's ring.
     pub target: RemoteAddress,
     /// The notice for the peer.
     pub notice: Notice,
 }
 
 impl Transfer {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn bytes(&self) -> u32 {
         self.notice.bytes
     }

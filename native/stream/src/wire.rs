@@ -12,7 +12,7 @@ pub use notice::{Notice, TRANSFER_BYTES_MAX};
 
 use std::ops::Range;
 
-/// Where a field lies in its message.
+/// The range of a field in its message.
 type Field = Range<usize>;
 
 /// An address in memory that the peer exposed: offset in (or virtual address of) the region that `key` names.
@@ -20,7 +20,7 @@ type Field = Range<usize>;
 pub struct RemoteAddress {
     /// Names the memory region. A device of verbs has keys of 32 bits.
     pub key: u64,
-    /// Where in it.
+    /// The address in the region.
     pub address: u64,
 }
 
@@ -35,21 +35,21 @@ impl RemoteAddress {
     }
 }
 
-/// Why bytes were not a message.
+/// The reason why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Shorter or longer than the message it should be.
     #[error("message of {got} bytes where {want} were due")]
     Length {
-        /// The length that came.
+        /// The length of the bytes.
         got: usize,
-        /// The length that was due.
+        /// The length of the message.
         want: usize,
     },
-    /// Not this protocol at all.
+    /// Bytes of another protocol.
     #[error("not an inet_rdma hello")]
     Magic,
-    /// This protocol, another version.
+    /// Another version of this protocol.
     #[error("the peer speaks protocol version {theirs}, this node speaks {}", PROTOCOL_VERSION)]
     Version {
         /// The peer's version.

@@ -6,14 +6,14 @@ use crate::limits::Mode;
 use crate::wire::Advert;
 
 impl Receiver {
-    /// Whether there is an advertisement that the peer can use, as far as can be told.
+    /// True if there is an advertisement that the peer can probably use.
     pub(super) fn is_advertising(&self) -> bool {
         self.advertised > 0 && self.advert_phase == self.phase
     }
 
-    /// Whether the first receive that is not advertised may be now.
+    /// True if the first receive that is not advertised may be advertised now.
     pub fn may_advertise(&self) -> bool {
-        // First what is false on most connections.
+        // The condition that is false on most connections comes first.
         self.receives.len() > self.advertised
             && self.used() == 0
             && self.mode != Mode::IndirectOnly
@@ -59,7 +59,7 @@ impl Receiver {
         self.answer == Answer::Pass
     }
 
-    /// Whether the caller must tell the peer now that there is nothing to advertise.
+    /// True if the caller must tell the peer now that there is nothing to advertise.
     pub fn take_pass(&mut self) -> bool {
         let passes = self.is_passing();
         if passes {

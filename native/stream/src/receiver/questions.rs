@@ -1,4 +1,4 @@
-//! Questions that the peer answers with a mark: to give up what was advertised, or to take over another ring.
+//! Questions that the peer answers with a mark: to give up all advertisements, and to write into another ring, too.
 
 use super::{Answer, Ask, Question, Receiver};
 use crate::counters::Counters;
@@ -26,13 +26,13 @@ impl Receiver {
         may
     }
 
-    /// Whether a question waits to be sent. Behind the peer's end it would not answer.
+    /// True if a question waits to be sent. A peer that has finished would not answer.
     #[inline]
     pub fn wants_to_ask(&self) -> bool {
         matches!(self.ask, Ask::Wanted(_)) && self.end.is_none()
     }
 
-    /// Whether a question waits to be sent, or its mark to come.
+    /// True if a question waits to be sent, or for its mark.
     pub fn is_asking(&self) -> bool {
         !matches!(self.ask, Ask::Nothing)
     }
@@ -53,7 +53,8 @@ impl Receiver {
         })
     }
 
-    /// The peer answers: it holds no advertisement, waits for none, and has taken over the ring of the question.
+    /// Handles the peer's mark: the peer holds no advertisement, waits for none, and writes into the ring of the
+    /// question.
     #[cold]
     pub fn handle_mark(&mut self, counters: &mut Counters) -> Result<Arrival, Violation> {
         let Ask::Sent(question) = self.ask else {

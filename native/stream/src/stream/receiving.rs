@@ -6,45 +6,43 @@ use crate::ring::RingSpan;
 use crate::wire::NewRing;
 
 impl Stream {
-    /// Offers a buffer, behind those that are posted already. Of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
-    ///
-    /// It stays the peer's until it is named by an [`crate::Arrival::Direct`] with `done`, by a [`Completed`] or by
-    /// [`Self::withdraw`].
+    /// Posts a receive, behind the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes. The peer may
+    /// write into the buffer until an [`crate::Arrival::Direct`] with `done`, a [`Completed`] or [`Self::withdraw`]
+    /// names it.
     pub fn post_receive(&mut self, receive: Receive) {
         self.receiver.post(receive);
     }
 
     /// The oldest bytes in the ring, in the order of the stream; runs of 0 bytes if there are none. While
-    /// [`Self::reads_old_ring`] they are in that one.
+    /// [`Self::reads_old_ring`] is true they are in the replaced ring.
     #[must_use]
     #[inline]
     pub fn ring_readable(&self) -> [RingSpan; 2] {
         self.receiver.readable()
     }
 
-    /// Where the next indirect transfer arrives.
+    /// The offset at which the next indirect transfer arrives.
     #[must_use]
     #[inline]
     pub fn ring_writable(&self) -> RingSpan {
         self.receiver.writable()
     }
 
-    /// All bytes in the ring, and in the ring before it.
+    /// Number of bytes in the ring and in the replaced ring.
     #[must_use]
     #[inline]
     pub fn ring_bytes_readable(&self) -> u32 {
         self.receiver.used()
     }
 
-    /// Bytes from the next one to be read to the end of the ring that it is in, some of which may not have arrived.
+    /// Bytes from the next one to read up to the end of its ring, some of which may not have arrived.
     #[must_use]
     #[inline]
     pub fn ring_to_end(&self) -> u32 {
         self.receiver.ring_to_end()
     }
 
-    /// Whether there are bytes in the ring that was replaced. The first bytes to be read are there, and its memory is
-    /// in use for as long.
+    /// True while the replaced ring holds bytes. The next bytes to read are there, and its memory is in use.
     #[must_use]
     #[inline]
     pub fn reads_old_ring(&self) -> bool {
@@ -64,16 +62,15 @@ impl Stream {
         self.receiver.peer_room()
     }
 
-    /// Asks the peer to give up what was advertised; nothing more is advertised meanwhile. [`crate::Arrival::Mark`] is
-    /// the answer. False: a question is under way already, or the peer has finished. A peer that finishes need not
-    /// answer.
+    /// Asks the peer to give up all advertisements; nothing is advertised until the answer, [`crate::Arrival::Mark`].
+    /// False: a question is under way already, or the peer has finished. A peer that finishes need not answer.
     #[must_use]
     pub fn recall(&mut self) -> bool {
         self.receiver.recall()
     }
 
-    /// As [`Self::recall`], and asks the peer to write into `ring` from the mark on. False also while the ring before
-    /// this one holds bytes.
+    /// As [`Self::recall`], and asks the peer to write into `ring` from the mark on. False also while the replaced ring
+    /// holds bytes.
     #[must_use]
     pub fn replace_ring(&mut self, ring: NewRing) -> bool {
         self.receiver.replace_ring(ring)
@@ -85,40 +82,39 @@ impl Stream {
         self.receiver.is_asking()
     }
 
-    /// The caller copied the oldest `bytes` of the ring, or of the ring before it: into the head of the posted
-    /// receives, behind what is in it, if there is one; else to where it likes. More than are in the ring, or than the
-    /// head still takes, is the caller's mistake: a panic in a debug build; what is too much is ignored (ring) or
-    /// counted as out (receive) otherwise.
+    /// Notes that the caller has copied the oldest `bytes` of the ring, or of the replaced ring: into the first posted
+    /// receive, behind its bytes, or, without a posted receive, to any other place. More bytes than the ring holds, or
+    /// than the receive takes, are a mistake of the caller: a debug build panics; a release build ignores the excess
+    /// (ring) or counts it as copied (receive).
     #[inline]
     pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
         self.receiver.handle_copied(bytes)
     }
 
-    /// Takes back, one per call, a posted receive that can never be filled directly any more (indirect bytes arrived
-    /// after it was advertised, or the stream is at its end), or that was not advertised yet. Its buffer is the
-    /// caller's again; a `fill` receive may hold bytes that earlier arrivals told of. None: the peer may write into all
-    /// others.
+    /// Takes back one posted receive that the peer can no longer fill (indirect bytes have arrived after its
+    /// advertisement, or the stream is at its end), or that was not advertised. The caller owns its buffer again; that
+    /// of a `fill` receive may hold bytes of earlier arrivals. None: the peer may write into all others.
     #[must_use]
     #[inline]
     pub fn withdraw(&mut self) -> Option<ReceiveId> {
         self.receiver.withdraw()
     }
 
-    /// The caller offers no buffer for now, as it has read all and has none, or reads no more for now: a peer that
-    /// waits for one is told. Call it whenever that is so; it does nothing while a receive is advertised or may be, or
-    /// no peer waits.
+    /// Tells a waiting peer that the caller offers no buffer for now. Call it when the caller has read everything and
+    /// has no buffer, or reads no more for now. Does nothing while a receive is advertised or may be, or if the peer
+    /// does not wait.
     #[inline]
     pub fn pass(&mut self) {
         self.receiver.pass();
     }
 
-    /// Receives that are posted and not satisfied, advertised or not.
+    /// Number of posted receives that are not complete, advertised or not.
     #[must_use]
     pub fn outstanding_receives(&self) -> usize {
         self.receiver.receives()
     }
 
-    /// The peer has finished, and every byte up to its end has arrived and left the ring.
+    /// True if the peer has finished, and every byte up to its end has arrived and left the ring.
     #[must_use]
     pub fn is_end(&self) -> bool {
         self.receiver.is_end()

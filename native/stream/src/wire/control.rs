@@ -46,19 +46,19 @@ const FILL: u8 = 1;
 /// An advertisement: a buffer that the peer may fill from stream byte `seq` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Advert {
-    /// Where the buffer is.
+    /// The address of the buffer.
     pub target: RemoteAddress,
     /// Its size, 1 to [`TRANSFER_BYTES_MAX`].
     pub bytes: u32,
     /// The buffer must be filled completely before it counts as received.
     pub fill: bool,
-    /// The stream byte that it is for.
+    /// The stream byte at which the peer may use it.
     pub seq: Seq,
-    /// The phase it is for; always direct.
+    /// The phase in which the peer may use it; always direct.
     pub phase: Phase,
 }
 
-/// A control message: one body, and on each of them receive slots given back.
+/// A control message: a body, and returned receive slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Control {
     /// Receive slots that the sender of this message has made free again.
@@ -70,32 +70,32 @@ pub struct Control {
 /// The content of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ControlBody {
-    /// Nothing but the credits.
+    /// No content except for the credits.
     Credit,
     /// A buffer for direct transfers.
     Advert(Advert),
-    /// Bytes, in all, that have been copied out of the ring.
+    /// An acknowledgement of all bytes that were copied out of the ring.
     Ack {
         /// Ring bytes freed since the start.
         freed: Seq,
     },
-    /// The sender of this message is alive and has nothing to say.
+    /// A keepalive.
     Tick,
     /// The stream ends at this byte: nothing follows it.
     Finish {
         /// Length of the whole stream.
         end: Seq,
     },
-    /// Give up what was advertised, and answer with a mark ([`super::Notice::MARK`]).
+    /// Asks the receiver to give up all advertisements, and to answer with a mark ([`super::Notice::MARK`]).
     Recall,
-    /// The same, and what follows the mark goes into another ring.
+    /// As `Recall`, and asks the receiver to write into another ring after the mark.
     Ring(NewRing),
 }
 
-/// Where a ring is that is to take over.
+/// The place of a ring that replaces the present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NewRing {
-    /// Its first byte.
+    /// Address of its first byte.
     pub target: RemoteAddress,
     /// Its size, 1 to [`TRANSFER_BYTES_MAX`].
     pub bytes: u32,

@@ -30,7 +30,7 @@ const MAGIC: [u8; 8] = *b"inetrdma";
 /// Each side's limits and addresses, sent before the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Where this side's ring is.
+    /// The address of this side's ring.
     pub ring: RemoteAddress,
     /// Size of the ring in bytes.
     pub ring_bytes: u32,
@@ -54,10 +54,9 @@ impl Hello {
         }
     }
 
-    /// Reads a hello of exactly [`HELLO_BYTES`] (a fabric that pads its private data cuts it first).
-    ///
-    /// Magic and version are looked at before the length, so that a hello of another version is named as such even if
-    /// it is longer. Limits are not judged here: [`crate::Stream::new`] does that.
+    /// Reads a hello of exactly [`HELLO_BYTES`] (a fabric that pads its private data cuts it first). Magic and version
+    /// are checked before the length, so that the error names another version even if that hello is longer.
+    /// [`crate::Stream::new`] checks the limits.
     pub fn parse(message: &[u8]) -> Result<Hello, WireError> {
         if message.len() >= field::VERSION.end {
             if message[field::MAGIC] != MAGIC {

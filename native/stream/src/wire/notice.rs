@@ -7,11 +7,9 @@ pub const TRANSFER_BYTES_MAX: u32 = (1 << 31) - 1;
 
 const DIRECT: u32 = 1 << 31;
 
-/// The 32 bits that announce a transfer: which kind, and how many bytes.
-///
-/// An indirect one of 0 bytes is a *mark*, the answer to [`super::ControlBody::Recall`] and
-/// [`super::ControlBody::Ring`]: the sender holds no advertisement any more, and has taken over the ring that was
-/// announced.
+/// The 32 bits that announce a transfer: its kind and its number of bytes. An indirect notice of 0 bytes is a *mark*,
+/// the answer to [`super::ControlBody::Recall`] and [`super::ControlBody::Ring`]: the sender holds no advertisement any
+/// more, and writes into the announced ring from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Notice {
     /// Into an advertised buffer (true) or into the ring.
