@@ -15,12 +15,12 @@ use crate::port::Port;
 /// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Fields have the byte order of this
 /// machine.
 mod command {
-    /// `<<Id:64, Path:64>>`: take the connection with this number. Path 0: it is the link. Else it can carry the
-    /// session of [`ADOPT`], and both sides know it by this number.
+    /// `<<Id:64, Path:64>>`: takes the connection with the number Id. Path 0: the connection is the link. Else it can
+    /// carry the session of [`ADOPT`], and both sides know it by the number Path.
     pub const CARRY: u32 = 1;
     /// The port may give packets to the VM from now on.
     pub const START: u32 = 2;
-    /// Send a keepalive.
+    /// Sends a keepalive.
     pub const TICK: u32 = 3;
     /// Answers `<<Received:64, Sent:64, Queued:64>>`.
     pub const PACKETS: u32 = 4;
@@ -30,29 +30,29 @@ mod command {
     /// limit, once for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing.
     /// `resumed`: it takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's
     /// error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see
-    /// [`ASK`]) or `system_limit`. `restored`: another one is there. `moved`: the peer's packets come over the queue
-    /// pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: why
-    /// the port is about to end. A binary: a message of [`CONTROL`]'s caller at the peer; behind `peer_misbehaved` what
-    /// the peer did.
+    /// [`ASK`]) or `system_limit`. `restored`: another TCP connection carries the session. `moved`: the peer's packets
+    /// come over the queue pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`,
+    /// `peer_misbehaved`: the reason why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
+    /// peer; after `peer_misbehaved` a text that names the fault.
     pub const WATCH: u32 = 6;
     /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
     /// session begins. Answers its name, 16 bytes.
     pub const ADOPT: u32 = 7;
     /// Packets that are sent from here on go over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
     pub const MOVE: u32 = 8;
-    /// `<<Attempt:64>>`: gives the TCP connection up. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
+    /// `<<Attempt:64>>`: gives up the TCP connection. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
     /// come.
     pub const SUSPEND: u32 = 9;
-    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: goes on over the connection of this
-    /// descriptor, of which the port makes one of its own, from where the peer stands. Coding: as of [`ATTACH`].
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: resumes the session from the peer's standing,
+    /// over the connection of this descriptor. The port makes a descriptor of its own. Coding: as of [`ATTACH`].
     /// Answers `<<1>>`; nothing: a newer attempt has come.
     pub const RESUME: u32 = 10;
-    /// Answers the proof of these bytes.
+    /// Answers the proof of the argument's bytes.
     pub const PROVE: u32 = 11;
     /// `<<Proof:32/binary, Bytes/binary>>`: answers `<<1>>` if it is their proof, else nothing.
     pub const VERIFY: u32 = 12;
-    /// Answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers the same bytes if
-    /// that one may still succeed, else nothing.
+    /// Without an argument: answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers
+    /// these bytes if the attempt may still succeed, else nothing.
     pub const ATTEMPT: u32 = 13;
     /// Sends a message to the peer's watcher. It may be lost with the TCP connection.
     pub const CONTROL: u32 = 14;
@@ -62,28 +62,28 @@ mod command {
     pub const SOCKET: u32 = 16;
     /// `<<Socket:32>>`: closes a descriptor of [`SOCKET`].
     pub const RELEASE: u32 = 18;
-    /// `<<First:8>>`: answers the numbers of `COUNTS` from this one on, eight at most.
+    /// `<<First:8>>`: answers up to eight numbers of `COUNTS`, from the one with this index on.
     pub const COUNTS: u32 = 19;
-    /// The side that began the session goes back from the queue pair to the TCP connection. Answers `<<1>>`; nothing:
-    /// not now, as the peer has not said that all has arrived.
+    /// Returns from the queue pair to the TCP connection; for the side that began the session. Answers `<<1>>`;
+    /// nothing: not possible now, as the peer has not acknowledged all bytes.
     pub const RETURN: u32 = 20;
     /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss,
     /// unless a newer attempt has come.
     pub const ABANDON: u32 = 21;
-    /// `<<Socket:32, Coding/binary>>`: the session of [`ADOPT`] begins over the connection of this descriptor, of which
-    /// the port makes one of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing:
-    /// nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`: what both sides have said, from
-    /// which the keys are derived. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: whatever the age of a
-    /// key.
+    /// `<<Socket:32, Coding/binary>>`: begins the session of [`ADOPT`] over the connection of this descriptor. The port
+    /// makes a descriptor of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing:
+    /// nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from
+    /// Transcript, the bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: a
+    /// key may have any age.
     pub const ATTACH: u32 = 22;
-    /// Answers the numbers of `SEALING`; nothing where the TCP connection is not sealed.
+    /// Answers the numbers of `SEALING`; nothing if the TCP connection is not sealed.
     pub const SEALING: u32 = 23;
-    /// Answers the numbers of `COMPRESSION`; nothing where neither side compresses.
+    /// Answers the numbers of `COMPRESSION`; nothing if neither side compresses.
     pub const COMPRESSION: u32 = 24;
-    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link; one that has left
-    /// some of these calls without an answer is lost: `{lost, unanswered}`. The caller calls again after this interval.
+    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link. A path without an
+    /// answer for several calls is lost: `{lost, unanswered}`. The caller calls again after this interval.
     pub const ASK: u32 = 25;
-    /// Answers the numbers of `ROUND_TRIPS`; nothing where none was measured.
+    /// Answers the numbers of `ROUND_TRIPS`; nothing if no round trip was measured.
     pub const ROUND_TRIPS: u32 = 26;
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn execute(
     (answered.map_or(-1, |bytes| bytes as isize), Fate::Lives)
 }
 
-/// Reads the fields of a command's argument, in order. None: there are not as many bytes.
+/// Reads the fields of a command's argument, in order. None: bytes are missing.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -150,7 +150,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reads how the connection is sealed; Some(None): it is not.
+    /// Reads the sealing of the connection. Some(None): it is not sealed.
     fn sealing(&mut self) -> Option<Option<Sealing<'a>>> {
         if self.0.is_empty() {
             return Some(None);
@@ -254,7 +254,7 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
     let mut fields = Fields(argument);
     match command {
         command::START => link.start(port).then_some(0),
-        // If the connection is over the port ends next.
+        // If the connection is over, the port ends next.
         command::TICK => {
             link.tick(port);
             Some(0)

@@ -1,4 +1,4 @@
-//! The queue pair of a link: the engine's connection, and when the port looks at it.
+//! The queue pair of a link: the engine's connection, and the times at which the port looks at it.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use crate::noted::Noted;
 use crate::port::{Packet, Port};
 use crate::tally::Tally;
 
-/// How much one callback gives to the VM at most; then other ports and processes have their turn.
+/// Maximum that one callback gives to the VM; then other ports and processes have their turn.
 const TURN: ReadLimit = ReadLimit {
     bytes: 128 * 1024,
     packets: 256,
     exact: 0,
 };
 
-/// Writes out of the log in one callback at most. One takes all that the peer has room for; a peer that makes room a
+/// Maximum number of writes from the log in one callback. One write fills the peer's room; a peer that makes room a
 /// byte at a time waits for the next turn.
 const WRITES_MAX: usize = 16;
 
 /// Slices of the log that one transfer gathers.
 const SLICES: usize = 256;
 
-/// Above this size packets do not wait for others to share a transfer with: their post costs less than their bytes do.
+/// Packets above this size do not wait to share a transfer with others: their post costs less than the copy of their
+/// bytes.
 pub const GATHERED_BYTES: usize = 16 * 1024;
 
 /// The condition for which the port waits before it reads packets.
@@ -41,9 +42,9 @@ enum Input {
     Held,
     /// An event: the connection is armed.
     Armed,
-    /// The timer, set for a look and for nothing else: without an arrival there is nothing to do.
+    /// The timer, set for a look alone: without an arrival there is nothing to do.
     Looking,
-    /// The timer: there is something to read, or to find out.
+    /// The timer: there is something to read, or an end to find.
     Due,
 }
 
@@ -52,8 +53,9 @@ enum Input {
 enum Output {
     /// There may be room.
     Free,
-    /// The peer has no room; the connection tells of it. To try for each packet would cost as much as to write it. From
-    /// `tries_from_bytes` that wait on the port tries all the same, as one port task of the VM may send many packets.
+    /// The peer has no room; the connection tells when it has. To try for each packet would cost as much as to write
+    /// it. With `tries_from_bytes` waiting bytes the port tries nevertheless, as one port task of the VM may send many
+    /// packets.
     Blocked { tries_from_bytes: usize },
 }
 
@@ -67,16 +69,16 @@ pub struct Queue {
     output: Output,
     id: PathId,
     is_mortal: bool,
-    /// Small packets wait for others to share a transfer.
+    /// True: small packets wait to share a transfer.
     post_is_costly: bool,
     received: Vec<Received<Block>>,
-    /// Ticks sent over it.
+    /// Ticks sent over the queue pair.
     ticks: u64,
     answers: Answers,
 }
 
 impl Queue {
-    /// The queue pair of a connection that nothing was read from yet, which both sides know by `id`.
+    /// The queue pair of a connection from which nothing was read yet; both sides know it by `id`.
     pub fn new(carried: Carried, id: PathId) -> Queue {
         let queue_pair = carried.connection.queue_pair();
         carried.connection.set_self_polling();
@@ -96,17 +98,18 @@ impl Queue {
         }
     }
 
-    /// The number by which both sides name it.
+    /// The number by which both sides name the queue pair.
     pub fn id(&self) -> PathId {
         self.id
     }
 
-    /// Whether it may be lost while the peer's process lives. Over shared memory it is not.
+    /// True if the queue pair may be lost while the peer's process lives, as over a device. Over shared memory it is
+    /// not.
     pub fn is_mortal(&self) -> bool {
         self.is_mortal
     }
 
-    /// Whether small packets wait for others to share a transfer.
+    /// True if small packets wait to share a transfer.
     pub fn post_is_costly(&self) -> bool {
         self.post_is_costly
     }
@@ -119,13 +122,13 @@ impl Queue {
         &self.carried.noted
     }
 
-    /// The event fd, and the liveness fd where it is another.
+    /// The event fd, and the liveness fd if it is another descriptor.
     fn watched_fds(&self) -> impl Iterator<Item = RawFd> + use<> {
         let liveness_fd = (self.liveness_fd != self.event_fd).then_some(self.liveness_fd);
         std::iter::once(self.event_fd).chain(liveness_fd)
     }
 
-    /// Whether this is one of its descriptors.
+    /// True if this is one of the queue pair's descriptors.
     pub fn has_fd(&self, fd: RawFd) -> bool {
         fd == self.event_fd || fd == self.liveness_fd
     }
@@ -142,31 +145,31 @@ impl Queue {
         })
     }
 
-    /// Packets are read from now on. Some may have come before the descriptors were watched.
+    /// Starts to read packets. Some may have come before the descriptors were watched.
     pub fn begin(&mut self) {
         if self.input == Input::Held {
             self.input = Input::Due;
         }
     }
 
-    /// Whether the timer of 0 ms is to be set for it.
+    /// True if the timer of 0 ms must be set for the queue pair.
     pub fn is_due(&self) -> bool {
         matches!(self.input, Input::Looking | Input::Due)
     }
 
-    /// Looks in the next turn, also without an arrival.
+    /// Makes the port look in the next turn, even without an arrival.
     pub fn look_soon(&mut self) {
         if self.input != Input::Held {
             self.input = Input::Due;
         }
     }
 
-    /// The peer, or the device, has ended it before [`Self::begin`].
+    /// True if the peer or the device has ended the queue pair before [`Self::begin`].
     pub fn has_ended_unread(&self) -> bool {
         self.input == Input::Held && self.connection().closed().is_some()
     }
 
-    /// One of its descriptors is readable.
+    /// Handles the event of a descriptor that is readable.
     pub fn handle_event(&mut self, fd: RawFd) {
         let is_event = fd == self.event_fd && self.connection().drain_event();
         if !is_event {
@@ -187,20 +190,20 @@ impl Queue {
         self.input == Input::Looking && self.connection().is_quiet()
     }
 
-    /// Gives arrived packets to the VM; how many, and whether more can come.
+    /// Gives arrived packets to the VM. Returns their number, and whether more can come.
     pub fn read(&mut self, port: Port, session: &mut Session<Held, Block>, tally: &mut Tally) -> (usize, ReadEnd) {
         if self.input == Input::Held {
             return (0, ReadEnd::Empty);
         }
         let end = self.carried.reader.read(TURN, &mut self.received);
-        // `read` has taken the packets of which the connection told before.
+        // `read` has taken the packets of earlier notifications.
         self.noted().take_readable();
         let (packets, bytes) = self.deliver(port, tally);
         session.handle_queue_packets(bytes);
         (packets, end)
     }
 
-    /// How many packets, and their bytes with their lengths.
+    /// Gives arrived packets to the VM. Returns their number, and their bytes with the lengths.
     fn deliver(&mut self, port: Port, tally: &mut Tally) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         for received in &self.received {
@@ -220,7 +223,7 @@ impl Queue {
                 Received::Landed(..) => false,
             };
             if !taken {
-                // The VM has found the peer's bytes to be wrong and is about to end the port.
+                // The VM refuses the packet: the peer's bytes are wrong, and it is about to end the port.
                 break;
             }
         }
@@ -228,18 +231,18 @@ impl Queue {
         (count, total)
     }
 
-    /// Whether the connection told of room since the last call.
+    /// True if the connection has told of room since the last call.
     pub fn take_writable(&self) -> bool {
         self.noted().take_writable()
     }
 
-    /// Whether outgoing bytes wait for room.
+    /// True if outgoing bytes wait for room.
     pub fn is_blocked(&self) -> bool {
         self.output != Output::Free
     }
 
-    /// After a read that found nothing more: when to look again. `must_look`: there is something to find out by the
-    /// next turn.
+    /// Decides when to look again, after a read that found nothing more. `must_look`: look in the next turn in any
+    /// case.
     pub fn wait(&mut self, packets: usize, must_look: bool) {
         if self.input == Input::Held {
             return;
@@ -258,7 +261,7 @@ impl Queue {
         }
     }
 
-    /// Whether `bytes` that wait are worth a try, though the peer had no room.
+    /// True if so many `bytes` wait that a write is worth a try, though the peer had no room.
     pub fn tries(&self, bytes: usize) -> bool {
         match self.output {
             Output::Free => true,
@@ -266,7 +269,8 @@ impl Queue {
         }
     }
 
-    /// Writes a packet past the log; how many of its bytes, length included, have gone. None: the connection has ended.
+    /// Writes a packet without the log. Returns how many of its bytes, with the length, are sent. None: the connection
+    /// has ended.
     pub fn write(&mut self, packet: &Packet<'_>, length: &[u8; LENGTH_BYTES]) -> Option<usize> {
         let mut gather = Gather::small();
         gather.push(length);
@@ -275,15 +279,15 @@ impl Queue {
         let written = self.carried.writer.write(&gather, 0, usize::MAX);
         self.heed();
         let Ok(written) = written else {
-            // The packets that arrived before the end are given to the VM first.
+            // The next look gives the VM the packets from before the end first.
             self.look_soon();
             return None;
         };
         Some(written.at)
     }
 
-    /// Sends what the session has for it, as far as the peer has room; then its next room is an event. True: after
-    /// [`WRITES_MAX`] writes there is more.
+    /// Sends the bytes that the session has for the queue pair, as far as the peer has room; then new room makes an
+    /// event. True: bytes are left after [`WRITES_MAX`] writes.
     #[must_use]
     pub fn transmit(&mut self, session: &mut Session<Held, Block>) -> bool {
         for _ in 0..WRITES_MAX {
@@ -301,7 +305,7 @@ impl Queue {
             let written = self.carried.writer.write(&gather, 0, usize::MAX);
             drop(gather);
             let Ok(written) = written else {
-                // The connection takes no more; the next look finds its end.
+                // The connection has ended; the next look finds the end.
                 self.output = Output::Free;
                 self.look_soon();
                 return false;
@@ -331,7 +335,7 @@ impl Queue {
         self.noted().take_key_due()
     }
 
-    /// Tells the peer that this node lives, ahead of everything that waits.
+    /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self) {
         let is_up = self.connection().tick().is_ok();
         self.ticks += u64::from(is_up);
@@ -342,8 +346,8 @@ impl Queue {
         }
     }
 
-    /// Looks whether the peer's device has answered since the last call, and asks it again. True: it has not for too
-    /// many calls in a row, one each `interval`.
+    /// Looks whether the peer's device has answered since the last call, and asks it again. True: too many calls in a
+    /// row, one each `interval`, have found no answer.
     #[must_use]
     pub fn ask(&mut self, interval: Duration) -> bool {
         let ack_timeout = self.connection().queue_pair().capabilities().ack_timeout;
@@ -351,7 +355,7 @@ impl Queue {
         self.answers.look(has_answered, looks_for(interval, ack_timeout))
     }
 
-    /// The peer's host does not answer: the connection ends, behind what has arrived.
+    /// Ends the connection after the arrived packets, as the peer's host does not answer.
     pub fn give_up(&mut self) {
         self.connection().close_behind_arrivals(Closed::Unanswered);
         self.look_soon();
@@ -362,12 +366,12 @@ impl Queue {
         (self.connection().packets().0, self.ticks)
     }
 
-    /// Bytes that the peer has acknowledged to have read.
+    /// Number of bytes that the peer has read, as it has acknowledged.
     pub fn read_by_peer(&self) -> u64 {
         self.connection().read_by_peer()
     }
 
-    /// Ends the connection in order. The peer reads what was sent, then the end.
+    /// Ends the connection in order. The peer reads the sent bytes, then the end.
     pub fn close(mut self, port: Port) {
         self.carried.writer.close();
         for fd in self.watched_fds() {

@@ -9,31 +9,33 @@ use crate::port::{Packet, Port};
 use crate::queue::GATHERED_BYTES;
 use crate::tcp::Tcp;
 
-/// From this many bytes that no path has taken on the VM keeps its packets. One packet may be larger.
+/// The port is busy, and the VM keeps its packets, from this number of bytes on that no path has taken. One packet may
+/// be larger.
 const QUEUE_HIGH_BYTES: usize = 64 * 1024;
-/// Below this size it gives packets again.
+/// Below this number of bytes the port is no longer busy.
 const QUEUE_LOW_BYTES: usize = 16 * 1024;
-/// The same over TCP, where a write takes more at a time. An acknowledgement of 256 KiB finds as much to write at once:
-/// to wake the senders first would leave the peer without work, and cost bulk of 1 MB a fifth.
+/// As [`QUEUE_HIGH_BYTES`], over TCP, where a write takes more. When 256 KiB are acknowledged as many bytes wait to be
+/// written at once: to wake the senders first would leave the peer without work, and cost bulk of 1 MB a fifth.
 const TCP_HIGH_BYTES: usize = 256 * 1024;
 /// See [`TCP_HIGH_BYTES`].
 const TCP_LOW_BYTES: usize = 64 * 1024;
-/// From this many bytes on that a queue pair has taken and the peer has not acknowledged the VM keeps its packets: the
-/// memory of a link's log. Over TCP the session's window bounds it.
+/// The port is busy, too, from this number of bytes on that a queue pair has taken and the peer has not acknowledged:
+/// it bounds the memory of a link's log. Over TCP the session's window bounds it.
 const LOG_HIGH_BYTES: usize = 4 << 20;
-/// The VM gives packets again once the log is smaller by this. A smaller step gives all senders a turn earlier.
+/// The port is no longer busy once the log is smaller by this number of bytes. A smaller step gives all senders a turn
+/// earlier.
 const LOG_STEP_BYTES: usize = 192 * 1024;
 
-/// Over TCP packets above this size do not wait for others.
+/// Over TCP, packets above this size do not wait for others.
 const TCP_GATHERED_BYTES: usize = 4096;
-/// Over TCP this many bytes do not wait for more.
+/// Over TCP, this number of gathered bytes does not wait for more.
 const TCP_GATHERED_BYTES_MAX: usize = 48 * 1024;
-/// Over TCP the first packet after a pause of this length goes at once, as its sender may wait for an answer; those
-/// that follow it closely share a write. 0 and 100 us cost an rpc of 100 processes a tenth.
+/// Over TCP, the first packet after a pause of this length is sent at once, as its sender may wait for an answer;
+/// packets that follow it closely share a write. 0 and 100 us cost an rpc of 100 processes a tenth.
 const PAUSE: Duration = Duration::from_micros(20);
 
 impl Link {
-    /// The VM has a packet for the peer.
+    /// Sends a packet of the VM.
     pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
         self.tally.count_sent(packet.bytes());
         if self.session.is_sent_by_queue() {
@@ -110,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Writes what waits, as far as the paths have room.
+    /// Writes the waiting bytes, as far as the paths have room.
     pub(super) fn transmit(&mut self, port: Port) {
         self.gathers = false;
         let before = self.session.unsent_bytes();
@@ -122,7 +124,7 @@ impl Link {
                 if queue.is_mortal() || self.follows {
                     self.session.handle_queue_read(queue.read_by_peer());
                 }
-                // Behind a bound there is more to write: other ports have their turn first.
+                // The write has reached its bound: other ports have their turn before the rest.
                 self.gathers = queue.transmit(&mut self.session);
             }
         }
@@ -154,7 +156,7 @@ impl Link {
         }
     }
 
-    /// Tells the peer that this node lives, ahead of everything that waits.
+    /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self, port: Port) {
         self.session.shrink();
         match &mut self.queue {
