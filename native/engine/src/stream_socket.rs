@@ -1,4 +1,4 @@
-//! What a stream has above its connection: posted sends and receives, active mode, and the order of writers.
+//! The parts of a stream above its connection: posted sends and receives, active mode, and the order of writers.
 //!
 //! # Order of calls
 //!
@@ -13,7 +13,7 @@
 //! | a user of active mode | [`StreamSocket::set_active`] | [`StreamNotifier::passive`], [`StreamNotifier::ended`] |
 //! | either side | [`StreamSocket::finish`] behind its last write; [`StreamSocket::close`] at last | |
 //!
-//! Whatever else a connection can do is at [`StreamSocket::connection`].
+//! [`StreamSocket::connection`] has all other calls of a connection.
 //!
 //! # Locks
 //!

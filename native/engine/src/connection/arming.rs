@@ -1,4 +1,4 @@
-//! Arming: what a party does before it waits, so that it misses no event.
+//! Arming: the steps of a party before it waits, so that it misses no event.
 
 use super::core::Core;
 use super::shared::Connection;
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Has the reader woken when there is something to read. Returns false if there may be something already.
+    /// Arms the reader: it is woken when there is something to read. Returns false if there may be something already.
     pub(super) fn arm_reader_locked(&self, core: &mut Core) -> bool {
         if core.reader.answer_call() {
             // The reason for which the reader was called is not in `core`: it must read to find it.
@@ -69,13 +69,13 @@ impl Connection {
         false
     }
 
-    /// Has the writer woken when there may be room. Returns false if there is room already.
+    /// Arms the writer: it is woken when there may be room. Returns false if there is room already.
     pub(super) fn arm_writer_locked(&self, core: &mut Core) -> bool {
         if core.writer.is_finished() {
             return false;
         }
         let others = core.woken.writer;
-        // Asked before arming, so that room makes an event.
+        // Ask for room before arming, so that new room makes an event.
         core.writer.wait(self.qp.write_room().is_some());
         self.flush_controls(core);
         let is_armed = self.arm_queue_if_unpolled(core);

@@ -1,4 +1,4 @@
-//! Calls of a connection's user beside reads and writes. Each is one step; then the user is told what it has found.
+//! Calls of a connection's user beside reads and writes. Each call is one step, after which the user is notified.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +18,21 @@ const QUIET_LOOKS: u32 = 256;
 
 /// The reader.
 impl Connection {
-    /// The reader stops looking until [`super::Notifier::wake`]. Returns false if there may be something to read
+    /// Arms the reader, which then waits for [`super::Notifier::wake`]. Returns false if there may be something to read
     /// already.
     pub fn arm_reader(&self) -> bool {
         self.step(Caller::User, |core| self.arm_reader_locked(core))
     }
 
-    /// As [`Self::arm_reader`], for a caller that tells the user.
+    /// As [`Self::arm_reader`], for a caller that notifies the user itself.
     pub(crate) fn arm_reader_untold(&self) -> (bool, Woken) {
         self.untold_step(|core| self.arm_reader_locked(core))
     }
 
-    /// The reader promises that between a wake and the next [`Self::arm_reader`] it reads again and again, so that the
-    /// peer need not send events.
+    /// Makes the reader self-polling. It promises to read again and again from a wake to the next [`Self::arm_reader`],
+    /// so that the peer need not send events.
     pub fn set_self_polling(&self) {
-        // In busy polling a thread looks anyway.
+        // With busy polling the thread looks in any case.
         if !self.settings.busy {
             self.core.lock().polled_by = PolledBy::Reader;
         }
@@ -44,8 +44,8 @@ impl Connection {
         self.qp.is_quiet()
     }
 
-    /// Polls until there is something to read, for `duration` at most; whether there is. For a reader that polls by
-    /// itself. Yields the processor between polls: on few cores the peer may need this one.
+    /// Polls until there is something to read, for `duration` at most. False: there is nothing. For a self-polling
+    /// reader. Yields the processor between polls: with few cores the peer may need this core.
     pub fn spin(&self, duration: Duration) -> bool {
         let (found, woken) = self.spin_for(duration);
         self.tell(woken, Caller::User);
@@ -85,8 +85,8 @@ impl Connection {
         });
     }
 
-    /// A read of exactly `bytes` bytes, or with 0 of whatever comes, follows those that are expected already: its bytes
-    /// can land in buffers of just that size.
+    /// Adds an expected read of exactly `bytes` bytes, or with 0 of any size, behind the others. Its bytes can land in
+    /// buffers of exactly that size.
     pub(crate) fn expect_read(&self, bytes: usize) {
         self.core.lock().landing.expected.push(bytes);
     }
@@ -101,7 +101,7 @@ impl Connection {
         self.core.lock().landing.expected.clear();
     }
 
-    /// Whether the peer has ended its stream and all of it was read.
+    /// True if the peer has ended its stream and all bytes were read.
     pub fn is_end(&self) -> bool {
         let core = self.core.lock();
         core.stream.is_end() && !core.holds_record() && !core.awaits_landed()
@@ -110,12 +110,12 @@ impl Connection {
 
 /// The writer.
 impl Connection {
-    /// The writer stops looking until [`super::Notifier::wake`]. Returns false if there is room already.
+    /// Arms the writer, which then waits for [`super::Notifier::wake`]. Returns false if there is room already.
     pub fn arm_writer(&self) -> bool {
         self.step(Caller::User, |core| self.arm_writer_locked(core))
     }
 
-    /// As [`Self::arm_writer`], for a caller that tells the user.
+    /// As [`Self::arm_writer`], for a caller that notifies the user itself.
     pub(crate) fn arm_writer_untold(&self) -> (bool, Woken) {
         self.untold_step(|core| self.arm_writer_locked(core))
     }
@@ -149,13 +149,13 @@ impl Connection {
         });
     }
 
-    /// As [`Self::close_with`], for a caller that tells the user.
+    /// As [`Self::close_with`], for a caller that notifies the user itself.
     pub(crate) fn close_untold(&self, reason: Closed) -> Woken {
         let (_first_reason, woken) = self.untold_step(|core| self.fail(core, reason));
         woken
     }
 
-    /// As [`Self::close_with`], behind what the peer has sent before, which can still be read. A stream that the peer
+    /// As [`Self::close_with`], after the bytes that the peer has sent, which can still be read. A stream that the peer
     /// has ended in order ends with [`Closed::ByPeer`].
     pub fn close_behind_arrivals(&self, reason: Closed) {
         self.step(Caller::User, |core| self.fail_behind_arrivals(core, reason));

@@ -8,10 +8,10 @@ use super::core::{Core, End, POLL_BATCH};
 use super::shared::Connection;
 use crate::prefetch::prefetch;
 
-/// Completions handled under one lock at most: keeps a flooding peer from holding the reader.
+/// Maximum number of completions handled under one lock: a flooding peer must not hold up the reader.
 const PROGRESS_MAX: usize = 512;
 
-/// The largest transfer that is prefetched: as many lines as a core loads at a time, about.
+/// Maximum size of a transfer that is prefetched: about as many lines as a core loads at a time.
 const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
@@ -24,8 +24,8 @@ fn prefetch_more(first: *const u8, bytes: usize) {
 }
 
 impl Connection {
-    /// Prefetches a small transfer that finds the ring empty: its lines arrive by the time that they are copied. With
-    /// unread bytes before it the copy comes later, and the lines are better left with the peer, which still writes to
+    /// Prefetches a small transfer that finds the ring empty: its lines arrive by the time of the copy. If unread bytes
+    /// come before it, the copy comes later, and the lines better stay with the peer's processor, which still writes to
     /// them.
     #[inline]
     fn prefetch(&self, core: &Core, notice: Notice) {
@@ -69,7 +69,8 @@ impl Connection {
             .handle_notice(notice)
             .map_err(|error| Closed::PeerMisbehaved(error.into()))?
         {
-            // The peer wrote to the ring, or was asked: buffers that were advertised before can never be filled.
+            // The peer has written into the ring, or sent a mark: it can no longer fill buffers that were advertised
+            // before.
             Arrival::Ring { .. } => {
                 core.withdraw();
                 if core.ring.is_elastic() {

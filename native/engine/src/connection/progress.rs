@@ -4,7 +4,7 @@ use super::core::Core;
 use super::shared::Connection;
 
 impl Connection {
-    /// Takes what has arrived, posts the control messages that are due, and wakes the parties that can go on.
+    /// Takes the arrived completions, posts the control messages that are due, and wakes the parties that can go on.
     pub(super) fn progress(&self, core: &mut Core) {
         if core.is_up() {
             self.tally.polls.add(core, 1);

@@ -1,4 +1,4 @@
-//! A read: landing buffers and what is in the ring, cut into packets.
+//! A read: bytes of landing buffers and of the ring, cut into packets.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use super::ring_reading::{Guard, Incoming, PlainRing, ReadRing};
 use super::shared::Connection;
 use crate::landing::Landed;
 
-/// What a read is for.
+/// The party for which a read gets packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// Its caller.
+    /// The caller of the read.
     Caller,
     /// The first expected read ([`Connection::expect_read`]).
     Expected,
 }
 
-/// What a read has taken.
+/// The results of a read.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// Bytes out of ring and landing buffers.
+    /// Bytes taken from ring and landing buffers.
     bytes: usize,
-    /// The first expected read is satisfied.
+    /// True: the first expected read is complete.
     pub(crate) is_satisfied: bool,
-    /// Whether reader and writer can go on. Nobody was told.
+    /// The parties that can go on. The caller must notify them.
     pub(crate) woken: Woken,
 }
 
 impl Taken {
-    /// Bytes that this processor has copied, when the read has added `out`.
+    /// Bytes that this processor has copied in a read that has added `out`.
     pub(crate) fn copied<B>(&self, out: &[Received<B>]) -> usize {
         let landed = out.iter().map(|received| match received {
             Received::Landed(_, range) => range.len(),
@@ -61,7 +61,7 @@ impl<B: Buffer> ReadHalf<B> {
         }
     }
 
-    /// Reads up to `limit`; the packets that are complete are added to `out`.
+    /// Reads up to `limit`, and adds complete packets to `out`.
     #[inline]
     pub fn read(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> ReadEnd {
         let mut taken = Taken::default();
@@ -74,8 +74,8 @@ impl<B: Buffer> ReadHalf<B> {
         connection.read_end(end)
     }
 
-    /// As [`Self::read`], for a caller that tells the user, and is not as hot as a link's port: one copy of the code
-    /// for all of them.
+    /// As [`Self::read`], for a caller that notifies the user itself. Not inlined: only a link's port is so hot that it
+    /// needs a copy of the code.
     #[inline(never)]
     pub(crate) fn read_untold(
         &mut self,
@@ -92,14 +92,14 @@ impl<B: Buffer> ReadHalf<B> {
         connection.read_end(end)
     }
 
-    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: in the
-    /// middle of a packet, or behind a raw read that has taken a part of what it wants.
+    /// Changes the framing of the bytes to come, and the maximum size of a packet. Returns false and changes nothing in
+    /// the middle of a packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
         self.incoming.assembly.reframe(framing, packet_max_bytes)
     }
 
-    /// How the stream is cut.
+    /// The framing of the stream.
     pub fn framing(&self) -> Framing {
         self.incoming.assembly.framing()
     }
@@ -116,13 +116,13 @@ impl Connection {
         out: &mut Vec<Received<B>>,
         taken: &mut Taken,
     ) -> Outcome {
-        // Before `core`; for as long as the read takes.
+        // This lock comes before `core`, and is held for the whole read.
         let mut opener = records.opener.lock();
         self.read_now(&mut *opener, incoming, limit, whom, out, taken)
     }
 
-    /// Reads up to `limit`; the packets that are complete are added to `out`. Inlined, as a call would cost a link's
-    /// read 2 % of its instructions.
+    /// Reads up to `limit`, and adds complete packets to `out`. Inlined, as a call would cost a link's read 2 % of its
+    /// instructions.
     #[inline(always)]
     fn read_now<B: Buffer>(
         &self,
@@ -155,7 +155,7 @@ impl Connection {
             return Outcome::More;
         }
         self.resume_reader(&mut core);
-        // What it finds to say goes with what this read frees, at its end.
+        // Control messages of this look are sent with those of the end of the read.
         self.look(&mut core);
         let end = loop {
             if core.reader.is_stopped() {
@@ -185,8 +185,8 @@ impl Connection {
             if self.is_read_up(&core) {
                 break nothing_more(&core);
             }
-            // Before progress acknowledges what was freed: a writer that waits for room then finds the landing buffers
-            // first, and goes on directly.
+            // Advertise before progress acknowledges the freed bytes: a writer that waits for room gets the landing
+            // buffers first, and continues with direct transfers.
             self.advertise(&mut core);
             self.progress(&mut core);
         };
@@ -199,13 +199,13 @@ impl Connection {
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         match end {
-            // What was to be said has found the end, behind which there may be arrivals.
+            // The post of control messages has found the end, before which more may have arrived.
             Outcome::Empty if !core.is_up() => Outcome::More,
             end => end,
         }
     }
 
-    /// Counts what was read; how many packets it was.
+    /// Counts the packets of a read. Returns their number.
     #[inline]
     fn count_received<B: Buffer>(&self, core: &Core, framing: Framing, received: &[Received<B>]) -> usize {
         let header_bytes = framing.header_bytes();
@@ -222,7 +222,7 @@ impl Connection {
         packets
     }
 
-    /// Takes one landing buffer or what is in the ring, with `core` free while it copies. None: there was nothing.
+    /// Takes one landing buffer or bytes of the ring, with `core` unlocked while it copies. None: there was nothing.
     #[inline(always)]
     fn read_some<'a, B: Buffer>(
         &'a self,
@@ -238,7 +238,7 @@ impl Connection {
         self.read_landed(core, incoming, limit, out)
     }
 
-    /// Takes what has landed next, if it may be taken.
+    /// Takes the next landed bytes, if they may be taken.
     #[inline(never)]
     fn read_landed<'a, B: Buffer>(
         &'a self,
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// Copies out of a buffer of which the peer writes the rest, with `core` held, so that it stays where it is.
+    /// Copies out of a buffer to which the peer may still add. Holds `core`, so that the buffer stays advertised.
     #[cold]
     fn read_part<B: Buffer>(
         &self,
@@ -318,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// A read begins. A self-polling reader that reads again before it was woken needs neither wake nor event: disarms.
-    /// In any other case a reader that waits is another one than the caller, and goes on waiting.
+    /// Notes the begin of a read. If a self-polling reader reads again before it was woken, it needs neither wake nor
+    /// event: disarms. In any other case a waiting reader is not the caller, and continues to wait.
     #[inline]
     fn resume_reader(&self, core: &mut Core) {
         if core.polled_by == PolledBy::Reader && core.reader.wake() {
@@ -328,7 +328,7 @@ impl Connection {
         core.reader.begin_read();
     }
 
-    /// True only if all that has arrived is read: another look would find nothing. May be false spuriously.
+    /// True only if all arrived bytes are read, so that another look would find nothing. May be false spuriously.
     #[inline]
     fn is_read_up(&self, core: &Core) -> bool {
         core.stream.ring_bytes_readable() == 0
@@ -339,7 +339,7 @@ impl Connection {
 }
 
 impl Core {
-    /// A packet is complete; whether it is that of an expected read.
+    /// Notes a complete packet. True: it completes an expected read.
     #[inline]
     fn satisfied(&mut self, whom: For) -> bool {
         match whom {

@@ -14,8 +14,8 @@ use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
 use super::writer::Need;
 
-/// A direct transfer may go beyond what a write is asked for, so that a packet lands whole; not beyond this, though,
-/// however large the buffers are that the peer advertises. The largest value of the option `landing_bytes`.
+/// Maximum size of a direct transfer that exceeds the caller's limit so that a packet lands as a whole, however large
+/// the advertised buffers are. The largest value of the option `landing_bytes`.
 const LANDING_BYTES_MAX: usize = 1 << 20;
 
 /// The writing direction of a connection.
@@ -38,7 +38,7 @@ impl WriteHalf {
         written.map_err(|Stopped| self.connection.why_stopped())
     }
 
-    /// As [`Self::write`], for a caller that tells the user.
+    /// As [`Self::write`], for a caller that notifies the user itself.
     #[inline(never)]
     pub(crate) fn write_untold(
         &mut self,
@@ -50,14 +50,14 @@ impl WriteHalf {
         (written.map_err(|Stopped| self.connection.why_stopped()), woken)
     }
 
-    /// Ends the outgoing stream behind the last transfer; the peer reads to its end.
+    /// Ends the outgoing stream after the last transfer; the peer reads to its end.
     pub fn finish(&mut self) -> Result<(), Closed> {
         let (finished, woken) = self.finish_untold();
         self.connection.tell(woken, Caller::User);
         finished
     }
 
-    /// As [`Self::finish`], for a caller that tells the user.
+    /// As [`Self::finish`], for a caller that notifies the user itself.
     pub(crate) fn finish_untold(&mut self) -> (Result<(), Closed>, Woken) {
         let connection = &*self.connection;
         connection.untold_step(|core| {
@@ -67,7 +67,7 @@ impl WriteHalf {
             core.stream.finish();
             // The credit that the last message needs may have come.
             connection.progress(core);
-            // Wake a writer that waits for room: there will be none.
+            // Wake a writer that waits for room: no room comes any more.
             core.wake_writer();
             core.writer.finish();
             connection.flush_controls(core);
@@ -75,7 +75,7 @@ impl WriteHalf {
         })
     }
 
-    /// Ends the connection. The peer reads what was written, then the end.
+    /// Ends the connection. The peer reads the written bytes, then the end.
     pub fn close(&mut self) {
         let _ended_already = self.finish();
         self.connection.close_with(Closed::Here);
@@ -83,7 +83,7 @@ impl WriteHalf {
 }
 
 impl Connection {
-    /// Plain or sealed; nobody is told.
+    /// Writes plain or sealed. The caller must notify the user.
     #[inline(always)]
     fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
         if let Some(records) = &self.records {
@@ -95,8 +95,8 @@ impl Connection {
         (written, woken)
     }
 
-    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with what it calls, as
-    /// calls would cost a link's write 3 % of its instructions.
+    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with the functions that it
+    /// calls, as calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
     fn write_plain(
         &self,
@@ -118,7 +118,7 @@ impl Connection {
         Ok(written)
     }
 
-    /// Writes one transfer; its size. None: wait.
+    /// Writes one transfer. Returns its size. None: wait.
     #[inline(always)]
     fn write_transfer(
         &self,
@@ -173,13 +173,13 @@ impl Connection {
             };
             let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
             if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
-                // An advertisement may be there already: worth a look before bulk takes the way of two copies, or
-                // before what an expected read waits for goes another way.
+                // An advertisement may have arrived: look before bulk goes through the ring, with two copies, or before
+                // bytes of an expected read miss their buffer.
                 self.progress(core);
                 looked = true;
                 continue;
             }
-            // Bulk in the ring would make stale what the peer is about to advertise. That costs a switch of phases: a
+            // Bulk in the ring would make the peer's next advertisements stale. That would cost a switch of phases: a
             // round trip without a direct transfer.
             core.writer.need = if bulk { Need::Advert } else { Need::Room };
             let waits = bulk && core.stream.awaits_advert();

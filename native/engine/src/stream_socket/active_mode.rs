@@ -1,9 +1,9 @@
-//! Active mode: how many messages are left, and for whom they are.
+//! Active mode: the number of messages that are left, and the token of their user.
 
 /// A change of active mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveOption {
-    /// Nothing is handed over unasked.
+    /// No messages.
     Passive,
     /// One message, then passive mode, without [`super::StreamNotifier::passive`].
     Once,
@@ -14,7 +14,7 @@ pub enum ActiveOption {
     Add(i16),
 }
 
-/// How many messages are left.
+/// The messages that are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// No limit.
@@ -35,10 +35,10 @@ struct Active<T> {
     token: T,
 }
 
-/// What a message leaves of active mode.
+/// The state of active mode after a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After<T> {
-    /// It is on.
+    /// Active mode is still on.
     Active,
     /// The count is used up: the mode is passive, and the user with this token must be told.
     UsedUp(T),
@@ -47,7 +47,7 @@ pub(super) enum After<T> {
 }
 
 impl ActiveOption {
-    /// The number of messages left after this option, where `before` were left; None inside: passive mode.
+    /// The messages that are left after this option, if `before` were left. None inside: passive mode.
     fn left(self, before: Option<Left>) -> Result<Option<Left>, SumOutOfRange> {
         let before = match before {
             Some(Left::Count(count)) => count,
@@ -64,7 +64,7 @@ impl ActiveOption {
         })
     }
 
-    /// Tells whether this option asks for messages.
+    /// True if this option asks for messages.
     pub(super) fn turns_on(self) -> bool {
         match self {
             ActiveOption::Passive => false,
@@ -74,7 +74,7 @@ impl ActiveOption {
     }
 }
 
-/// A count and what was left of one add up to more than 16 bits hold.
+/// The sum of the new count and the count that was left does not fit into 16 bits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SumOutOfRange;
 
@@ -87,7 +87,7 @@ impl<T> ActiveMode<T> {
         self.0.is_some()
     }
 
-    /// How many messages are left; None: the mode is passive.
+    /// The messages that are left. None: the mode is passive.
     pub(super) fn left(&self) -> Option<Left> {
         self.0.as_ref().map(|active| active.left)
     }
@@ -111,7 +111,7 @@ impl<T> ActiveMode<T> {
         }
     }
 
-    /// One message has been handed over.
+    /// Counts one message that was handed over.
     pub(super) fn count_message(&mut self) -> After<T> {
         match self.0.take() {
             None => After::Passive,
@@ -131,7 +131,7 @@ impl<T> ActiveMode<T> {
         }
     }
 
-    /// Turns it off; returns the token if it was on.
+    /// Turns active mode off. Returns the token if it was on.
     pub(super) fn turn_off(&mut self) -> Option<T> {
         self.0.take().map(|active| active.token)
     }

@@ -8,7 +8,7 @@ use crate::connection::{Caller, Closed, For, ReadEnd, Taken, Woken, Written};
 
 /// The reader.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Reads up to `limit`; the packets that are complete are added to `out`.
+    /// Reads up to `limit`, and adds complete packets to `out`.
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
         let mut receiving = self.receiving.lock();
         let mut taken = Taken::default();
@@ -18,8 +18,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         end
     }
 
-    /// As [`Self::read`]; also returns the number of bytes copied. None: receives are posted and get all that arrives,
-    /// or `limit` has an exact size and the framing says the sizes of packets.
+    /// As [`Self::read`]. Also returns the number of copied bytes. None: posted receives get all arriving bytes, or
+    /// `limit` has an exact size though the framing gives the sizes of packets.
     pub fn read_unposted(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> Option<(ReadEnd, usize)> {
         let mut receiving = self.receiving.lock();
         if limit.exact > 0 && receiving.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
@@ -33,14 +33,14 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Some((end, taken.copied(&out[had..])))
     }
 
-    /// The reader stops looking until [`StreamNotifier::readable`]. Returns false if there may be something to read
-    /// already.
+    /// Arms the reader, which then waits for [`StreamNotifier::readable`]. Returns false if there may be something to
+    /// read already.
     pub fn arm_reader(&self) -> bool {
         self.connection.arm_reader()
     }
 
-    /// Changes how what is yet to come is cut, and the largest packet accepted. False, and nothing changed: while
-    /// receives are posted, in the middle of a packet, or behind a raw read that has taken a part of what it wants.
+    /// Changes the framing of the bytes to come, and the maximum size of a packet. Returns false and changes nothing
+    /// while receives are posted, in the middle of a packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
         let mut receiving = self.receiving.lock();
@@ -67,7 +67,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         written
     }
 
-    /// The writer stops looking until [`StreamNotifier::writable`]. Returns false if there is room already.
+    /// Arms the writer, which then waits for [`StreamNotifier::writable`]. Returns false if there is room already.
     pub fn arm_writer(&self) -> bool {
         self.connection.arm_writer()
     }
@@ -75,16 +75,15 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
 /// The end.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Ends the outgoing stream behind the last transfer; the peer reads to its end. What is posted does not go any
-    /// more.
+    /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are not sent any more.
     pub fn finish(&self) -> Result<(), Closed> {
         let (finished, woken) = self.sending.lock().finish();
         self.heed(woken, Caller::User);
         finished
     }
 
-    /// Ends the stream. The peer reads what was written, then the end. What is posted ends with [`Closed::Here`],
-    /// active mode without a word.
+    /// Ends the stream. The peer reads the written bytes, then the end. Posted operations end with [`Closed::Here`],
+    /// active mode without a notification.
     pub fn close(&self) {
         let receiving = self.receiving.lock();
         self.demand.lock().active.turn_off();

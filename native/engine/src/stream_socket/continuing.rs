@@ -1,13 +1,12 @@
-//! Continues posted operations and active mode when reader or writer can go on, and tells the user.
-//!
-//! Calls of the connection say in [`Woken`] whether reader and writer can go on. Their callers come here without a
-//! lock.
+//! Continues posted operations and active mode when reader or writer can go on, and tells the user. Calls of the
+//! connection return in [`Woken`] whether reader and writer can go on. The caller then calls the functions here,
+//! without a lock.
 
 use super::notifier::StreamNotifier;
 use super::shared::StreamSocket;
 use crate::connection::{Caller, Woken};
 
-/// Rounds in which a send lets a receive go on, and the other way round, within one call.
+/// Maximum number of rounds within one call in which a send lets a receive continue, or the other way round.
 const ROUNDS: usize = 2;
 
 impl<N: StreamNotifier> StreamSocket<N> {
@@ -39,7 +38,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             if todo.writer {
                 let woken = self.send_posted();
                 self.tell(woken);
-                // Reading comes next in this round, if at all.
+                // A reader that can go on reads later in this round.
                 next.reader = woken.reader && !todo.reader;
             }
             if todo.reader {

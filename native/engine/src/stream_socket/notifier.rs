@@ -1,15 +1,15 @@
-//! What a stream socket tells its user.
+//! Notifications of a stream socket to its user.
 
 use inet_rdma_assembly::{Buffer, Gather, Received};
 
 use crate::connection::Closed;
 
-/// The user of a stream socket. The socket calls it from the thread on which something has come about: one that called
-/// the socket, or a polling thread.
+/// The user of a stream socket. The socket calls it on the thread that has found the reason: one that has called the
+/// socket, or a polling thread.
 ///
 /// No method may block, and none may call the socket. [`Self::readable`] and [`Self::writable`] are called with no lock
-/// held. The others are called with the lock of their direction held, and that is what keeps their order: completions
-/// in the order of posting, messages in the order of the stream, `passive` before any message of the next mode.
+/// held. The others are called with the lock of their direction held, which keeps their order: completions in the order
+/// of posting, messages in the order of the stream, `passive` before any message of the next mode.
 pub trait StreamNotifier: Send + Sync + 'static {
     /// The buffers into which packets are copied.
     type Buffer: Buffer + Send;
@@ -28,9 +28,9 @@ pub trait StreamNotifier: Send + Sync + 'static {
     fn key_due(&self) {}
     /// See [`crate::connection::Notifier::over`].
     fn over(&self) {}
-    /// A posted send is over: all of its bytes are on their way, or the connection ended first.
+    /// A posted send has ended: all its bytes are sent, or the connection has ended first.
     fn sent(&self, token: Self::Token, result: Result<usize, Closed>);
-    /// A posted receive is over: it has these bytes, or the connection ended first.
+    /// A posted receive has ended: it has these bytes, or the connection has ended first.
     fn received(&self, token: Self::Token, result: Result<Received<Self::Buffer>, Closed>);
     /// Active mode: this message has arrived.
     fn message(&self, token: &Self::Token, received: Received<Self::Buffer>);
@@ -40,12 +40,12 @@ pub trait StreamNotifier: Send + Sync + 'static {
     fn ended(&self, token: &Self::Token, closed: &Closed);
 }
 
-/// The bytes of a posted send, in pieces that stay where they are.
+/// The bytes of a posted send, in pieces that do not move.
 pub trait Parcel: Send {
-    /// All its bytes.
+    /// Number of bytes.
     fn bytes(&self) -> usize;
     /// Adds slices from byte `from` on until `gather` has `max` bytes, or all.
     fn gather<'a>(&'a self, from: usize, gather: &mut Gather<'a>, max: usize);
-    /// Bytes before this one are not asked for any more.
+    /// Notes that bytes before `to` are not needed any more.
     fn advance(&mut self, to: usize);
 }

@@ -43,10 +43,10 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 }
 
-/// The user of the connection: hands on to the socket what the connection tells.
+/// The user of the connection: passes its notifications to the socket.
 struct Waker<N: StreamNotifier> {
     notifier: Arc<N>,
-    /// Unset: the socket is being made, and nobody waits for anything yet.
+    /// Unset while the socket is being made: no party waits yet.
     socket: OnceLock<Weak<StreamSocket<N>>>,
 }
 

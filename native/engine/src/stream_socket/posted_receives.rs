@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 pub(super) struct PostedReceives<T>(VecDeque<PostedReceive<T>>);
 
 struct PostedReceive<T> {
-    /// The size in bytes; 0: whatever comes.
+    /// The size in bytes; 0: any size.
     bytes: usize,
     token: T,
 }
@@ -31,17 +31,17 @@ impl<T> PostedReceives<T> {
         self.0.push_back(PostedReceive { bytes, token });
     }
 
-    /// The size that the first one takes.
+    /// The size of the first receive.
     pub(super) fn first(&self) -> Option<usize> {
         self.0.front().map(|posted| posted.bytes)
     }
 
-    /// Removes the first, which is satisfied or has failed.
+    /// Removes the first receive, which is complete or has failed.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.0.pop_front().map(|posted| posted.token)
     }
 
-    /// Removes the first receive that `is` accepts; its place, and its token.
+    /// Removes the first receive that `is` accepts. Returns its index and its token.
     pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<(usize, T)> {
         let index = self.0.iter().position(|posted| is(&posted.token))?;
         self.0.remove(index).map(|posted| (index, posted.token))

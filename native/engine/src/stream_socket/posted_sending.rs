@@ -5,12 +5,12 @@ use super::sending::WriteDirection;
 use super::shared::StreamSocket;
 use crate::connection::Woken;
 
-/// Maximum number of writes of posted sends in one call. One write takes all that the peer has room for; a peer that
-/// makes room a byte at a time is left to the polling thread's next turn.
+/// Maximum number of writes of posted sends in one call. One write fills the peer's room; a peer that makes room a byte
+/// at a time waits for the polling thread's next turn.
 const WRITES_MAX: usize = 16;
 
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Goes on with the posted sends, about [`super::Bounds::call_bytes`] in [`WRITES_MAX`] writes at most.
+    /// Continues the posted sends: about [`super::Bounds::call_bytes`] in at most [`WRITES_MAX`] writes.
     pub(super) fn send_posted(&self) -> Woken {
         let mut sending = self.sending.lock();
         if sending.posted().is_empty() {
@@ -34,7 +34,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let mut writes = 0;
         while !sending.posted().is_empty() {
             if left == 0 || writes == WRITES_MAX {
-                // More is posted, but other connections wait for their turn.
+                // Bytes are left, but other connections wait for their turn.
                 self.call_back(Woken::WRITER);
                 break;
             }

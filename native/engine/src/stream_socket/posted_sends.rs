@@ -16,20 +16,20 @@ const AHEAD_BYTES: usize = 1 << 20;
 struct PostedSend<T> {
     token: T,
     header: Header,
-    /// Bytes that have gone, the header's included.
+    /// Bytes that are sent, those of the header included.
     sent: usize,
 }
 
 impl<T: Parcel> PostedSend<T> {
-    /// Bytes that have not gone.
+    /// Bytes that are not sent.
     fn left(&self) -> usize {
         self.header.as_slice().len() + self.token.bytes() - self.sent
     }
 
-    /// Adds what has not gone, as one packet, of which the slices cover about `max` bytes.
+    /// Adds the unsent bytes as one packet. The slices cover about `max` bytes.
     fn gather<'a>(&'a self, gather: &mut Gather<'a>, max: usize) {
         if self.sent > 0 {
-            // The first of all, or it would not have gone in part.
+            // Only the first send can be sent in part.
             gather.goes_on_behind(self.sent);
         }
         let end = gather.total() + self.left();
@@ -39,7 +39,7 @@ impl<T: Parcel> PostedSend<T> {
         gather.end_packet_at(end);
     }
 
-    /// `bytes` more bytes have gone.
+    /// Notes that `bytes` more bytes are sent.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         self.token
@@ -65,17 +65,17 @@ impl<T: Parcel> PostedSends<T> {
         self.0.is_empty()
     }
 
-    /// Bytes that have not gone.
+    /// Number of unsent bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(PostedSend::left).sum()
     }
 
-    /// Behind the others.
+    /// Adds a send behind the others.
     pub(super) fn push(&mut self, token: T, header: Header) {
         self.0.push_back(PostedSend { token, header, sent: 0 });
     }
 
-    /// The rest of a send that a writer has begun: before the others.
+    /// Adds the rest of a send that a writer has begun, before the others.
     pub(super) fn push_rest(&mut self, token: T, header: Header, sent: usize) {
         let mut rest = PostedSend { token, header, sent: 0 };
         rest.advance(sent);
@@ -95,8 +95,8 @@ impl<T: Parcel> PostedSends<T> {
         gather
     }
 
-    /// `bytes` more bytes have gone, from the first send on; `done` gets the token of each send of which all bytes have
-    /// gone.
+    /// Notes that `bytes` more bytes are sent, from the first send on. `done` gets the token of each send that is
+    /// complete.
     pub(super) fn advance(&mut self, mut bytes: usize, mut done: impl FnMut(T)) {
         while let Some(send) = self.0.front_mut() {
             let part = bytes.min(send.left());
@@ -111,7 +111,7 @@ impl<T: Parcel> PostedSends<T> {
         }
     }
 
-    /// Removes the first send that `is` accepts. None inside: bytes of it have gone, and it stays. None: no such send.
+    /// Removes the first send that `is` accepts. None inside: bytes of it are sent, and it stays. None: no such send.
     pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<Option<T>> {
         let index = self.0.iter().position(|send| is(&send.token))?;
         Some(match self.0[index].sent {

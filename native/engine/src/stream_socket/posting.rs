@@ -9,34 +9,35 @@ use super::sending::Holder;
 use super::shared::StreamSocket;
 use crate::connection::{Caller, Closed, Woken};
 
-/// Why something is not posted, or a mode not changed.
+/// The reason why an operation is not posted, or a mode is not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// The connection is over.
     Closed(Closed),
-    /// As many are posted as [`super::Bounds`] says.
+    /// The number of posted operations has reached [`super::Bounds`].
     Full,
-    /// The packet is too large for a length of the framing's size.
+    /// The framing's length field cannot hold the packet's size.
     TooLarge,
-    /// Posted receives and active mode exclude each other, as do a receive of a given size and packets that say theirs.
+    /// Posted receives and active mode exclude each other, as do a receive of a given size and a framing that gives
+    /// sizes.
     Unfit,
 }
 
-/// What is posted.
+/// Totals of posted operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PostedTotals {
-    /// Sends.
+    /// Number of sends.
     pub sends: usize,
-    /// Bytes of them that have not gone, with the headers.
+    /// Unsent bytes of these sends, with the headers.
     pub send_bytes: usize,
-    /// Receives.
+    /// Number of receives.
     pub receives: usize,
 }
 
 /// Writers that take turns.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// This writer begins a send, or continues its unfinished one. Err: the holder of an unfinished send;
-    /// [`StreamNotifier::writable`] tells when that send is done.
+    /// Gives the writer the right to begin a send, or to continue its unfinished one. Err: the holder of an unfinished
+    /// send; [`StreamNotifier::writable`] tells when that send is done.
     pub fn send_lock(&self, writer: N::Writer) -> Result<SendLock<'_, N>, Holder<N::Writer>> {
         SendLock::take(self, writer)
     }
@@ -44,7 +45,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// As [`Self::arm_writer`], for one of several writers.
     pub fn arm_writer_in_turn(&self, writer: N::Writer) -> bool {
         let may_write = self.sending.lock().check(writer).is_ok();
-        // The end of another party's send wakes all writers that wait for it: no need to ask for room.
+        // The end of another party's send wakes all writers that wait for it: do not ask for room.
         !may_write || self.arm_writer()
     }
 
@@ -66,9 +67,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(holder)
     }
 
-    /// This writer gives up its unfinished send. `rest`: the token with the send's bytes, and how many bytes, header
-    /// included, have gone; the engine sends what is left of it, before all posted sends. None: no byte has gone. Does
-    /// nothing for a writer that is not the holder.
+    /// Ends the turn of a writer that gives up its unfinished send. `rest`: the token with the send's bytes, and the
+    /// number of sent bytes, header included; the engine sends the unsent bytes before all posted sends. None: no byte
+    /// is sent. Does nothing for a writer that is not the holder.
     pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
         let rest = match rest {
             Some((token, sent)) => Some((self.header(&token)?, token, sent)),
@@ -88,8 +89,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
-    /// This writer will never call again. If it is in the middle of a send the stream cannot go on: the connection
-    /// ends.
+    /// Handles the death of a writer. If it is in the middle of a send the stream cannot continue: the connection ends.
     pub fn writer_died(&self, writer: N::Writer) {
         if self.sending.lock().holder() == Some(writer) {
             self.connection.close_with(Closed::HalfSent);
@@ -123,8 +123,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
-    /// Takes back the posted send or receive that `is` finds: nothing is told of it. False: it is not there, or bytes
-    /// of the send have gone.
+    /// Cancels the posted send or receive that `is` finds, without a notification. False: there is none, or bytes of
+    /// the send are sent.
     pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
         let mut sending = self.sending.lock();
         let send = sending.cancel(&is);
@@ -139,12 +139,12 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let Some((index, _token)) = cancelled else { return false };
         self.connection.cancel_expected_read(index);
         drop(receiving);
-        // Bytes that were kept for it may satisfy the next one.
+        // Bytes that were kept for the cancelled receive may complete the next one.
         self.go_on(Woken::READER, Caller::User);
         true
     }
 
-    /// How much is posted.
+    /// Totals of posted operations.
     pub fn posted(&self) -> PostedTotals {
         let sending = self.sending.lock();
         let (sends, send_bytes) = (sending.posted().len(), sending.posted().bytes());
@@ -156,8 +156,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
     }
 
-    /// Switches active mode: what arrives goes to [`StreamNotifier::message`] with `token`, from the polling thread. A
-    /// sum of 0 or less is told to [`StreamNotifier::passive`] at once.
+    /// Switches active mode: the polling thread gives arriving packets to [`StreamNotifier::message`] with `token`. If
+    /// the sum is 0 or less this calls [`StreamNotifier::passive`] at once.
     pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
         let receiving = self.receiving.lock();
         let mut demand = self.demand.lock();
@@ -167,7 +167,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let turned_off = demand.active.set(option, token).map_err(|_| Refused::Unfit)?;
         drop(demand);
         match turned_off {
-            // With the lock of the direction held, so that it comes before any message of the next mode.
+            // Called with the lock of the direction held, so that it comes before any message of the next mode.
             Some(token) if matches!(option, ActiveOption::Add(_)) => self.notifier.passive(&token),
             Some(_) => {}
             None => {
@@ -178,7 +178,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
-    /// How many messages active mode has left; None: passive mode.
+    /// The messages that active mode has left. None: passive mode.
     pub fn active(&self) -> Option<Left> {
         self.demand.lock().active.left()
     }

@@ -7,29 +7,29 @@ use super::notifier::StreamNotifier;
 use super::shared::StreamSocket;
 use crate::connection::{Closed, For, ReadEnd, Taken, Woken};
 
-/// What becomes one message of active mode.
+/// The limit of a read for one message of active mode.
 const ONE_MESSAGE: ReadLimit = ReadLimit {
     bytes: 64 * 1024,
     packets: 1,
     exact: 0,
 };
 
-/// Reads of one turn: then other connections get theirs.
+/// Maximum number of reads in one turn; then other connections have theirs.
 const READS: usize = 64;
 
-/// Whether a turn goes on.
+/// The state of a turn.
 #[derive(PartialEq, Eq)]
 enum Turn {
     /// There may be more at once.
     GoesOn,
-    /// Nothing more before the connection wakes the reader.
+    /// There is nothing more until the connection wakes the reader.
     Over,
-    /// No receive is posted any more: others may read.
+    /// No receive is posted any more: other readers may read.
     Drained,
 }
 
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Reads for the posted receives, about [`super::Bounds::call_bytes`] at most. `woken.reader`: none is left.
+    /// Reads for the posted receives, about [`super::Bounds::call_bytes`] at most. `woken.reader`: no receive is left.
     pub(super) fn receive_posted(&self) -> Woken {
         let mut woken = Woken::default();
         let mut left = self.bounds.call_bytes.max(1);
@@ -44,7 +44,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
                 }
             }
         }
-        // There may be more, but other connections wait for their turn.
+        // More may have arrived, but other connections wait for their turn.
         self.call_back(Woken::READER);
         woken
     }
@@ -89,7 +89,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
     }
 
-    /// Nothing comes any more for what is posted. The lock of the reading direction is held.
+    /// Ends all posted receives, as nothing arrives any more. The caller holds the lock of the reading direction.
     pub(super) fn end_receives(&self, closed: &Closed) {
         self.connection.cancel_expected_reads();
         loop {
@@ -105,9 +105,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let mut reads = READS;
         while self.deliver_one(&mut woken) == Turn::GoesOn {
             reads = reads.saturating_sub(1);
-            // What has arrived before the end is not much more.
+            // After the end the turn continues: only the bytes in ring and landing buffers are left.
             if reads == 0 && self.connection.closed().is_none() {
-                // There is more, but others wait for their turn.
+                // More has arrived, but other connections wait for their turn.
                 self.call_back(Woken::READER);
                 break;
             }
@@ -151,8 +151,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
     }
 
-    /// Hands one message of active mode over. The lock of the reading direction is held, so the mode has not changed
-    /// since the message was read.
+    /// Hands over one message of active mode. The caller holds the lock of the reading direction, so the mode has not
+    /// changed since the message was read.
     fn hand_over(&self, received: Received<N::Buffer>) -> After<N::Token> {
         let mut demand = self.demand.lock();
         if let Some(token) = demand.active.token() {

@@ -8,8 +8,8 @@ use super::sending::{Holder, WriteDirection};
 use super::shared::StreamSocket;
 use crate::connection::{Caller, Closed, Woken, Written};
 
-/// The right to write during one call. Dropped, it stays with the writer between its calls, by name; see
-/// [`Self::release`].
+/// The right to write during one call. When this is dropped the writer keeps the right between its calls, under its
+/// name, until [`Self::release`].
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
     /// None only in `drop`: unlock before `heed` calls the notifier.
@@ -38,7 +38,7 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
         written
     }
 
-    /// The last byte is written, or none ever will be: other writers may begin, posted sends first.
+    /// Ends the send, as its last byte is written, or no byte will be: other writers may begin, posted sends first.
     pub fn release(mut self) {
         if let Some(sending) = &mut self.sending {
             sending.release();

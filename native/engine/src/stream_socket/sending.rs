@@ -6,14 +6,14 @@ use super::notifier::StreamNotifier;
 use super::posted_sends::PostedSends;
 use crate::connection::{Closed, Woken, WriteHalf, Written};
 
-/// The writing direction, behind its lock. Posted sends go when no writer is in the middle of a send, and before any
-/// that has not begun.
+/// The writing direction, behind its lock. Posted sends are written while no writer is in the middle of a send, and
+/// before sends that have not begun.
 pub(super) struct WriteDirection<N: StreamNotifier> {
     half: WriteHalf,
     /// The writer that is in the middle of a send.
     holder: Option<N::Writer>,
     posted: PostedSends<N::Token>,
-    /// Another writer asked meanwhile.
+    /// True: another writer has asked meanwhile.
     wanted: bool,
 }
 
@@ -36,7 +36,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         }
     }
 
-    /// As [`WriteHalf::write`], for a caller that tells the user.
+    /// As [`WriteHalf::write`], for a caller that notifies the user itself.
     #[inline]
     pub(super) fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Closed>, Woken) {
         self.half.write_untold(gather, at, max)
@@ -52,8 +52,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.half.finish_untold()
     }
 
-    /// The transport has taken this many bytes of the posted sends. `done` gets the token of each send that is
-    /// complete.
+    /// Notes that this many bytes of the posted sends are sent. `done` gets the token of each send that is complete.
     pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
         self.posted.advance(bytes, done);
     }
@@ -66,7 +65,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         Ok(())
     }
 
-    /// Whether this writer may begin or go on.
+    /// Fails unless this writer may begin or continue a send.
     pub(super) fn check(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
         let held = match self.holder {
             Some(holder) if holder == writer => return Ok(()),
@@ -82,12 +81,12 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.holder
     }
 
-    /// The send is over, or given up.
+    /// Releases the direction, as the send is complete or given up.
     pub(super) fn release(&mut self) {
         self.holder = None;
     }
 
-    /// Writers that asked may begin: they must be told.
+    /// Returns true once if a writer has asked meanwhile. The caller must notify the writers.
     pub(super) fn take_wanted(&mut self) -> bool {
         self.holder.is_none() && self.posted.is_empty() && std::mem::take(&mut self.wanted)
     }
@@ -96,7 +95,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.posted.push(token, header);
     }
 
-    /// The holder gives up, and the rest of its send goes by itself, before all that is posted.
+    /// Ends the holder's turn. The engine sends the rest of its send before all posted sends.
     pub(super) fn post_rest(&mut self, token: N::Token, header: Header, sent: usize) {
         self.posted.push_rest(token, header, sent);
     }
@@ -109,7 +108,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.posted.cancel(is)
     }
 
-    /// None of what is posted will go any more.
+    /// Ends all posted sends, as nothing is sent any more.
     pub(super) fn end(&mut self, notifier: &N, closed: &Closed) {
         while let Some(token) = self.posted.pop() {
             notifier.sent(token, Err(closed.clone()));

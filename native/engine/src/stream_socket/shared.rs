@@ -12,14 +12,14 @@ use super::posted_receives::PostedReceives;
 use super::sending::WriteDirection;
 use crate::connection::{Connection, ReadHalf, Woken};
 
-/// How much may be posted, and moved at a time.
+/// Bounds of posted operations, and of one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bounds {
-    /// Bytes of what is posted that one call moves, about.
+    /// Approximate maximum number of bytes that one call moves for posted operations.
     pub call_bytes: usize,
-    /// Sends that may be posted.
+    /// Maximum number of posted sends.
     pub sends: usize,
-    /// Receives that may be posted.
+    /// Maximum number of posted receives.
     pub receives: usize,
 }
 
@@ -35,9 +35,10 @@ pub struct StreamSocket<N: StreamNotifier> {
     pub(super) notifier: Arc<N>,
 }
 
-/// Where the bytes that arrive go, as the user has asked. It changes only with the lock of the reading direction held.
+/// The destinations of arriving bytes that the user has asked for. Changed only with the lock of the reading direction
+/// held.
 pub(super) struct Demand<T> {
-    /// The receives that are posted.
+    /// The posted receives.
     pub(super) posted: PostedReceives<T>,
     /// Active mode.
     pub(super) active: ActiveMode<T>,
@@ -53,8 +54,7 @@ impl<T> Default for Demand<T> {
 }
 
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// The connection below. Its end is [`Self::close`], not [`Connection::close_with`], where operations may be
-    /// posted.
+    /// The connection below. If operations may be posted, end it by [`Self::close`], not by [`Connection::close_with`].
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -64,7 +64,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         self.connection.queue_pair()
     }
 
-    /// How much may be posted, and moved at a time.
+    /// Bounds of posted operations, and of one call.
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -74,12 +74,12 @@ impl<N: StreamNotifier> StreamSocket<N> {
         &self.notifier
     }
 
-    /// How the stream is cut.
+    /// The framing of the stream.
     pub fn framing(&self) -> Framing {
         self.receiving.lock().framing()
     }
 
-    /// Makes the polling thread look soon and wake these, even if it finds nothing for them.
+    /// Makes the polling thread look soon and wake these parties, even if it finds nothing for them.
     pub(super) fn call_back(&self, woken: Woken) {
         self.connection.call_back(woken);
     }
