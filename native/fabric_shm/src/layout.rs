@@ -5,13 +5,13 @@ use inet_rdma_stream::{Hello, Limits, LimitsError, RemoteAddress};
 
 use crate::queue::{Entry, QueueHeader};
 
-/// Names the ring of a side in a [`RemoteAddress`]; not 0, so that a forgotten key is found.
+/// The key of a side's ring in a [`RemoteAddress`]; not 0, so that a missing key is found.
 pub(crate) const RING_KEY: u64 = 1;
 
-/// Names the landing area.
+/// The key of the landing area.
 pub(crate) const LANDING_KEY: u64 = 2;
 
-/// The largest landing area: what [`Parameters::landing_area_bytes`] can ask for, in whole pages.
+/// Maximum size of a landing area: the largest [`Parameters::landing_area_bytes`], in whole pages.
 const LANDING_MAX: u64 = (u32::MAX as u64).next_multiple_of(4096);
 
 /// Byte offsets in the memory of one side. It starts with the queue header, the queue's entries follow, then on pages
@@ -42,7 +42,7 @@ impl Layout {
         Ok(front.with_landing(u64::from(parameters.landing_area_bytes)))
     }
 
-    /// The layout of the peer's memory: what its hello says, and the rest of its `file_bytes` is the landing area.
+    /// The layout of the peer's memory, as its hello gives it. The rest of its `file_bytes` is the landing area.
     pub(crate) fn of_peer(hello: &Hello, file_bytes: u64) -> Result<Layout, FabricError> {
         if hello.ring
             != (RemoteAddress {
@@ -63,15 +63,16 @@ impl Layout {
         }
     }
 
-    /// Where `bytes` bytes at `address` of the ring are in the memory; None unless they lie in the ring as a whole.
+    /// The offset in the memory of `bytes` bytes at `address` of the ring. None: they do not lie in the ring as a
+    /// whole.
     pub(crate) fn locate_in_ring(&self, address: u64, bytes: usize) -> Option<usize> {
         let first = usize::try_from(address).ok()?;
         let end = first.checked_add(bytes)?;
         (end <= self.ring_bytes).then(|| self.ring_offset + first)
     }
 
-    /// Where `bytes` bytes at `target` are in the memory; None unless they lie in the ring or in the landing area as a
-    /// whole.
+    /// The offset in the memory of `bytes` bytes at `target`. None: they lie neither in the ring nor in the landing
+    /// area as a whole.
     pub(crate) fn locate(&self, target: RemoteAddress, bytes: usize) -> Option<usize> {
         match target.key {
             RING_KEY => self.locate_in_ring(target.address, bytes),

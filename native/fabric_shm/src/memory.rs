@@ -52,7 +52,7 @@ impl Region {
         Queue { header, entries }
     }
 
-    /// Gives pages back: those that lie in `range` of the `bytes` bytes from `start` on.
+    /// Gives back the pages that lie in `range` of the `bytes` bytes from `start` on.
     fn discard(&self, start: usize, bytes: usize, range: Range<usize>) {
         let range = start + range.start.min(bytes)..start + range.end.min(bytes);
         self.mapping.discard(range);
@@ -77,8 +77,8 @@ impl ExposedMemory {
         self.0.queue()
     }
 
-    /// Puts bytes that came with an entry into the ring, for the peer. False, and nothing is written: that is not
-    /// inside.
+    /// Copies bytes of an entry to their place in the ring. Returns false and writes nothing if the place is not in the
+    /// ring.
     pub(crate) fn place(&self, address: u64, bytes: &[u8]) -> bool {
         let Some(offset) = self.0.layout.locate_in_ring(address, bytes.len()) else {
             return false;
@@ -129,7 +129,7 @@ pub(crate) struct LandingArea {
 }
 
 impl LandingArea {
-    /// None: it would not lie in the landing area as a whole.
+    /// A part of the landing area. None: it would not lie in the area as a whole.
     pub(crate) fn of(memory: &Arc<ExposedMemory>, offset: usize, bytes: usize) -> Option<LandingArea> {
         let end = offset.checked_add(bytes)?;
         (end <= memory.0.layout.landing_area_bytes).then(|| LandingArea {
@@ -139,7 +139,7 @@ impl LandingArea {
         })
     }
 
-    /// Where the next part may begin.
+    /// The offset at which the next part may begin.
     pub(crate) fn end(&self) -> usize {
         self.offset + self.bytes
     }
@@ -177,7 +177,7 @@ impl PeerMemory {
         Region::map(file, layout).map(PeerMemory)
     }
 
-    /// How many entries the peer's receive queue takes.
+    /// Number of slots of the peer's receive queue.
     pub(crate) fn slots(&self) -> u16 {
         self.0.layout.slots
     }
@@ -187,8 +187,8 @@ impl PeerMemory {
         self.0.queue()
     }
 
-    /// Prepares to copy `source`, piece after piece, to `target`. The target is the peer's word: it must lie in its
-    /// ring or its landing area as a whole.
+    /// Prepares to copy `source`, piece after piece, to `target`. The target comes from the peer: it must lie in the
+    /// peer's ring or landing area as a whole.
     #[inline]
     pub(crate) fn locate<'a>(
         &'a self,
@@ -211,7 +211,7 @@ impl PeerMemory {
     }
 }
 
-/// Bytes of this process, and where they go in the peer's memory.
+/// A copy of bytes of this process into the peer's memory.
 ///
 /// # Invariants
 ///
@@ -224,7 +224,7 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// How many bytes it moves.
+    /// Number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -245,8 +245,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Has the two lines behind a small transfer fetched, for the next one: the peer's processor has them, and a store
-    /// would wait for each. A packet of an rpc has about 100 bytes.
+    /// Fetches the two cache lines behind a small transfer, for the next one: the peer's processor has them, and a
+    /// store would wait for each. A packet of an rpc has about 100 bytes.
     #[inline]
     pub(crate) fn expect_next(&self) {
         let behind = self.mapping.base().cast_const().wrapping_add(self.offset + self.bytes);

@@ -1,12 +1,10 @@
 //! The receive queue in shared memory: one producing process, one consuming process that owns the memory.
 //!
 //! Every entry carries a stamp, so the consumer that polls reads nothing but the next entry's own cache line, and the
-//! producer shares no tail. Position `p` counts entries from 0 and never wraps (64 bit); it lives in entry
-//! `p mod entries` and is complete when that entry's stamp is `p + 1`. Fresh memory is all zeros: stamp 0 is "never
-//! written".
-//!
-//! Every word here is also the peer's to write. All of them are atomics, so a torn or racing write is a wrong value
-//! and never undefined behaviour; each value is checked against what this side knows before it is used.
+//! producer shares no tail. Position `p` counts entries from 0 and never wraps (64 bit); it lives in entry `p mod
+//! entries` and is complete when that entry's stamp is `p + 1`. Fresh memory is all zeros: stamp 0 is "never written".
+//! The peer may write every word here. All words are atomics, so a torn or racing write gives a wrong value and never
+//! undefined behaviour; each value is checked before it is used.
 
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
@@ -28,19 +26,19 @@ pub(crate) struct Apart<T>(pub(crate) T);
 pub(crate) struct QueueHeader {
     /// How many entries the consumer has taken. The consumer stores it with Release after it has copied the entries
     /// out; the producer loads it with Acquire before it writes an entry again. So the copies happen before the
-    /// overwriting. The producer looks only when the value that it remembers says that the queue is full.
+    /// overwriting. The producer loads it only when the queue is full by the value that it remembers.
     head: Apart<AtomicU64>,
     /// 1: the consumer is about to sleep and wants to be woken. The consumer swaps 1 in, then looks at the stamp; the
-    /// producer stores the stamp, then swaps 0 in. All writes of this word are AcqRel swaps, so each acquires what came
-    /// before all earlier ones. If the consumer's comes later, it has acquired the stamp and finds the entry. If the
-    /// producer's comes later, it reads the 1, unless an earlier swap took it: whoever swaps the 1 out has taken the
-    /// duty to wake, and to disarm is a swap, too. A swap costs less than the fence that a store and a load would need
-    /// here. It takes the line from the consumer no more often than they do, as the consumer leaves it alone while it
-    /// polls.
+    /// producer stores the stamp, then swaps 0 in. All writes of this word are AcqRel swaps, so each swap acquires the
+    /// stores before all earlier swaps. If the consumer's swap comes later, it has acquired the stamp and finds the
+    /// entry. If the producer's swap comes later, it reads the 1, unless an earlier swap took it: the party that swaps
+    /// the 1 out must wake the consumer; to disarm is a swap, too. A swap costs less than the fence that a store and a
+    /// load would need here, and takes the cache line from the consumer no more often, as the consumer does not touch
+    /// it while it polls.
     armed: Apart<AtomicU32>,
 }
 
-/// One cache line: one notice, with the bytes of its transfer where they are few, or one control message.
+/// One cache line: one notice, with the bytes of its transfer if they are few, or one control message.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     /// Position + 1 of the entry, stored with Release after `kind` and `words`, loaded with Acquire before them. The
@@ -62,7 +60,7 @@ const KIND_CONTROL: u64 = 2;
 /// would move between processors.
 const KIND_INLINE: u64 = 3;
 
-/// Bytes of a transfer that an entry carries, at most.
+/// Maximum number of a transfer's bytes in an entry.
 pub(crate) const INLINE_BYTES: usize = 8 * (WORDS - 1);
 
 #[cfg(not(loom))]
@@ -86,12 +84,12 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Why an entry could not be pushed.
+/// The reason why an entry could not be pushed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PushError {
     /// As many entries are under way as the peer has slots.
     Full,
-    /// The peer's head is not between what it said before and what was pushed.
+    /// The peer's head is not between its earlier value and the number of pushed entries.
     Head {
         /// The value that the peer wrote.
         said: u64,
@@ -101,21 +99,21 @@ pub(crate) enum PushError {
 /// An entry that no honest producer writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum EntryFault {
-    /// Neither the stamp that is due next nor that of an untouched entry.
+    /// The stamp is neither the next one nor that of an untouched entry.
     Stamp {
         /// The value that the peer wrote.
         said: u64,
     },
-    /// Neither a notice (of at least one byte) nor a control message.
+    /// The entry is neither a notice (of at least one byte) nor a control message.
     Kind {
         /// The value that the peer wrote.
         said: u64,
     },
-    /// More bytes than an entry carries, or for a place where they must not go.
+    /// The entry has more bytes than it can carry, or bytes for a place that the peer may not write.
     Inline {
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
-        /// Where they should go.
+        /// Their address.
         address: u64,
     },
 }
@@ -127,7 +125,7 @@ pub(crate) struct Producer {
     tail: u64,
     /// The consumer's head when last read; never more than `tail`.
     head: u64,
-    /// How many entries may be under way; at most the number of entries.
+    /// Maximum number of entries under way; at most the number of entries.
     slots: u64,
 }
 
@@ -156,7 +154,7 @@ impl Producer {
         Ok(self.publish(queue, entry))
     }
 
-    /// As [`Self::push`], for a notice and the bytes of its transfer, [`INLINE_BYTES`] at most, which belong at
+    /// As [`Self::push`], for a notice and the bytes of its transfer, at most [`INLINE_BYTES`], for the place
     /// `address`.
     pub(crate) fn push_inline(
         &mut self,
@@ -188,7 +186,7 @@ impl Producer {
         Ok(entry)
     }
 
-    /// Whether the consumer sleeps.
+    /// Publishes an entry. True: the consumer sleeps.
     fn publish(&mut self, queue: Queue<'_>, entry: &Entry) -> bool {
         self.tail += 1;
         entry.stamp.store(self.tail, Ordering::Release);
@@ -211,11 +209,11 @@ impl Producer {
     }
 }
 
-/// The consuming end. One per queue; threads that share it take turns, and only [`Consumer::is_quiet`] may be asked out
-/// of turn.
+/// The consuming end. One per queue; threads that share it take turns, and only [`Consumer::is_quiet`] may be called
+/// out of turn.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    /// Position of the next entry to take. Relaxed: whatever makes the threads take turns orders it.
+    /// Position of the next entry to take. Relaxed: the lock by which the threads take turns orders it.
     next: AtomicU64,
 }
 
@@ -226,9 +224,9 @@ impl Consumer {
         }
     }
 
-    /// Takes the oldest item into `out`; false: there is none. Call [`Self::release`] after a batch, so that the
-    /// producer may use the entries again. Bytes that it carries are for `place`, with their address; false: they must
-    /// not go there.
+    /// Takes the oldest item into `out`. False: there is none. Call [`Self::release`] after a batch, so that the
+    /// producer may use the entries again. `place` gets the bytes of an entry, with their address, and returns false if
+    /// they must not go there.
     #[inline]
     pub(crate) fn pop(
         &self,
@@ -274,8 +272,8 @@ impl Consumer {
         queue.header.head.0.store(next, Ordering::Release);
     }
 
-    /// Asks the producer for a wake-up at the next push. False: there is an entry already, nothing is armed. A wake-up
-    /// may then come all the same, if the producer was just about to send it.
+    /// Asks the producer for a wake-up at the next push. False: there is an entry already, and nothing is armed; a
+    /// wake-up may still come, if the producer was about to send it.
     pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
         // Pairs with the swap in `Producer::publish`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(1, Ordering::AcqRel);
@@ -286,7 +284,7 @@ impl Consumer {
         ready.map(|ready| !ready)
     }
 
-    /// Asks for no wake-up any more. The producer may have been about to send one.
+    /// Takes the request for a wake-up back. One may still come, if the producer was about to send it.
     pub(crate) fn disarm(queue: Queue<'_>) {
         queue.header.armed.0.swap(0, Ordering::AcqRel);
     }
@@ -322,7 +320,7 @@ fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {
     if said == next + 1 {
         return Ok(true);
     }
-    // What the entry's previous turn left: 0 in the first turn.
+    // The stamp of the entry's previous turn; 0 in the first turn.
     let before = (next + 1).saturating_sub(queue.entries.len() as u64);
     if said == before {
         Ok(false)
@@ -331,7 +329,7 @@ fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {
     }
 }
 
-/// [`Consumer::pop`] for the tests, which want the item itself.
+/// [`Consumer::pop`] for the tests, which need the item itself.
 #[cfg(test)]
 fn pop(
     consumer: &Consumer,

@@ -19,7 +19,7 @@ use crate::memory::{ExposedMemory, PeerMemory};
 use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
 
-/// This side's memory: made before the peer's greeting is known or answered.
+/// This side's memory, made before the peer's greeting is received or answered.
 pub(crate) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
@@ -43,7 +43,7 @@ impl OwnSide {
         rendezvous::send_greeting(socket, &self.hello, self.file.as_fd())
     }
 
-    /// Joins both sides; both greetings are through. Closes the memory files: the mappings keep the memory.
+    /// Makes the queue pair, after both greetings. Closes the memory files: the mappings keep the memory.
     /// `through`: the directory in which they met; None: in the network namespace.
     pub(crate) fn join(self, socket: OwnedFd, peer: PeerSide, through: Option<Arc<Path>>) -> ShmQueuePair {
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
@@ -95,19 +95,20 @@ impl PeerSide {
     }
 }
 
-/// Stays in the second-level cache of a core, and is enough for a writer and a reader that sleep by turns (measured:
-/// bench/results/tuning/landing-window).
+/// A size that stays in the second-level cache of a core, and suffices for a writer and a reader that sleep by turns
+/// (measured: bench/results/tuning/landing-window).
 const LANDING_WINDOW_BYTES: usize = 1 << 20;
 
-/// Transfers of up to this many bytes are copied with the producer locked. To take the lock waits for all stores before
-/// it, each of which waits for the peer's processor: behind the lock they wait at the same time as those of the entry.
+/// Maximum size of transfers that are copied with the producer locked. To take the lock, the processor waits for all
+/// earlier stores, which wait for the peer's processor. Stores after the lock wait at the same time as those of the
+/// entry.
 const LOCKED_BYTES_MAX: usize = 2048;
 
 /// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.
 pub(crate) struct ShmQueuePair {
     socket: OwnedFd,
     own_memory: Arc<ExposedMemory>,
-    /// `own_memory` once more, as others see it.
+    /// `own_memory`, as a [`Memory`].
     exposed: Arc<dyn Memory>,
     exposer: Arc<ShmExposer>,
     peer: PeerSide,
@@ -139,7 +140,7 @@ impl ShmQueuePair {
         }
     }
 
-    /// Err after this side's own end: a post would write into memory that the peer reads no more.
+    /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
     fn check_open(&self) -> Result<(), FabricError> {
         if self.is_closed.load(Ordering::Relaxed) {
             Err(FabricError::PeerGone)
@@ -169,8 +170,8 @@ impl QueuePair for ShmQueuePair {
             inline_max: INLINE_BYTES,
             post_is_costly: false,
             pins: false,
-            // A peer of the same user and network namespace could change memory of this process in other ways, too. One
-            // that was met in a directory may be of a container, or user, that is kept apart.
+            // A peer of the same user and network namespace could change memory of this process in other ways, too. A
+            // peer of a directory may be in a container, or of a user, that is isolated from this one.
             safeguard: match self.through {
                 None => Safeguard::Trust,
                 Some(_) => Safeguard::None,
@@ -267,7 +268,7 @@ impl QueuePair for ShmQueuePair {
 
     fn disconnect(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
-            // Fails only when the peer was faster.
+            // Fails only if the peer has shut down first.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
     }
@@ -290,7 +291,7 @@ impl QueuePair for ShmQueuePair {
 
 impl Drop for ShmQueuePair {
     fn drop(&mut self) {
-        // Not left to closing the socket: a process forked at this moment may hold a copy of it for a while.
+        // To close the socket is not enough: a process forked at this moment may hold a copy of it for a while.
         self.disconnect();
     }
 }

@@ -38,7 +38,7 @@ impl Held {
     }
 }
 
-/// Something to sleep on, like an eventfd: a number that grows, and waiting for it to be past what one has seen.
+/// An event to sleep on, like an eventfd: a number that grows, and a wait until it exceeds a number seen before.
 #[derive(Default)]
 struct Signal {
     count: Mutex<u32>,
@@ -67,7 +67,7 @@ impl Signal {
 struct Line {
     held: Held,
     producer: Mutex<Producer>,
-    /// What the consumer sleeps on.
+    /// The event on which the consumer sleeps.
     signal: Signal,
     /// Stands for the credits of the stream protocol, by which a sender learns of free slots. None: it never waits.
     room: Option<Signal>,
@@ -97,7 +97,7 @@ impl Line {
         }
     }
 
-    /// Takes `count` items, asleep whenever there is none. A lost wake-up is a deadlock, which loom reports.
+    /// Takes `count` items, and sleeps while there is none. A lost wake-up is a deadlock, which loom reports.
     fn take(&self, count: usize) -> Vec<Completion> {
         let consumer = Consumer::new();
         let mut items = Vec::new();
@@ -202,7 +202,8 @@ fn loom_two_producing_threads_lose_and_double_nothing() {
     });
 }
 
-/// Nothing but the queue's own words orders the reuse of an entry: no room signal, the producer tries until it fits.
+/// Only the queue's own words order the reuse of an entry: there is no signal of room, and the producer tries until it
+/// succeeds.
 #[test]
 fn loom_an_entry_is_reused_only_after_it_was_read() {
     model(3, || {

@@ -38,7 +38,7 @@ fn notice(bytes: u32) -> Completion {
     })
 }
 
-/// Where bytes go that no entry carries.
+/// The place for bytes of entries in tests without such bytes.
 fn nowhere(_address: u64, _bytes: &[u8]) -> bool {
     panic!("nothing was carried");
 }
