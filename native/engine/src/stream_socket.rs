@@ -17,11 +17,11 @@
 //!
 //! # Locks
 //!
-//! `receiving` and `sending`, one for each direction, hold the halves of the connection, for one call. `receiving`
-//! keeps packets and their completions in the order of the stream, `sending` keeps writers and posted sends in the
-//! order of their calls. `demand`, the posted receives and active mode, changes only with `receiving` held as well, and
-//! is held for a step or one message of active mode. The connection's locks come after those of the direction, and none
-//! is taken with `demand` held. No thread holds both directions.
+//! `read_half` and `write_direction`, one for each direction, hold the halves of the connection, for one call.
+//! `read_half` keeps packets and their completions in the order of the stream, `write_direction` keeps writers and
+//! posted sends in the order of their calls. `demand`, the posted receives and active mode, changes only with
+//! `read_half` held as well, and is held for a step or one message of active mode. The connection's locks come after
+//! those of the direction, and none is taken with `demand` held. No thread holds both directions.
 //!
 //! # Files
 //!

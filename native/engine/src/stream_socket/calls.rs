@@ -10,10 +10,10 @@ use crate::connection::{Caller, Closed, For, ReadEnd, Taken, Woken, Written};
 impl<N: StreamNotifier> StreamSocket<N> {
     /// Reads up to `limit`, and adds complete packets to `out`.
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
-        let mut receiving = self.receiving.lock();
+        let mut read_half = self.read_half.lock();
         let mut taken = Taken::default();
-        let end = receiving.read_untold(limit, For::Caller, out, &mut taken);
-        drop(receiving);
+        let end = read_half.read_untold(limit, For::Caller, out, &mut taken);
+        drop(read_half);
         self.heed(taken.woken, Caller::User);
         end
     }
@@ -21,14 +21,14 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// As [`Self::read`]. Also returns the number of copied bytes. None: posted receives get all arriving bytes, or
     /// `limit` has an exact size though the framing gives the sizes of packets.
     pub fn read_unposted(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> Option<(ReadEnd, usize)> {
-        let mut receiving = self.receiving.lock();
-        if limit.exact > 0 && receiving.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
+        let mut read_half = self.read_half.lock();
+        if limit.exact > 0 && read_half.framing() != Framing::Raw || !self.demand.lock().posted.is_empty() {
             return None;
         }
         let had = out.len();
         let mut taken = Taken::default();
-        let end = receiving.read_untold(limit, For::Caller, out, &mut taken);
-        drop(receiving);
+        let end = read_half.read_untold(limit, For::Caller, out, &mut taken);
+        drop(read_half);
         self.heed(taken.woken, Caller::User);
         Some((end, taken.copied(&out[had..])))
     }
@@ -43,13 +43,13 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// while receives are posted, in the middle of a packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
-        let mut receiving = self.receiving.lock();
+        let mut read_half = self.read_half.lock();
         let (is_posted, is_active) = {
             let demand = self.demand.lock();
             (!demand.posted.is_empty(), demand.active.is_on())
         };
-        let reframed = !is_posted && receiving.reframe(framing, packet_max_bytes);
-        drop(receiving);
+        let reframed = !is_posted && read_half.reframe(framing, packet_max_bytes);
+        drop(read_half);
         if reframed && is_active {
             // The part of a line that was kept may be a message in the new framing.
             self.call_back(Woken::READER);
@@ -62,7 +62,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 impl<N: StreamNotifier> StreamSocket<N> {
     /// See [`crate::connection::WriteHalf::write`].
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let (written, woken) = self.sending.lock().write(gather, at, max);
+        let (written, woken) = self.write_direction.lock().write(gather, at, max);
         self.heed(woken, Caller::User);
         written
     }
@@ -77,7 +77,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 impl<N: StreamNotifier> StreamSocket<N> {
     /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are not sent any more.
     pub fn finish(&self) -> Result<(), Closed> {
-        let (finished, woken) = self.sending.lock().finish();
+        let (finished, woken) = self.write_direction.lock().finish();
         self.heed(woken, Caller::User);
         finished
     }
@@ -85,18 +85,18 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Ends the stream. The peer reads the written bytes, then the end. Posted operations end with [`Closed::Here`],
     /// active mode without a notification.
     pub fn close(&self) {
-        let receiving = self.receiving.lock();
+        let read_half = self.read_half.lock();
         self.demand.lock().active.turn_off();
-        drop(receiving);
+        drop(read_half);
         let _ended_already = self.finish();
         let mut woken = self.connection.close_untold(Closed::Here);
-        let mut sending = self.sending.lock();
-        sending.end(&self.notifier, &Closed::Here);
-        woken.writer |= sending.take_wanted();
-        drop(sending);
-        let receiving = self.receiving.lock();
+        let mut direction = self.write_direction.lock();
+        direction.end(&self.notifier, &Closed::Here);
+        woken.writer |= direction.take_wanted();
+        drop(direction);
+        let read_half = self.read_half.lock();
         self.end_receives(&Closed::Here);
-        drop(receiving);
+        drop(read_half);
         self.heed(woken, Caller::User);
     }
 }

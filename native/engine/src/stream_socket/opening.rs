@@ -33,8 +33,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let socket = Arc::new(Self {
             connection,
             bounds,
-            receiving: Mutex::new(reader),
-            sending: Mutex::new(WriteDirection::new(writer)),
+            read_half: Mutex::new(reader),
+            write_direction: Mutex::new(WriteDirection::new(writer)),
             demand: Mutex::new(Demand::default()),
             notifier,
         });

@@ -44,7 +44,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// As [`Self::arm_writer`], for one of several writers.
     pub fn arm_writer_in_turn(&self, writer: N::Writer) -> bool {
-        let may_write = self.sending.lock().check(writer).is_ok();
+        let may_write = self.write_direction.lock().check(writer).is_ok();
         // The end of another party's send wakes all writers that wait for it: do not ask for room.
         !may_write || self.arm_writer()
     }
@@ -56,13 +56,13 @@ impl<N: StreamNotifier> StreamSocket<N> {
             return Err(Refused::Closed(closed));
         }
         let header = self.header(&token)?;
-        let mut sending = self.sending.lock();
-        if sending.posted().len() >= self.bounds.sends {
+        let mut direction = self.write_direction.lock();
+        if direction.posted().len() >= self.bounds.sends {
             return Err(Refused::Full);
         }
-        sending.post(token, header);
-        let holder = sending.holder();
-        drop(sending);
+        direction.post(token, header);
+        let holder = direction.holder();
+        drop(direction);
         self.go_on(Woken::WRITER, Caller::User);
         Ok(holder)
     }
@@ -75,23 +75,23 @@ impl<N: StreamNotifier> StreamSocket<N> {
             Some((token, sent)) => Some((self.header(&token)?, token, sent)),
             None => None,
         };
-        let mut sending = self.sending.lock();
-        if sending.holder() != Some(writer) {
+        let mut direction = self.write_direction.lock();
+        if direction.holder() != Some(writer) {
             return Ok(());
         }
-        sending.release();
+        direction.release();
         if let Some((header, token, sent)) = rest {
-            sending.post_rest(token, header, sent);
+            direction.post_rest(token, header, sent);
         }
-        let writer = sending.take_wanted() || !sending.posted().is_empty();
-        drop(sending);
+        let writer = direction.take_wanted() || !direction.posted().is_empty();
+        drop(direction);
         self.heed(Woken { reader: false, writer }, Caller::User);
         Ok(())
     }
 
     /// Handles the death of a writer. If it is in the middle of a send the stream cannot continue: the connection ends.
     pub fn writer_died(&self, writer: N::Writer) {
-        if self.sending.lock().holder() == Some(writer) {
+        if self.write_direction.lock().holder() == Some(writer) {
             self.connection.close_with(Closed::HalfSent);
             self.heed(Woken::WRITER, Caller::User);
         }
@@ -107,9 +107,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Posts a receive, behind the others, of exactly `bytes` bytes ([`Framing::Raw`]). 0: the bytes that are there, or
     /// the next packet. [`StreamNotifier::received`] tells of the end.
     pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
-        let receiving = self.receiving.lock();
+        let read_half = self.read_half.lock();
         let mut demand = self.demand.lock();
-        if bytes > 0 && receiving.framing() != Framing::Raw || demand.active.is_on() {
+        if bytes > 0 && read_half.framing() != Framing::Raw || demand.active.is_on() {
             return Err(Refused::Unfit);
         }
         if demand.posted.len() >= self.bounds.receives {
@@ -118,7 +118,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         demand.posted.push(token, bytes);
         drop(demand);
         self.connection.expect_read(bytes);
-        drop(receiving);
+        drop(read_half);
         self.go_on(Woken::READER, Caller::User);
         Ok(())
     }
@@ -126,19 +126,19 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Cancels the posted send or receive that `is` finds, without a notification. False: there is none, or bytes of
     /// the send are sent.
     pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
-        let mut sending = self.sending.lock();
-        let send = sending.cancel(&is);
-        let writer = sending.take_wanted();
-        drop(sending);
+        let mut direction = self.write_direction.lock();
+        let send = direction.cancel(&is);
+        let writer = direction.take_wanted();
+        drop(direction);
         self.heed(Woken { reader: false, writer }, Caller::User);
         if let Some(send) = send {
             return send.is_some();
         }
-        let receiving = self.receiving.lock();
+        let read_half = self.read_half.lock();
         let cancelled = self.demand.lock().posted.cancel(&is);
         let Some((index, _token)) = cancelled else { return false };
         self.connection.cancel_expected_read(index);
-        drop(receiving);
+        drop(read_half);
         // Bytes that were kept for the cancelled receive may complete the next one.
         self.go_on(Woken::READER, Caller::User);
         true
@@ -146,9 +146,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// Totals of posted operations.
     pub fn posted(&self) -> PostedTotals {
-        let sending = self.sending.lock();
-        let (sends, send_bytes) = (sending.posted().len(), sending.posted().bytes());
-        drop(sending);
+        let direction = self.write_direction.lock();
+        let (sends, send_bytes) = (direction.posted().len(), direction.posted().bytes());
+        drop(direction);
         PostedTotals {
             sends,
             send_bytes,
@@ -159,7 +159,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Switches active mode: the polling thread gives arriving packets to [`StreamNotifier::message`] with `token`. If
     /// the sum is 0 or less this calls [`StreamNotifier::passive`] at once.
     pub fn set_active(&self, option: ActiveOption, token: N::Token) -> Result<(), Refused> {
-        let receiving = self.receiving.lock();
+        let read_half = self.read_half.lock();
         let mut demand = self.demand.lock();
         if option.turns_on() && !demand.posted.is_empty() {
             return Err(Refused::Unfit);
@@ -171,7 +171,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             Some(token) if matches!(option, ActiveOption::Add(_)) => self.notifier.passive(&token),
             Some(_) => {}
             None => {
-                drop(receiving);
+                drop(read_half);
                 self.call_back(Woken::READER);
             }
         }

@@ -50,7 +50,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     fn receive_one(&self, left: &mut usize, woken: &mut Woken) -> Turn {
-        let mut receiving = self.receiving.lock();
+        let mut read_half = self.read_half.lock();
         let first = self.demand.lock().posted.first();
         let Some(exact) = first else {
             return Turn::Drained;
@@ -62,7 +62,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         };
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = receiving.read_untold(limit, For::Expected, &mut out, &mut taken);
+        let end = read_half.read_untold(limit, For::Expected, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         *left = left.saturating_sub(taken.copied(&out));
         if taken.is_satisfied {
@@ -116,13 +116,13 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     fn deliver_one(&self, woken: &mut Woken) -> Turn {
-        let mut receiving = self.receiving.lock();
+        let mut read_half = self.read_half.lock();
         if !self.demand.lock().active.is_on() {
             return Turn::Over;
         }
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = receiving.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
+        let end = read_half.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         for received in out {
             match self.hand_over(received) {

@@ -13,43 +13,43 @@ use crate::connection::{Caller, Closed, Woken, Written};
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
     /// None only in `drop`: unlock before `heed` calls the notifier.
-    sending: Option<MutexGuard<'a, WriteDirection<N>>>,
+    direction: Option<MutexGuard<'a, WriteDirection<N>>>,
     woken: Woken,
 }
 
 impl<'a, N: StreamNotifier> SendLock<'a, N> {
     pub(super) fn take(socket: &'a StreamSocket<N>, writer: N::Writer) -> Result<Self, Holder<N::Writer>> {
-        let mut sending = socket.sending.lock();
-        sending.take(writer)?;
+        let mut direction = socket.write_direction.lock();
+        direction.take(writer)?;
         Ok(Self {
             socket,
-            sending: Some(sending),
+            direction: Some(direction),
             woken: Woken::default(),
         })
     }
 
     /// As [`StreamSocket::write`].
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let Some(sending) = &mut self.sending else {
+        let Some(direction) = &mut self.direction else {
             return Err(Closed::Here);
         };
-        let (written, woken) = sending.write(gather, at, max);
+        let (written, woken) = direction.write(gather, at, max);
         self.woken.merge(woken);
         written
     }
 
     /// Ends the send, as its last byte is written, or no byte will be: other writers may begin, posted sends first.
     pub fn release(mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.release();
-            self.woken.writer |= sending.take_wanted() || !sending.posted().is_empty();
+        if let Some(direction) = &mut self.direction {
+            direction.release();
+            self.woken.writer |= direction.take_wanted() || !direction.posted().is_empty();
         }
     }
 }
 
 impl<N: StreamNotifier> Drop for SendLock<'_, N> {
     fn drop(&mut self) {
-        self.sending = None;
+        self.direction = None;
         self.socket.heed(self.woken, Caller::User);
     }
 }

@@ -28,9 +28,9 @@ pub struct StreamSocket<N: StreamNotifier> {
     pub(super) connection: Arc<Connection>,
     pub(super) bounds: Bounds,
     /// The reading direction.
-    pub(super) receiving: Mutex<ReadHalf<N::Buffer>>,
+    pub(super) read_half: Mutex<ReadHalf<N::Buffer>>,
     /// The writing direction.
-    pub(super) sending: Mutex<WriteDirection<N>>,
+    pub(super) write_direction: Mutex<WriteDirection<N>>,
     pub(super) demand: Mutex<Demand<N::Token>>,
     pub(super) notifier: Arc<N>,
 }
@@ -76,7 +76,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// The framing of the stream.
     pub fn framing(&self) -> Framing {
-        self.receiving.lock().framing()
+        self.read_half.lock().framing()
     }
 
     /// Makes the polling thread look soon and wake these parties, even if it finds nothing for them.
