@@ -1,7 +1,9 @@
 //! Reads packets from memory that the peer can write: cuts the arrived bytes, copies packets out, or hands over a
 //! landing buffer without a copy. A length is copied once and checked; it is never read again where the peer can change
-//! it. The unsafe code for this is here: bytes of the ring and of landing buffers are copied through raw pointers, and
-//! only the copies are interpreted. The caller of [`Arrived::new`] promises that the bytes are mapped.
+//! it.
+//!
+//! The unsafe code for this is here: bytes of the ring and of landing buffers are copied through raw pointers, and only
+//! the copies are interpreted. The caller of [`Arrived::new`] promises that the bytes are mapped.
 
 mod arrived;
 mod begun;

@@ -60,10 +60,11 @@ impl Attempt {
     }
 
     /// Waits on a thread until `listener` gives a queue pair, then closes the listener. A refused peer does not end the
-    /// attempt, unless it has the token of a listener that takes one peer. Each such attempt has a thread, and their
-    /// number is not bounded. With a bound, nodes that all connect to each other could fill it with waits for peers
-    /// that are in a queue themselves, and no link would come up before the deadlines. The user bounds the attempts by
-    /// the number of listeners that it opens.
+    /// attempt, unless it has the token of a listener that takes one peer.
+    ///
+    /// Each such attempt has a thread, and their number is not bounded. With a bound, nodes that all connect to each
+    /// other could fill it with waits for peers that are in a queue themselves, and no link would come up before the
+    /// deadlines. The user bounds the attempts by the number of listeners that it opens.
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {

@@ -20,6 +20,7 @@
 //! is not told: it reads until `Empty`. An `arm` that answers false has looked again and found something.
 //!
 //! # Locks
+//!
 //! Each direction has a half, which one caller at a time uses: so packets stay in order. The state that both halves
 //! share, the bookkeeping of the stream, is behind the lock `core`. It is held for less than a call and always taken
 //! last. More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; bytes of

@@ -4,11 +4,12 @@
 //! awake, 50 where a virtual machine has to bring one back. A port can spare it: it asks for its next turn at once and
 //! looks again, and the VM runs the receivers in between. That makes a lone request and its answer 2 to 12 times as
 //! fast. Where many processes talk at the same time looking is slower: the scheduler spends its turns on looks that
-//! find one packet each, and an armed port finds twenty per wake-up. So a port whose wake-ups bring many packets
-//! sleeps. Between that case and a lone request, arrivals do not tell which way is better: the port tries both ways in
-//! turn, and continues with the one that brought more packets. While trials give equal results, they become rarer. A
-//! port with little traffic always sleeps. A port whose scheduler has other work ends its trial at once and sleeps: its
-//! looks come late, and its peer sends no wake-up meanwhile.
+//! find one packet each, and an armed port finds twenty per wake-up.
+//!
+//! So a port whose wake-ups bring many packets sleeps. Between that case and a lone request, arrivals do not tell which
+//! way is better: the port tries both ways in turn, and continues with the one that brought more packets. While trials
+//! give equal results, they become rarer. A port with little traffic always sleeps. A port whose scheduler has other
+//! work ends its trial at once and sleeps: its looks come late, and its peer sends no wake-up meanwhile.
 
 use std::time::{Duration, Instant};
 

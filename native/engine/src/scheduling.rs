@@ -3,11 +3,12 @@
 /// The shortest slice that the scheduler grants.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for short and prompt turns for this thread. A polling thread has little work, but it is urgent. If all
-/// processors are taken (schedulers of the BEAM spin before they sleep), the thread would wait for milliseconds until
-/// another thread's time slice ends. From Linux 6.12 on a thread may ask for the length of its slice
-/// (`sched_setattr(2)`, `sched_runtime` of `SCHED_OTHER`), and a shorter slice runs first. Older kernels refuse or
-/// ignore the request; nothing depends on it.
+/// Asks for short and prompt turns for this thread.
+///
+/// A polling thread has little work, but it is urgent. If all processors are taken (schedulers of the BEAM spin before
+/// they sleep), the thread would wait for milliseconds until another thread's time slice ends. From Linux 6.12 on a
+/// thread may ask for the length of its slice (`sched_setattr(2)`, `sched_runtime` of `SCHED_OTHER`), and a shorter
+/// slice runs first. Older kernels refuse or ignore the request; nothing depends on it.
 pub fn ask_for_short_turns() {
     // SAFETY: getpriority only reads; for the calling thread (0) it cannot fail.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };

@@ -3,6 +3,7 @@
 //! Every entry carries a stamp, so the consumer that polls reads nothing but the next entry's own cache line, and the
 //! producer shares no tail. Position `p` counts entries from 0 and never wraps (64 bit); it lives in entry `p mod
 //! entries` and is complete when that entry's stamp is `p + 1`. Fresh memory is all zeros: stamp 0 is "never written".
+//!
 //! The peer may write every word here. All words are atomics, so a torn or racing write gives a wrong value and never
 //! undefined behaviour; each value is checked before it is used.
 

@@ -24,11 +24,12 @@ pub(crate) enum Request {
 }
 
 /// First in, first out. The bound of controls is the peer's number of receive slots: each uses one of the peer's
-/// credits until it has arrived, so a side that keeps to its credits never has more controls under way. Requests of
-/// windows are bounded by arrivals. A buffer that is offered to the stream makes at most two requests, an invalidation
-/// and a bind, whether an advertisement follows or not; a transfer that arrives in it makes one. A buffer is offered
-/// again only after an arrival. While the list does not shrink no credit goes back to the peer, so at most as many
-/// transfers arrive as this side has receive slots. So at most 2 * buffers * (slots + 1) + slots requests wait.
+/// credits until it has arrived, so a side that keeps to its credits never has more controls under way.
+///
+/// Requests of windows are bounded by arrivals. A buffer that is offered to the stream makes at most two requests, an
+/// invalidation and a bind, whether an advertisement follows or not; a transfer that arrives in it makes one. A buffer
+/// is offered again only after an arrival. While the list does not shrink no credit goes back to the peer, so at most
+/// as many transfers arrive as this side has receive slots. So at most 2 * buffers * (slots + 1) + slots requests wait.
 #[derive(Default)]
 pub(crate) struct Backlog {
     waiting: VecDeque<Request>,

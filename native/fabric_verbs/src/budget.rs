@@ -1,6 +1,7 @@
-//! The memory that this process has pinned for devices, over all connections, and the bound of it. The process has one
-//! count, to which each registration adds before it asks the kernel. Each request names the bound, an option of its
-//! connection; all connections of a node have the same option.
+//! The memory that this process has pinned for devices, over all connections, and the bound of it.
+//!
+//! The process has one count, to which each registration adds before it asks the kernel. Each request names the bound,
+//! an option of its connection; all connections of a node have the same option.
 //!
 //! # Fairness
 //! A new connection may use all of the bound. A later request, for a larger ring or landing buffers, must leave a

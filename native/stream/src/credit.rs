@@ -1,7 +1,9 @@
-//! Receive slots: how many messages may be under way, so that no receive queue ever runs dry. Every message, the notice
-//! of a transfer or a control message, uses one slot of the other side's receive queue. A side starts with as many
-//! credits as the peer has slots, and spends one per message. The slot of an arrived message is posted again before the
-//! message is handled. From then on the slot is *owed* to the peer: the next control message returns it as a credit.
+//! Receive slots: how many messages may be under way, so that no receive queue ever runs dry.
+//!
+//! Every message, the notice of a transfer or a control message, uses one slot of the other side's receive queue. A
+//! side starts with as many credits as the peer has slots, and spends one per message. The slot of an arrived message
+//! is posted again before the message is handled. From then on the slot is *owed* to the peer: the next control message
+//! returns it as a credit.
 //!
 //! # Rules
 //! * One credit is reserved for FINISH from the start, so that a side can always tell the peer that it closes. The

@@ -1,6 +1,7 @@
-//! The dynamic direct/indirect byte-stream protocol of inet_rdma as a pure state machine. It has no I/O, clock, threads
-//! or memory of its own: a [`Stream`] counts bytes, slots and phases and tells its caller what to do; the caller moves
-//! the bytes. `handle_*` takes arrived messages, `poll_*` gives messages to send.
+//! The dynamic direct/indirect byte-stream protocol of inet_rdma as a pure state machine.
+//!
+//! It has no I/O, clock, threads or memory of its own: a [`Stream`] counts bytes, slots and phases and tells its caller
+//! what to do; the caller moves the bytes. `handle_*` takes arrived messages, `poll_*` gives messages to send.
 //!
 //! docs/PROTOCOL.md has the messages and the rules.
 //!

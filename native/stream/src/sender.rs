@@ -122,9 +122,10 @@ impl Sender {
         !matches!(self.asked, Asked::Nothing)
     }
 
-    /// Sends the mark that is owed. The peer advertises nothing between its question and the mark, and its messages
-    /// keep their order. So this side knows all advertisements, which are of `last_phase` or older: from phase
-    /// `next(last_phase)` on none can be used.
+    /// Sends the mark that is owed.
+    ///
+    /// The peer advertises nothing between its question and the mark, and its messages keep their order. So this side
+    /// knows all advertisements, which are of `last_phase` or older: from phase `next(last_phase)` on none can be used.
     pub fn send_mark(&mut self, counters: &mut Counters) -> Transfer {
         counters.phase_switches_sent += u64::from(self.phase.is_direct());
         if self.phase.is_direct() || self.phase < self.last_phase {
@@ -266,9 +267,10 @@ impl Sender {
         Ok(is_room)
     }
 
-    /// The first half of step 1: removes advertisements that can never be used from the head of Q. The jump prevents
-    /// that a late advertisement is used at a wrong byte. The receiver sent it before it saw indirect bytes that are
-    /// under way. All its other advertisements of that phase rest on the same error, so the phase ends.
+    /// The first half of step 1: removes advertisements that can never be used from the head of Q.
+    ///
+    /// The jump prevents that a late advertisement is used at a wrong byte. The receiver sent it before it saw indirect
+    /// bytes that are under way. All its other advertisements of that phase rest on the same error, so the phase ends.
     #[inline]
     fn drop_stale(&mut self, counters: &mut Counters) {
         while let Some(head) = self.adverts.front() {

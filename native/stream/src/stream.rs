@@ -36,9 +36,11 @@ enum Finish {
     Sent,
 }
 
-/// One side of a connection. The caller moves bytes and messages: it posts the transfers of [`Stream::poll_transfer`]
-/// and the messages of [`Stream::poll_control`], and makes one call for each arrived message. A [`Violation`] is final:
-/// close the connection.
+/// One side of a connection.
+///
+/// The caller moves bytes and messages: it posts the transfers of [`Stream::poll_transfer`] and the messages of
+/// [`Stream::poll_control`], and makes one call for each arrived message. A [`Violation`] is final: close the
+/// connection.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub struct Stream {
@@ -149,7 +151,9 @@ impl Stream {
     }
 
     /// Decides on the next transfer and counts its bytes as sent. None: wait until [`Self::handle_control`] returns an
-    /// event. With a usable advertisement and `offer.direct` above 0 the transfer is direct; else it is indirect if
+    /// event.
+    ///
+    /// With a usable advertisement and `offer.direct` above 0 the transfer is direct; else it is indirect if
     /// `offer.indirect` is above 0 and the ring has room. It carries as many offered bytes as fit.
     #[must_use]
     #[inline(always)]
@@ -221,9 +225,10 @@ impl Stream {
         self.tick = true;
     }
 
-    /// Ends this side's direction: no transfer follows. Receiving continues. Idempotent. The message carries the
-    /// stream's length, so it may overtake data. [`Self::poll_control`] gives it next, even if the peer has returned no
-    /// credits.
+    /// Ends this side's direction: no transfer follows. Receiving continues. Idempotent.
+    ///
+    /// The message carries the stream's length, so it may overtake data. [`Self::poll_control`] gives it next, even if
+    /// the peer has returned no credits.
     pub fn finish(&mut self) {
         if self.finish == Finish::Open {
             self.finish = Finish::Wanted;
@@ -239,9 +244,10 @@ impl Stream {
 
     // Messages to send.
 
-    /// The next control message, which the caller must post now. None: there is none, or no credit for it. Order: end
-    /// of stream, keepalive, questions, advertisements, pass, acknowledgement, credits. The end never waits: it has a
-    /// credit of its own. Keepalives are rare and must not wait for the rest. Advertisements come before an
+    /// The next control message, which the caller must post now. None: there is none, or no credit for it.
+    ///
+    /// Order: end of stream, keepalive, questions, advertisements, pass, acknowledgement, credits. The end never waits:
+    /// it has a credit of its own. Keepalives are rare and must not wait for the rest. Advertisements come before an
     /// acknowledgement, because a blocked sender continues with the first of both that it gets, and a direct transfer
     /// is better. Every message returns all owed credits; a message for credits alone also acknowledges freed bytes.
     #[must_use]

@@ -9,11 +9,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::promise::{Made, Promise};
 
-/// Maximum number of connects under way, each on a thread. A connect to a peer that does not answer holds its thread
-/// until its deadline. If a node has as many such peers at a time as threads, other connects wait. A waiting thread
-/// costs 12.5 KiB of memory (resident memory before and after 30 connects over shm to a listener that does not answer)
-/// and its kernel stack of 16 KiB: 32 of them are below 1 MiB. The bound is for a node that starts hundreds of connects
-/// at a time: each registers memory, and further threads would only wait in the kernel instead of in this queue.
+/// Maximum number of connects under way, each on a thread.
+///
+/// A connect to a peer that does not answer holds its thread until its deadline. If a node has as many such peers at a
+/// time as threads, other connects wait. A waiting thread costs 12.5 KiB of memory (resident memory before and after 30
+/// connects over shm to a listener that does not answer) and its kernel stack of 16 KiB: 32 of them are below 1 MiB.
+/// The bound is for a node that starts hundreds of connects at a time: each registers memory, and further threads would
+/// only wait in the kernel instead of in this queue.
 pub const CONNECTS_MAX: usize = 32;
 
 /// A connect that waits or is under way.

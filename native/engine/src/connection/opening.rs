@@ -21,10 +21,11 @@ use super::writing::WriteHalf;
 use crate::landing::{AdvertPolicy, Bounds, LandingBuffers, LandingMemory, Source};
 
 impl Connection {
-    /// Makes a stream over `qp`, and its two directions. `parameters`: of this side. With `protection` the stream is
-    /// sealed: every byte is encrypted, and only records that the peer has sealed are accepted. The peer's `send_key`
-    /// must be this side's `receive_key`, and the other way round. All bytes go through the ring: [`Settings::mode`]
-    /// and landing buffers are not used.
+    /// Makes a stream over `qp`, and its two directions. `parameters`: of this side.
+    ///
+    /// With `protection` the stream is sealed: every byte is encrypted, and only records that the peer has sealed are
+    /// accepted. The peer's `send_key` must be this side's `receive_key`, and the other way round. All bytes go through
+    /// the ring: [`Settings::mode`] and landing buffers are not used.
     pub fn new<B: Buffer>(
         qp: Box<dyn QueuePair>,
         parameters: &Parameters,

@@ -1,7 +1,9 @@
-//! The keys of a sealed connection. The bytes in the ring are records. Each transfer is one record, so the whole record
-//! is in the ring when its notice comes. A record is made in private memory and then posted: in memory that the peer
-//! can write, the peer could change bytes between encryption and tag. The receiver copies it out of the ring into the
-//! memory of its packets, and checks and decrypts it there, so that nothing can change after the check.
+//! The keys of a sealed connection.
+//!
+//! The bytes in the ring are records. Each transfer is one record, so the whole record is in the ring when its notice
+//! comes. A record is made in private memory and then posted: in memory that the peer can write, the peer could change
+//! bytes between encryption and tag. The receiver copies it out of the ring into the memory of its packets, and checks
+//! and decrypts it there, so that nothing can change after the check.
 
 use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, UsedUp, Violation};
 use inet_rdma_stream::CONTROL_BYTES;

@@ -1,6 +1,7 @@
-//! Continues posted operations and active mode when reader or writer can go on, and tells the user. Calls of the
-//! connection return in [`Woken`] whether reader and writer can go on. The caller then calls the functions here,
-//! without a lock.
+//! Continues posted operations and active mode when reader or writer can go on, and tells the user.
+//!
+//! Calls of the connection return in [`Woken`] whether reader and writer can go on. The caller then calls the functions
+//! here, without a lock.
 
 use super::notifier::StreamNotifier;
 use super::shared::StreamSocket;

@@ -1,5 +1,7 @@
-//! A peer that writes the bytes of the wire itself: it can send what no honest peer sends. The layout of frames stands
-//! here a second time on purpose: these tests fail if it changes without a new version of the protocol.
+//! A peer that writes the bytes of the wire itself: it can send what no honest peer sends.
+//!
+//! The layout of frames stands here a second time on purpose: these tests fail if it changes without a new version of
+//! the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

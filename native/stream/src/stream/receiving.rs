@@ -6,9 +6,10 @@ use crate::ring::RingSpan;
 use crate::wire::NewRing;
 
 impl Stream {
-    /// Posts a receive, behind the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes. The peer may
-    /// write into the buffer until an [`crate::Arrival::Direct`] with `done`, a [`Completed`] or [`Self::withdraw`]
-    /// names it.
+    /// Posts a receive, behind the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
+    ///
+    /// The peer may write into the buffer until an [`crate::Arrival::Direct`] with `done`, a [`Completed`] or
+    /// [`Self::withdraw`] names it.
     pub fn post_receive(&mut self, receive: Receive) {
         self.receiver.post(receive);
     }

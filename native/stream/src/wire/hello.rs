@@ -54,9 +54,10 @@ impl Hello {
         }
     }
 
-    /// Reads a hello of exactly [`HELLO_BYTES`] (a fabric that pads its private data cuts it first). Magic and version
-    /// are checked before the length, so that the error names another version even if that hello is longer.
-    /// [`crate::Stream::new`] checks the limits.
+    /// Reads a hello of exactly [`HELLO_BYTES`] (a fabric that pads its private data cuts it first).
+    ///
+    /// Magic and version are checked before the length, so that the error names another version even if that hello is
+    /// longer. [`crate::Stream::new`] checks the limits.
     pub fn parse(message: &[u8]) -> Result<Hello, WireError> {
         if message.len() >= field::VERSION.end {
             if message[field::MAGIC] != MAGIC {
