@@ -1,4 +1,5 @@
-//! What the protocol's bookkeeping costs per small transfer, both sides together: `cargo bench -p inet_rdma_stream`.
+//! The cost of the protocol's bookkeeping per small transfer, of both sides together: `cargo bench -p
+//! inet_rdma_stream`.
 
 mod rounds;
 

@@ -1,4 +1,4 @@
-//! What a caller sees, by example.
+//! Examples of the stream's behaviour towards its caller.
 
 use inet_rdma_stream::{
     Arrival, Completed, Control, ControlBody, ControlEvent, Limits, LimitsError, Mode, NewRing, Notice, Offer, Receive,
@@ -11,7 +11,7 @@ const LIMITS: Limits = Limits {
     adverts: 2,
 };
 const TARGET: RemoteAddress = RemoteAddress { key: 9, address: 4096 };
-/// Where each side's ring is.
+/// The address of each side's ring.
 const RING: RemoteAddress = RemoteAddress { key: 8, address: 512 };
 
 fn pair_in(mode: Mode) -> (Stream, Stream) {
@@ -52,12 +52,12 @@ fn readable(stream: &Stream) -> RingSpan {
     stream.ring_readable()[0]
 }
 
-/// Sends and lets arrive.
+/// Sends bytes and lets them arrive.
 fn pass(from: &mut Stream, to: &mut Stream, bytes: u32) -> Arrival {
     to.handle_notice(send(from, bytes).notice).expect("honest")
 }
 
-/// Lets the control messages of `from` arrive; what they meant.
+/// Lets the control messages of `from` arrive. Returns their events.
 fn controls(from: &mut Stream, to: &mut Stream) -> Vec<ControlEvent> {
     std::iter::from_fn(|| from.poll_control())
         .map(|control| to.handle_control(&control.emit()).expect("honest"))
@@ -368,7 +368,7 @@ fn indirect_only_neither_advertises_nor_looks_at_advertisements() {
 }
 
 #[test]
-fn what_was_offered_for_one_kind_only_waits_for_it() {
+fn an_offer_for_one_kind_alone_waits_for_that_kind() {
     let (mut a, _) = pair();
     assert_eq!(
         a.poll_transfer(Offer {
@@ -445,7 +445,7 @@ fn a_new_ring_takes_over_behind_the_mark() {
 }
 
 #[test]
-fn what_is_recalled_is_the_callers_behind_the_mark() {
+fn recalled_buffers_return_to_the_caller_with_the_mark() {
     let (mut a, mut b) = pair();
     post(&mut b, 1, 50, false);
     post(&mut b, 2, 50, false);
@@ -460,7 +460,7 @@ fn what_is_recalled_is_the_callers_behind_the_mark() {
         (a.direct_room(), a.awaits_advert(), b.is_asking()),
         (None, false, false)
     );
-    // A new one is used as the first one was.
+    // A new advertisement is used as the first one was.
     post(&mut b, 3, 50, false);
     controls(&mut b, &mut a);
     assert!(send(&mut a, 5).notice.direct);

@@ -1,10 +1,10 @@
-//! A small transfer from one stream to the other with all that belongs to it, without moving a byte.
+//! A small transfer from one stream to the other with all its messages, without moving a byte.
 
 use inet_rdma_stream::{Arrival, Limits, Mode, Offer, Receive, ReceiveId, RemoteAddress, Stream, Transfer};
 
 const BYTES: u32 = 68;
 
-/// Where each side's ring is.
+/// The address of each side's ring.
 const RING: RemoteAddress = RemoteAddress { key: 1, address: 0 };
 
 /// Two streams with the limits that a distribution link has.

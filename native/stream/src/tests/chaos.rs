@@ -7,7 +7,7 @@ use crate::*;
 
 const RING: u32 = 8;
 
-/// What a peer may throw at a stream, and what its own caller does meanwhile.
+/// An arbitrary input of a peer, or a call of the stream's own caller meanwhile.
 #[derive(Debug, Clone)]
 enum Throw {
     Bytes(Vec<u8>),
@@ -23,7 +23,7 @@ enum Throw {
     ReplaceRing { bytes: u32 },
 }
 
-/// Numbers that are near what is right, and numbers that are far off.
+/// Numbers near the right ones, and numbers far off.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0u64..20, 1 => any::<u64>(), 1 => (0u64..20).prop_map(|below| u64::MAX - below)]
 }
@@ -67,7 +67,7 @@ fn throw() -> impl Strategy<Value = Throw> {
     ]
 }
 
-/// A violation does not stop this: a caller that goes on after one must not make the stream panic either.
+/// Continues after a violation: a caller that does so must not make the stream panic either.
 fn catch(stream: &mut Stream, heads: &mut Vec<(u64, u32)>, throw: Throw) {
     match throw {
         Throw::Bytes(bytes) => drop(stream.handle_control(&bytes)),
@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn whatever_a_peer_says_the_stream_does_not_panic(throws in vec(throw(), 0..60)) {
+    fn no_input_of_a_peer_makes_a_stream_panic(throws in vec(throw(), 0..60)) {
         let limits = Limits { ring_bytes: RING, receive_slots: 16, adverts: 2 };
         let ring = RemoteAddress { key: 9, address: 512 };
         let mut stream = Stream::new(Mode::Dynamic, limits, limits, ring).expect("good limits");

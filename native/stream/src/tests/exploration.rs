@@ -4,19 +4,19 @@ use stateright::{Model, Property};
 
 use super::world::{Action, Broken, Setup, World};
 
-/// What the callers may do.
+/// The choices of the callers.
 #[derive(Debug, Clone)]
 pub struct Exploration {
     pub setup: Setup,
     /// Sends of 1 to this many bytes.
     pub send_max: u32,
-    /// Whether the sender may write into the ring though it has an advertisement.
+    /// True: the sender may write into the ring though it has an advertisement.
     pub voluntary: bool,
     /// Kinds of receives that are posted.
     pub fills: Vec<bool>,
     pub withdraw: bool,
     pub finish: bool,
-    /// Whether a side may close the connection, at any time.
+    /// True: a side may close the connection at any time.
     pub close: bool,
     pub ticks: u8,
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of small worlds, by stateright; and that it finds what is broken on purpose.
+//! Explores every interleaving of small worlds with stateright, and checks that it finds intended defects.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -146,8 +146,7 @@ fn a_sender_that_waits_for_a_receiver_that_never_withdraws() {
     });
 }
 
-/// The ring is full with each byte: a pass goes out while it is, and the answer to what comes later is due all the
-/// same.
+/// The ring is full with each byte. A pass is sent while the ring is full, and later bytes still make an answer due.
 #[test]
 fn a_sender_that_waits_for_a_receiver_that_passes_before_it_reads() {
     let mut early = patient(one_way(Mode::Dynamic, 1, 1, 4, &[1]));
@@ -315,7 +314,7 @@ fn with_rings(mut exploration: Exploration, rings: &[u32]) -> Exploration {
     exploration
 }
 
-/// The receiver takes back so often what it has advertised.
+/// The receiver recalls its advertisements this number of times.
 fn with_recalls(mut exploration: Exploration, recalls: u8) -> Exploration {
     exploration.setup.recalls[1] = recalls;
     exploration
@@ -406,7 +405,7 @@ fn a_side_that_closes_while_its_ring_is_replaced() {
     });
 }
 
-/// The promises among `promises` that a broken stream does not keep, with the shortest way there.
+/// The promises among `promises` that a broken stream does not keep, each with the shortest path to the violation.
 fn broken_promises(exploration: Exploration, promises: &[&'static str]) -> Vec<&'static str> {
     let wanted = HasDiscoveries::AllOf(promises.iter().copied().collect());
     let checker = exploration.checker().finish_when(wanted).spawn_bfs().join();

@@ -10,7 +10,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Where the peer's ring is.
+/// The address of the peer's ring.
 const RING: RemoteAddress = RemoteAddress { key: 9, address: 512 };
 
 fn stream() -> Stream {

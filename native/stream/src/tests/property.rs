@@ -1,5 +1,5 @@
-//! Random operation lists on larger worlds: whatever the callers do and however the messages are split and delayed,
-//! the reader gets the writer's bytes, and a fair end of the run gets all of them there.
+//! Random lists of operations on larger worlds: for any calls of the callers, and any splits and delays of messages,
+//! the reader gets the writer's bytes, and all of them after a fair end of the run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::world::{Action, Setup, World};
 use crate::{Limits, Mode, Seq};
 
-/// Steps of a fair end per byte that is left, and a few to close: more means that nothing moves any more.
+/// Maximum number of steps of a fair end: some for each byte that is left, and a few to close. More steps mean a
+/// livelock.
 const STEPS_PER_BYTE: u64 = 40;
 const STEPS_TO_CLOSE: u64 = 400;
 
@@ -82,7 +83,7 @@ fn any_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Everybody does what there is to do, in turn, until all is read and both sides have seen the end.
+/// All parties act in turn until all bytes are read and both sides have seen the end.
 fn end_fairly(world: &mut World, setup: &Setup) {
     let left: u64 = (0..2).map(|side| setup.bytes[side] - world.sides[1 - side].read).sum();
     for _ in 0..left * STEPS_PER_BYTE + STEPS_TO_CLOSE {
@@ -128,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_is_read_is_what_was_written(setup in any_setup(), actions in vec(any_action(), 0..400)) {
+    fn the_reader_gets_the_bytes_that_were_written(setup in any_setup(), actions in vec(any_action(), 0..400)) {
         let mut world = World::new(&setup);
         for action in actions {
             // Ticks are counted in a byte of the world; more of them tell nothing new.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::world::{Broken, Setup};
 use crate::{Arrival, NewRing, Notice, Receive, ReceiveId, RemoteAddress, Stream};
 
-/// A cell of memory: which byte of the stream it holds.
+/// A cell of memory: the number of the stream's byte that it holds.
 type Cell = u16;
 
 /// Nothing was written here since the caller got the memory.
@@ -45,14 +45,14 @@ fn ring_place(key: u64) -> RemoteAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Side {
     pub stream: Stream,
-    /// The ring that is read, the ring that is written, if that is another one, and the ring that the peer is told of.
+    /// The ring that is read, the ring that is written, if it is another one, and a ring that is announced.
     rings: VecDeque<RingMemory>,
     /// Rings that have been announced, and recalls.
     pub replaced: usize,
     pub recalls: u8,
     /// The first of `rings` is no longer written.
     reads_old: bool,
-    /// Bytes in the ring and on their way there.
+    /// Bytes in the ring and under way to it.
     ring_load: u32,
     buffers: Vec<Vec<Cell>>,
     pub posted: VecDeque<FilledReceive>,
@@ -63,7 +63,7 @@ pub struct Side {
     /// The caller has closed the connection: nothing is sent from here or arrives here any more.
     pub closed: bool,
     pub ticks: u8,
-    /// Credit messages since anything else happened here.
+    /// Number of credit messages since the last other event of this side.
     pub credits_in_a_row: u16,
 }
 
@@ -180,7 +180,7 @@ impl Side {
         asked
     }
 
-    /// The ring that nothing is to be read from any more goes.
+    /// Releases the replaced ring once its last byte is read.
     fn forget_old_ring(&mut self) {
         if self.reads_old && !self.stream.reads_old_ring() {
             self.rings.pop_front();
@@ -297,7 +297,7 @@ impl Side {
         self.release(0)
     }
 
-    /// The buffer is the caller's again: the peer must not have written more than it told of.
+    /// Returns a buffer to the caller. The peer must not have written more bytes than it has told of.
     fn release(&mut self, place: usize) -> Result<(), Broken> {
         let posted = self.posted.remove(place).ok_or(Broken::WrongReceive)?;
         let cells = &mut self.buffers[posted.buffer];

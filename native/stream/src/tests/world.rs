@@ -1,19 +1,19 @@
-//! Two streams, what is under way between them, and real (small) memory: enough to see every promise kept or broken.
+//! Two streams, the messages under way between them, and real (small) memory, by which each broken promise shows.
 //!
 //! Each direction has two first-in-first-out channels, one for notices and one for control messages, delayed against
 //! each other at will: more freedom than any fabric takes. A write changes the memory when it is posted, which is the
-//! worst moment for what is still there; it counts as readable when its notice arrives.
+//! worst moment for bytes that are still there; its bytes are readable when the notice arrives.
 
 use std::collections::VecDeque;
 
 use super::side::Side;
 use crate::{Control, ControlBody, Limits, Mode, Notice, Offer, Seq, Violation};
 
-/// What is tried out.
+/// The setup of a world.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub mode: Mode,
-    /// Per side: what it allows the other.
+    /// Per side: the limits that it sets for the other.
     pub limits: [Limits; 2],
     /// Per side: bytes that it sends in all.
     pub bytes: [u64; 2],
@@ -21,23 +21,24 @@ pub struct Setup {
     pub buffers: [Vec<u32>; 2],
     /// Stream byte to start at.
     pub start: Seq,
-    /// The sender waits for advertisements that it may expect, but for what it wants in the ring whatever there is.
+    /// The sender waits for advertisements that it may expect, except with bytes that it wants to send through the
+    /// ring.
     pub patient: bool,
-    /// The receiver passes though it has not read all: its caller writes, has to wait, and reads nothing meanwhile.
+    /// The receiver passes before it has read everything: its caller writes, is blocked, and reads nothing meanwhile.
     pub passes_early: bool,
-    /// Per side: how often it may take back what it has advertised.
+    /// Per side: the number of times that it may recall its advertisements.
     pub recalls: [u8; 2],
     /// Per side: sizes of the rings that may replace its first one, in this order.
     pub rings: [Vec<u32>; 2],
     /// Break the sender: leave out the phase jump.
     pub without_phase_jump: bool,
-    /// Break the receiver: leave out its answer to a sender that saw advertisements too late.
+    /// Break the receiver: leave out its answer to a sender whose advertisements came too late.
     pub without_late_answer: bool,
     /// Break the credits: transfers and controls may take the last one.
     pub without_reserve: bool,
 }
 
-/// Something that one of the parties does.
+/// An action of one of the parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The caller sends.
@@ -54,18 +55,18 @@ pub enum Action {
     Copy { side: usize, bytes: u32 },
     /// The caller takes a buffer back.
     Withdraw { side: usize },
-    /// The caller has read all, or reads nothing for now, and nothing is posted.
+    /// The caller offers no buffer for now: it has read everything, or reads nothing.
     Pass { side: usize },
     /// The caller ends its direction; only after all its bytes.
     Finish { side: usize },
-    /// The caller closes the connection, whatever it has left to send: it ends its direction, posts what the stream has
-    /// to say at once, and goes.
+    /// The caller closes the connection, even with bytes left to send: it ends its direction, posts the due messages of
+    /// the stream, and is gone.
     Close { side: usize },
     /// The caller wants a keepalive.
     Tick { side: usize },
-    /// The caller wants all back that it has advertised.
+    /// The caller recalls all its advertisements.
     Recall { side: usize },
-    /// The caller wants the peer to go on in the next ring.
+    /// The caller asks the peer to write into the next ring.
     ReplaceRing { side: usize },
     /// The caller posts the mark that it owes.
     PollMark { side: usize },
@@ -84,7 +85,7 @@ pub enum Broken {
     RingOverflow,
     /// More messages under way than slots.
     ReceiveQueueDry,
-    /// One stream accuses the other though both are honest.
+    /// A stream reports a violation, though both streams are honest.
     Accusation(Violation),
     /// Credit messages follow each other without end.
     CreditsForEver,
@@ -92,7 +93,7 @@ pub enum Broken {
     WrongReceive,
     /// The mark came, and the peer may still write into a buffer.
     NotGivenUp,
-    /// A side went without a word.
+    /// A side closed without telling its end.
     FinishLost,
 }
 
@@ -119,8 +120,8 @@ impl World {
         }
     }
 
-    /// Does it. Ok(false): it is not possible now; what is left of the world then is of no use but to be dropped, if
-    /// it was cloned for this, or to go on with, as nothing that counts has changed.
+    /// Performs the action. Ok(false): it is not possible now. Nothing of importance has changed then: the caller may
+    /// drop the world if it is a copy, or continue with it.
     pub fn step(&mut self, setup: &Setup, action: Action) -> Result<bool, Broken> {
         match action {
             Action::Send { side, indirect, direct } => self.send(setup, side, Offer { indirect, direct }),
@@ -276,7 +277,7 @@ impl World {
             })
     }
 
-    /// A quiet world in which a side waits for what will never come.
+    /// True for a quiet world in which a side waits for a message that never comes.
     pub fn is_stuck(&self, setup: &Setup) -> bool {
         self.is_quiet() && (0..2).any(|side| self.waits_for_ever(setup, side))
     }
@@ -284,7 +285,7 @@ impl World {
     fn waits_for_ever(&self, setup: &Setup, side: usize) -> bool {
         let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
         if receiver.closed {
-            // The fabric tells the side that is left.
+            // The fabric tells the remaining side.
             return false;
         }
         if !sender.closed && (sender.stream.has_control() || sender.stream.owes_mark()) {
@@ -303,7 +304,7 @@ impl World {
         reads && sender.stream.clone().poll_transfer(offer).is_none()
     }
 
-    /// A quiet world in which a buffer is advertised for the present phase, and the sender cannot use it.
+    /// True for a quiet world in which a buffer is advertised for the present phase, and the sender cannot use it.
     pub fn wastes_a_buffer(&self) -> bool {
         let wasted = |side: usize| {
             let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
@@ -313,12 +314,12 @@ impl World {
         self.is_quiet() && (0..2).any(wasted)
     }
 
-    /// Each byte was sent and read.
+    /// True if each byte was sent and read.
     pub fn is_all_read(&self, setup: &Setup) -> bool {
         (0..2).all(|side| self.sides[side].sent == setup.bytes[side] && self.sides[1 - side].read == setup.bytes[side])
     }
 
-    /// Takes what only people look at out of the state, so that the model is finite.
+    /// Removes counters from the state, which only people read, so that the model is finite.
     pub fn forget_counters(&mut self) {
         for side in &mut self.sides {
             *side.stream.parts().2 = crate::Counters::default();

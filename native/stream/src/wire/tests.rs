@@ -197,7 +197,7 @@ fn a_hello_of_another_version_is_named_even_if_it_is_longer() {
 }
 
 #[test]
-fn what_is_no_hello_is_refused_with_its_reason() {
+fn bytes_that_are_no_hello_are_refused_with_a_reason() {
     let good = hello().emit();
     assert_eq!(Hello::parse(&[b'G'; HELLO_BYTES]), Err(WireError::Magic));
     assert_eq!(
@@ -220,7 +220,7 @@ fn what_is_no_hello_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_is_no_control_message_is_refused_with_its_reason() {
+fn bytes_that_are_no_control_message_are_refused_with_a_reason() {
     let tick = Control {
         credits: 0,
         body: ControlBody::Tick,
