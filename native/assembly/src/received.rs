@@ -117,8 +117,8 @@ pub struct ReadLimit {
     pub bytes: usize,
     /// Maximum number of packets.
     pub packets: usize,
-    /// With [`Framing::Raw`](crate::Framing::Raw): the size of the packet to hand over, in bytes, however they arrive;
-    /// 0: whatever is there.
+    /// With [`Framing::Raw`](crate::Framing::Raw): the exact number of bytes to hand over, however they arrive; 0: all
+    /// bytes that have arrived.
     pub exact: usize,
 }
 

@@ -98,7 +98,7 @@ fn open(name: &Path) -> Result<Source, Failure> {
     } else {
         File::open(name).map_err(failed)?
     };
-    // Fails, without harm, for what is no pipe, and for a user whose pipes may not be so large.
+    // Fails, without harm, if the file is no pipe, or if the user's pipes may not be so large.
     let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
     Ok(Source {
         name: name.to_owned(),
@@ -125,7 +125,7 @@ impl Reader {
         for source in sources.0 {
             match self.read(&source) {
                 Ok(true) => {}
-                // Nobody receives the pieces any more.
+                // The receiver of the pieces is gone.
                 Ok(false) => return,
                 Err(error) => {
                     let failure = Failure::local(format!("reading {}", source.name.display()), error);
@@ -141,7 +141,7 @@ impl Reader {
         let _ = self.to_main.send(Ok(end));
     }
 
-    /// Reads a source to its end. False: nobody receives the pieces any more.
+    /// Reads a source to its end. False: the receiver of the pieces is gone.
     fn read(&mut self, source: &Source) -> io::Result<bool> {
         loop {
             let Some(mut buffer) = self.spare.take().or_else(|| self.to_fill.recv().ok()) else {

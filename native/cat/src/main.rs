@@ -1,6 +1,6 @@
 //! `rdma-cat`: a pipe over RDMA. docs/RDMA-CAT.md has what it does.
 //!
-//! One thread reads the input, one sends; the receiver's thread writes out what has landed while the sender fills the
+//! One thread reads the input, one sends; the receiver's thread writes out landed data while the sender fills the
 //! other landing buffers. The engine's polling thread wakes them.
 #![forbid(unsafe_code)]
 

@@ -26,7 +26,7 @@ impl Output {
         } else {
             File::create(name).map_err(failed)?
         };
-        // Fails, without harm, for what is no pipe, and for a user whose pipes may not be so large.
+        // Fails, without harm, if the file is no pipe, or if the user's pipes may not be so large.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
         Ok(Self {
             name: name.to_owned(),

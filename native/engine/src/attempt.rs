@@ -35,8 +35,8 @@ pub struct Attempt {
 
 impl Attempt {
     /// Calls `connect` on a thread, with the time that it may take. At most [`CONNECTS_MAX`] such calls are under way
-    /// at a time; further ones wait in a queue, and `timeout` counts from now all the same: an attempt whose time
-    /// passes in the queue ends with [`FabricError::TimedOut`].
+    /// at a time; further ones wait in a queue. `timeout` counts from now, also in the queue: an attempt whose time
+    /// passes there ends with [`FabricError::TimedOut`].
     ///
     /// Err: no thread can be started. `notify` is not called then.
     pub fn connect(
@@ -162,7 +162,8 @@ pub fn token() -> u64 {
     let mut bytes = [0; size_of::<u64>()];
     // `getrandom(2)` gives up to 256 bytes whole, and without waiting once the system is up.
     let _taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    // Without the system's: seeded by it when the process started, which is hard to guess all the same.
+    // The call has failed: take a hash whose keys the system seeded at the process's start, which is hard to guess,
+    // too.
     match u64::from_ne_bytes(bytes) {
         0 => RandomState::new().hash_one(Instant::now()) | 1,
         token => token,

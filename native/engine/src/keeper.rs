@@ -20,7 +20,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 pub(crate) trait Tenant: Send + Sync {
     /// Gets the memory that the connection has claimed. May take long.
     fn fetch(&self);
-    /// Gives back what has not been used for a while. May take long. Returns false if nothing is left to do until the
+    /// Gives back memory that was not used for a while. May take long. Returns false if nothing is left to do until the
     /// next claim.
     fn sweep(&self) -> bool;
 }

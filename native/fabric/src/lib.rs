@@ -1,6 +1,6 @@
-//! What every fabric offers: reliable connected queue pairs with one-sided writes.
+//! The traits that every fabric implements: reliable connected queue pairs with one-sided writes.
 //!
-//! The stream protocol keeps the queues from overflowing (credits). A fabric checks that all the same, and answers
+//! The stream protocol keeps the queues from overflowing (credits). A fabric checks that nevertheless, and returns
 //! [`FabricError::QueueFull`] if a peer or a caller breaks it.
 //!
 //! The modules are shared by several fabrics and the engine above them: threads that may wait, events to wait for,
@@ -62,7 +62,7 @@ pub struct Network {
     /// How long the device waits for an acknowledgement before it sends again, rounded up to the next 4.096 µs times a
     /// power of two; None: as the connection manager has it.
     pub ack_timeout: Option<Duration>,
-    /// The type of service of what is sent, as in ip(7); None: as the connection manager has it.
+    /// The type of service of sent packets, as in ip(7); None: as the connection manager has it.
     pub type_of_service: Option<u8>,
 }
 
@@ -239,7 +239,7 @@ pub trait QueuePair: Send + Sync {
     /// None. False: there is something already, or the connection has come to its end: poll again (nothing is armed
     /// then, yet an event that was on its way may still make `event_fd` readable once).
     fn arm(&self) -> Result<bool, FabricError>;
-    /// Takes back the request of [`Self::arm`] if that is possible without waiting: an event may come all the same.
+    /// Takes back the request of [`Self::arm`] if that is possible without waiting. An event may still come.
     fn disarm(&self);
     /// Readable after an armed queue got a completion.
     fn event_fd(&self) -> BorrowedFd<'_>;

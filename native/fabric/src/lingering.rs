@@ -1,8 +1,8 @@
 //! Lingering close of TCP connections, on one thread of the process.
 //!
-//! The caller waits for nothing. What its socket has not taken yet is sent here, then the end of the stream is told,
-//! then the peer's end is awaited. Without that wait bytes of the peer could reach a closed socket: the kernel answers
-//! these with a reset, and with it drops what it has still to send.
+//! The caller waits for nothing. The thread sends the bytes that the socket has not taken yet, then the end of the
+//! stream, then waits for the peer's end. Without that wait bytes of the peer could reach a closed socket: the kernel
+//! answers them with a reset, and drops the bytes that it has not sent.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use crate::event::Event;
 use crate::{FabricError, threads};
 
-/// How long a connection may take to end. A peer that takes what is sent ends within a round trip of the last byte. The
+/// How long a connection may take to end. A peer that reads ends within a round trip of the last byte. The
 /// bound is for peers that have stopped, and for slow networks: 256 KiB take 20 s at 100 kbit/s.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -64,7 +64,7 @@ pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
             orders.new.push(lingering);
             orders.event.set();
         }
-        // The process has no descriptor or no thread left: the kernel sends what it has.
+        // The process has no descriptor or no thread left: the kernel sends the bytes that it has.
         Err(_) => end_writing(socket),
     }
 }
@@ -126,7 +126,7 @@ fn serve(event: &Event) -> Result<(), Errno> {
     }
 }
 
-/// Which of them can go on.
+/// Waits for events. Returns for each connection whether it can continue.
 fn wait(event: &Event, all: &[Lingering]) -> Result<Vec<bool>, Errno> {
     let of_lingering = |lingering: &Lingering| match lingering.backlog.is_empty() {
         true => PollFlags::IN,

@@ -209,7 +209,7 @@ impl QueuePair for FaultQueuePair {
     }
 
     fn arm(&self) -> Result<bool, FabricError> {
-        // The end of the stall is an event of its own; what has come by then is found by the poll that follows it.
+        // The end of the stall makes an event of its own; the poll after it finds the completions of that time.
         if self.stall.is_on() {
             return Ok(true);
         }

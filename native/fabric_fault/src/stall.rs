@@ -24,7 +24,7 @@ impl Stall {
         self.0.is_on.store(true, Ordering::SeqCst);
     }
 
-    /// Deliveries go on; every queue pair gets an event.
+    /// Resumes deliveries; every queue pair gets an event.
     pub fn end(&self) {
         // Off first: a queue pair that is armed after this store is armed with the inner one, and one that was armed
         // before it is woken below.

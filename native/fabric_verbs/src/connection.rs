@@ -23,7 +23,7 @@ use crate::registration::Registration;
 use crate::sending::{Outlet, SendQueue};
 use crate::windows::WindowAreas;
 
-/// Bytes that should go along with a work request, if the device can take so many.
+/// Number of inline bytes of a work request that is asked for; a device may allow fewer.
 const INLINE_BYTES: u32 = 220;
 
 /// How often a message is sent again before the connection fails: the largest value. With 0 the first lost packet would
@@ -210,7 +210,7 @@ impl Connection {
         self.registration.connected()?;
         self.sending.lock().begin(peer_slots);
         if self.transport == Transport::InfiniBand {
-            // If it fails the connection works all the same: the timer is for peers that break the rule of credits.
+            // Without it the connection works, too: the timer is for peers that break the rule of credits.
             let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);
         }
         Ok(())

@@ -275,7 +275,7 @@ fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
     }
 }
 
-/// A hello of which only the version matters.
+/// A hello that only tells the version.
 fn version_hello() -> Hello {
     Hello {
         ring: inet_rdma_stream::RemoteAddress { key: 0, address: 0 },

@@ -2,7 +2,8 @@
 //!
 //! Packets leave in the VM's callback `outputv`, without a process in between, by the path that the session names: a
 //! TCP connection ([`Tcp`]) or a queue pair ([`Queue`]). Bytes for which there is no room wait in the session's log,
-//! which keeps the VM's large binaries as they lie; from some size on the port is busy, and the VM keeps its packets.
+//! which keeps the VM's large binaries without a copy; from some size on the port is busy, and the VM keeps its
+//! packets.
 //! Where a write is costly the packets of one turn of the port share it: they wait for a timeout of 0 ms, which the VM
 //! calls after the port task that is under way.
 //!
@@ -44,7 +45,7 @@ use crate::tcp::Tcp;
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The port lives on.
     Lives,
     /// It ends.
     Ends,

@@ -38,8 +38,8 @@ fn event(fd: RawFd) -> sys::ErlDrvEvent {
     std::ptr::without_provenance_mut(fd as usize)
 }
 
-/// Minimum size of a piece of a packet that a log keeps as it lies. A reference costs two atomic operations, and a copy
-/// of this size about as much.
+/// Minimum size of a piece of a packet that a log keeps without a copy. A reference costs two atomic operations, and a
+/// copy of this size about as much.
 const HELD_BYTES_MIN: usize = 4096;
 
 impl Port {

@@ -1,7 +1,7 @@
 //! How much one key may seal.
 
 /// Records under one key, at most, and as many control messages: together the 2^32 of NIST SP 800-38D, section 8.3. It
-/// asks this of random nonces; counted ones are held to it all the same.
+/// asks this of random nonces; counted nonces keep to it, too.
 pub const MESSAGES_MAX: u64 = 1 << 31;
 
 /// The user is asked for a new key from this number of messages on.

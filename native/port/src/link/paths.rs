@@ -99,8 +99,8 @@ impl Link {
         self.tell_lost(port, loss);
     }
 
-    /// The queue pair has ended. The session goes on over TCP if the peer may still live: both sides give the TCP
-    /// connection up and resume over another one.
+    /// Handles the end of the queue pair. If the peer may still live, the session continues over TCP: both sides give
+    /// up the TCP connection and resume over another one.
     pub(super) fn handle_queue_end(&mut self, port: Port, reason: &Closed) -> Fate {
         if self.session.has_left_queue() {
             // The peer closes the queue pair in order.
@@ -243,7 +243,8 @@ impl Link {
             self.note_carried();
         }
         if keeps_queue && self.queue.is_none() {
-            // The queue pair was lost while the attempt was under way: both sides go on without it, by another attempt.
+            // The queue pair was lost while the attempt was under way: both sides continue without it, by another
+            // attempt.
             self.tell_lost(port, Loss::QUEUE_PAIR);
             return Some(Fate::Lives);
         }

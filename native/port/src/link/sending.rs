@@ -162,7 +162,7 @@ impl Link {
         match &mut self.queue {
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
-                // Tells the peer what has arrived. Both sides so notice a dead TCP connection that stands by. Before
+                // Acknowledge over TCP, so that both sides notice if the TCP connection that stands by is dead. Before
                 // the start the connection belongs to the settlement.
                 if self.is_started && self.tcp.is_some() {
                     self.session.acknowledge();

@@ -6,7 +6,7 @@ use inet_rdma_fabric::Memory;
 const BUFFER_BYTES: usize = 64 * 1024;
 const ALL: u16 = 256;
 
-/// Memory that nobody touches.
+/// Memory without pages: no test accesses it.
 struct Nowhere(usize);
 
 impl Memory for Nowhere {
@@ -36,7 +36,7 @@ fn memory(source: Source) -> LandingMemory {
     LandingMemory::new(source, BUFFER_BYTES, usize::from(ALL) * BUFFER_BYTES)
 }
 
-/// Grants what is claimed; how many buffers that makes in all.
+/// Grants the claimed memory. Returns the number of all buffers.
 fn grant(memory: &mut LandingMemory) -> u16 {
     let bytes = memory.claimed_bytes().expect("a claim");
     memory.add(Box::new(Granted(Arc::new(Nowhere(bytes)))));
