@@ -230,8 +230,13 @@ restored(#guarded{loss = none, mover = Mover} = Before) ->
     ok = inet_rdma_session_log:replaced(facts(Guarded)),
     standing_by(queue_given_up(Guarded));
 restored(#guarded{loss = Loss} = Guarded) ->
+    case inet_rdma_session_loss:handle_restored(Loss) of
+        restored -> restored_at_last(Guarded);
+        {given_up, Next} -> lost_again(queue_given_up(Guarded#guarded{loss = Next}))
+    end.
+
+restored_at_last(#guarded{loss = Loss} = Guarded) ->
     {Reason, Why, Duration} = inet_rdma_session_loss:facts(Loss),
-    ok = inet_rdma_session_loss:stop(Loss),
     ok = inet_rdma_session_log:restored(Reason, Why, Duration, facts(Guarded)),
     #guarded{keys = Keys, mover = Mover} = Restored = queue_given_up(Guarded#guarded{loss = none}),
     ok = inet_rdma_session_keys:handle_restored(connection(Restored), Keys),

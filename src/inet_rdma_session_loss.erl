@@ -1,7 +1,8 @@
 %% The loss of a session's TCP connection: the attempts to make another one, from the loss until one is there.
 -module(inet_rdma_session_loss).
 
--export([new/3, handle_uncarried/1, handle_down/3, handle_timer/2, is_over/2, why_not_resumed/1, facts/1, stop/1]).
+-export([new/3, handle_uncarried/1, handle_restored/1, handle_down/3, handle_timer/2, is_over/2, why_not_resumed/1,
+         facts/1, stop/1]).
 -export_type([t/0, peer/0, reason/0]).
 
 -record(loss, {
@@ -52,6 +53,19 @@ new({Session, Node, Peer, SurviveMs}, {Reason, Why}, IsCarried) ->
 handle_uncarried(#loss{retry = Retry} = Loss) ->
     ok = cancel(Retry),
     dial(start_bound(Loss#loss{retry = none, tries = 0})).
+
+%% The port's message restored. given_up: the dialer had begun another attempt before this message was handled, and its
+%% attempt has given that connection up. The port tells nothing of that, and refuses the peer's attempts, whose numbers
+%% are smaller: this side makes another attempt.
+-spec handle_restored(t()) -> restored | {given_up, t()}.
+handle_restored(#loss{session = Session} = Loss) ->
+    ok = stop(Loss),
+    case inet_rdma_link:statistics(inet_rdma_session:port(Session)) of
+        {ok, #{has_tcp := false}} ->
+            {given_up, dial(Loss#loss{dialer = none, retry = none, bound = none, tries = 0})};
+        _ ->
+            restored
+    end.
 
 %% A peer that accepts no connections cannot be asked whether it lives.
 start_bound(#loss{bound = none, peer = none, survive_ms = SurviveMs} = Loss) ->
@@ -129,10 +143,13 @@ stop(#loss{dialer = Dialer, retry = Retry, bound = Bound}) ->
 
 stop_dialer(none) ->
     ok;
+%% Waits for its end, as a process goes on for a while after exit/2: then it gives up no connection any more. By a new
+%% monitor, as the message of the old one may have been handled.
 stop_dialer({Dialer, Ref}) ->
     demonitor(Ref, [flush]),
+    End = monitor(process, Dialer),
     exit(Dialer, kill),
-    ok.
+    receive {'DOWN', End, process, Dialer, _} -> ok end.
 
 cancel(none) ->
     ok;

@@ -8,6 +8,7 @@
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0,
          acceptor/0, end_part/1]).
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
+-export([dialers/0, hold_guard/0, begin_attempt/0]).
 -export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
 
 -define(TIMEOUT_MS, 60000).
@@ -252,16 +253,30 @@ options_without_controller() ->
 %% A process that lives on has loaded the driver of this directory: no other library's driver is loaded meanwhile.
 -spec hold_driver(file:filename()) -> ok.
 hold_driver(Directory) ->
-    Caller = self(),
-    {Holder, Monitor} = spawn_monitor(fun() ->
-        ok = erl_ddll:load_driver(Directory, inet_rdma_nif:driver()),
-        Caller ! {self(), holds},
-        park()
+    {_, ok} = inet_rdma_test_ask:start(fun() ->
+        {erl_ddll:load_driver(Directory, inet_rdma_nif:driver()), fun park/0}
     end),
-    receive
-        {Holder, holds} -> demonitor(Monitor, [flush]), ok;
-        {'DOWN', Monitor, process, Holder, Reason} -> error(Reason)
-    end.
+    ok.
+
+%% The processes that make a TCP connection anew.
+-spec dialers() -> [pid()].
+dialers() ->
+    Call = {initial_call, {inet_rdma_resume, dial, 4}},
+    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= Call].
+
+%% The guard of this node's only link does nothing until the process that this returns gets {finish, normal}.
+-spec hold_guard() -> pid().
+hold_guard() ->
+    {Holder, true} = inet_rdma_test_ask:start(fun() -> {erlang:suspend_process(guard()), fun park/0} end),
+    Holder.
+
+%% What a dialer of this node's only link does until it has given the TCP connection up.
+-spec begin_attempt() -> ok.
+begin_attempt() ->
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {ok, Attempt} = inet_rdma_link:command(Port, attempt),
+    {ok, _} = inet_rdma_link:command(Port, suspend, Attempt),
+    ok.
 
 %% The processes of dist_util, of links that are up or on their way.
 -spec supervisors() -> [pid()].

@@ -7,7 +7,7 @@
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1,
-         idle_losses/1, socket_options/1]).
+         guard_hears_late/1, idle_losses/1, socket_options/1]).
 
 -define(CUT_LEAST_MS, 100).
 -define(CUT_MOST_MS, 1500).
@@ -17,15 +17,15 @@
 -define(OPTIONS_LOSSES, 100).
 
 suite() ->
-    [{timetrap, {minutes, 3 + seconds() div 60 + losses() div 300}}].
+    [{timetrap, {minutes, 3 + seconds() div 60 + losses() div 50}}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
     inet_rdma_test_ways:groups([
-        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, idle_losses,
-        socket_options
+        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, guard_hears_late,
+        idle_losses, socket_options
     ]).
 
 %% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.
@@ -52,10 +52,8 @@ init_per_testcase(Case, Config) when Case =:= blocked_redials; Case =:= refused_
         {_, Way} when Way =/= shm -> {skip, "a link that has no other way is suspended meanwhile: see death_SUITE"};
         _ -> Config
     end;
-init_per_testcase(socket_options, Config) ->
+init_per_testcase(Case, Config) when Case =:= losses; Case =:= guard_hears_late; Case =:= socket_options ->
     inet_rdma_test_node:only_rdma(Config);
-init_per_testcase(losses, Config) ->
-    Config;
 init_per_testcase(mnesia_under_cuts, Config) ->
     case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia), proplists:get_value(way, Config)} of
         {none, {error, bad_name}, _} -> inet_rdma_test_link:skip("there is no Mnesia");
@@ -119,23 +117,29 @@ losses(Config) ->
 
 %% A silent connection has no bytes that could be truncated.
 kind(Config) ->
-    Kinds = [reset, close, half_to, half_back, stall, early_to, early_back] ++
+    Kinds = [reset, close, half_to, half_back, stall, early_to, early_back, twice] ++
         [Kind || Kind <- [truncate_to, truncate_back], proplists:get_value(way, Config) =:= tcp],
     lists:nth(rand:uniform(length(Kinds)), Kinds).
 
-%% Until a connection has come after the loss, and both nodes have called each other.
+%% Until both nodes have resumed after the loss and called each other: where a queue pair carries the link a loss that
+%% came sooner would end the connection that is being made, again and again, after growing pauses.
 lose(Relay, #{node := NameA} = A, #{node := NameB} = B, Kind) ->
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     Count = inet_rdma_test_relay:accepted(Relay),
     _ = [inet_rdma_test_relay:shape(Relay, Shape) || Shape <- shape(Kind)],
     _ = inet_rdma_test_relay:lose(Relay, loss(Kind)),
-    inet_rdma_test_wait:until({connected_after, Kind}, 20000, fun() ->
-        inet_rdma_test_relay:accepted(Relay) > Count
-    end),
+    _ = [lose_next(Relay, Count) || Kind =:= twice],
+    resumed(A, B, Before),
     [
         ?assertEqual(Peer, call(Node, erpc, call, [Peer, erlang, node, []]))
      || {Node, Peer} <- [{A, NameB}, {B, NameA}]
     ],
     Kind.
+
+%% The connection that is made next, as soon as it is there.
+lose_next(Relay, Count) ->
+    inet_rdma_test_wait:until(next_connection, 20000, fun() -> inet_rdma_test_relay:accepted(Relay) > Count end),
+    inet_rdma_test_relay:lose(Relay, reset).
 
 %% Within the bytes of a new connection's beginning, or soon behind.
 shape(early_to) -> [{end_at, to, rand:uniform(300) - 1}];
@@ -231,6 +235,25 @@ refuse_until(Listener, DeadlineMs, Refused) ->
         {error, timeout} ->
             Refused
     end.
+
+%% The guard has not yet heard of a connection when the next attempt of its own node gives that connection up and fails.
+%% The peer's attempts have smaller numbers from then on: this node has to make another one.
+guard_hears_late(Config) ->
+    #{a := A, b := B, relay := Relay} = detour(Config),
+    ok = inet_rdma_test_node:connect(A, B),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    ok = inet_rdma_test_relay:hold(Relay),
+    inet_rdma_test_wait:until(a_dials, 20000, fun() -> call(A, inet_rdma_test_remote, dialers, []) =/= [] end),
+    Holder = call(A, inet_rdma_test_remote, hold_guard, []),
+    ok = inet_rdma_test_relay:pass(Relay),
+    inet_rdma_test_wait:until(restored, 20000, fun() ->
+        [call(Node, inet_rdma_test_remote, has_tcp, []) || Node <- [A, B]] =:= [true, true]
+    end),
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(A, inet_rdma_test_remote, begin_attempt, []),
+    _ = call(A, erlang, send, [Holder, {finish, normal}]),
+    resumed(A, B, Before),
+    undisturbed("an attempt that fails behind one that succeeds", Traffic).
 
 %% A link over which nothing goes has its TCP connection made anew, again and again, whichever side's end shows first.
 idle_losses(Config) ->
