@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1, name/1]).
 -export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -109,6 +109,10 @@ copy_code(To) ->
 -spec alone(options()) -> options().
 alone(#{args := Args} = Options) ->
     Options#{args := ["-connect_all", "false" | Args]}.
+
+%% The node's name, which other nodes know it by.
+-spec name(t()) -> node().
+name(#{node := Name}) -> Name.
 
 -spec start(string()) -> t().
 start(Prefix) ->

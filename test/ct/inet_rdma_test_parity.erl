@@ -4,19 +4,28 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([groups/1, init_per_group/2, end_per_group/2]).
--export([same/1, elsewhere/1, pair/2, listen/2, common/1, setopts/3, getopts/3, getstat/3, messages/1]).
+-export([suite/0, all/0, groups/1, init_per_group/2, end_per_group/2]).
+-export([same/1, elsewhere/1, pair/2, listen/2, accept/2, common/1, recv/3, setopts/3, getopts/3, getstat/3,
+         messages/1]).
 
 -define(TIMEOUT_MS, 20000).
 -define(LOOKS, 10).
+%% auto is shared memory here: both ends are of this node.
+-define(FABRICS, [auto, tcp]).
 
-%% All cases over each fabric. auto is shared memory here: both ends are of this node.
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [{group, Fabric} || Fabric <- ?FABRICS].
+
+%% All cases over each fabric.
 groups(Cases) ->
-    [{Fabric, [], Cases} || Fabric <- [auto, tcp]].
+    [{Fabric, [], Cases} || Fabric <- ?FABRICS].
 
 init_per_group(Fabric, Config) ->
     ok = application:set_env(inet_rdma, fabric, Fabric),
-    Config.
+    inet_rdma_test_node:only_rdma(Config).
 
 end_per_group(_Fabric, _Config) ->
     ok = application:unset_env(inet_rdma, fabric).
@@ -38,7 +47,7 @@ pair(Module, Options) ->
     {Listener, Port} = listen(Module, Options),
     Passive = [{active, false} | proplists:delete(ip, proplists:delete(active, Options))],
     {ok, X} = Module:connect("localhost", Port, common(Module) ++ Passive),
-    {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
+    {ok, Y} = accept(Module, Listener),
     _ = put(pair, {X, Y}),
     {X, Y}.
 
@@ -47,12 +56,16 @@ listen(Module, Options) ->
     {ok, Port} = port(Module, Listener),
     {Listener, Port}.
 
+accept(Module, Listener) -> Module:accept(Listener, ?TIMEOUT_MS).
+
 %% What is the default of one module and not of the other.
 common(gen_tcp) -> [binary, {active, false}];
 common(inet_rdma) -> [].
 
 port(gen_tcp, Listener) -> inet:port(Listener);
 port(inet_rdma, Listener) -> inet_rdma:port(Listener).
+
+recv(Module, Socket, Length) -> Module:recv(Socket, Length, ?TIMEOUT_MS).
 
 setopts(gen_tcp, Socket, Options) -> inet:setopts(Socket, Options);
 setopts(inet_rdma, Socket, Options) -> inet_rdma:setopts(Socket, Options).

@@ -1,11 +1,24 @@
 %% Two nodes that are not distributed, and streams between them that begin inside TLS: inet_rdma_test_pair with the
 %% certificates of inet_rdma_test_certificates. Runs in the node that runs the tests.
+%%
+%% It is a hook of Common Test, too: a suite that names it in suite/0 has the certificates, and each case the two nodes.
 -module(inet_rdma_test_tls_pair).
 
 -import(inet_rdma_test_pair, [join/4, connect/3, call/4]).
 
+-export([init/2, pre_init_per_suite/3, pre_init_per_testcase/4, post_end_per_testcase/5]).
 -export([tls/1, encrypted/1, tls_options/2, listener/2, listen/3, ends/2, ssl_connect/2, until_closed/1,
          until_tcp_closed/1, connecting/3, ended/1, only_guards/2, guards/2, await_logged/2, node_of/2]).
+
+init(_Id, _Options) -> {ok, none}.
+
+pre_init_per_suite(_Suite, Config, State) -> {inet_rdma_test_certificates:suite(Config, ["localhost"]), State}.
+
+pre_init_per_testcase(_Suite, _Case, Config, State) -> {inet_rdma_test_pair:nodes(Config), State}.
+
+post_end_per_testcase(_Suite, _Case, _Config, Result, State) ->
+    ok = inet_rdma_test_node:stop_all(),
+    {Result, State}.
 
 %% Options of streams.
 

@@ -18,8 +18,7 @@ groups_in_clear(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
 %% For init_per_group.
 -spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].
 init(tls, Config) ->
-    {ok, Host} = inet:gethostname(),
-    case inet_rdma_test_certificates:suite(Config, [Host]) of
+    case inet_rdma_test_tls:certificates(Config) of
         {skip, _} = Skip -> Skip;
         Made -> [{way, tls}, {options, tls(Made)} | Made]
     end;

@@ -268,8 +268,7 @@ file_goes_with_the_node(Config) ->
 
 %% A TLS link goes in clear over shared memory of one user only.
 tls_between_two_users_is_sealed(Config) ->
-    {ok, Host} = inet:gethostname(),
-    case inet_rdma_test_certificates:suite(Config, [Host]) of
+    case inet_rdma_test_tls:certificates(Config) of
         {skip, _} = Skip ->
             Skip;
         Made ->

@@ -4,23 +4,21 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_parity, [same/1, elsewhere/1, pair/2, listen/2, setopts/3, getopts/3, messages/1]).
+-import(inet_rdma_test_parity, [same/1, elsewhere/1, pair/2, listen/2, accept/2, recv/3, setopts/3, getopts/3,
+                                messages/1]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
 -export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1,
          controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1,
          accept_that_succeeds_leaves_no_message/1, sends_behind_the_peers_end/1, send_times_out/1,
          send_timeout_closes/1, socket_term_is_small/1]).
 
--define(TIMEOUT_MS, 20000).
 %% More than the peer takes in before it reads.
 -define(LARGE_BYTES, 8388608).
 
-suite() ->
-    [{timetrap, {minutes, 2}}].
+suite() -> inet_rdma_test_parity:suite().
 
-all() ->
-    [{group, Fabric} || {Fabric, _, _} <- groups()].
+all() -> inet_rdma_test_parity:all().
 
 groups() ->
     inet_rdma_test_parity:groups([
@@ -29,12 +27,6 @@ groups() ->
         accept_that_succeeds_leaves_no_message, sends_behind_the_peers_end, send_times_out, send_timeout_closes,
         socket_term_is_small
     ]).
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_group(Fabric, Config) -> inet_rdma_test_parity:init_per_group(Fabric, Config).
 
@@ -74,7 +66,7 @@ controlling_process_to_a_dead_process(_Config) ->
         {X, Y} = pair(Module, [{packet, 4}]),
         Given = Module:controlling_process(Y, Dead),
         ok = Module:send(X, <<"still mine">>),
-        {Given, Module:recv(Y, 0, ?TIMEOUT_MS)}
+        {Given, recv(Module, Y, 0)}
     end).
 
 controlling_process_to_the_owner(_Config) ->
@@ -92,7 +84,7 @@ accept_leaves_no_message(_Config) ->
         TimedOut = Module:accept(Listener, 50),
         {ok, _} = Module:connect("localhost", Port, []),
         Left = all_messages(),
-        {ok, _} = Module:accept(Listener, ?TIMEOUT_MS),
+        {ok, _} = accept(Module, Listener),
         {TimedOut, Left, all_messages()}
     end).
 
@@ -100,7 +92,7 @@ accept_that_succeeds_leaves_no_message(_Config) ->
     same(fun(Module) ->
         {Listener, Port} = listen(Module, []),
         _ = [spawn_link(fun() -> {ok, _} = Module:connect("localhost", Port, []) end) || _ <- lists:seq(1, 50)],
-        _ = [{ok, _} = Module:accept(Listener, ?TIMEOUT_MS) || _ <- lists:seq(1, 50)],
+        _ = [{ok, _} = accept(Module, Listener) || _ <- lists:seq(1, 50)],
         all_messages()
     end).
 
@@ -112,8 +104,8 @@ sends_behind_the_peers_end(_Config) ->
                 {X, Y} = pair(Module, [{exit_on_close, false}, {packet, 4}]),
                 ok = setopts(Module, Y, [{active, Active}]),
                 ok = Module:shutdown(X, write),
-                End = case Active of false -> Module:recv(Y, 0, ?TIMEOUT_MS); true -> messages(Y) end,
-                {End, Module:send(Y, <<"goodbye">>), Module:recv(X, 0, ?TIMEOUT_MS)}
+                End = case Active of false -> recv(Module, Y, 0); true -> messages(Y) end,
+                {End, Module:send(Y, <<"goodbye">>), recv(Module, X, 0)}
             end
          || Active <- [false, true]
         ]
@@ -129,7 +121,7 @@ send_times_out(_Config) ->
         ok = setopts(Module, X, [{send_timeout, infinity}]),
         {Sender, Ref} = spawn_monitor(fun() -> ok = Module:send(X, <<0:32, "next">>) end),
         Numbers = [begin
-                       {ok, <<Number:32, _/binary>>} = Module:recv(Y, 0, ?TIMEOUT_MS),
+                       {ok, <<Number:32, _/binary>>} = recv(Module, Y, 0),
                        Number
                    end || _ <- lists:seq(0, Packets)],
         ?assertEqual(lists:seq(1, Packets) ++ [0], Numbers),
@@ -163,7 +155,7 @@ all_messages() ->
     Messages.
 
 until_messages(Count) ->
-    inet_rdma_test_wait:until(messages, ?TIMEOUT_MS, fun() ->
+    inet_rdma_test_wait:until(messages, 20000, fun() ->
         {message_queue_len, Length} = process_info(self(), message_queue_len),
         Length >= Count
     end).

@@ -5,37 +5,28 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_parity, [same/1, pair/2, listen/2, common/1, setopts/3, getopts/3, getstat/3]).
+-import(inet_rdma_test_parity, [same/1, pair/2, listen/2, accept/2, common/1, recv/3, setopts/3, getopts/3, getstat/3]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
 -export([options_of_gen_tcp/1, values_that_hold/1, options_that_are_refused/1, lists_are_refused/1, statistics/1,
          keys_of_statistics/1, deviation_of_packets/1, listen_on_an_address/1, connect_from_an_address/1,
          bad_addresses/1]).
 
--define(TIMEOUT_MS, 20000).
 %% inet:options() of OTP 25, without those of datagrams.
 -define(OPTIONS_OF_INET, [tos, tclass, priority, reuseaddr, keepalive, dontroute, linger, sndbuf, recbuf, nodelay,
                           ipv6_v6only, buffer, header, active, packet, deliver, mode, exit_on_close, high_watermark,
                           low_watermark, high_msgq_watermark, low_msgq_watermark, send_timeout,
                           send_timeout_close, show_econnreset]).
 
-suite() ->
-    [{timetrap, {minutes, 2}}].
+suite() -> inet_rdma_test_parity:suite().
 
-all() ->
-    [{group, Fabric} || {Fabric, _, _} <- groups()].
+all() -> inet_rdma_test_parity:all().
 
 groups() ->
     inet_rdma_test_parity:groups([
         options_of_gen_tcp, values_that_hold, options_that_are_refused, lists_are_refused, statistics,
         keys_of_statistics, deviation_of_packets, listen_on_an_address, connect_from_an_address, bad_addresses
     ]).
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_group(Fabric, Config) -> inet_rdma_test_parity:init_per_group(Fabric, Config).
 
@@ -46,7 +37,7 @@ options_of_gen_tcp(_Config) ->
         {X, Y} = pair(Module, [binary, {nodelay, true}, {packet, 4}]),
         ok = setopts(Module, Y, [{nodelay, true}, binary]),
         ok = Module:send(X, <<"data">>),
-        {Module:recv(Y, 0, ?TIMEOUT_MS), getopts(Module, Y, [nodelay, packet])}
+        {recv(Module, Y, 0), getopts(Module, Y, [nodelay, packet])}
     end).
 
 %% What is accepted is what gen_tcp gives for the same value, or would do.
@@ -125,7 +116,7 @@ statistics(_Config) ->
                 Counted = [
                     begin
                         ok = Module:send(X, binary:copy(<<10>>, Bytes)),
-                        Read = [Module:recv(Y, Length, ?TIMEOUT_MS) || Length <- Lengths],
+                        Read = [recv(Module, Y, Length) || Length <- Lengths],
                         {Read, getstat(Module, X, Keys), getstat(Module, Y, Keys)}
                     end
                  || {Bytes, Lengths} <- Sends
@@ -144,7 +135,7 @@ keys_of_statistics(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, raw}]),
         ok = Module:send(X, binary:copy(<<0>>, 500)),
-        {ok, _} = Module:recv(Y, 100, ?TIMEOUT_MS),
+        {ok, _} = recv(Module, Y, 100),
         {ok, All} = case Module of gen_tcp -> inet:getstat(Y); inet_rdma -> inet_rdma:getstat(Y) end,
         Asked = [[recv_oct, recv_cnt], [send_max, recv_max, recv_max], [], [recv_oct, foo]],
         Read = [getstat(Module, Y, Keys) || Keys <- Asked],
@@ -156,7 +147,7 @@ deviation_of_packets(_Config) ->
     {X, Y} = pair(inet_rdma, [{packet, 4}]),
     [begin
          ok = inet_rdma:send(X, binary:copy(<<0>>, Bytes)),
-         {ok, _} = inet_rdma:recv(Y, 0, ?TIMEOUT_MS)
+         {ok, _} = recv(inet_rdma, Y, 0)
      end || Bytes <- [96, 296, 96, 296]],
     ?assertEqual({ok, [{recv_avg, 200}, {recv_dvi, 100}]}, inet_rdma:getstat(Y, [recv_avg, recv_dvi])).
 
@@ -165,7 +156,7 @@ listen_on_an_address(_Config) ->
     same(fun(Module) ->
         Pairs = [pair(Module, [{ip, Ip}]) || Ip <- [{127, 0, 0, 1}, loopback, any, {0, 0, 0, 0}]],
         [ok = Module:send(X, <<"hello">>) || {X, _} <- Pairs],
-        {[Module:recv(Y, 5, ?TIMEOUT_MS) || {_, Y} <- Pairs], Module:listen(0, [{ip, {192, 0, 2, 1}}])}
+        {[recv(Module, Y, 5) || {_, Y} <- Pairs], Module:listen(0, [{ip, {192, 0, 2, 1}}])}
     end).
 
 connect_from_an_address(_Config) ->
@@ -176,9 +167,9 @@ connect_from_an_address(_Config) ->
         Read = [
             begin
                 {ok, X} = Connect(Option),
-                {ok, Y} = Module:accept(Listener, ?TIMEOUT_MS),
+                {ok, Y} = accept(Module, Listener),
                 ok = Module:send(X, <<"hello">>),
-                {Option, Module:recv(Y, 5, ?TIMEOUT_MS)}
+                {Option, recv(Module, Y, 5)}
             end
          || Option <- Own
         ],

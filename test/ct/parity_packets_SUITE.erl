@@ -3,31 +3,22 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_parity, [same/1, pair/2, setopts/3, getopts/3, messages/1]).
+-import(inet_rdma_test_parity, [same/1, pair/2, recv/3, setopts/3, getopts/3, messages/1]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
 -export([lengths_of_packets/1, lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1,
          lines_of_any_size/1, lengths_are_of_raw_sockets/1]).
 
--define(TIMEOUT_MS, 20000).
 
-suite() ->
-    [{timetrap, {minutes, 2}}].
+suite() -> inet_rdma_test_parity:suite().
 
-all() ->
-    [{group, Fabric} || {Fabric, _, _} <- groups()].
+all() -> inet_rdma_test_parity:all().
 
 groups() ->
     inet_rdma_test_parity:groups([
         lengths_of_packets, lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size,
         lengths_are_of_raw_sockets
     ]).
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_group(Fabric, Config) -> inet_rdma_test_parity:init_per_group(Fabric, Config).
 
@@ -40,7 +31,7 @@ lengths_of_packets(_Config) ->
         [begin
              [ok = setopts(Module, End, [{packet, Packet}]) || End <- [X, Y]],
              [ok = Module:send(X, binary:copy(<<Size>>, Size)) || Size <- Sizes],
-             {getopts(Module, Y, [packet]), [Module:recv(Y, 0, ?TIMEOUT_MS) || _ <- Sizes]}
+             {getopts(Module, Y, [packet]), [recv(Module, Y, 0) || _ <- Sizes]}
          end || {Packet, Sizes} <- [{1, [0, 1, 3, 255]}, {2, [0, 255, 256, 65535]}, {4, [0, 65536]}, {1, [7]}]]
     end).
 
@@ -53,7 +44,7 @@ lines(_Config) ->
                 {X, Y} = pair(Module, [{packet, line} | Options]),
                 Read = [begin ok = Module:send(X, Piece), {Piece, received(Module, Y)} end || Piece <- Pieces],
                 ok = Module:shutdown(X, write),
-                {Options, Read, Module:recv(Y, 0, ?TIMEOUT_MS), getopts(Module, Y, [packet])}
+                {Options, Read, recv(Module, Y, 0), getopts(Module, Y, [packet])}
             end
          || {Options, Pieces} <- [
                 {[], ["one\ntwo\r\n\nhal", "f\nre", "st"]},
@@ -91,13 +82,13 @@ lines_then_raw(_Config) ->
             begin
                 {X, Y} = pair(Module, [{packet, line}]),
                 ok = Module:send(X, ["header\n\n", Body]),
-                Header = [Module:recv(Y, 0, ?TIMEOUT_MS) || _ <- [1, 2]],
+                Header = [recv(Module, Y, 0) || _ <- [1, 2]],
                 Looked = case Look of true -> Module:recv(Y, 0, 100); false -> not_looked end,
                 Set = setopts(Module, Y, [{packet, raw}]),
-                Read = [Module:recv(Y, Length, ?TIMEOUT_MS) || Length <- Lengths],
+                Read = [recv(Module, Y, Length) || Length <- Lengths],
                 ok = setopts(Module, Y, [{packet, line}]),
                 ok = Module:send(X, "line\n"),
-                {Header, Looked, Set, Read, Module:recv(Y, 0, ?TIMEOUT_MS)}
+                {Header, Looked, Set, Read, recv(Module, Y, 0)}
             end
          || {Body, Lengths} <- Bodies, Look <- [false, true]
         ]
@@ -106,7 +97,7 @@ lines_then_raw(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, line}]),
         ok = Module:send(X, "header\nbody"),
-        {ok, _} = Module:recv(Y, 0, ?TIMEOUT_MS),
+        {ok, _} = recv(Module, Y, 0),
         {error, timeout} = Module:recv(Y, 0, 100),
         ok = setopts(Module, Y, [{packet, raw}]),
         ok = setopts(Module, Y, [{active, once}]),
@@ -119,8 +110,8 @@ lines_that_are_too_long(_Config) ->
         begin
             {X, Y} = pair(inet_rdma, [{packet, line} | Options]),
             ok = inet_rdma:send(X, [<<"good\n">>, binary:copy(<<"x">>, Bytes)]),
-            ?assertEqual({ok, <<"good\n">>}, inet_rdma:recv(Y, 0, ?TIMEOUT_MS)),
-            {error, {peer_misbehaved, {packet_too_large, Got, Max}}} = inet_rdma:recv(Y, 0, ?TIMEOUT_MS),
+            ?assertEqual({ok, <<"good\n">>}, recv(inet_rdma, Y, 0)),
+            {error, {peer_misbehaved, {packet_too_large, Got, Max}}} = recv(inet_rdma, Y, 0),
             ?assert(Got > Max)
         end
      || {Options, Bytes, Max} <- [
@@ -141,7 +132,7 @@ lines_of_any_size(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, line}, {buffer, 65536}]),
         _ = spawn_link(fun() -> [ok = Module:send(X, Some) || Some <- Lines] end),
-        Read = [begin {ok, Read} = Module:recv(Y, 0, ?TIMEOUT_MS), Read end || _ <- Lines],
+        Read = [begin {ok, Read} = recv(Module, Y, 0), Read end || _ <- Lines],
         Read =:= Lines
     end).
 
@@ -151,7 +142,7 @@ lengths_are_of_raw_sockets(_Config) ->
             begin
                 {X, Y} = pair(Module, [{packet, Packet}]),
                 ok = Module:send(X, "line\n"),
-                {Packet, Module:recv(Y, 2, ?TIMEOUT_MS), Module:recv(Y, 0, ?TIMEOUT_MS)}
+                {Packet, recv(Module, Y, 2), recv(Module, Y, 0)}
             end
          || Packet <- [1, 2, 4, line]
         ]

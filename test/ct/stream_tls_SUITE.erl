@@ -9,31 +9,19 @@
 -import(inet_rdma_test_tls_pair, [tls/1, encrypted/1, tls_options/2, listener/2, listen/3, ends/2, await_logged/2,
                                   node_of/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([data_both_ways/1, either_side_can_ask_for_encryption/1, zero_copy_as_it_is/1, posted_receives/1,
          active_modes/1, names_and_options/1, over_ipv6/1, half_close_and_change_of_owner/1, options_of_tls/1,
          over_tcp/1, new_keys_under_load/1]).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls_pair]}].
 
 all() ->
     [
         data_both_ways, either_side_can_ask_for_encryption, zero_copy_as_it_is, posted_receives, active_modes,
         names_and_options, over_ipv6, half_close_and_change_of_owner, options_of_tls, over_tcp, new_keys_under_load
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_certificates:suite(Config, ["localhost"]).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_testcase(_Case, Config) ->
-    inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Bytes of all sizes arrive, encrypted or in memory of the same user.
 data_both_ways(Config) ->

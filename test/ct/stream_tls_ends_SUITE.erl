@@ -9,13 +9,13 @@
                                   until_closed/1, until_tcp_closed/1, connecting/3, ended/1, only_guards/2, guards/2,
                                   await_logged/2, node_of/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([listener_tells_no_secret/1, keys_of_a_stream_that_waits_are_collected/1, silent_clients_hold_up_nobody/1,
          no_more_than_the_backlog/1, timeouts/1, listener_is_closed/1, data_comes_before_the_end/1,
          end_of_each_part/1, killed_peer/1, nothing_is_left_behind/1]).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls_pair]}].
 
 all() ->
     [
@@ -23,18 +23,6 @@ all() ->
         no_more_than_the_backlog, timeouts, listener_is_closed, data_comes_before_the_end, end_of_each_part,
         killed_peer, nothing_is_left_behind
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_certificates:suite(Config, ["localhost"]).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_testcase(_Case, Config) ->
-    inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% The listening socket of ssl has the options of TLS. Neither the status of the process nor its end shows them.
 listener_tells_no_secret(Config) ->

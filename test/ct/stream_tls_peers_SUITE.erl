@@ -9,7 +9,7 @@
                                   until_closed/1, until_tcp_closed/1, connecting/3, ended/1, only_guards/2,
                                   await_logged/2, node_of/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([certificates/1, earlier_version_of_tls/1, plain_peers/1, peers_that_do_not_settle/1, servers_that_lie/1,
          no_way_is_left/1, messages_that_nobody_asked_for/1, somebody_in_the_middle/1]).
 
@@ -17,25 +17,13 @@
 -define(CHANGE_CIPHER_SPEC, 20).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls_pair]}].
 
 all() ->
     [
         certificates, earlier_version_of_tls, plain_peers, peers_that_do_not_settle, servers_that_lie, no_way_is_left,
         messages_that_nobody_asked_for, somebody_in_the_middle
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_certificates:suite(Config, ["localhost"]).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_testcase(_Case, Config) ->
-    inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Each kind of certificate on each side: the words are OTP's.
 certificates(Config) ->

@@ -4,21 +4,19 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_tls, [node_of/3, node_of/4, security/1, ssl_arguments/3, ssl_path/0, ssl_path/1, stayed/3]).
--import(inet_rdma_test_link, [supervisor/2, ended/1, gone/2]).
+-import(inet_rdma_test_node, [start/2, start_all/1, call/4, name/1, unique/1]).
+-import(inet_rdma_test_tls, [node_of/3, node_of/4, pair/1, pair/2, security/1, ssl_arguments/3, ssl_path/0,
+                             ssl_path/1, stayed/2, stayed/3]).
+-import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, tcp_only_is_refused/1,
          no_weaker_way/1, security_holds_until_the_end/1, security_asked_for_too_late/1, later_version_of_tls/1,
          wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1, end_of_each_part/1,
          nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
--define(NO_OFFER, "the peer makes no offer").
--define(RDMA, "inet_rdma").
--define(PLAIN, "inet_tls").
-
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
 
 all() ->
     [
@@ -28,24 +26,14 @@ all() ->
         another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
-init_per_suite(Config) ->
-    {ok, Host} = inet:gethostname(),
-    inet_rdma_test_certificates:suite(Config, [Host]).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
     inet_rdma_test_otp:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
-
 %% The whole of distribution over shared memory, whichever connects; the link is one of TLS to net_kernel.
 moves_to_shared_memory(Config) ->
-    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    [A, B] = pair(Config),
     [
         begin
             connect(X, Y),
@@ -67,11 +55,11 @@ node_info(A, B) ->
 
 %% A plain inet_tls node sees an ordinary peer. The link is carried by OTP, its counts are those of the socket.
 stays_on_tls_with_plain_inet_tls(Config) ->
-    [A, Plain] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"p", node_of(Config, ?PLAIN, good)}]),
+    [A, Plain] = start_all([{"a", node_of(Config, "inet_rdma", good)}, {"p", node_of(Config, "inet_tls", good)}]),
     [
         begin
             connect(X, Y),
-            stayed(A, Plain, ?NO_OFFER),
+            stayed(A, Plain),
             ok = inet_rdma_test_link:exercise(X, Y),
             #{bytes_sent := Bytes} = call(A, inet_rdma, info, [name(Plain)]),
             ok = call(A, inet_rdma_test_data, send_and_compare, [name(Plain), [100000]]),
@@ -84,7 +72,7 @@ stays_on_tls_with_plain_inet_tls(Config) ->
 
 %% A node with which TLS has not given the socket back stays inside, for a while, and says why.
 socket_that_is_kept(Config) ->
-    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, [{fabric, tcp}])} || Name <- ["a", "b"]]),
+    [A, B] = pair(Config, [{fabric, tcp}]),
     [
         begin
             ok = call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, 60000]),
@@ -102,7 +90,7 @@ socket_that_is_kept(Config) ->
 
 %% Neither connects to the other, nobody stays pending, and nothing harms the nodes.
 tcp_only_is_refused(Config) ->
-    [A, C] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"c", node_of(Config, ?RDMA, good)}]),
+    [A, C] = pair(Config),
     Others = start_all([{"t", #{carrier => "inet_tcp"}}, {"r", #{}}]),
     [
         begin
@@ -116,7 +104,7 @@ tcp_only_is_refused(Config) ->
 
 %% A way that has no encryption is none: the link stays on TLS, or is refused where it must leave it.
 no_weaker_way(Config) ->
-    Fabric = fun(Name, Options) -> start(Name, node_of(Config, ?RDMA, good, Options)) end,
+    Fabric = fun(Name, Options) -> start(Name, node_of(Config, "inet_rdma", good, Options)) end,
     [Tcp, Auto, Required] = [Fabric("t", [{fabric, tcp}]), Fabric("a", []), Fabric("r", [{required, true}])],
     ok = call(Required, inet_rdma_test_log, install, []),
     [
@@ -154,13 +142,13 @@ sealed(A, B) ->
 
 %% The application environment does not take TLS from links that are made later.
 security_holds_until_the_end(Config) ->
-    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?PLAIN, good)}]),
+    [A, B] = start_all([{"a", node_of(Config, "inet_rdma", good)}, {"b", node_of(Config, "inet_tls", good)}]),
     ok = call(A, application, set_env, [inet_rdma, security, none]),
     connect(A, B),
-    stayed(A, B, ?NO_OFFER),
+    stayed(A, B),
     ok = inet_rdma_test_link:disconnect(A, B),
     connect(B, A),
-    stayed(A, B, ?NO_OFFER).
+    stayed(A, B).
 
 %% A node that was started without TLS makes no link in clear once its configuration asks for TLS.
 security_asked_for_too_late(_Config) ->
@@ -183,12 +171,12 @@ later_version_of_tls(Config) ->
     Options = fun(Carrier) ->
         #{carrier => Carrier, rdma => security(Carrier), args => ssl_arguments(Config, good, [{versions, ['tlsv1.3']}])}
     end,
-    [A, B, C] = start_all([{"a", Options(?RDMA)}, {"b", Options(?RDMA)}, {"c", Options(?PLAIN)}]),
+    [A, B, C] = start_all([{"a", Options("inet_rdma")}, {"b", Options("inet_rdma")}, {"c", Options("inet_tls")}]),
     connect(A, B),
     ok = inet_rdma_test_link:await(A, B, shm),
     ok = inet_rdma_test_link:exercise(A, B),
     connect(C, A),
-    stayed(A, C, ?NO_OFFER),
+    stayed(A, C),
     ok = inet_rdma_test_link:exercise(A, C).
 
 %% A node that cannot keep its links as it should does not start, and says why.
@@ -237,7 +225,7 @@ over_ipv6(Config) ->
 mesh_of_both(Config) ->
     [A, B, C, D] = Nodes = start_all([
         {[Letter], node_of(Config, Carrier, good)}
-        || {Letter, Carrier} <- [{$a, ?RDMA}, {$b, ?RDMA}, {$c, ?PLAIN}, {$d, ?PLAIN}]
+        || {Letter, Carrier} <- [{$a, "inet_rdma"}, {$b, "inet_rdma"}, {$c, "inet_tls"}, {$d, "inet_tls"}]
     ]),
     ok = inet_rdma_test_node:mesh(Nodes),
     [ok = inet_rdma_test_link:await(X, Y, Fabric)
@@ -247,17 +235,17 @@ mesh_of_both(Config) ->
 simultaneous_connects(Config) ->
     [
         begin
-            [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, Carrier, good)}]),
+            [A, B] = start_all([{"a", node_of(Config, "inet_rdma", good)}, {"b", node_of(Config, Carrier, good)}]),
             connect(A, B),
             [ok = inet_rdma_test_link:collide(A, B) || _ <- lists:seq(1, 50)],
             ok = inet_rdma_test_link:await(A, B, Fabric)
         end
-     || {Carrier, Fabric} <- [{?RDMA, shm}, {?PLAIN, tls}]
+     || {Carrier, Fabric} <- [{"inet_rdma", shm}, {"inet_tls", tls}]
     ].
 
 %% The guard, the supervisor, the whole node: the other node sees the end, and the next link is up.
 end_of_each_part(Config) ->
-    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    [A, B] = pair(Config),
     [
         begin
             connect(A, B),
@@ -274,7 +262,7 @@ end_of_each_part(Config) ->
 
 %% Processes of TLS among them.
 nothing_is_left_behind(Config) ->
-    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"b", node_of(Config, ?RDMA, good)}]),
+    [A, B] = pair(Config),
     #{os_pid := OsPid} = A,
     Cycle = fun(X, Y) -> connect(X, Y), ok = inet_rdma_test_link:disconnect(X, Y) end,
     %% In both directions: a node has the listener of its links from the first one on that it accepts.
@@ -287,9 +275,9 @@ nothing_is_left_behind(Config) ->
         call(A, erlang, system_info, [process_count]) - Processes =< 2
     end).
 
-another_otp_with_inet_tls(Config) -> with_another_otp(Config, ?PLAIN, tls).
+another_otp_with_inet_tls(Config) -> with_another_otp(Config, "inet_tls", tls).
 
-another_otp_with_inet_rdma(Config) -> with_another_otp(Config, ?RDMA, shm).
+another_otp_with_inet_rdma(Config) -> with_another_otp(Config, "inet_rdma", shm).
 
 with_another_otp(Config, Carrier, Fabric) ->
     Under = proplists:get_value(other_otp, Config),
@@ -297,7 +285,7 @@ with_another_otp(Config, Carrier, Fabric) ->
     Own = node_of(Config, Carrier, good),
     Args = ssl_path(Under) ++ lists:nthtail(length(ssl_path()), maps:get(args, Own)),
     Other = Own#{under => Under, code => [inet_rdma_test_otp:compiled(Under, Directory)], args := Args},
-    [A, B] = start_all([{"a", node_of(Config, ?RDMA, good)}, {"other", Other}]),
+    [A, B] = start_all([{"a", node_of(Config, "inet_rdma", good)}, {"other", Other}]),
     ct:pal("OTP ~s and OTP ~s", [call(Node, erlang, system_info, [otp_release]) || Node <- [A, B]]),
     [
         begin
@@ -310,17 +298,5 @@ with_another_otp(Config, Carrier, Fabric) ->
     ],
     [ok = inet_rdma_test_link:collide(A, B) || _ <- lists:seq(1, 20)],
     %% A certificate that is refused here is refused there.
-    Bad = start("bad", node_of(Config, ?RDMA, unknown_ca)),
+    Bad = start("bad", node_of(Config, "inet_rdma", unknown_ca)),
     [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{Bad, B}, {B, Bad}]].
-
-start(Prefix, Options) -> inet_rdma_test_node:start(Prefix, Options).
-
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
-connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).

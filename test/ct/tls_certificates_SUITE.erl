@@ -4,19 +4,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_tls, [node_of/3, node_of/4, security/1, ssl_arguments/3, ssl_path/0, stayed/3, alerts/1]).
--import(inet_rdma_test_link, [supervisor/2, ended/1, gone/2]).
+-import(inet_rdma_test_node, [start/2, start_all/1, call/4, name/1]).
+-import(inet_rdma_test_tls, [node_of/3, pair/2, security/1, ssl_arguments/3, ssl_path/0, stayed/2, alerts/1]).
+-import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([certificates_as_inet_tls_has_them/1, allowed_nodes_as_inet_tls_has_them/1, flags_instead_of_a_file/1,
          doctor_looks_at_certificates/1, revoked_meanwhile/1]).
 
--define(NO_OFFER, "the peer makes no offer").
--define(RDMA, "inet_rdma").
--define(PLAIN, "inet_tls").
-
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
 
 all() ->
     [
@@ -24,29 +21,19 @@ all() ->
         doctor_looks_at_certificates, revoked_meanwhile
     ].
 
-init_per_suite(Config) ->
-    {ok, Host} = inet:gethostname(),
-    inet_rdma_test_certificates:suite(Config, [Host]).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(revoked_meanwhile, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
-
 %% With each kind of certificate on either side the link is up or not as between two nodes of inet_tls, and both nodes
 %% log the same of TLS.
 certificates_as_inet_tls_has_them(Config) ->
-    Good = [{Carrier, start("good", alone(Config, Carrier, good))} || Carrier <- [?PLAIN, ?RDMA]],
+    Good = [{Carrier, start("good", alone(Config, Carrier, good))} || Carrier <- ["inet_tls", "inet_rdma"]],
     [with_certificate(Config, Kind, Good) || Kind <- inet_rdma_test_certificates:kinds()].
 
 with_certificate(Config, Kind, Good) ->
-    Tested = [{Carrier, start("tested", alone(Config, Carrier, Kind))} || Carrier <- [?PLAIN, ?RDMA]],
+    Tested = [{Carrier, start("tested", alone(Config, Carrier, Kind))} || Carrier <- ["inet_tls", "inet_rdma"]],
     [
         begin
             [ok = call(Node, inet_rdma_test_log, install, []) || {_, Node} <- Good ++ Tested],
@@ -54,7 +41,7 @@ with_certificate(Config, Kind, Good) ->
                 {{CarrierX, CarrierY}, attempt(X, Y)}
              || {CarrierX, X} <- From, {CarrierY, Y} <- To
             ],
-            {value, {_, {Connected, _} = Plain}, Others} = lists:keytake({?PLAIN, ?PLAIN}, 1, Seen),
+            {value, {_, {Connected, _} = Plain}, Others} = lists:keytake({"inet_tls", "inet_tls"}, 1, Seen),
             ct:log("~p: ~p", [Kind, Plain]),
             %% The server does not ask which host the client's certificate names, unless it has a verify function for
             %% that.
@@ -92,7 +79,7 @@ attempt(X, Y) ->
 %% net_kernel:allow/1: the name must be allowed, and its host be one that the certificate names.
 allowed_nodes_as_inet_tls_has_them(Config) ->
     Nodes = [{Carrier, start("a", node_of(Config, Carrier, good)), start("b", node_of(Config, Carrier, good))}
-             || Carrier <- [?PLAIN, ?RDMA]],
+             || Carrier <- ["inet_tls", "inet_rdma"]],
     Cases = [
         {fun(_) -> ['nobody@elsewhere.invalid'] end, false}, {fun(A) -> [name(A)] end, true}
     ],
@@ -125,12 +112,12 @@ flags_instead_of_a_file(Config) ->
     Options = fun(Carrier) ->
         #{carrier => Carrier, rdma => security(Carrier), args => ssl_path() ++ Flags}
     end,
-    [A, B, C, Bad] = start_all([{"a", Options(?RDMA)}, {"b", Options(?RDMA)}, {"c", Options(?PLAIN)},
-                                {"d", node_of(Config, ?RDMA, unknown_ca)}]),
+    [A, B, C, Bad] = start_all([{"a", Options("inet_rdma")}, {"b", Options("inet_rdma")}, {"c", Options("inet_tls")},
+                                {"d", node_of(Config, "inet_rdma", unknown_ca)}]),
     connect(A, B),
     ok = inet_rdma_test_link:await(A, B, shm),
     connect(A, C),
-    stayed(A, C, ?NO_OFFER),
+    stayed(A, C),
     [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, Bad}, {Bad, A}]].
 
 %% The doctor says of each certificate what a peer would have against it.
@@ -163,8 +150,7 @@ revoked_meanwhile(Config) ->
     {ok, Files} = file:list_dir(From),
     [{ok, _} = file:copy(filename:join(From, File), filename:join(Directory, File)) || File <- Files],
     Own = lists:keystore(certificates, 1, Config, {certificates, Directory}),
-    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] =
-        start_all([{Name, node_of(Own, ?RDMA, good, [{fabric, tcp}])} || Name <- ["a", "b"]]),
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = pair(Own, [{fabric, tcp}]),
     connect(A, B),
     ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
     inet_rdma_test_wait:until(resumed, 20000, fun() ->
@@ -182,13 +168,3 @@ revoked_meanwhile(Config) ->
                   [A, B])
     end),
     [?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])) || {X, Y} <- [{A, B}, {B, A}]].
-
-start(Prefix, Options) -> inet_rdma_test_node:start(Prefix, Options).
-
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
-connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,17 +4,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_tls, [node_of/4]).
--import(inet_rdma_test_link, [supervisor/2, ended/1, gone/2]).
+-import(inet_rdma_test_node, [start/2, call/4, name/1]).
+-import(inet_rdma_test_tls, [node_of/4, pair/2]).
+-import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([settled_keys_are_collected/1, encrypted_shared_memory/1, new_keys_under_load/1, new_keys_under_cuts/1,
          keys_that_nobody_asked_for/1]).
 
--define(RDMA, "inet_rdma").
-
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
 
 all() ->
     [
@@ -22,24 +21,14 @@ all() ->
         keys_that_nobody_asked_for
     ].
 
-init_per_suite(Config) ->
-    {ok, Host} = inet:gethostname(),
-    inet_rdma_test_certificates:suite(Config, [Host]).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(new_keys_under_cuts, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
 
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
-
 %% A supervisor that has made a key collects its heap once the link is settled, whichever side connects.
 settled_keys_are_collected(Config) ->
-    [A, B] = start_all([{X, node_of(Config, ?RDMA, good, [{encrypt_shm, true}])} || X <- ["a", "b"]]),
+    [A, B] = pair(Config, [{encrypt_shm, true}]),
     Tracers = [{Node, call(Node, inet_rdma_test_keys, trace, [])} || Node <- [A, B]],
     [
         begin
@@ -62,7 +51,7 @@ settled_keys_are_collected(Config) ->
 
 %% One node that wants it is enough. Two that do not have it plain.
 encrypted_shared_memory(Config) ->
-    Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, ?RDMA, good, [{encrypt_shm, EncryptShm}])) end,
+    Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, "inet_rdma", good, [{encrypt_shm, EncryptShm}])) end,
     [Wants, Also, Not, Neither] = [Start("w", true), Start("a", true), Start("n", false), Start("m", false)],
     [
         begin
@@ -87,7 +76,7 @@ cipher(A, B) -> maps:get(cipher, call(A, inet_rdma, info, [name(B)])).
 %% Key after key, both ways, while messages of all sizes go both ways: nothing is lost, and each side follows the other.
 new_keys_under_load(Config) ->
     Options = [{encrypt_shm, true}, {rekey_bytes, 65536}],
-    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, Options)} || Name <- ["a", "b"]]),
+    [A, B] = pair(Config, Options),
     connect(A, B),
     {Pinger, Ref} = spawn_monitor(fun() -> exit(call(A, inet_rdma_test_remote, longest_call, [name(B), 3000])) end),
     Sizes = [0, 1, 100, 1000, 65536, 300000, 1 bsl 20, 1 bsl 22, 1 bsl 24],
@@ -117,8 +106,7 @@ new_keys_under_cuts(Config) ->
     [
         begin
             Given = Options ++ [{rekey_bytes, 65536}, {rekey_seconds, 1}],
-            [#{os_pid := PidA} = A, #{os_pid := PidB} = B] =
-                start_all([{Name, node_of(Config, ?RDMA, good, Given)} || Name <- ["a", "b"]]),
+            [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = pair(Config, Given),
             connect(A, B),
             ok = inet_rdma_test_link:await(A, B, Fabric),
             Traffic = inet_rdma_test_traffic:start(A, B),
@@ -147,7 +135,7 @@ new_keys_under_cuts(Config) ->
 %% What a peer that has gone mad may say over TLS: the link ends, with a reason, and the next one is up.
 keys_that_nobody_asked_for(Config) ->
     Options = [{encrypt_shm, true}],
-    [A, B] = start_all([{Name, node_of(Config, ?RDMA, good, Options)} || Name <- ["a", "b"]]),
+    [A, B] = pair(Config, Options),
     ok = call(B, inet_rdma_test_log, install, []),
     Key = binary:copy(<<7>>, 32),
     [
@@ -173,13 +161,3 @@ keys_that_nobody_asked_for(Config) ->
     ],
     connect(A, B),
     ok = inet_rdma_test_link:exercise(A, B).
-
-start(Prefix, Options) -> inet_rdma_test_node:start(Prefix, Options).
-
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
-connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,33 +4,22 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [start_all/1, call/4, name/1, unique/1]).
 -import(inet_rdma_test_tls, [node_of/4, alerts/1]).
--import(inet_rdma_test_link, [supervisor/2, ended/1, gone/2]).
+-import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([somebody_in_the_middle/1, somebody_in_the_middle_of_records/1, bytes_into_the_silent_connection/1,
          replayed_connection/1]).
 
--define(RDMA, "inet_rdma").
-
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
 
 all() ->
     [
         somebody_in_the_middle, somebody_in_the_middle_of_records, bytes_into_the_silent_connection,
         replayed_connection
     ].
-
-init_per_suite(Config) ->
-    {ok, Host} = inet:gethostname(),
-    inet_rdma_test_certificates:suite(Config, [Host]).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Each record of TLS, in each direction, changed, repeated or cut off: no link comes up, and the next one does.
 somebody_in_the_middle(Config) ->
@@ -141,7 +130,7 @@ with_proxy(Config, More) ->
     end,
     [OfA, OfB] = [Names("names_a"), Names("names_b")],
     Options = fun(Directory) ->
-        Own = node_of(Config, ?RDMA, good, More ++ [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
+        Own = node_of(Config, "inet_rdma", good, More ++ [{fallback_retry_ms, 0}, {connect_timeout_ms, 2000}]),
         Own#{args := maps:get(args, Own) ++ ["-kernel", "net_setuptime", "3", "-start_epmd", "false",
                                              "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory]}
     end,
@@ -196,13 +185,3 @@ read_to_the_end(Socket) ->
         {ok, _} -> read_to_the_end(Socket);
         {error, Reason} when Reason =/= timeout -> ok
     end.
-
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
-connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
