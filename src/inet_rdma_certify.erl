@@ -36,7 +36,7 @@ run(#{minutes := Minutes} = Options) ->
     Started = list_to_binary(calendar:system_time_to_rfc3339(os:system_time(second), [{offset, "Z"}])),
     Doctor = inet_rdma_doctor:doctor(),
     Peer = inet_rdma_certify_peer:open(Options),
-    %% Does not count the time until the other side is started.
+    %% The time limit begins when the other host is there.
     StartMs = now_ms(),
     DeadlineMs = StartMs + round(Minutes * 60000),
     try
@@ -151,7 +151,7 @@ told(Result, #{quiet := false}) ->
 options(Args) ->
     options(Args, #{minutes => ?MINUTES, length => full, way_seconds => default, ways => all, out => default_out(),
                     peer => none,
-                    %% A master that stays behind would keep the output open, whose end is waited for.
+                    %% A ControlMaster outlives its ssh and would keep ssh's output open, whose end certify waits for.
                     ssh => ["ssh", "-o", "BatchMode=yes", "-o", "ControlMaster=no"],
                     erl => "erl", contract => contract(), quiet => false}).
 

@@ -1,6 +1,6 @@
-%% A host that takes part in another host's certificate without ssh. `certify --listen PORT' on the other host prints a
-%% command, `certify --join ADDRESS:PORT TOKEN'. A user who starts that command on this host lets the other host start
-%% nodes here until its certificate is done.
+%% A certificate of two hosts without ssh, both ends of it. `certify --listen PORT' runs on the host that makes the
+%% certificate, and prints the command `certify --join ADDRESS:PORT TOKEN'. A user starts that command on the other
+%% host, the agent. Until the certificate is done, the first host starts and controls nodes on the agent.
 %%
 %% The two hosts have one TCP connection, in clear, so both must trust the network, as with Erlang's distribution
 %% without TLS. Both sides prove that they know the token before either reads a term.
@@ -24,7 +24,8 @@
 -define(BOOT_MS, 60000).
 -define(OPTIONS, [binary, {active, false}, {packet, 4}, {nodelay, true}, {reuseaddr, true}]).
 
-%% Prints the command and waits until the other host has come; the addresses of both sides.
+%% Prints the command for the agent, and waits until the agent has connected. Returns the addresses of both ends of the
+%% connection.
 -spec listen(inet:port_number()) -> {t(), {Here :: string(), There :: string()}}.
 listen(Wanted) ->
     {Listener, Port} = case gen_tcp:listen(Wanted, ?OPTIONS) of
@@ -75,7 +76,7 @@ maybe_accepted(_, _, Socket, Token, Listener, DeadlineMs) ->
 %% A digest of token and nonce, as in the challenge of Erlang's distribution. The token has 128 bits, and is used once.
 proof(Token, Nonce, Side) -> erlang:md5([Token, Nonce, Side]).
 
-%% Calls of this host on their way to the other one.
+%% Sends the calls of this host to the agent, and each answer to its caller. Waiting: the callers without an answer.
 serve(Socket, Owner, Waiting) ->
     receive
         {call, From, Ref, MFA} ->
@@ -126,7 +127,8 @@ close(Agent) ->
     Agent ! close,
     ok.
 
-%% Takes part until the other host is done; the exit status of the program.
+%% The command `certify --join': connects to the host that makes the certificate, and serves its calls until that host
+%% closes the connection. Returns the exit status of the program.
 -spec join(string(), string()) -> 0 | 1 | 2.
 join(Address, Token) ->
     case string:split(Address, ":", trailing) of

@@ -243,7 +243,7 @@ bounded(Before, After) ->
     end.
 
 most(memory, Old) -> Old + Old div 2 + 64 * ?MIB;
-%% The VM makes and ends some by itself.
+%% The VM itself starts and ends some processes and ports.
 most(_, Old) -> Old + 5.
 
 until(What, Fun) -> until(What, Fun, now_ms() + ?RECOVERY_MS).

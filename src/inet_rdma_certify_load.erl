@@ -98,8 +98,8 @@ sink(Count) ->
 
 per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
 
-%% A message of random bytes there and back: microseconds; lost: the answer has not come in time, which begins when the
-%% message is made.
+%% Sends a message of random bytes to the peer and back. Returns the microseconds of the round trip; lost: no answer
+%% within TimeoutMs, which includes the time to make the message.
 -spec echo(node(), non_neg_integer(), pos_integer()) -> {ok, non_neg_integer()} | lost | damaged | {ended, term()}.
 echo(Peer, Bytes, TimeoutMs) ->
     Payload = rand:bytes(Bytes),
@@ -143,7 +143,7 @@ held() ->
     #{descriptors => length(Fds), threads => length(Threads), ports => erlang:system_info(port_count),
       processes => erlang:system_info(process_count), memory => erlang:memory(total)}.
 
-%% Ends the TCP connection of the link to the peer, as a firewall does. none: it is just being made.
+%% Ends the TCP connection of the link to the peer, as a firewall does. none: the link has no TCP connection now.
 -spec cut(node()) -> ok | none.
 cut(Peer) ->
     case [Port || {Node, Port} <- erlang:system_info(dist_ctrl), Node =:= Peer, is_port(Port)] of
@@ -174,8 +174,8 @@ stop_for(Seconds) ->
                                            [Pid, Seconds, Pid]))),
     ok.
 
-%% As kill -9 does: the node does not close its connections. The second is for the answer to this call: its caller waits
-%% a minute for one that is lost, and on a busy machine a tenth was too short.
+%% Kills this node by SIGKILL, so that the node does not close its connections itself. The pause of a second lets the
+%% answer to this call reach the caller, which would wait a minute for a lost answer.
 -spec end_hard() -> ok.
 end_hard() ->
     _ = os:cmd("(sleep 1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),

@@ -126,7 +126,8 @@ kill(#{control := {peer, Peer}, program := OsPid}) ->
 -spec name(t()) -> node().
 name(#{node := Name}) -> Name.
 
-%% Connects the first node to the second, and waits so long at most until both say that this fabric carries the link.
+%% Connects the first node to the second. Waits at most TimeoutMs until both nodes report that this fabric carries the
+%% link.
 -spec connect(t(), t(), tcp | shm | verbs | inet_tcp, non_neg_integer()) -> ok | {error, unicode:chardata()}.
 connect(A, #{node := NameB} = B, Fabric, TimeoutMs) ->
     case call(A, net_adm, ping, [NameB], ?CALL_MS) of

@@ -65,7 +65,7 @@ unreachable(Name, Output) ->
     throw({usage, ["ssh to ", Name, " does not work without a question: ", string:trim(Output),
                    "; without ssh: --listen PORT"]}).
 
-%% Asks a VM there that is no node.
+%% Facts of the other host, from a VM there that is not distributed and ends afterwards.
 scouted({ssh, _, _, Erl} = Host, Name) ->
     {peer, Tag, Scout} = inet_rdma_certify_node:launch(Host, []),
     try inet_rdma_certify_node:booted(Tag, Scout, Name) of

@@ -81,7 +81,7 @@ same_network(One, Other, {M1, M2, M3, M4}) ->
 way(Id, Fabric, Here, There, Device, Host) ->
     #{id => Id, fabric => Fabric, here => Here, there => There, device => Device, host => Host, connect_ms => 5000}.
 
-%% Between nodes that take so many times longer.
+%% The way on a machine that is Slowness times as slow as usual: its nodes get that much more time to connect.
 -spec slowed(t(), number()) -> t().
 slowed(#{connect_ms := Ms} = Way, Slowness) -> Way#{connect_ms := round(Slowness * Ms)}.
 

@@ -230,7 +230,7 @@ converse(Socket, Sent, Got, Count) ->
     after 20000 -> error({no_answer, Got, inet_rdma:info(Socket)})
     end.
 
-%% The old owner's death does nothing any more, the new one's does.
+%% After controlling_process/2 the death of the old owner leaves the socket open; the death of the new owner closes it.
 controlling_process(Config) ->
     {X, Y} = ends(Config),
     Heir = do(Y, hand_over, []),
@@ -338,14 +338,14 @@ info_of_a_socket(Config) ->
     #{bytes_received := ?MB, peer := Id} = do(Y, info, []),
     ?assertMatch([#{id := Id}], call(proplists:get_value(a, Config), inet_rdma, info, [])),
     ok = do(X, close, []),
-    %% Everything is given back at once, though X still has the term.
+    %% close/1 frees the connection at once, though the process X still holds the term of the socket.
     ?assertEqual(undefined, do(X, info, [])),
     ?assertEqual({error, einval}, do(X, getstat, [])),
     inet_rdma_test_wait:until(info_forgets, 10000, fun() ->
         call(proplists:get_value(a, Config), inet_rdma, info, []) =:= []
     end).
 
-%% Each end has its own.
+%% Each end of a connection has options of its own.
 own_options(Config) ->
     {Port, Listening} = listener(Config, [{ring_bytes, 4096}, {landing_buffers, 0}, {polling, event}]),
     {X, Y} = join(Config, Port, Listening, [{ring_bytes, ?MB}, {mode, indirect_only}]),

@@ -38,7 +38,7 @@ both_sides_meet(Config) ->
     ?assertEqual({ok, []}, connect(Config, Port, Token)),
     {ok, <<"hello">>, shm, Why} = result(Config, Pid),
     ?assertEqual("both nodes settled on it: shared memory of this host", Why),
-    %% One peer is all.
+    %% An attempt takes one peer: a second one with the same token is refused.
     ?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, Port, Token)).
 
 strangers_are_refused(Config) ->
@@ -48,11 +48,11 @@ strangers_are_refused(Config) ->
         ?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, Port, Token bxor Bits))
      || Bits <- [1, 1 bsl 63, Token]
     ],
-    %% A stream that is meant for no settlement is one, too.
+    %% The connect of a stream, which has no token, is refused, too.
     ?assertMatch({error, {peer_misbehaved, _}}, inet_rdma_test_pair:connect(Config, Port, [])),
     ?assertEqual({ok, []}, connect(Config, Port, Token)),
     ?assertMatch({ok, <<"hello">>, shm, _}, result(Config, Pid)),
-    %% The other way round.
+    %% The listener of a stream refuses a peer with a token.
     {StreamPort, _} = inet_rdma_test_pair:listener(Config, []),
     ?assertMatch({{error, {peer_misbehaved, _}}, []}, connect(Config, StreamPort, Token)).
 
@@ -72,7 +72,7 @@ forgotten_attempt(Config) ->
 death_of_the_process(Config) ->
     is_refused_after(Config, fun(Pid) -> true = call(b, Config, erlang, exit, [Pid, kill]) end).
 
-%% The VM may take its time to collect the attempt, and the peer with the token may be let in before: then once more.
+%% Tries again if the peer was let in: the VM may collect the term of the attempt later.
 is_refused_after(Config, End) ->
     inet_rdma_test_wait:until(peer_is_refused, 20000, fun() ->
         Token = token(),
@@ -158,7 +158,7 @@ addresses_of_devices(Config) ->
             ct:pal("~ts", [inet_rdma:format_error(Reason)])
     end.
 
-%% Here a peer that comes to a stream's listener with the token of a settlement. Not each of very many has a line.
+%% A stream's listener logs that it refused a peer with the token of a settlement. Of many refusals it logs only some.
 refused_peers_are_logged(Config) ->
     ok = call(b, Config, inet_rdma_test_log, install, []),
     {Port, _} = inet_rdma_test_pair:listener(Config, []),
@@ -167,7 +167,7 @@ refused_peers_are_logged(Config) ->
     {{error, _}, []} = connect(Config, Port, token()),
     inet_rdma_test_wait:until(logged, ?BOUND_MS, fun() -> Lines() =:= [Line] end),
     [{{error, _}, []} = connect(Config, Port, token()) || _ <- lists:seq(1, 40)],
-    %% The listener refuses one after the other: behind a stream that it accepts all 40 are done, their lines are sent.
+    %% The listener handles peers in order: when it has accepted this stream it has logged the 40 refusals before.
     {ok, _} = inet_rdma_test_pair:connect(Config, Port, []),
     inet_rdma_test_wait:until(logged, ?BOUND_MS, fun() -> length(Lines()) >= 10 end),
     ?assert(length(Lines()) < 41).

@@ -33,7 +33,7 @@ end_per_suite(_Config) ->
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
-%% A way of 5 ms, where inet_tcp between the same addresses has none.
+%% The way delays all bytes by 5 ms. inet_tcp between the same addresses has no delay.
 slow_way_is_named(Config) ->
     Way = inet_rdma_test_bad_way:start({delay, 5}),
     {1, Report} = certified(Config, ["--ways", "tcp"],
@@ -55,7 +55,7 @@ way_that_drops_64_kib_is_named(Config) ->
         Report),
                                                      lists:member(Check, ["survival", "soak", "speed"])])).
 
-%% The doctor's finding is a reason to fail, with its fix. That of a real device: test/vm.
+%% A problem that the doctor finds fails the certificate, with the doctor's fix. test/vm has this case with a device.
 little_locked_memory_is_named(_Config) ->
     Fix = <<"`ulimit -l unlimited`">>,
     Finding = #{severity => problem, about => locked_memory, text => <<"the limit on locked memory is 64 KiB">>,
@@ -75,7 +75,7 @@ step_that_is_cut_off_fails(_Config) ->
     contains(unicode:characters_to_list(Why), ["cut off: not done after 1 s"]),
     ?assertEqual([<<"seen 1">>], Evidence).
 
-%% And its nodes end with it.
+%% The nodes of a check that crashes end with it.
 step_that_crashes_fails(_Config) ->
     Test = self(),
     Crash = fun() ->
@@ -101,7 +101,7 @@ skips_are_no_pass(_Config) ->
                  inet_rdma_certify_report:verdict([Of(speed, {fail, "slow", "none"}) | [Of(Check, pass)
                      || Check <- Core]])).
 
-%% In either direction of a figure; a software device may be slower.
+%% Whether a greater figure is better or a smaller one.
 slow_figures_are_named(_Config) ->
     Figure = fun(Better, Link) -> #{test => <<"t">>, unit => <<"u">>, greater_is_better => Better, link => Link,
                                     inet_tcp => [100.0, 100.0, 100.0]} end,
@@ -111,7 +111,7 @@ slow_figures_are_named(_Config) ->
                                                     Figure(false, [400.0, 90.0, 900.0])], false),
     contains(lists:flatten(Why), ["t 0.40 times as fast as inet_tcp; t 0.25 times"]).
 
-%% A program takes the place of the contract suite's.
+%% A script stands in for the program of the contract suite.
 failing_contract_is_named(Config) ->
     Way = #{id => <<"shm">>, fabric => shm, here => "127.0.0.1", there => "127.0.0.1", device => none, host => local},
     Run = fun(Text) ->
@@ -133,7 +133,7 @@ wrong_options_are_refused(_Config) ->
         "shm,mlx5_0"])),
     ?assertEqual(2, inet_rdma_certify:main(["--ways", "no_such_device", "--quiet"])).
 
-%% Nothing in the page leads elsewhere; JSON has what the page has.
+%% The page loads nothing from elsewhere. The JSON has the results of the page.
 report_opens_without_a_network(Config) ->
     {0, #{"verdict" := "pass", "results" := Results}} = certified(Config, ["--ways", "shm"], ""),
     {ok, Page} = file:read_file(filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.html"])),
@@ -142,7 +142,7 @@ report_opens_without_a_network(Config) ->
     ?assertEqual(["doctor", "sizes", "soak", "speed", "survival"],
                  lists:sort([Check || #{"check" := Check, "status" := "pass"} <- Results] -- ["contract"])).
 
-%% A program in place of ssh that does what ssh does: hands its words to a shell.
+%% A script stands in for ssh. Like ssh it hands its arguments to a shell.
 peer_by_ssh(Config) ->
     Ssh = script(Config, "ssh", "shift; export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'; exec sh -c \"$*\""),
     {0, Report} = certified(Config, ["--peer", "other", "--ssh",
@@ -151,7 +151,7 @@ peer_by_ssh(Config) ->
     ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])),
     ?assertEqual([], [Found || Found <- filelib:wildcard("/tmp/inet_rdma_certify.*"), is_left(Found)]).
 
-%% Only of this run: others may run certificates at the same time.
+%% True for an empty directory: one with files may be of a certificate that another user runs at the same time.
 is_left(Directory) ->
     {ok, Names} = file:list_dir(Directory),
     Names =:= [].
@@ -166,7 +166,7 @@ peer_that_joins(Config) ->
     #{"verdict" := "pass", "results" := Results} = report(Config),
     ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])).
 
-%% Somebody with another token is turned away; the one with the token gets in afterwards.
+%% A peer with a wrong token is refused. A peer with the right token is accepted afterwards.
 strangers_do_not_join(Config) ->
     Port = run(Config, ["--ways", "none", "--listen", "0"], ""),
     {Address, Token} = command(Port, <<>>),
@@ -178,7 +178,7 @@ strangers_do_not_join(Config) ->
     {1, Said} = output(run(Config, ["--join", Address, lists:reverse(Token)], "")),
     contains(binary_to_list(Said), ["does not know the token"]),
     Joined = run(Config, ["--join", Address, Token], ""),
-    %% There is no such way, which it says when it knows the peer.
+    %% The way `none' does not exist. certify finds that out when the peer has joined.
     {2, _} = output(Port),
     {0, _} = output(Joined).
 
@@ -193,7 +193,7 @@ command(Port, Seen) ->
     after 60000 -> error({no_command, Seen})
     end.
 
-%% Runs a certificate in a VM of its own; its status and its report.
+%% Runs a certificate in a VM of its own. Returns the exit status and the report.
 certified(Config, Args, ErlFlags) ->
     {Status, Said} = output(run(Config, Args, ErlFlags)),
     ct:pal("~ts", [Said]),
@@ -216,7 +216,7 @@ output(Port, Seen) ->
         {Port, {exit_status, Status}} -> {Status, Seen}
     end.
 
-%% Keys and texts are strings.
+%% The report of the last run, with strings for keys and texts.
 report(Config) ->
     File = filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.json"]),
     {ok, Text} = file:read_file(File),

@@ -38,7 +38,7 @@ each_side_decides(Config) ->
      || OfA <- [true, false], OfB <- [true, false]
     ].
 
-%% auto spares nodes of one host.
+%% With auto, links within one host are not compressed.
 within_one_host(Config) ->
     [A, B] = start(Config, [auto, auto]),
     ok = inet_rdma_test_link:connect(A, B),
@@ -58,7 +58,7 @@ inside_tls(Config) ->
             ?assertEqual({true, true}, {compresses(A, B), compresses(B, A)})
     end.
 
-%% Nothing of one connection is needed on the next.
+%% Compression starts anew on each TCP connection of a link.
 over_new_connections(Config) ->
     [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = start(Config, [true, true]),
     ok = inet_rdma_test_node:connect(A, B),
@@ -84,7 +84,7 @@ start(Config, Values) ->
      || {Prefix, Value} <- lists:zip(["a", "b"], Values)
     ]).
 
-%% Whether the first node has compressed something. Random bytes, which most of these are, do not become less by it.
+%% Whether the first node has spent time on compression. Counts of bytes do not tell: random bytes do not shrink.
 compresses(A, B) -> maps:get(compress_us, info(A, B), 0) > 0.
 
 info(A, #{node := Peer}) -> inet_rdma_test_node:call(A, inet_rdma, info, [Peer]).

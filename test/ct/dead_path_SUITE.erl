@@ -12,7 +12,7 @@
 %% Long enough that nothing here ends a link by it.
 -define(TICKTIME, 600).
 -define(DEAD_AFTER_MS, 1000).
-%% What is the smallest, and the likeliest to raise an alarm for nothing.
+%% The smallest value of the option: the most likely to take a slow peer for a dead path.
 -define(SMALLEST_MS, 500).
 -define(STOPPED_MS, 4000).
 
@@ -153,7 +153,7 @@ stopped_node(Config) ->
      || Nodes <- [[A], [B], [A, B]]
     ].
 
-%% More that is busy than there are processors, inside the nodes and beside them.
+%% More busy processes than processors, inside both nodes and beside them.
 starvation(Config) ->
     [A, B] = pair(Config, ?SMALLEST_MS),
     Count = 4 * erlang:system_info(logical_processors_available),

@@ -68,7 +68,7 @@ sessions(Config) ->
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
-%% By the kernel's end of the connections, and the refusal of the next.
+%% The kernel of a killed node ends its connections and refuses the next one.
 kill(Config) ->
     A = inet_rdma_test_node:start("a", options(Config)),
     {Watcher, ok} = call(A, inet_rdma_test_watch, downs, []),
@@ -97,7 +97,7 @@ down_us(Node, Watcher, Peer) ->
         end
     end).
 
-%% Whichever of the two has made the connection.
+%% halt and init:stop of a node, whichever of the two has made the connection.
 orderly_ends(Config) ->
     [
         begin
@@ -116,7 +116,7 @@ orderly_ends(Config) ->
 order(a_connects, A, B) -> {A, B};
 order(b_connects, A, B) -> {B, A}.
 
-%% Both nodes hear of it, and have another link when they want one.
+%% Both nodes get a nodedown, and can connect again.
 disconnect(Config) ->
     ended_by(Config, disconnect, fun(Node, Peer) -> true = call(Node, erlang, disconnect_node, [Peer]) end).
 
@@ -143,7 +143,7 @@ ended_by(Config, How, End) ->
      || Which <- [a_connects, b_connects]
     ].
 
-%% A node that does not run any more keeps its connections; the ticks say so.
+%% A stopped node keeps its connections: missing ticks end the link.
 stopped_peer(Config) ->
     [A, B] = inet_rdma_test_node:start_all(2, options(Config, ?SURVIVE_MS, 4)),
     ok = inet_rdma_test_node:connect(A, B),
@@ -196,7 +196,7 @@ restarted_peer(Config) ->
     Greetings = receive {greeted, Pid} -> Pid end,
     ?assertEqual([], call(Back, inet_rdma_test_watch, seen, [Greetings])).
 
-%% Nobody listens where the peer did: it is gone.
+%% The port of the peer refuses connections: the link ends.
 refused_redial(Config) ->
     Options = options(Config),
     #{a := A, b := B, relay := Relay} =

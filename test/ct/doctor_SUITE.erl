@@ -78,7 +78,7 @@ auto_without_shm_takes_a_device(Config) ->
     ?assertMatch(#{leaves_tcp := false, this_host := tcp, other_hosts := tcp},
                  report(Config, rxe, Broken#{config => {ok, options(#{fabric => shm})}})).
 
-%% With a device, and without one: nothing is in the way of what was asked for.
+%% With the option fabric tcp the doctor finds no problem, whether the machine has a device or not.
 fabric_tcp_stays(Config) ->
     [
         begin
@@ -101,7 +101,7 @@ rxe_is_a_software_device(Config) ->
     ?assertMatch(#{leaves_tcp := true, this_host := shm, other_hosts := verbs}, Report),
     ?assertEqual([], in_the_way(Report)).
 
-%% The address of zeros is left out.
+%% The report leaves out the GID that is all zeros.
 rxe_shows_its_gids_as_addresses(Config) ->
     ?assertMatch(#{link_layer := <<"Ethernet">>, state := <<"ACTIVE">>, interface := <<"eth0">>, active_mtu := 1024,
                    gids := [#{index := 0, type := <<"RoCE v2">>, address := <<"fe80::5054:ff:fe12:3456">>},
@@ -124,7 +124,7 @@ siw_is_found_by_its_hardware_address(Config) ->
                    gids := [#{type := <<"iWARP">>, address := <<"52:54:00:12:34:57">>}]},
                  port(report(Config, siw, #{}), 1)).
 
-%% As rdma-ndd does it.
+%% rdma-ndd changes the description of the device.
 siw_renamed_is_still_siw(Config) ->
     Root = changed(Config, siw, "sys/class/infiniband/siw0/node_desc", "host1 siw0"),
     ?assertMatch([#{driver := <<"siw">>, software := true}], maps:get(devices, report_at(Root, siw, #{}))).
@@ -170,7 +170,7 @@ small_locked_memory_is_a_problem(Config) ->
     [#{fix := Fix}] = about(locked_memory, in_the_way(Report)),
     ?assertMatch({_, _}, binary:match(Fix, <<"ulimit -l">>)),
     ?assertMatch(#{other_hosts := verbs, locked_memory := #{links := 45}}, report(Config, siw, #{})),
-    %% A larger ring is registered while it is used.
+    %% ring_bytes does not matter: a link begins with a small ring, and registers a larger one when it needs it.
     Large = #{config => {ok, options(#{ring_bytes => 1 bsl 23})}},
     ?assertMatch(#{locked_memory := #{links := 45}}, report(Config, siw, Large)).
 
@@ -259,7 +259,7 @@ missing_native_library_stays(Config) ->
     ?assertMatch(#{leaves_tcp := false, devices := [#{usable := unknown}]}, Report),
     ?assertMatch([#{about := native}], in_the_way(Report)).
 
-%% With and without a device: nothing of the machine is missing, the build is.
+%% The doctor names the build, and no part of the machine, whether the machine has a device or not.
 build_without_verbs_says_so(Config) ->
     LeftOut = #{verbs => left_out, verbs_devices => unknown},
     [
@@ -284,7 +284,7 @@ schedulers_are_a_note_where_nodes_share_cores(Config) ->
     ?assertEqual([], Found(4, 8)),
     ?assertEqual([], Found(2, undefined)).
 
-%% Often is both: at least three times, and once an hour on the average.
+%% A link is reported with three losses or more, at least one in each hour on the average.
 links_that_lose_connections_are_notes(Config) ->
     HourMs = 3600000,
     Link = #{fabric => shm, why => "shared memory", state => up, suspended => false},
@@ -302,7 +302,7 @@ links_that_lose_connections_are_notes(Config) ->
                  about(links, findings(Report))),
     ?assertMatch(#{leaves_tcp := true}, Report).
 
-%% Not where the option asks for it.
+%% No note with the option fabric tcp.
 links_that_stay_are_notes_by_reason(Config) ->
     Link = #{state => up, up_ms => 1000},
     Many = [list_to_atom("n" ++ integer_to_list(Number) ++ "@host") || Number <- lists:seq(10, 20)],
@@ -350,7 +350,7 @@ this_machine_leaves_tcp_over_shm(_Config) ->
     ct:log("~ts", [inet_rdma_doctor:format(Report)]),
     ?assertMatch(#{leaves_tcp := true, this_host := shm}, Report),
     ?assertMatch(#{<<"leaves_tcp">> := true}, parsed(Report)),
-    %% Nothing is left of it.
+    %% The doctor has closed its own connection, and left no message.
     ?assertEqual([], [Info || #{state := up} = Info <- inet_rdma:info()]),
     receive Message -> ct:fail(Message) after 0 -> ok end.
 
@@ -421,7 +421,7 @@ cramped(Config) ->
     changed(Config, siw, "proc/self/limits",
             "Max locked memory         65536                65536                bytes     \n").
 
-%% The machine with one file that says something else.
+%% The recorded machine with another text in one file.
 changed(Config, Machine, File, Text) ->
     Root = copy(Config, Machine),
     ok = file:write_file(filename:join(Root, File), Text),

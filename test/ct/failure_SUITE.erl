@@ -72,8 +72,8 @@ halt_with_a_full_send_queue(_Config) ->
 stop_with_a_full_send_queue(_Config) ->
     ends_with_a_full_send_queue(fun(A) -> ok = cast(A, init, stop, []) end).
 
-%% The stopped peer is not waited for any longer than a link's flush may take, and when it goes on it finds the node
-%% gone.
+%% The node that ends waits for the stopped peer only as long as the flush of a link may take. When the peer goes on it
+%% gets the nodedown.
 ends_with_a_full_send_queue(End) ->
     [A, B] = pair(),
     AtB = inet_rdma_test_node:watch(B, A),
@@ -165,7 +165,8 @@ halted_and_stopped_peers_leave_nothing_behind(_Config) ->
     [end_peer(A, End) || End <- [Halt, Stop, Halt, Stop]],
     ok = await_footprint(A, Before).
 
-%% A peer connects, both send, it ends with a send queue that is not empty, and its own things are gone, too.
+%% A peer connects, both nodes send, and the peer ends while its send queue is not empty. The peer's listener and
+%% sockets are gone, too.
 end_peer(A, End) ->
     B = inet_rdma_test_node:start("b"),
     ok = inet_rdma_test_node:connect(A, B),
@@ -259,8 +260,8 @@ death_of_the_controller(_Config) ->
     ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
 
-%% The others that have part in a link over RDMA: whichever ends, the link ends on both nodes, and a new one can be
-%% made.
+%% The other processes of a link over RDMA: when one of them dies the link ends on both nodes, and they can connect
+%% again.
 death_of_the_guard(_Config) -> survived_death(guard).
 
 death_of_the_supervisor(_Config) -> survived_death(supervisor).

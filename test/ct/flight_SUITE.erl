@@ -57,7 +57,7 @@ kill_of_the_peer(Config) ->
     ?assertMatch(#{event := <<"down">>, cause := <<"peer_gone">>}, last(<<"down">>, await_event(A, B, <<"down">>))),
     ?assertMatch([#{event := <<"nodeup">>} | _], Events).
 
-%% The file of the node that was killed has all up to its end, and no word of a stop.
+%% The file of a killed node has its events up to the kill, and no event of a stop.
 kill_of_the_own_node(Config) ->
     {A, B} = pair(Config, []),
     ok = inet_rdma_test_node:kill(A),
@@ -66,7 +66,7 @@ kill_of_the_own_node(Config) ->
     ?assertMatch(#{}, last(<<"up">>, of_peer(B, Events))),
     ?assertEqual([], named(<<"stop">>, Events)).
 
-%% SIGSTOP, until net_ticktime is over. The log says so before.
+%% The peer is stopped for longer than net_ticktime. The log warns before the link ends.
 silent_peer(Config) ->
     {A, B} = pair(Config, ["-kernel", "net_ticktime", "8"]),
     ok = call(A, inet_rdma_test_log, install, []),
@@ -96,7 +96,7 @@ cut_that_lasts(Config) ->
     ?assertMatch(#{path := <<"tcp">>}, last(<<"lost">>, Events)),
     ?assertNotEqual(<<>>, maps:get(cause, last(<<"lost">>, Events))).
 
-%% Each is in the file, and so is the end behind them.
+%% The file has each loss, and the end of the link behind them.
 thousand_losses(Config) ->
     Options = options(Config, [{fabric, tcp}, {flight_bytes, 1 bsl 22}], []),
     [A, #{node := NameB} = B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
@@ -174,7 +174,7 @@ run_before_is_kept(Config) ->
     {ok, #{events := Before}} = inet_rdma_flight:read(file_of(A) ++ ".1"),
     ?assertMatch([_, _ | _], Before).
 
-%% A small tmpfs.
+%% The directory of the recorder is a tmpfs that is smaller than the file.
 full_disk(Config) ->
     Directory = proplists:get_value(directory, Config),
     case os:cmd("mount -t tmpfs -o size=128k tmpfs " ++ Directory ++ " && echo mounted") of
@@ -203,7 +203,7 @@ places_that_do_not_fit(Config) ->
 
 goes_on_without(Config, Rdma, Word) -> goes_on_without(Config, Rdma, #{}, Word).
 
-%% One line, and a node that works.
+%% The node works without a recorder, and logs one line about that.
 goes_on_without(Config, Rdma, More, Word) ->
     Options = maps:merge(options(Config, Rdma, []), More),
     Check = "pong = net_adm:ping(node()), [] = inet_rdma:history(node())",

@@ -1,4 +1,4 @@
-%% The processes of tests that are loops of messages: their start, and questions to them. Runs wherever those are used.
+%% Starts processes of tests that are loops of messages, and asks them. Runs in the node of the process.
 -module(inet_rdma_test_ask).
 
 -export([start/1, ask/2]).

@@ -7,8 +7,8 @@
 
 -opaque t() :: {pid(), inet:port_number()}.
 
-%% delay: all that comes waits for so long. drop: of what comes at once nothing passes if it is more than so many bytes,
-%% nor what follows it: as TCP over a way that loses large packets, which sends the same packet again and again.
+%% delay: all bytes wait this long. drop: when more than this number of bytes come at once, neither they nor any later
+%% bytes pass, as over a way that loses large packets: TCP sends the same packet again and again.
 -type fault() :: {delay, Ms :: pos_integer()} | {drop, Bytes :: pos_integer()}.
 
 %% What comes within this belongs together.

@@ -11,7 +11,7 @@
 -spec kinds() -> [kind()].
 kinds() -> [good, none, expired, wrong_host, unknown_ca, revoked].
 
-%% For init_per_suite: {certificates, Directory}, for these hosts.
+%% Adds {certificates, Directory} to the configuration of a suite: certificates for these hosts.
 -spec suite(Config, Hosts :: [string()]) -> Config | {skip, string()} when Config :: [tuple()].
 suite(Config, Hosts) ->
     case {inet_rdma_test_node:only_rdma(Config), os:find_executable("openssl"), code:lib_dir(ssl)} of
@@ -80,7 +80,7 @@ node_certificate(Directory, Authority, Name, Hosts, From, To) ->
                         "-out", Name ++ ".pem", "-extfile", Name ++ ".ext", "-startdate", date(From),
                         "-enddate", date(To)]).
 
-%% Releases of ssl differ in what they compare a host with that is an address.
+%% An address is in the certificate as both kinds of name, as releases of ssl differ in which kind they compare.
 alternatives(Host) ->
     ["DNS:" ++ Host | ["IP:" ++ Host || {ok, _} <- [inet:parse_strict_address(Host)]]].
 

@@ -9,7 +9,7 @@
 %% Both addresses as `ss' writes them, the first process's own first.
 -type connection() :: {Local :: binary(), Remote :: binary()}.
 
-%% Why this machine cannot; none: it can.
+%% Why this machine cannot cut connections; none: it can.
 -spec why_not() -> none | string().
 why_not() ->
     case os:find_executable("ss") of
@@ -65,7 +65,7 @@ parse(Line) ->
             none
     end.
 
-%% Cuts all of them, from one end or the other or both; how many there were.
+%% Cuts all connections between two processes, at one end or at both. Returns their number.
 -spec cut(OsPid :: pos_integer(), OsPid :: pos_integer()) -> non_neg_integer().
 cut(A, B) ->
     length([cut_one(rand:uniform(3), Connection) || Connection <- connections(A, B)]).
@@ -89,7 +89,7 @@ start(Pairs, LeastMs, MostMs) ->
         loop(Pairs, {LeastMs, MostMs}, Ref, pause(LeastMs, MostMs), 0)
     end).
 
-%% Waits until it has cut so often.
+%% Waits until the cutter has cut this many connections.
 -spec await_cuts(t(), pos_integer()) -> ok.
 await_cuts(Cutter, Count) ->
     inet_rdma_test_wait:until({cuts, Count}, 30000, fun() ->

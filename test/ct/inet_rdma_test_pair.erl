@@ -39,14 +39,14 @@ connect(Config, Port, Options) -> connect(Config, "localhost", Port, Options).
 connect(Config, Host, Port, Options) ->
     call(proplists:get_value(a, Config), inet_rdma_test_end, connect, [Host, Port, Options]).
 
-%% Lets the end do something; the result.
+%% Has the end call a function of inet_rdma_test_end. Returns its result.
 do({Node, Pid}, Function, Args) ->
     case call(Node, inet_rdma_test_end, do, [Pid, Function, Args]) of
         {heir, Heir} -> {Node, Heir};
         Result -> Result
     end.
 
-%% The same without waiting for it.
+%% As do/3, without waiting for the result: result/1 gives it.
 start(End, Function, Args) ->
     spawn_monitor(fun() -> exit({result, do(End, Function, Args)}) end).
 

@@ -43,7 +43,7 @@ stop(Pump) ->
     after ?TIMEOUT_MS -> error(pump_does_not_answer)
     end.
 
-%% Pings the node, one after the other, for so long; what each took in milliseconds.
+%% Pings the node again and again for DurationMs. Returns the milliseconds of each ping.
 -spec pings(node(), non_neg_integer()) -> [non_neg_integer()].
 pings(Node, DurationMs) ->
     pings(Node, erlang:monotonic_time(millisecond) + DurationMs, []).

@@ -8,7 +8,8 @@
 
 -opaque t() :: pid().
 
-%% Where it listens (port 0: any), where that leads to, and the address from which it connects there.
+%% at: where the relay listens (port 0: any free port). to: where it forwards connections. from: the address from which
+%% it connects there.
 -type route() :: #{at := address(), to := address(), from := inet:ip4_address()}.
 -type address() :: {inet:ip4_address(), inet:port_number()}.
 
@@ -20,14 +21,14 @@
 %% get a reset.
 -type loss() :: reset | close | {half, direction()} | {stall, Ms :: non_neg_integer()} | {truncate, direction()}.
 
-%% What becomes of the first bytes of a connection. end_at: so many pass, then both ends get a reset. flip: this bit,
-%% counted from 0, is turned over.
+%% What the relay does to the first bytes of a connection. end_at: it forwards this number of bytes, then resets both
+%% ends. flip: it inverts this bit, counted from 0.
 -type shape() ::
     none
     | {end_at, direction(), Bytes :: non_neg_integer()}
     | {flip, direction(), Bit :: non_neg_integer()}.
 
-%% So much of each connection is kept.
+%% The relay keeps this many first bytes of each direction of a connection, for openings/1.
 -define(OPENING_BYTES, 4096).
 -define(OPTIONS, [binary, {active, false}, {nodelay, true}, {reuseaddr, true}, {backlog, 1024}]).
 
@@ -44,7 +45,7 @@ start(Routes) ->
     end),
     Relay.
 
-%% Of the first route.
+%% The port of the first route.
 -spec port(t()) -> inet:port_number().
 port(Relay) -> inet_rdma_test_ask:ask(Relay, port).
 
@@ -56,11 +57,11 @@ accepted(Relay) -> inet_rdma_test_ask:ask(Relay, accepted).
 -spec openings(t()) -> [#{direction() => binary()}].
 openings(Relay) -> inet_rdma_test_ask:ask(Relay, openings).
 
-%% Loses all connections; how many there were.
+%% Loses all connections. Returns their number.
 -spec lose(t(), loss()) -> non_neg_integer().
 lose(Relay, Loss) -> inet_rdma_test_ask:ask(Relay, {lose, Loss}).
 
-%% For the next connection of the first route alone.
+%% Sets the shape of the next connection of the first route; the one after that has none.
 -spec shape(t(), shape()) -> ok.
 shape(Relay, Shape) -> inet_rdma_test_ask:ask(Relay, {shape, Shape}).
 
@@ -68,7 +69,7 @@ shape(Relay, Shape) -> inet_rdma_test_ask:ask(Relay, {shape, Shape}).
 -spec hold(t()) -> ok.
 hold(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, hold}).
 
-%% Loses all connections; nobody listens any more.
+%% Loses all connections, and closes the listeners.
 -spec refuse(t()) -> ok.
 refuse(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, refuse}).
 
@@ -76,7 +77,7 @@ refuse(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, refuse}).
 -spec pass(t()) -> ok.
 pass(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, pass}).
 
-%% The first route, from now on.
+%% The first route leads to this address from now on.
 -spec lead_to(t(), address()) -> ok.
 lead_to(Relay, Target) -> inet_rdma_test_ask:ask(Relay, {lead_to, Target}).
 
@@ -190,7 +191,7 @@ lose_one({truncate, Direction}, _, {_, _, [To, Back]}, State) ->
     (case Direction of to -> To; back -> Back end) ! truncate,
     State.
 
-%% The pump must not send behind the end.
+%% Stops the pump before the shutdown, so that the pump sends nothing after it.
 half(Pump, Socket, State) ->
     Ref = monitor(process, Pump),
     Pump ! stall,
@@ -233,7 +234,7 @@ pump_loop(#{relay := Relay, id := Id, from := From, mode := Mode} = State) ->
         stall -> pump_loop(State#{mode := stall});
         truncate -> pump_loop(State#{mode := truncate})
     after 0 ->
-        %% Not for long, so that what the relay wants is heard.
+        %% A short time limit, so that the pump soon handles messages of the relay.
         case gen_tcp:recv(From, 0, 10) of
             {ok, Bytes} when Mode =:= truncate ->
                 _ = send(binary:part(Bytes, 0, rand:uniform(byte_size(Bytes)) - 1), State),

@@ -11,7 +11,7 @@ addresses() ->
     {ok, Interfaces} = inet:getifaddrs(),
     [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties].
 
-%% Begins to wait for the peer with the token, and for five bytes of it. The process that does so, and the port.
+%% Starts a process that waits for the peer with the token, and reads five bytes of it. Returns process and port.
 -spec expect(shm | verbs, binary(), inet_rdma_nif:token(), pos_integer()) ->
           {pid(), inet:port_number()} | {error, term()}.
 expect(Fabric, Address, Token, TimeoutMs) ->
@@ -35,7 +35,7 @@ expect(Fabric, Address, Token, TimeoutMs) ->
 begin_to_expect(shm, <<>>, Token, TimeoutMs) -> inet_rdma_nif:expect_shm(Token, TimeoutMs, config());
 begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect(verbs, Address, Token, TimeoutMs, config()).
 
-%% The attempt is collected with the process, or when it is told to forget it.
+%% The process holds the term of the attempt until it ends or gets the message to forget it.
 wait(Attempt, Id) ->
     receive
         {'$inet_rdma', Id, connected} -> tell(heard(Attempt, Id));
@@ -71,19 +71,19 @@ read(Conn, Id) ->
         {error, Reason, []} -> {error, Reason}
     end.
 
-%% What came of it: {ok, Bytes, Fabric, Why}.
+%% The result of the process of expect/4: {ok, Bytes, Fabric, Why} or an error.
 -spec result(pid()) -> {ok, binary(), atom(), string()} | {error, term()}.
 result(Pid) ->
     Pid ! {result, self()},
     receive {Pid, Result} -> Result after ?BOUND_MS -> error(no_result) end.
 
-%% Lets go of the attempt.
+%% Has the process of expect/4 forget the attempt.
 -spec forget(pid()) -> ok.
 forget(Pid) ->
     Pid ! {forget, self()},
     receive {forgot, Pid} -> ok after ?BOUND_MS -> error(not_forgotten) end.
 
-%% Connects and sends five bytes; what is in the mailbox afterwards.
+%% Connects and sends five bytes. Returns the result and the messages that are in the mailbox afterwards.
 -spec connect(auto | shm | verbs, binary(), inet:port_number(), inet_rdma_nif:token(), pos_integer()) ->
           {ok | {error, term()}, [term()]}.
 connect(Fabric, Address, Port, Token, TimeoutMs) ->
@@ -100,7 +100,7 @@ connect(Fabric, Address, Port, Token, TimeoutMs) ->
     {messages, Messages} = process_info(self(), messages),
     {Result, Messages}.
 
-%% What is wrong about a call; none: nothing.
+%% The exception that a call raises; none: it returns.
 -spec failure(atom(), [term()]) -> term().
 failure(Function, Args) ->
     try apply(inet_rdma_nif, Function, Args) of

@@ -6,7 +6,7 @@
 
 -define(TIMEOUT_MS, 20000).
 
-%% Listens and reads each connection to its end; the port.
+%% Starts a process that listens, and reads each connection to its end. Returns the port.
 -spec serve_reasons([term()]) -> inet:port_number().
 serve_reasons(Options) ->
     Caller = self(),
@@ -45,14 +45,14 @@ answer_loop(Last) ->
             answer_loop(none)
     end.
 
-%% Why the connection before ended; `none' when it has not or has been told.
+%% Why the last connection ended; none: it has not ended, or this function has returned the reason before.
 -spec last_reason() -> term().
 last_reason() ->
     Ref = make_ref(),
     ?MODULE ! {last_reason, self(), Ref},
     receive {Ref, Reason} -> Reason after ?TIMEOUT_MS -> error(no_server) end.
 
-%% Connects, says this, ends the own side and waits for the other to end.
+%% Connects, sends these bytes, shuts its side down and waits for the end of the other.
 -spec say_and_close([term()], binary()) -> {closed, term()}.
 say_and_close(Address, Words) ->
     case apply(inet_rdma, connect, Address) of
@@ -87,7 +87,7 @@ result_loop(Result) ->
             result_loop(Result)
     end.
 
-%% What came of them so far: `waiting', or what connect gave.
+%% The result of each connect so far; waiting: it has none yet.
 -spec results([pid()]) -> [term()].
 results(Pids) ->
     [
@@ -99,7 +99,7 @@ results(Pids) ->
      || Pid <- Pids
     ].
 
-%% The result of a call in a process of its own; too_late: it is still at it.
+%% The result of a call in a process of its own; too_late: none within the time limit.
 -spec within(pos_integer(), {module(), atom(), [term()]}) -> term() | too_late.
 within(TimeoutMs, {Module, Function, Args}) ->
     Self = self(),
@@ -118,7 +118,7 @@ meet() ->
     {ok, <<"hello">>} = inet_rdma:recv(Accepted, 5, ?TIMEOUT_MS),
     lists:foreach(fun inet_rdma:close/1, [Socket, Accepted, Listener]).
 
-%% What connect gives, and what is in the mailbox of the process after it.
+%% The result of a connect, and the messages in the mailbox of its process afterwards.
 -spec connect_and_look(inet:port_number(), pos_integer()) -> {term(), [term()]}.
 connect_and_look(Port, TimeoutMs) ->
     within(?TIMEOUT_MS, {?MODULE, do_connect_and_look, [Port, TimeoutMs]}).

@@ -1,4 +1,4 @@
-%% Connections to the port of a node by one who is no node. Runs in the node that runs the tests.
+%% Connections to the port of a node by a peer that is no node. Runs in the node that runs the tests.
 -module(inet_rdma_test_stranger).
 
 -export([say/3, crowd/3, left/1, leave/1]).
@@ -8,7 +8,8 @@
 
 -define(OPTIONS, [binary, {active, false}, {nodelay, true}]).
 
-%% Says this on a connection of its own; what comes back until the node closes it, or nothing more comes for so long.
+%% Sends these bytes on a connection of its own. Returns what comes back until the node closes the connection, or sends
+%% nothing for TimeoutMs.
 -spec say(inet:port_number(), iodata(), timeout()) -> {closed | open, Answer :: binary()}.
 say(Port, Bytes, TimeoutMs) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, ?OPTIONS),
@@ -24,7 +25,7 @@ hear(Socket, TimeoutMs, Before) ->
         {error, _} -> {closed, Before}
     end.
 
-%% Many connections at the same time, each of which says what the function gives for its number, and stays.
+%% Opens Count connections. Each sends the bytes that the function returns for its number, and stays open.
 -spec crowd(inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
 crowd(Port, Count, Words) ->
     Caller = self(),
@@ -45,7 +46,7 @@ enter(Port, Words) ->
             []
     end.
 
-%% How many of them the node has not closed.
+%% Number of connections of the crowd that the node has not closed.
 -spec left(crowd()) -> non_neg_integer().
 left(Crowd) -> inet_rdma_test_ask:ask(Crowd, left).
 

@@ -6,8 +6,8 @@
 -export([send_and_then/5]).
 -export_type([kind/0]).
 
-%% What a stream consists of: messages of up to 100 bytes; of up to 4 KB; all sizes up to 200 KB with new
-%% atoms among them; packets that count as bulk; one fixed size.
+%% Sizes of the messages of a stream. small: up to 100 bytes. medium: up to 4 KB. mixed: up to 200 KB, with new atoms.
+%% bulk: large enough to count as bulk. {bytes, Bytes}: all of this size.
 -type kind() :: small | medium | mixed | bulk | {bytes, non_neg_integer()}.
 
 -define(MASTER_BYTES, 1048576).
@@ -25,7 +25,7 @@ receiver(Name, Senders, Count) ->
 -spec progress(atom()) -> {done, non_neg_integer()} | {running, map()} | {failed, term()}.
 progress(Name) -> inet_rdma_test_ask:ask(whereis(Name), progress).
 
-%% Waits until all is there; the number of bytes. Fails at once on a wrong message.
+%% Waits until all messages have come. Returns the number of bytes. Fails at once on a wrong message.
 -spec await(atom(), non_neg_integer()) -> non_neg_integer().
 await(Name, TimeoutMs) ->
     Outcome = inet_rdma_test_wait:until({all_received, Name}, TimeoutMs, fun() ->
@@ -97,7 +97,7 @@ async_sender(Node, Name, Kind, Count) ->
         send_loop({Name, Node}, Kind, 0, Count, rand:bytes(?MASTER_BYTES))
     end).
 
-%% A sender that calls this when all is sent.
+%% A sender that calls a function when it has sent all messages.
 -spec send_and_then(node(), atom(), kind(), pos_integer(), {module(), atom(), [term()]}) -> ok.
 send_and_then(Node, Name, Kind, Count, {Module, Function, Args}) ->
     _ = spawn(fun() ->

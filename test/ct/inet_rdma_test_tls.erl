@@ -44,10 +44,10 @@ ssl_arguments(Config, Kind, More) ->
         ["-ssl_dist_optfile",
          inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
 
-%% The kernel's start needs it, before there is a code server.
+%% The path of the application ssl: a node needs its modules before it has a code server.
 ssl_path() -> ["-pa", filename:join(code:lib_dir(ssl), "ebin")].
 
-%% Of the OTP that a command leads to.
+%% As ssl_path/0, of the OTP that this command starts.
 ssl_path(Command) ->
     Ask = ["-noinput", "-eval", "io:put_chars([\"in:\", code:lib_dir(ssl)]), halt()."],
     [_, Directory] = string:split(inet_rdma_test_otp:output(Command, "erl", Ask), "in:"),

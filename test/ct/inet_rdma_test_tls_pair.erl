@@ -34,7 +34,7 @@ tls_options(Config, Kind) ->
     Own ++ [{cacertfile, filename:join(Directory, "ca.pem")}, {verify, verify_peer}, {crl_check, peer},
             {crl_cache, {ssl_crl_hash_dir, {internal, [{dir, Directory}]}}}].
 
-%% The options of the side that connects, for a listener: those of TLS that only a server has come to them.
+%% Options for a listener from those for the side that connects: adds the options of TLS that only a server has.
 server([{tls, Tls} | Rest]) when is_list(Tls) -> [{tls, [{fail_if_no_peer_cert, true} | Tls]} | server(Rest)];
 server([Option | Rest]) -> [Option | server(Rest)];
 server([]) -> [].
@@ -47,32 +47,32 @@ ends(Config, Options) ->
     {Port, Listening} = listener(Config, Options),
     join(Config, Port, Listening, Options).
 
-%% From the node that runs the tests.
+%% Connects by ssl, from the node that runs the tests.
 ssl_connect(Config, Port) ->
     ok = ssl:start(),
     ssl:connect("localhost", Port, [binary, {active, false}, {packet, 4} | tls_options(Config, good)], 20000).
 
-%% The peer's end of the connection, behind all that it sends.
+%% Reads until the peer ends the connection. Returns the reason.
 until_closed(Socket) ->
     case ssl:recv(Socket, 0, 20000) of
         {ok, _} -> until_closed(Socket);
         {error, Reason} when Reason =/= timeout -> Reason
     end.
 
-%% The same below TLS: alerts, or nothing, and the end.
+%% As until_closed/1, over TCP without TLS.
 until_tcp_closed(Socket) ->
     case gen_tcp:recv(Socket, 0, 20000) of
         {ok, _} -> until_tcp_closed(Socket);
         {error, Reason} when Reason =/= timeout -> Reason
     end.
 
-%% A connect that does not hold up the case, for ended/1.
+%% Connects in a process of its own: ended/1 waits for the result.
 connecting(Config, Port, Options) -> spawn_monitor(fun() -> exit(connect(Config, Port, Options)) end).
 
 ended({Pid, Ref}) ->
     receive {'DOWN', Ref, process, Pid, Reason} -> Reason end.
 
-%% Guards of each node, with the process of a listener that waits for the next connection.
+%% Waits until the two nodes have these numbers of guards. The process of a listener that accepts counts as one.
 only_guards(Config, Counts) ->
     inet_rdma_test_wait:until({guards, Counts}, 10000, fun() ->
         Now = [length(guards(Name, Config)) || Name <- [a, b]],

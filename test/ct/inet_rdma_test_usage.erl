@@ -7,7 +7,7 @@
 
 -type t() :: #{atom() => integer()}.
 
-%% Of what comes and goes by itself: processes that start on demand, memory that the allocators keep.
+%% Growth that is no leak: processes that start on demand, memory that the allocators keep.
 -define(SLACK, #{processes => 1, ports => 0, memory_bytes => 4194304, rss_bytes => 100663296}).
 
 -spec of_node(inet_rdma_test_node:t()) -> t().
@@ -15,7 +15,7 @@ of_node(#{os_pid := OsPid} = Node) ->
     Own = inet_rdma_test_node:call(Node, ?MODULE, collect, []),
     maps:merge(Own#{rss_bytes => inet_rdma_test_os:rss_bytes(OsPid)}, inet_rdma_test_os:footprint(OsPid)).
 
-%% In the node under test: what is garbage is none of it.
+%% Runs in the node under test. Collects garbage first.
 -spec collect() -> t().
 collect() ->
     _ = [erlang:garbage_collect(Pid) || Pid <- processes()],

@@ -9,7 +9,7 @@
 -define(SLOWNESS, "INET_RDMA_TEST_SLOWNESS").
 -define(USUAL_SLOWNESS, 3).
 
-%% A limit for what is much faster where all goes well, longer on a machine that is slower than usual.
+%% A time limit that is longer on a slow machine. It is for waits that end much sooner in a case that passes.
 -spec patience(non_neg_integer()) -> non_neg_integer().
 patience(TimeoutMs) ->
     TimeoutMs * slowness() div ?USUAL_SLOWNESS.

@@ -13,7 +13,7 @@
 -export([refused_driver_is_no_library/1, library_of_another_path_leaves_links_on_tcp/1]).
 
 -define(MB, 1048576).
-%% All that a link may call.
+%% The modules that a link may call.
 -define(MODULES, [
     inet_rdma_dist, inet_rdma_dist_start, inet6_rdma_dist, inet_rdma_link, inet_rdma_link_event, inet_rdma_keys,
     inet_rdma_links,
@@ -141,7 +141,7 @@ node_info_is_sane(_Config) ->
     ?assertEqual([name(B)], [Node || {Node, _} <- Infos]),
     ?assertMatch({error, _}, call(A, net_kernel, node_info, ['nobody@nowhere'])).
 
-%% What a carrier does not have is an error or left out, and nothing happens to the connection.
+%% Options that a carrier does not have are an error or absent, and do not disturb the connection.
 socket_options_of_a_connection(_Config) ->
     [A, B] = pair(#{}),
     Watcher = inet_rdma_test_node:watch(A, B),
@@ -167,7 +167,7 @@ info_counts(_Config) ->
     Theirs = settled_info(B, A),
     check_counts(Mine, Theirs),
     ?assertEqual({shm, shm}, {maps:get(fabric, Mine), maps:get(fabric, Theirs)}),
-    %% A link has a ring, and lands nothing.
+    %% A link uses the ring alone, and no landing buffers.
     #{direct_bytes_sent := 0, indirect_bytes_sent := Indirect, landing_count := 0} = Mine,
     ?assert(Indirect > 20 * ?MB).
 
@@ -277,7 +277,7 @@ delete_of_the_native_module_costs_links_only(_Config) ->
     end),
     ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
 
-%% The native functions are there, and without the driver no link can be carried: each load says so.
+%% The native functions are loaded, the driver is refused, so no link can be carried: each load returns that error.
 refused_driver_is_no_library(Config) ->
     [Ebin, _] = copy_of_the_code(Config, "other"),
     Node = inet_rdma_test_node:start("a", #{name => none}),

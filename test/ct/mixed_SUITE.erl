@@ -111,7 +111,7 @@ mesh_of_both(_Config) ->
      || Node <- Nodes
     ],
     [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {A, C}, {C, D}]],
-    %% One of each kind goes; the others keep what they have.
+    %% One node of each kind ends; the links of the others stay.
     [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
     inet_rdma_test_node:await_nodes(A, [name(B)]),
     inet_rdma_test_node:await_nodes(B, [name(A)]),
@@ -242,7 +242,7 @@ erl_call(_Config) ->
                          erl_call(Program, ["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")),
             Large = integer_to_list(200000),
             ?assertMatch({0, _}, erl_call(Program, ["-sname", Node2, "-a", "lists duplicate [" ++ Large ++ ",a]"], "")),
-            %% Nothing is left of them.
+            %% The nodes of the calls are gone.
             inet_rdma_test_wait:until(no_caller_is_left, 10000, fun() ->
                 {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:= {[], []}
             end)
@@ -347,7 +347,7 @@ remote_shell(_Config) ->
      || {Carrier, Options} <- [{"inet_tcp", #{}}, {"inet_rdma", plain()}, {"inet_rdma", #{}}]
     ].
 
-%% On a terminal of its own, by script(1), as shells of later OTP versions want one. It is left as a user leaves it.
+%% Runs a shell on a terminal, by script(1), as shells of later OTP versions need one. Leaves it as a user does.
 shell(Carrier, #{node := Node}) ->
     Arguments = ["-sname", unique("shell"), "-hidden", "-setcookie", ?COOKIE, "-remsh", atom_to_list(Node)],
     Command =
@@ -384,7 +384,7 @@ more(Port, Dialogue, Read) ->
     after inet_rdma_test_wait:patience(60000) -> error({shell_is_silent, Read, Dialogue})
     end.
 
-%% Both connect at the same moment, where only one can do more than TCP: each time both calls end with a link.
+%% A node with inet_rdma and a plain node connect to each other at the same moment: both calls return a link each time.
 simultaneous_connects(_Config) ->
     Count = list_to_integer(os:getenv("INET_RDMA_TEST_CONNECTS", "1000")),
     [Rdma, Plain] = pair(),

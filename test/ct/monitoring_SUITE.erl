@@ -70,7 +70,7 @@ series_are_those_of_the_library(Config) ->
     ?assertEqual([], Later(?REPLACED)),
     [{_, SentLater}] = Later(?COLLECTOR),
     ?assert(SentLater >= value(Sent, Ours, Moved) + 300000),
-    %% A largest size only grows: ours was asked for between their two.
+    %% The largest size only grows: ours was read between two reads of the library's.
     Largest = <<"erlang_vm_dist_recv_max_bytes">>,
     [First, Second, Third] = [value(Largest, Families, Tcp)
                               || Families <- [Theirs, Ours, call(A, inet_rdma_test_metrics, collect, [?REPLACED])]],
@@ -197,7 +197,7 @@ counts_outlive_moves(_Config) ->
     ?assertEqual(1, value(<<"inet_rdma_link_moves_total">>, Families, B)),
     ?assert(value(<<"erlang_vm_dist_send_bytes">>, Families, B) > 1 bsl 20),
     ?assertEqual(#{<<"shm">> => 1, <<"tcp">> => 0, <<"tls">> => 0, <<"verbs">> => 0}, path(Families, B)),
-    %% There once.
+    %% info/0 has the link once.
     ?assertMatch([_], call(A, inet_rdma, info, [])),
     Name = name(B),
     inet_rdma_test_wait:until(told, 10000, fun() -> [] =/= told(A, moved) end),

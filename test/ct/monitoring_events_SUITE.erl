@@ -75,8 +75,8 @@ losses_are_shown(Config) ->
     ?assertMatch({_, _}, binary:match(Text, Expected)),
     ?assertMatch({_, _}, binary:match(Text, atom_to_binary(name(B)))).
 
-%% Until both nodes have counted the loss, and have another connection; again until the first node has told this
-%% reason. How many there were then.
+%% Loses the connection, and waits until both nodes have counted the loss and have another connection. Repeats that
+%% until the first node has told this reason. Returns the number of losses so far.
 lose_until(Reason, Loss, Before, Relay, [{First, _} | _] = Ends) ->
     Times = Before + 1,
     ?assert(Times < 20),

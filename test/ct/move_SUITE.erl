@@ -56,7 +56,7 @@ initiator_says_when(_Config) ->
     moved(Eager, Busy),
     undisturbed(Eager, Busy, fun() -> ok end).
 
-%% A few packets of many bytes.
+%% A few large packets are enough to move a link with the option busy.
 bytes_earn_it(_Config) ->
     [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
     [
@@ -221,7 +221,7 @@ losses_on_the_way_back(Config) ->
      || N <- lists:seq(1, losses())
     ].
 
-%% Until one of them says so, for the time that it takes to be there for this many looks of 5 ms.
+%% Waits until a node shows the link on TCP, and then 5 ms for each of the looks.
 wait_until_on_tcp(A, B, Looks) ->
     inet_rdma_test_wait:until(one_is_back, 30000, fun() -> lists:member(tcp, fabrics(A, B)) end),
     timer:sleep(5 * Looks).
@@ -229,8 +229,8 @@ wait_until_on_tcp(A, B, Looks) ->
 remember(Node, Peer, What, RetryMs) ->
     ok = call(Node, inet_rdma_links, failed, [{atom_to_binary(name(Peer)), 0, What}, <<"x">>, RetryMs]).
 
-%% The acceptor says what cannot come, or nothing: the link goes on over TCP, the initiator says why, and nothing of it
-%% is left behind.
+%% The acceptor sends a wrong message, or none: the link goes on over TCP, the initiator tells why, and nothing of the
+%% attempt is left.
 peers_that_break_the_rules(_Config) ->
     Options = [{move, busy}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 0}],
     [A, B] = start_all([{"a", Options}, {"b", [{move, never}]}]),
@@ -248,7 +248,7 @@ peers_that_break_the_rules(_Config) ->
         {"broke off: the peer did not answer in time", [[], [{hello, #{timeout_ms => 300}}]]}
     ]).
 
-%% The same of an initiator.
+%% The initiator sends a wrong message, or none.
 peers_that_break_the_rules_as_initiator(_Config) ->
     [A, B] = start_all([{"a", [{connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 0}]}, {"b", [{move, never}]}]),
     rules_are_broken(A, B, B, [
@@ -306,7 +306,7 @@ peers_that_hang_up(_Config) ->
         ]
     ].
 
-%% At growing intervals.
+%% A settlement that failed is repeated at growing intervals.
 failed_settlement_is_repeated(_Config) ->
     [A, B] = start_all([{"a", [{move, busy}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 100}]}, {"b", []}]),
     connect(A, B),

@@ -95,7 +95,7 @@ killed_peer(Config) ->
     C = start_b(Config, in(Config)),
     meet(A, C).
 
-%% Up on TCP, moved once it is busy.
+%% With the option move as busy the link comes up on TCP, and moves under traffic.
 settles_under_traffic(Config) ->
     [A, B] = start(Config, in(Config, [{move, busy}]), in(Config, [{move, busy}])),
     connect(A, B),
@@ -158,7 +158,7 @@ refused_directories(Config) ->
         ]
     ].
 
-%% Enough for the node that connects, as only the other one makes a file.
+%% The node that connects needs no write access to the directory: only the other node makes a file.
 read_only_mount(Config) ->
     Mounted = filename:join(proplists:get_value(scratch, Config), "mounted"),
     ok = file:make_dir(Mounted),
@@ -169,7 +169,7 @@ read_only_mount(Config) ->
     [ok = inet_rdma_test_link:await(P, Q, tcp, "mounted read-only") || {P, Q} <- [{A, B}, {B, A}]],
     meet_again(B, A).
 
-%% In the log of the start, and by the doctor.
+%% The log of the start and the doctor report a directory that cannot be used.
 refused_directory_is_reported(Config) ->
     Open = filename:join(proplists:get_value(scratch, Config), "open"),
     [] = os:cmd("mkdir -m 777 " ++ Open),
@@ -186,7 +186,7 @@ refused_directory_is_reported(Config) ->
     ?assert(is_binary(Fix)),
     ?assertMatch([{ok, _, undefined}], Find(proplists:get_value(shared, Config))).
 
-%% Both list the other.
+%% Each node lists the user of the other.
 another_user(Config) ->
     [] = os:cmd("chmod 1777 " ++ proplists:get_value(shared, Config)),
     [A, B] = start(Config, in(Config, [{shm_allowed_uids, [?OTHER_USER]}]),
@@ -201,7 +201,7 @@ another_user(Config) ->
      || {X, Y} <- [{A, B}, {B, A}]
     ].
 
-%% Not by both, or by one only.
+%% A user that neither node lists, or only one of them.
 another_user_who_is_not_listed(Config) ->
     [] = os:cmd("chmod 1777 " ++ proplists:get_value(shared, Config)),
     [
@@ -350,7 +350,7 @@ in(Config, More) -> at(proplists:get_value(shared, Config), More).
 
 at(Directory) -> at(Directory, []).
 
-%% Quick to try again what failed.
+%% A failed way is tried again soon.
 at(Directory, More) -> #{rdma => [{shm_directory, list_to_binary(Directory)}, {fallback_retry_ms, 0} | More]}.
 
 %% These programs start what starts the node.

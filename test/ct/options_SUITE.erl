@@ -141,7 +141,7 @@ application_that_cannot_be_loaded(Config) ->
     ok = file:delete(filename:join(Ebin, "inet_rdma.app")),
     Code = #{code => [Ebin, Tests]},
     refused_with(Code, ["-config", sys_config(Config, [{security, tls}])], ["not_loaded", "inet_rdma.app"]),
-    %% Without a file the load has nothing to bring.
+    %% Without a configuration file the node starts: the application has no options to load.
     ?assertEqual({0, ""}, inet_rdma_test_node:run("n", Code, "true")).
 
 %% The application controller does not answer while it stops an application.

@@ -13,7 +13,7 @@
          accept_that_succeeds_leaves_no_message/1, sends_behind_the_peers_end/1, send_times_out/1,
          send_timeout_closes/1, socket_term_is_small/1]).
 
-%% More than the peer takes in before it reads.
+%% More bytes than the buffers of both sides hold while the peer does not read.
 -define(LARGE_BYTES, 8388608).
 
 suite() -> inet_rdma_test_parity:suite().
@@ -96,7 +96,7 @@ accept_that_succeeds_leaves_no_message(_Config) ->
         all_messages()
     end).
 
-%% The meaning of {exit_on_close, false}.
+%% A socket with {exit_on_close, false} can send after the peer has shut down its side.
 sends_behind_the_peers_end(_Config) ->
     same(fun(Module) ->
         [
@@ -137,7 +137,7 @@ send_timeout_closes(_Config) ->
         {TimedOut, element(1, Module:send(X, <<"more">>))}
     end).
 
-%% The first error, and how many sends it took.
+%% Sends until there is an error. Returns the error and the number of sends.
 send_until_error(Module, Socket, Number) ->
     case Module:send(Socket, <<Number:32, 0:(8 * ?LARGE_BYTES)>>) of
         ok -> send_until_error(Module, Socket, Number + 1);

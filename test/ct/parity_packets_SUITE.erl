@@ -24,7 +24,7 @@ init_per_group(Fabric, Config) -> inet_rdma_test_parity:init_per_group(Fabric, C
 
 end_per_group(Fabric, Config) -> inet_rdma_test_parity:end_per_group(Fabric, Config).
 
-%% Both ends, and from one length to another.
+%% Packets with each length of the header, also after a change of the length on both ends.
 lengths_of_packets(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, []),

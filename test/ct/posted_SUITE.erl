@@ -67,7 +67,7 @@ sizes_in_order(Config) ->
     Expected = [{received, Ref, {ok, Size, Hash}}
                 || {Ref, {{_, Hash}, Size}} <- lists:zip(Received, lists:zip(Sent, Sizes))],
     ?assertEqual(Expected, posts(Y, done, [length(Sizes)])),
-    %% Nothing is a send, too.
+    %% A send of no bytes has its message, too.
     [{{ok, Empty}, _}] = posts(X, send, [[0]]),
     ?assertEqual([{sent, Empty, {ok, 0}}], posts(X, done, [1])),
     ?assertEqual({[], []}, {posts(X, there, []), posts(Y, there, [])}).
@@ -86,7 +86,7 @@ random_sizes(Config) ->
      || {P, Q} <- [{X, Y}, {Y, X}, {V, W}, {W, V}]
     ].
 
-%% Each direction goes on by what the other looks at.
+%% Posted sends and receives in both directions at the same time, also with few buffers and in each mode.
 both_ways_at_once(Config) ->
     Few = [{ring_bytes, 8192}, {receive_slots, 16}, {landing_buffers, 3}, {call_bytes, 4096}, {sends_max, 3}],
     [
@@ -194,7 +194,7 @@ memory_for_a_slow_reader(Config) ->
 cancel_a_send(Config) ->
     {X, Y} = ends(Config, [{ring_bytes, 65536}]),
     [{{ok, First}, Hash}, {{ok, Second}, _}, {{ok, Third}, Last}] = posts(X, send, [[?MB, 1000, 2000]]),
-    %% Of the first some bytes have gone.
+    %% Some bytes of the first send have been sent.
     ?assertEqual({error, too_late}, posts(X, cancel, [First])),
     ?assertEqual(ok, posts(X, cancel, [Second])),
     ?assertEqual({error, too_late}, posts(X, cancel, [Second])),
@@ -211,7 +211,7 @@ cancel_a_receive(Config) ->
     [{{ok, _}, Hash}] = posts(X, send, [[100]]),
     ?assertEqual([{received, Second, {ok, 100, Hash}}], posts(Y, done, [1])),
     ?assertEqual({error, too_late}, posts(Y, cancel, [Second])),
-    %% One that has a part of what it wants: that is for the next.
+    %% A cancelled receive that has some bytes leaves them to the next read.
     Data = inet_rdma_test_data:make(300),
     [{ok, Third}] = posts(Y, recv, [[300]]),
     ok = do(X, send, [binary:part(Data, 0, 200)]),
@@ -239,7 +239,7 @@ posted_goes_behind_a_send(Config) ->
     ?assertEqual({1000, Behind}, posts(Y, take, [1000])),
     ?assertEqual([{sent, Ref, {ok, 1000}}], posts(X, done, [1])).
 
-%% No other process finishes what it has begun.
+%% A process dies in the middle of its send: the posted sends behind it end with half_sent.
 death_in_the_middle_of_a_send(Config) ->
     {X, _Y} = ends(Config),
     {Pid, _} = posts(X, start_send, [8 * ?MB]),
@@ -289,7 +289,7 @@ close_here(Config) ->
     ?assertEqual([], posts(X, there, [])),
     ?assertMatch({error, closed}, posts(X, cancel, [hd(Receives)])).
 
-%% What was taken in the same moment has its end, too.
+%% Posts that were accepted just before the close get their message.
 close_while_others_post(Config) ->
     [
         begin
@@ -353,7 +353,7 @@ sendfile_whole_and_parts(Config) ->
     file_arrives(X, Y, [Name, byte_size(Data) - 10, 100, []], binary:part(Data, byte_size(Data), -10)),
     ?assertEqual({ok, 0}, posts(X, sendfile, [[Name, byte_size(Data), 0, []]])),
     ?assertEqual({ok, 0}, posts(X, sendfile, [[file(Config, <<>>)]])),
-    %% Among other sends.
+    %% A send behind the file.
     ok = do(X, send, [<<"end">>]),
     ?assertEqual({ok, <<"end">>}, do(Y, recv, [3, 20000])),
     ?assertEqual([], posts(X, there, [])).

@@ -1,4 +1,4 @@
-%% Peers that do not read, peers that have nothing to say, and peers that have too much.
+%% Peers that do not read, peers without traffic, and peers with more traffic than the link takes.
 -module(pressure_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

@@ -113,7 +113,7 @@ wrong_key_ends_the_connection(_Config) ->
 stream_asks_for_a_key(_Config) ->
     {Left, Right} = streams(aes_256_gcm, #{renew_bytes => 1000}),
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
-    %% It is told though it asks late, and once for each key.
+    %% A guard that asks late still gets the message, once for each key.
     {ok, Guard, Id} = inet_rdma_nif:guard(Left),
     receive {'$inet_rdma', Id, key_due} -> ok end,
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
@@ -125,7 +125,8 @@ stream_asks_for_a_key(_Config) ->
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
     receive {'$inet_rdma', Id, key_due} -> ok end.
 
-%% However a stream ends its guard hears of it, once, and at once if it asks late. The guard does not keep it open.
+%% The guard gets one message at the end of a stream, for each kind of end, and at once if it asks after the end. The
+%% guard does not keep the stream open.
 guard_hears_of_the_end(_Config) ->
     [
         begin
@@ -145,7 +146,7 @@ guard_hears_of_the_end(_Config) ->
     {error, closed, []} = recv(Right),
     {ok, Late, LateId} = inet_rdma_nif:guard(Right),
     receive {'$inet_rdma', LateId, ended} -> ok end,
-    %% The last term of a stream is gone, and the guard's is not.
+    %% The last term of the stream is collected, the guard still has its own.
     Self = self(),
     Holder = spawn_link(fun() ->
         {Mine, Theirs} = streams(aes_256_gcm, #{}),

@@ -29,7 +29,7 @@ end_per_suite(_Config) ->
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
-%% What the fabric is, and what both nodes say of it, whichever connects.
+%% The fabric of the link, and the reason that each node tells, whichever connects.
 options_of_both_sides(_Config) ->
     Cases = [
         {auto, auto, shm, ""}, {shm, auto, shm, ""}, {auto, shm, shm, ""}, {shm, shm, shm, ""},

@@ -129,7 +129,7 @@ packets_right_behind_the_decision(_Config) ->
         ok = inet_rdma_test_peer:glue(Link, [{message, {stayed}} | Packets(Link)]),
         Check(Link, Peer, "another host")
     end),
-    %% An initiator that does not wait to hear that the acceptor has heard.
+    %% An initiator that does not wait for the acceptor's `stayed`.
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, #{}} = inet_rdma_test_peer:hear(Link),
         Stay = {message, {stay, <<"no way">>}},
@@ -189,7 +189,7 @@ peers_that_hang_up(_Config) ->
             {initiator, [Hello, {say, {'try', shm}}]}, {acceptor, [Hello, {say, {listens, 1, 1, [<<"127.0.0.1">>]}}]}
         ]
     ],
-    %% It is no reason to keep the next link on TCP.
+    %% The next link is not kept on TCP for that.
     B = inet_rdma_test_node:start("b"),
     connect(A, B),
     carried_by(shm, A, B, "").
@@ -254,8 +254,7 @@ after_a_broken_settlement(_Config) ->
         up_on_tcp(A, Link, Peer, "a settlement of it with this node broke off")
     end).
 
-%% The initiator has given up, and the acceptor's answers come after that: the link is on TCP, and they are no part of
-%% it.
+%% The acceptor answers after the initiator has given up: the link is on TCP, and does not take the answers for packets.
 late_answers_do_not_reach_the_link(_Config) ->
     A = node_with_sink([]),
     with_peer(acceptor, A, offered(), fun(Link, Peer) ->

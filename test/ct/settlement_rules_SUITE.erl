@@ -57,7 +57,7 @@ any_bytes_in_the_settlement(_Config) ->
     ?assertEqual(Atoms, erlang:system_info(atom_count)),
     ct:pal("~b taken, ~b refused", [length([x || taken <- Judged]), length([x || refused <- Judged])]).
 
-%% Each message as it comes over these.
+%% {Protocols, Message}: each message of the settlement, and where it is valid in this form.
 messages() ->
     Key = binary:copy(<<5>>, 32),
     Facts = #{fabric => auto, required => false, timeout_ms => 5000, boot => <<"b">>, netns => 1, user => 0,
@@ -122,7 +122,7 @@ rules_broken() ->
         {huge_term, {say, binary:copy(<<"x">>, 65000)}},
         {huge_hello, {say, {hello, lists:seq(1, 10000)}}},
         {inflated, {raw, term_to_binary(binary:copy(<<0>>, 20000000), [compressed])}},
-        %% In which nothing else is wrong.
+        %% A hello that is right but for the compression.
         {compressed_hello, {raw, compressed({hello, Facts#{filling => binary:copy(<<0>>, 1000)}})}},
         {number, {say, 7}},
         {no_tuple, {say, []}},

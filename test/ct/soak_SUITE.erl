@@ -140,12 +140,12 @@ slogan(Dump, #{dir := Dir}) ->
 is_halt_race({Head, _Log}) ->
     lists:any(fun(Line) -> string:find(Line, "{erlang,halt,[undefined,undefined]") =/= nomatch end, Head).
 
-%% Of distribution and of streams.
+%% The ports of the distribution and of streams.
 ports(#{name := Name} = Node) ->
     {port, Port, _} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
     [Port, inet_rdma_test_node:call(Node, inet_rdma_soak_streams, port, [])].
 
-%% Also a fraction.
+%% The variable may be a fraction.
 minutes() ->
     Text = os:getenv("INET_RDMA_SOAK_MINUTES", "1"),
     try list_to_integer(Text) catch error:badarg -> list_to_float(Text) end.

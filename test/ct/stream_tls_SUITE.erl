@@ -176,7 +176,7 @@ options_of_tls(Config) ->
             ?assertNotEqual(nomatch, string:find(inet_rdma:format_error(Reason), "/no/such/file"))
     end.
 
-%% Where neither shared memory nor a device leads: over TCP, encrypted, whichever side says so.
+%% With the option fabric tcp of either side the stream goes over TCP, encrypted.
 over_tcp(Config) ->
     [
         begin
@@ -209,7 +209,7 @@ new_keys_under_load(Config) ->
         [{OwnX, _}, {OwnY, _}] = Now = Generations(200_000),
         OwnX >= 10 andalso OwnY >= 10 orelse Now
     end),
-    %% A side sees the key of the other by what comes under it.
+    %% A side learns that the other has a new key by the bytes that come under it.
     inet_rdma_test_wait:until(both_agree, 30000, fun() ->
         [{OwnX, OfY}, {OwnY, OfX}] = Now = Generations(10),
         {OwnX, OwnY} =:= {OfX, OfY} orelse Now

@@ -98,7 +98,8 @@ timeouts(Config) ->
     ?assertEqual({error, timeout}, do(Listening, accept, [0])),
     ?assertEqual({error, timeout}, do(Listening, accept, [100])).
 
-%% By its owner, or with it: acceptors that wait hear of it, what was not accepted ends, what was goes on.
+%% The owner closes the listener, or dies: accepts that wait return an error, streams that no process has accepted end,
+%% accepted ones go on.
 listener_is_closed(Config) ->
     B = node_of(b, Config),
     [
@@ -163,7 +164,7 @@ data_comes_before_the_end(Config) ->
      || Encrypt <- [false, true]
     ].
 
-%% Whoever ends, all parties end, on both sides.
+%% When one party of a stream ends, all parties on both sides end.
 end_of_each_part(Config) ->
     [A, B] = [node_of(Name, Config) || Name <- [a, b]],
     {Port, Listening} = listener(Config, encrypted(Config)),

@@ -38,7 +38,7 @@ certificates(Config) ->
         end
      || Kind <- inet_rdma_test_certificates:kinds() -- [good]
     ],
-    %% The listener takes good ones on. It has that of the client with another host's certificate.
+    %% The listener still accepts good clients. It has also accepted the client with another host's certificate.
     {Port, Listening} = Good,
     {ok, _} = do(Listening, accept_end, []),
     {X, Y} = join(Config, Port, Listening, encrypted(Config)),
@@ -80,7 +80,7 @@ earlier_version_of_tls(Config) ->
 plain_peers(Config) ->
     {Port, _} = Listening = listener(Config, encrypted(Config)),
     ?assertEqual({error, econnrefused}, connect(Config, Port, [{fabric, shm}])),
-    %% Over TCP it finds the listener, which does not speak its language.
+    %% The client without TLS reaches the listener over TCP, whose answer is no hello.
     {error, Answered} = connect(Config, Port, []),
     ?assert(Answered =:= peer_gone orelse element(1, Answered) =:= bad_hello),
     {ok, Shm, _} = listen(Config, 0, [{fabric, shm}]),
@@ -178,7 +178,7 @@ servers_that_lie(Config) ->
     ],
     only_guards(Config, [0, 0]).
 
-%% The facts of the hello; what is said to a `try`; a part of the words.
+%% {Facts of the hello, answer to `try`, a part of the reason that the peer tells}.
 lies() ->
     Addresses = [<<"127.0.0.1">>],
     [

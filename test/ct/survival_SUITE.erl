@@ -141,7 +141,7 @@ lose_next(Relay, Count) ->
     inet_rdma_test_wait:until(next_connection, 20000, fun() -> inet_rdma_test_relay:accepted(Relay) > Count end),
     inet_rdma_test_relay:lose(Relay, reset).
 
-%% Within the bytes of a new connection's beginning, or soon behind.
+%% The next connection ends within the messages of its resume, or soon after them.
 shape(early_to) -> [{end_at, to, rand:uniform(300) - 1}];
 shape(early_back) -> [{end_at, back, rand:uniform(300) - 1}];
 shape(_) -> [].
@@ -220,7 +220,7 @@ refused_redials(Config) ->
     undisturbed("redials refused for 3 s", Traffic),
     [?assertMatch([_, _], Logged) || {_, Logged} <- Lines].
 
-%% Closes each connection to this port, for so long; how many there were.
+%% Closes each connection to this port for DurationMs. Returns their number.
 refuse_for(Port, DurationMs) ->
     {ok, Listener} = gen_tcp:listen(Port, [{ip, {127, 0, 0, 1}}, {reuseaddr, true}, {active, false}]),
     Refused = refuse_until(Listener, erlang:monotonic_time(millisecond) + DurationMs, 0),
@@ -268,7 +268,7 @@ idle_losses(Config) ->
             ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])),
             Lines = call(Node, inet_rdma_test_log, lines, []),
             ?assert(length(Lines) =< 2 * ?IDLE_LOSSES),
-            %% Sooner than they would end by themselves.
+            %% The timers have been cancelled: by themselves they would end later.
             inet_rdma_test_wait:until({setup_timers, name(Node)}, 1000, fun() ->
                 call(Node, inet_rdma_test_remote, setup_timers, []) =:= []
             end)
@@ -278,7 +278,7 @@ idle_losses(Config) ->
     ?assertEqual([Fabric, Fabric], [inet_rdma_test_link:fabric(X, Y) || {X, Y} <- [{A, B}, {B, A}]]),
     ok = inet_rdma_test_link:exercise(A, B).
 
-%% This node's end of the connection ends; both have another one then.
+%% Shuts down this node's end of the TCP connection, and waits until both nodes have another one.
 lose_by(Node, A, B) ->
     Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = call(Node, inet_rdma_test_remote, end_part, [socket]),
@@ -324,7 +324,8 @@ socket_options(Config) ->
     ],
     [ok = inet_rdma_test_usage:await(Node, Usage) || {Node, Usage} <- Before].
 
-%% These are the options, also after a loss, whichever side connects. The kernel doubles what is asked for as a buffer.
+%% The sockets have these options, and the same ones after a loss, whichever side connects. The kernel doubles the sizes
+%% of buffers.
 same_options(#{a := A, b := B, relay := Relay} = Detour, Asked, Wanted) ->
     Before = [options(X, Y, Keys) || {X, Y, Keys} <- Asked],
     [?assertEqual(Part, maps:with(maps:keys(Part), All)) || {Part, All} <- lists:zip(Wanted, Before)],

@@ -70,7 +70,7 @@ stays_on_tls_with_plain_inet_tls(Config) ->
      || {X, Y} <- [{A, Plain}, {Plain, A}, {A, Plain}]
     ].
 
-%% A node with which TLS has not given the socket back stays inside, for a while, and says why.
+%% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while.
 socket_that_is_kept(Config) ->
     [A, B] = pair(Config, [{fabric, tcp}]),
     [
@@ -102,7 +102,7 @@ tcp_only_is_refused(Config) ->
     connect(A, C),
     ok = inet_rdma_test_link:exercise(A, C).
 
-%% A way that has no encryption is none: the link stays on TLS, or is refused where it must leave it.
+%% A link never moves to a way without encryption: it stays on TLS, or is refused with the option required.
 no_weaker_way(Config) ->
     Fabric = fun(Name, Options) -> start(Name, node_of(Config, "inet_rdma", good, Options)) end,
     [Tcp, Auto, Required] = [Fabric("t", [{fabric, tcp}]), Fabric("a", []), Fabric("r", [{required, true}])],
@@ -260,7 +260,7 @@ end_of_each_part(Config) ->
     inet_rdma_test_node:kill(B),
     gone(A, B).
 
-%% Processes of TLS among them.
+%% Connects and disconnects leave nothing behind, no process of TLS either.
 nothing_is_left_behind(Config) ->
     [A, B] = pair(Config),
     #{os_pid := OsPid} = A,

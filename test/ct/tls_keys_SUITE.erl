@@ -49,7 +49,7 @@ settled_keys_are_collected(Config) ->
      || {X, Y} <- [{A, B}, {B, A}]
     ].
 
-%% One node that wants it is enough. Two that do not have it plain.
+%% Shared memory is encrypted if one node has the option encrypt_shm.
 encrypted_shared_memory(Config) ->
     Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, "inet_rdma", good, [{encrypt_shm, EncryptShm}])) end,
     [Wants, Also, Not, Neither] = [Start("w", true), Start("a", true), Start("n", false), Start("m", false)],
@@ -132,7 +132,7 @@ new_keys_under_cuts(Config) ->
      || {Fabric, Options} <- [{tcp, [{fabric, tcp}]}, {shm, [{fabric, shm}, {encrypt_shm, true}]}]
     ].
 
-%% What a peer that has gone mad may say over TLS: the link ends, with a reason, and the next one is up.
+%% Wrong messages about keys: the link ends with a reason, and the next one comes up.
 keys_that_nobody_asked_for(Config) ->
     Options = [{encrypt_shm, true}],
     [A, B] = pair(Config, Options),

@@ -57,15 +57,15 @@ whole_connection(A, B, Proxy) ->
     [ok = inet_rdma_test_link:await(X, Y, shm) || {X, Y} <- [{A, B}, {B, A}]],
     Records = inet_rdma_test_proxy:seen(Proxy),
     ok = inet_rdma_test_link:exercise(A, B),
-    %% Nothing of it has gone over TLS.
+    %% The traffic did not go over TLS.
     ?assertEqual(of_tls(Records), of_tls(inet_rdma_test_proxy:seen(Proxy))),
     ok = inet_rdma_test_link:disconnect(A, B),
     Records.
 
 of_tls(Records) -> [Record || {_, Record} <- Records, inet_rdma_test_proxy:is_of_tls(Record)].
 
-%% What this carrier has sealed, changed or repeated: the link ends at the receiver's word, and nothing of it is
-%% delivered. Cut off: the link outlives that.
+%% A record of this carrier that is changed or repeated ends the link: the receiver logs it and delivers nothing of it.
+%% The link survives a connection that is cut.
 somebody_in_the_middle_of_records(Config) ->
     {A, B, Proxy} = with_proxy(Config, [{fabric, tcp}]),
     Forward = fun(_, _, Record) -> [Record] end,
@@ -164,7 +164,7 @@ bytes_into_the_silent_connection(Config) ->
     _ = whole_connection(A, B, Proxy),
     ok.
 
-%% All that the connecting node has said, to the other one again: the settlement in it is for nobody.
+%% Somebody sends all bytes of the connecting node to the other node once more: that node refuses them.
 replayed_connection(Config) ->
     {A, B, Proxy} = with_proxy(Config),
     Said = [Record || {to, Record} <- whole_connection(A, B, Proxy)],
