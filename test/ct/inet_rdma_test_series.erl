@@ -3,7 +3,7 @@
 -module(inet_rdma_test_series).
 
 -export([three_nodes/0, three/0, collected/1, all_of/2, metrics/3, value/3, path/2]).
--export([table/1, offered/0, fake/1, told/2]).
+-export([table/1, offered/0, fake/1, told/2, documented/2]).
 
 -define(COLLECTOR, inet_rdma_prometheus_collector).
 
@@ -47,6 +47,13 @@ path(Families, Peer) ->
 %% The lines that inet_rdma:i/0 prints.
 table(Node) ->
     string:lexemes(call(Node, inet_rdma_test_metrics, printed, [inet_rdma, i, []]), "\n").
+
+%% What the pattern's group matches in a page of docs/.
+documented(File, Pattern) ->
+    Page = filename:join([filename:dirname(code:which(?MODULE)), "..", "..", "docs", File]),
+    {ok, Text} = file:read_file(Page),
+    {match, Found} = re:run(Text, Pattern, [multiline, global, {capture, [1], binary}]),
+    lists:append(Found).
 
 %% What telemetry was told of one kind of event: measurements and metadata, oldest first.
 told(Node, Kind) ->

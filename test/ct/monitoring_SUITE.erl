@@ -4,7 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_test_series, [three_nodes/0, collected/1, all_of/2, metrics/3, value/3, path/2, table/1, offered/0,
-                                fake/1, told/2]).
+                                fake/1, told/2, documented/2]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, series_are_those_of_the_docs/1,
@@ -89,24 +89,19 @@ series_are_those_of_the_list(Config) ->
     ?assertEqual(length(Families), length(listed(Config)) + length(Carrier)).
 
 %% docs/MONITORING.md: rows of tables that begin with a series; those of the carrier have its type.
-series_are_those_of_the_docs(Config) ->
-    Listed = documented(Config, "MONITORING.md", "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|"),
+series_are_those_of_the_docs(_Config) ->
+    Listed = documented("MONITORING.md", "^\\| `((?:erlang_vm_dist|inet_rdma)_[a-z_]+)` \\|"),
     Series = collected(inet_rdma_test_node:start("alone")),
     ?assertEqual(lists:sort([Name || {Name, _, _} <- Series]), lists:sort(Listed)),
-    Typed = documented(Config, "MONITORING.md", "^\\| `(inet_rdma_[a-z_]+` \\| [a-z]+) \\|"),
+    Typed = documented("MONITORING.md", "^\\| `(inet_rdma_[a-z_]+` \\| [a-z]+) \\|"),
     ?assertEqual(lists:sort([<<Name/binary, "` | ", (atom_to_binary(Type))/binary>>
                              || {<<"inet_rdma_", _/binary>> = Name, Type, _} <- Series]), lists:sort(Typed)).
 
 %% docs/grafana-links.json: what its expressions select.
-dashboard_has_known_series(Config) ->
-    Selected = documented(Config, "grafana-links.json", "\\b([a-z_]+)(?=\\{instance|, instance\\))"),
+dashboard_has_known_series(_Config) ->
+    Selected = documented("grafana-links.json", "\\b([a-z_]+)(?=\\{instance|, instance\\))"),
     ?assertMatch([_, _ | _], Selected),
     ?assertEqual([], lists:usort(Selected) -- names()).
-
-documented(Config, File, Pattern) ->
-    {ok, Text} = file:read_file(filename:join([proplists:get_value(data_dir, Config), "..", "..", "..", "docs", File])),
-    {match, Found} = re:run(Text, Pattern, [multiline, global, {capture, [1], binary}]),
-    lists:append(Found).
 
 %% Of all series.
 names() ->

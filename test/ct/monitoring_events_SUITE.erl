@@ -4,10 +4,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_series, [three/0, collected/1, value/3, path/2, table/1, offered/0, fake/1, told/2]).
+-import(inet_rdma_test_series, [three/0, collected/1, value/3, path/2, table/1, offered/0, fake/1, told/2,
+                                documented/2]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([log_events_name_the_link/1, telemetry_is_told_of_links/1, stalls_are_events/1,
+-export([kinds_are_those_of_the_docs/1, log_events_name_the_link/1, telemetry_is_told_of_links/1, stalls_are_events/1,
          telemetry_that_hangs_keeps_no_link/1, losses_are_shown/1, suspension_is_shown/1, cuts_name_their_cause/1]).
 
 suite() ->
@@ -15,8 +16,8 @@ suite() ->
 
 all() ->
     [
-        log_events_name_the_link, telemetry_is_told_of_links, stalls_are_events, telemetry_that_hangs_keeps_no_link,
-        losses_are_shown, suspension_is_shown, cuts_name_their_cause
+        kinds_are_those_of_the_docs, log_events_name_the_link, telemetry_is_told_of_links, stalls_are_events,
+        telemetry_that_hangs_keeps_no_link, losses_are_shown, suspension_is_shown, cuts_name_their_cause
     ].
 
 init_per_suite(Config) ->
@@ -32,6 +33,26 @@ init_per_testcase(_Case, Config) ->
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
+
+%% docs/MONITORING.md and docs/FLIGHT.md name each kind of event. A move has no log line, and a refused link is no event
+%% of telemetry.
+kinds_are_those_of_the_docs(_Config) ->
+    Kinds = kinds(),
+    [Logged] = documented("MONITORING.md", "^\\| `event` (\\|.*)$"),
+    ?assertEqual(lists:sort(Kinds -- [<<"moved">>]), lists:sort(quoted(Logged))),
+    ?assertEqual(lists:sort(Kinds -- [<<"refused">>]),
+                 lists:sort(documented("MONITORING.md", "^\\| `\\[inet_rdma, link, ([a-z]+)\\]` \\|"))),
+    ?assertEqual([], Kinds -- lists:flatmap(fun quoted/1, documented("FLIGHT.md", "^\\| ((?:`[a-z]+`(?:, )?)+) \\|"))).
+
+%% The kinds of the type in inet_rdma_link_event.
+kinds() ->
+    {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(inet_rdma_link_event), [abstract_code]),
+    [Kinds] = [Atoms || {attribute, _, type, {kind, {type, _, union, Atoms}, []}} <- Forms],
+    [atom_to_binary(Kind) || {atom, _, Kind} <- Kinds].
+
+quoted(Text) ->
+    {match, Found} = re:run(Text, "`([a-z]+)`", [global, {capture, [1], binary}]),
+    lists:append(Found).
 
 %% Connections that a relay resets or ends: counts, series, columns, log lines, events and a finding of the doctor.
 losses_are_shown(Config) ->
