@@ -10,6 +10,11 @@
 -define(HERE, {127, 0, 0, 1}).
 -define(THERE, {127, 0, 0, 2}).
 
+%% The system's own choice begins at 32768 (ip_local_port_range).
+-define(PORTS_FROM, 12000).
+-define(PORTS, 20000).
+-define(PORTS_TRIED, 100).
+
 %% `options' are those of the second node.
 -type t() :: #{a := inet_rdma_test_node:t(), b := inet_rdma_test_node:t(), relay := inet_rdma_test_relay:t(),
                options := inet_rdma_test_node:options()}.
@@ -20,13 +25,20 @@ start(Directory, OptionsA, OptionsB) ->
     [NameA, NameB] = [inet_rdma_test_node:unique(Prefix) || Prefix <- ["a", "b"]],
     [OfA, OfB] = [names(Directory, Name) || Name <- [NameA, NameB]],
     Named = with_names(OfB, NameB, OptionsB),
-    [A, B] = inet_rdma_test_node:start_all([{"a", with_names(OfA, NameA, OptionsA)}, {"b", Named}]),
+    First = with_names(OfA, NameA, OptionsA#{args => listen_args() ++ maps:get(args, OptionsA, [])}),
+    [A, B] = inet_rdma_test_node:start_all([{"a", First}, {"b", Named}]),
     Relay = inet_rdma_test_relay:start([
         #{at => {?HERE, 0}, to => {?HERE, port_in(OfB, NameB)}, from => ?THERE},
         #{at => {?THERE, port_in(OfA, NameA)}, to => {?HERE, port_in(OfA, NameA)}, from => ?HERE}
     ]),
     ok = file:write_file(filename:join(OfA, NameB), integer_to_list(inet_rdma_test_relay:port(Relay))),
     #{a => A, b => B, relay => Relay, options => Named}.
+
+%% The first node's port must be free at the relay's address, too: so it is below those that the system chooses.
+listen_args() ->
+    Least = ?PORTS_FROM + rand:uniform(?PORTS),
+    ["-kernel", "inet_dist_listen_min", integer_to_list(Least),
+     "-kernel", "inet_dist_listen_max", integer_to_list(Least + ?PORTS_TRIED)].
 
 names(Directory, Name) ->
     Own = filename:join([Directory, "names", Name]),
