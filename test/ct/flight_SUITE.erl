@@ -12,7 +12,7 @@
 -define(LOSSES, 1000).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 15}}].
 
 all() ->
     [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
