@@ -91,6 +91,18 @@ impl Parameters {
         }
     }
 
+    /// The hello of a side with these parameters, and its ring at `ring`.
+    pub fn hello(&self, ring: RemoteAddress) -> Hello {
+        Hello {
+            ring,
+            ring_bytes: self.limits.ring_bytes,
+            receive_slots: self.limits.receive_slots,
+            adverts: self.limits.adverts,
+            connection_id: self.connection_id,
+            token: self.token,
+        }
+    }
+
     /// Size of the first ring if it is pinned.
     pub fn first_ring_bytes(&self) -> u32 {
         self.limits.ring_bytes.min(FIRST_RING_BYTES)

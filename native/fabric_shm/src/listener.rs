@@ -12,7 +12,7 @@ use inet_rdma_stream::{Hello, WireError};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::queue_pair::{OwnSide, PeerSide, hello_of};
+use crate::queue_pair::{OwnSide, PeerSide, RING};
 use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
 use crate::users::Users;
 
@@ -204,7 +204,7 @@ impl ShmListener {
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
             Err(error) => {
                 let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));
-                let hello = other_version.then(|| hello_of(&self.options.parameters));
+                let hello = other_version.then(|| self.options.parameters.hello(RING));
                 (Err(error), Some(Refusal { socket, hello }))
             }
         };

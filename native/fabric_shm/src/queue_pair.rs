@@ -34,7 +34,7 @@ impl OwnSide {
         Ok(OwnSide {
             file,
             memory,
-            hello: hello_of(parameters),
+            hello: parameters.hello(RING),
         })
     }
 
@@ -63,20 +63,11 @@ impl OwnSide {
     }
 }
 
-/// The hello that goes with these parameters.
-pub(crate) fn hello_of(parameters: &Parameters) -> Hello {
-    Hello {
-        ring: RemoteAddress {
-            key: RING_KEY,
-            address: 0,
-        },
-        ring_bytes: parameters.limits.ring_bytes,
-        receive_slots: parameters.limits.receive_slots,
-        adverts: parameters.limits.adverts,
-        connection_id: parameters.connection_id,
-        token: parameters.token,
-    }
-}
+/// The ring of a side, which begins where its memory does.
+pub(crate) const RING: RemoteAddress = RemoteAddress {
+    key: RING_KEY,
+    address: 0,
+};
 
 /// The peer's memory, checked and mapped.
 pub(crate) struct PeerSide {

@@ -10,7 +10,7 @@ use inet_rdma_stream::{Hello, WireError};
 use rustix::io::Errno;
 
 use crate::greeting::{self, Greeting, Refusal};
-use crate::queue_pair::{OwnSide, TcpQueuePair, hello_of};
+use crate::queue_pair::{OwnSide, RING, TcpQueuePair};
 use crate::socket;
 
 type Outcome = Result<Box<dyn QueuePair>, FabricError>;
@@ -114,7 +114,7 @@ impl TcpListener {
         match &error {
             FabricError::PeerGone => {}
             FabricError::Hello(WireError::Version { .. }) => {
-                let hello = hello_of(&self.options.parameters);
+                let hello = self.options.parameters.hello(RING);
                 greeting::refuse(socket.as_fd(), Refusal::Version(Hello { token: 0, ..hello }));
             }
             _ => greeting::refuse(socket.as_fd(), Refusal::Hello),

@@ -38,7 +38,7 @@ impl OwnSide {
         Ok(OwnSide {
             grants,
             ring,
-            hello: hello_of(parameters),
+            hello: parameters.hello(RING),
         })
     }
 
@@ -59,20 +59,11 @@ impl OwnSide {
     }
 }
 
-/// The hello that goes with these parameters.
-pub(crate) fn hello_of(parameters: &Parameters) -> Hello {
-    Hello {
-        ring: RemoteAddress {
-            key: RING_KEY,
-            address: 0,
-        },
-        ring_bytes: parameters.limits.ring_bytes,
-        receive_slots: parameters.limits.receive_slots,
-        adverts: parameters.limits.adverts,
-        connection_id: parameters.connection_id,
-        token: parameters.token,
-    }
-}
+/// The ring of a side, which begins where its memory does.
+pub(crate) const RING: RemoteAddress = RemoteAddress {
+    key: RING_KEY,
+    address: 0,
+};
 
 /// A queue pair over a TCP connection. Holds two file descriptors, the socket and the epoll set that is its event fd.
 ///

@@ -118,12 +118,8 @@ impl Connection {
         };
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);
         let hello = Hello {
-            ring: memory.remote_address(0),
             ring_bytes: parameters.first_ring_bytes(),
-            receive_slots: parameters.limits.receive_slots,
-            adverts: parameters.limits.adverts,
-            connection_id: parameters.connection_id,
-            token: parameters.token,
+            ..parameters.hello(memory.remote_address(0))
         };
         let connection = Connection {
             registration: Registration::new(&id, &qp, [&send_queue, &receive_queue])?,

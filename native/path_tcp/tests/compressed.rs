@@ -1,41 +1,15 @@
 //! Compressed paths over real TCP connections, sealed and not, and peers that break the rules of blocks.
 
+mod support;
+
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use inet_rdma_path_tcp::{BlockViolation, Compression, Protection, ReceiveError, TcpPath};
 use inet_rdma_records::{Cipher, Key};
-use inet_rdma_session::{Role, Session, Sink};
-
-type End = Session<Vec<u8>, Vec<u8>>;
-
-/// What has arrived.
-#[derive(Default)]
-struct Packets(Vec<Vec<u8>>);
-
-impl Sink for Packets {
-    type Large = Vec<u8>;
-
-    fn allocate(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn small(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
-    }
-
-    fn large(&mut self, packet: Vec<u8>) {
-        self.0.push(packet);
-    }
-}
-
-fn streams() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let left = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-    let (right, _) = listener.accept().expect("accept");
-    (left, right)
-}
+use inet_rdma_session::Role;
+use support::{End, Packets, streams};
 
 fn path(stream: &TcpStream) -> TcpPath {
     stream.set_nonblocking(true).expect("nonblocking");

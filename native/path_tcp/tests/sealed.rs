@@ -1,36 +1,17 @@
 //! Sealed paths over real TCP connections, through somebody in the middle who records, cuts, and changes what passes.
 
+mod support;
+
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use inet_rdma_path_tcp::{Protection, ReceiveError, TcpPath};
 use inet_rdma_records::{Cipher, HEADER_BYTES, Header, Key, Violation};
+use inet_rdma_session::Role;
 use inet_rdma_session::proof::Secret;
-use inet_rdma_session::{Role, Session, Sink};
-
-type End = Session<Vec<u8>, Vec<u8>>;
-
-/// What has arrived.
-#[derive(Default)]
-struct Packets(Vec<Vec<u8>>);
-
-impl Sink for Packets {
-    type Large = Vec<u8>;
-
-    fn allocate(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn small(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
-    }
-
-    fn large(&mut self, packet: Vec<u8>) {
-        self.0.push(packet);
-    }
-}
+use support::{End, Packets, streams};
 
 /// A side of a session, and its path.
 struct Side {
@@ -95,9 +76,7 @@ impl Direction {
 }
 
 fn stream_pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let left = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-    let (right, _) = listener.accept().expect("accept");
+    let (left, right) = streams();
     for stream in [&left, &right] {
         stream.set_nonblocking(true).expect("nonblocking");
         stream.set_nodelay(true).expect("no delay");

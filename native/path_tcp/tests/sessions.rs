@@ -1,37 +1,16 @@
 //! Two sessions over real TCP connections that are cut again and again.
 
-use std::net::{TcpListener, TcpStream};
+mod support;
+
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use inet_rdma_path_tcp::{ReceiveError, TcpPath};
-use inet_rdma_session::{Role, Session, Sink};
-
-type End = Session<Vec<u8>, Vec<u8>>;
-
-/// What has arrived.
-#[derive(Default)]
-struct Packets(Vec<Vec<u8>>);
-
-impl Sink for Packets {
-    type Large = Vec<u8>;
-
-    fn allocate(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn small(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
-    }
-
-    fn large(&mut self, packet: Vec<u8>) {
-        self.0.push(packet);
-    }
-}
+use inet_rdma_session::Role;
+use support::{End, Packets, streams};
 
 fn connection() -> (TcpPath, TcpPath) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let left = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-    let (right, _) = listener.accept().expect("accept");
+    let (left, right) = streams();
     let adopt = |stream: &TcpStream| {
         stream.set_nonblocking(true).expect("nonblocking");
         TcpPath::adopt(stream.as_fd()).expect("descriptor")
