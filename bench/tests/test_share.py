@@ -44,7 +44,7 @@ class Share(unittest.TestCase):
             self.skipTest("perf is not installed (scripts/deps bench)")
         with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()), \
                 contextlib.redirect_stderr(io.StringIO()):
-            status = cli.main(["share", "--rounds", "1", "--seconds", "1", "--warmup", "0.2", "--procs", "10",
+            status = cli.main(["share", "--rounds", "1", "--seconds", "4", "--warmup", "0.2", "--procs", "10",
                                "--carriers", "inet_tcp,inet_rdma", "--out", directory])
             document = json.loads((Path(directory) / "results.json").read_text(encoding="utf-8"))
         if any("perf_event_paranoid" in failure for failure in document["failures"]):
