@@ -9,12 +9,15 @@ use crate::answers::Answers;
 pub struct Acknowledged {
     /// True while bytes are under way that the peer's kernel has not acknowledged.
     pub is_under_way: bool,
-    /// Questions to a peer without room (window probes) since its last acknowledgement. Between processes of one host
-    /// the answer may come before the kernel counts the question: then an answered one is counted until the next.
+    /// Questions to a peer without room (window probes) since its last acknowledgement.
     pub probes: u32,
     /// The time since the last acknowledgement, also a repeated one.
     pub age: Duration,
 }
+
+/// A kernel answers a window probe only this long after its last answer (ip-sysctl.rst, `tcp_invalid_ratelimit`, the
+/// default of Linux). The second probe comes 424 ms after the first where the round trip is short.
+const ANSWERS_APART: Duration = Duration::from_millis(500);
 
 /// What one TCP connection has asked of the peer's kernel, and what that kernel has answered.
 #[derive(Debug, Default)]
@@ -22,8 +25,9 @@ pub struct TcpAnswers {
     /// Time of the last look. None: the next look is the first one.
     looked_at: Option<Instant>,
     answers: Answers,
-    /// The kernel's count of probes when a look last found an acknowledgement: the peer has answered these.
-    answered_probes: u32,
+    /// The kernel's count of probes as far as the peer owes no answer to them: it has answered since, or they came
+    /// within [`ANSWERS_APART`] of its last answer.
+    excused_probes: u32,
 }
 
 impl TcpAnswers {
@@ -48,17 +52,30 @@ impl TcpAnswers {
 
     /// True if the peer's kernel owes no answer, or has answered since the last look.
     fn is_answer(&mut self, acknowledged: Acknowledged, since_look: Duration) -> bool {
-        let has_answered = acknowledged.age <= since_look;
-        if has_answered || acknowledged.probes < self.answered_probes {
-            self.answered_probes = acknowledged.probes;
+        let Acknowledged {
+            is_under_way,
+            probes,
+            age,
+        } = acknowledged;
+        let has_answered = age <= since_look;
+        let is_new = probes > self.excused_probes;
+        // A new probe was sent after the last look.
+        let is_excused = is_new && age.saturating_sub(since_look) < ANSWERS_APART;
+        if has_answered || is_excused || probes < self.excused_probes {
+            self.excused_probes = probes;
         }
-        has_answered || !acknowledged.is_under_way && acknowledged.probes <= self.answered_probes
+        has_answered || !is_under_way && probes <= self.excused_probes
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::tcp_info::acknowledged;
 
     const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -120,16 +137,33 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_was_answered_before_it_was_counted_is_not_owed() {
+    fn a_probe_soon_after_an_answer_is_not_owed() {
         let mut tcp = TcpAnswers::default();
-        // The peer answers the first probe, which the kernel counts afterwards. The next one comes a second later.
-        assert!(tcp.is_answer(probed(1, 100), INTERVAL));
-        assert!(tcp.is_answer(probed(1, 350), INTERVAL));
+        // The peer answers a probe; the next one comes 424 ms later, and the one behind it after 848 ms.
+        assert!(tcp.is_answer(probed(0, 100), INTERVAL));
+        assert!(tcp.is_answer(probed(0, 350), INTERVAL));
         assert!(tcp.is_answer(probed(1, 600), INTERVAL));
-        // That one is not answered.
-        assert!(!tcp.is_answer(probed(2, 1_100), INTERVAL));
-        // The one after it is, and the kernel counts anew.
+        assert!(tcp.is_answer(probed(1, 850), INTERVAL));
+        assert!(tcp.is_answer(probed(1, 1_100), INTERVAL));
+        assert!(!tcp.is_answer(probed(2, 1_350), INTERVAL));
+        assert!(!tcp.is_answer(probed(2, 1_600), INTERVAL));
+        // The peer answers the next one, and the kernel counts anew.
         assert!(tcp.is_answer(probed(0, 50), INTERVAL));
-        assert!(!tcp.is_answer(probed(1, 300), INTERVAL));
+        assert!(!tcp.is_answer(probed(1, 800), INTERVAL));
+    }
+
+    #[test]
+    fn a_peer_that_reads_nothing_is_not_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+        let _never_read = listener.accept().expect("the connection");
+        socket.set_nonblocking(true).expect("nonblocking");
+        let mut tcp = TcpAnswers::default();
+        // Longer than the first four probes take.
+        for _ in 0..32 {
+            while socket.write(&[0; 4096]).is_ok() {}
+            assert!(!tcp.look(Instant::now(), 4, || acknowledged(socket.as_fd())));
+            std::thread::sleep(INTERVAL / 2);
+        }
     }
 }
