@@ -57,14 +57,12 @@ impl TcpAnswers {
             probes,
             age,
         } = acknowledged;
-        let has_answered = age <= since_look;
-        let is_new = probes > self.excused_probes;
-        // A new probe was sent after the last look.
-        let is_excused = is_new && age.saturating_sub(since_look) < ANSWERS_APART;
-        if has_answered || is_excused || probes < self.excused_probes {
+        // A probe that the kernel counts for the first time was sent after the last look.
+        let is_soon = age.saturating_sub(since_look) < ANSWERS_APART;
+        if is_soon || probes < self.excused_probes {
             self.excused_probes = probes;
         }
-        has_answered || !is_under_way && probes <= self.excused_probes
+        age <= since_look || !is_under_way && probes <= self.excused_probes
     }
 }
 
