@@ -4,9 +4,12 @@ mod exploration;
 mod explore;
 mod hostile;
 mod log;
+mod packets;
 mod property;
 mod queue_pair;
 mod resume;
 mod side;
 mod tcp;
 mod world;
+
+use crate::Sink;

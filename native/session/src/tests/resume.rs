@@ -1,31 +1,13 @@
 //! Resumes of two sessions, one step after the other: what the exploration has found, and what it cannot reach.
 
+use super::packets::Packets;
 use crate::frame::{Header, Kind};
-use crate::{Event, Position, Role, Session, Sink, Standing, Violation};
+use crate::{Event, Position, Role, Session, Standing, Violation};
 
 type Tested = Session<Vec<u8>, Vec<u8>>;
 
 /// A queue pair.
 const PATH: u64 = 7;
-
-#[derive(Default)]
-struct Packets(Vec<Vec<u8>>);
-
-impl Sink for Packets {
-    type Large = Vec<u8>;
-
-    fn allocate(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn small(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
-    }
-
-    fn large(&mut self, packet: Vec<u8>) {
-        self.0.push(packet);
-    }
-}
 
 fn pair() -> [Tested; 2] {
     [Role::Initiator, Role::Acceptor].map(|role| Session::new(role, 1 << 20))
