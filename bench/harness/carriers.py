@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,18 +87,11 @@ def baseline(chosen: list[Carrier]) -> str:
     return next((carrier.name for carrier in chosen if "inet_tcp" in carrier.flags), chosen[0].name)
 
 
-def ask_erl(expression: str) -> str:
-    """The text that an Erlang expression gives."""
-    query = f'io:format("~ts", [{expression}]), halt().'
-    command = [paths.tool("erl"), "-noinput", "-eval", query]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-
-
 def bare_ring() -> Carrier:
     """Rings in shared memory and nothing else: the least that a carrier over shared memory costs."""
     sources = paths.BENCH / "src" / "bare_ring"
     target = paths.OUT / "bare_ring"
-    headers = Path(ask_erl("code:root_dir()")) / "usr" / "include"
+    headers = Path(paths.ask_erl("code:root_dir()")) / "usr" / "include"
     if not (headers / "erl_driver.h").exists():
         raise Missing("the headers of the Erlang VM are not installed (on Debian: apt install erlang-dev)")
     if shutil.which("cc") is None:
@@ -111,7 +103,7 @@ def bare_ring() -> Carrier:
 
 def gen_tcp() -> Carrier:
     """OTP's example of a carrier made of processes, compiled from the kernel application's examples."""
-    source = Path(ask_erl("code:lib_dir(kernel)")) / "examples" / "gen_tcp_dist" / "src" / "gen_tcp_dist.erl"
+    source = Path(paths.ask_erl("code:lib_dir(kernel)")) / "examples" / "gen_tcp_dist" / "src" / "gen_tcp_dist.erl"
     if not source.exists():
         raise Missing("OTP's example carrier is not installed (on Debian: apt install erlang-examples)")
     target = paths.OUT / "gen_tcp"

@@ -42,11 +42,16 @@ def erl_program() -> str:
     return str(real) if done.returncode == 0 and real.exists() else tool("erl")
 
 
-@functools.cache
-def otp_release() -> str:
-    query = 'io:format("~ts", [erlang:system_info(otp_release)]), halt().'
+def ask_erl(expression: str) -> str:
+    """The text that an Erlang expression gives."""
+    query = f'io:format("~ts", [{expression}]), halt().'
     command = [tool("erl"), "-noinput", "-boot", "start_clean", "-eval", query]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+@functools.cache
+def otp_release() -> str:
+    return ask_erl("erlang:system_info(otp_release)")
 
 
 def compile_erlang(sources: list[Path], target: Path, *options: str) -> None:

@@ -76,9 +76,14 @@ static void stop_select(ErlDrvEvent fd, void *reserved) {
     close((int)(intptr_t)fd);
 }
 
+// The bytes of the ring that a packet takes.
+static uint64_t bytes_in_ring(uint32_t packet) {
+    return (LENGTH_BYTES + (uint64_t)packet + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 // A place for a packet of `bytes`, or NULL: the ring is full. The caller fills it, then calls `publish`.
 static char *place(struct link *link, uint32_t bytes) {
-    uint64_t all = (LENGTH_BYTES + (uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint64_t all = bytes_in_ring(bytes);
     uint64_t at = link->tail % RING_BYTES;
     uint64_t skipped = at + all > RING_BYTES ? RING_BYTES - at : 0;
     if (link->tail + skipped + all - link->head_seen > RING_BYTES) {
@@ -168,7 +173,7 @@ static void take(struct link *link) {
             }
             if (bytes > 0) driver_output2(link->port, NULL, 0, link->in->data + at + LENGTH_BYTES, bytes);
             link->received++;
-            link->head += (LENGTH_BYTES + (uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+            link->head += bytes_in_ring(bytes);
             left--;
         }
         if (link->head != before) {
