@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
+
 -export([all/0, suite/0, end_per_testcase/2]).
 -export([hidden_node/1, node_that_does_not_listen/1, dynamic_name/1, long_names/1, short_name_with_host/1]).
 -export([long_and_short_names_do_not_mix/1, wrong_cookie/1, cookie_per_node/1, node_that_is_not_there/1]).
@@ -438,12 +440,4 @@ port_of(#{node := Node}) ->
     {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
     Port.
 
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
 connect(A, B) -> ok = inet_rdma_test_node:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([vanished_connection/1, idle_link/1, network_away/1, one_side_alone/1, default_waits/1]).
@@ -250,7 +252,3 @@ undisturbed(Traffic) ->
     ?assertEqual(#{}, Disturbances).
 
 now_ms() -> erlang:monotonic_time(millisecond).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([kill/1, orderly_ends/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
@@ -268,7 +270,3 @@ options(Config, SurviveMs, TickTime) ->
     inet_rdma_test_ways:options(Config, #{
         rdma => [{survive_ms, SurviveMs}], args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
     }).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

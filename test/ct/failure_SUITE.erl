@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([kill_is_seen_at_once/1, kill_with_a_full_send_queue/1, halt_with_a_full_send_queue/1]).
 -export([stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1]).
@@ -355,7 +357,3 @@ pair(Options) ->
     [A, B].
 
 cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -6,6 +6,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([another_user_is_refused/1, bad_greetings/1, other_version_is_named/1, silent_peers/1, hangs_up_at_once/1]).
 -export([bad_entries_at_a_socket/1, memory_cannot_be_resized/1, words_instead_of_wake_ups/1]).
@@ -264,7 +266,3 @@ collect(Port, Output) ->
         {Port, {exit_status, 0}} -> lists:flatten(Output);
         {Port, {exit_status, Status}} -> error({hostile_peer_failed, Status, lists:flatten(Output)})
     end.
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,6 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
 -import(inet_rdma_test_link, [gone/2]).
 
 -export([offered/0, node_with_sink/1, new_sink/1, sink/0, sink_name/0]).
@@ -76,7 +77,3 @@ same_host(A) ->
 
 answer(Link, {say, Term}) -> inet_rdma_test_peer:say(Link, Term);
 answer(Link, {raw, Bytes}) -> inet_rdma_test_peer:say_raw(Link, Bytes).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

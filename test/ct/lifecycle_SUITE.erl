@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([thousand_connects_leak_nothing/1, death_of_the_acceptor_keeps_live_links/1]).
 -export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_of_several_connections/1]).
@@ -482,10 +484,6 @@ pair(Options) ->
     [A, B] = inet_rdma_test_node:start_all(2, Options),
     ok = inet_rdma_test_node:connect(A, B),
     [A, B].
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
 
 %% Its threads run on whatever the VM unloads, so the linker has marked it: never unmap.
 library_stays_in_memory(_Config) ->

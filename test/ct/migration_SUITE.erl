@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1, unique/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([moved_node_by_node_and_back/1]).
 
@@ -120,9 +122,3 @@ start(Name, Carrier, Config) ->
     inet_rdma_test_node:start(Name, #{
         name => Name, carrier => Carrier, args => ["-mnesia", "dir", "\"" ++ Directory ++ "\""]
     }).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([connects_in_both_directions/1, end_of_either_is_seen/1, mesh_of_both/1, hidden_nodes/1, dynamic_names/1]).
 -export([nodes_that_do_not_listen/1, over_ipv6/1, own_epmd_module/1, erl_call/1]).
@@ -466,14 +468,6 @@ pair() -> start_all([{"a", #{}}, {"p", plain()}]).
 
 plain() -> #{carrier => "inet_tcp"}.
 
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
 connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
 
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
 call(Node, Module, Function, Args, TimeoutMs) -> inet_rdma_test_node:call(Node, Module, Function, Args, TimeoutMs).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).

@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([replicates_and_survives_a_killed_node/1, large_table_is_loaded_by_a_new_node/1]).
 
@@ -79,7 +81,3 @@ write(Node, Key) ->
 
 keys(Node) ->
     lists:sort(call(Node, mnesia, dirty_all_keys, [?TABLE])).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

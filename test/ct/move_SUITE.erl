@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([initiator_says_when/1, bytes_earn_it/1, simultaneous_connects/1, never/1, connects_under_traffic/1]).
 -export([required_in_spite_of_a_failure/1]).
@@ -419,7 +421,3 @@ options(Options) -> inet_rdma_test_node:alone(#{rdma => Options, args => []}).
 
 detour(Config, OptionsA, OptionsB) ->
     inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), options(OptionsA), options(OptionsB)).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

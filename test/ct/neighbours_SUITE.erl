@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([off_by_default/1, one_side_only/1, another_network_namespace/1, killed_peer/1, settles_under_traffic/1]).
 -export([containers/1, path_longer_than_an_address/1, directory_that_is_not_shared/1, refused_directories/1]).
@@ -397,5 +399,3 @@ sh(Script, Path) ->
 files(Config) -> filelib:wildcard(filename:join(proplists:get_value(shared, Config), "inet_rdma-*")).
 
 connect(A, B) -> inet_rdma_test_link:connect(A, B).
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-name(#{node := Name}) -> Name.

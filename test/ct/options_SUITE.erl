@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
 -export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
@@ -176,8 +178,4 @@ sys_config(Config, Environment) ->
     ok = file:write_file(File, io_lib:format("~p.~n", [[{inet_rdma, Environment}]])),
     File.
 
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
 call_all(Nodes, Module, Function, Args) -> inet_rdma_test_node:call_all(Nodes, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

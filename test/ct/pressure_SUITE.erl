@@ -3,6 +3,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [name/1]).
+
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([sender_to_a_stopped_peer_is_suspended/1, nosuspend_returns/1, async_dist_is_never_suspended/1]).
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
@@ -209,5 +211,3 @@ pair(Options) ->
     [A, B].
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args, 120000).
-
-name(#{node := Name}) -> Name.

@@ -4,6 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
 -import(inet_rdma_test_link, [gone/2]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
@@ -226,14 +227,6 @@ strangers_at_the_tcp_port(_Config) ->
 
 options(Options) -> #{rdma => Options}.
 
-start_all(Wanted) -> inet_rdma_test_node:start_all(Wanted).
-
 connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
 
 carried_by(Fabric, A, B, Why) -> ok = inet_rdma_test_link:await(A, B, Fabric, Why).

@@ -4,6 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1, unique/1]).
 -import(inet_rdma_test_scripted, [offered/0, node_with_sink/1, new_sink/1, sink/0, with_peer/4, with_fake/5,
                                   up_on_tcp/4, same_host/1, answer/2]).
 -import(inet_rdma_test_link, [gone/2]).
@@ -378,11 +379,5 @@ names_that_never_come_back(_Config) ->
     ?assert(call(A, ets, info, [inet_rdma_links, size]) =< 256).
 
 connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.
-
-unique(Prefix) -> inet_rdma_test_node:unique(Prefix).
 
 carried_by(Fabric, A, B, Why) -> ok = inet_rdma_test_link:await(A, B, Fabric, Why).

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([replayed/1, altered_on_the_way/1, garbage/1, crowd_of_resumes/1, crowd_that_is_silent/1]).
@@ -205,7 +207,3 @@ called(Config, What) ->
     ].
 
 resumes(Config) -> proplists:get_value(resumes, Config).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [call/4, name/1]).
+
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1,
@@ -353,7 +355,3 @@ undisturbed(What, Traffic) ->
 detour(Config) ->
     Options = inet_rdma_test_ways:options(Config),
     inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options).
-
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
-
-name(#{node := Name}) -> Name.

@@ -4,6 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(inet_rdma_test_node, [name/1]).
+
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([sizes_around_boundaries/1, sizes_both_ways/1, binary_of_16_mb/1, binary_of_256_mb/1]).
 -export([order_of_one_sender/1, order_of_many_senders_both_ways/1]).
@@ -234,8 +236,6 @@ transfers(X) ->
 
 call(Node, Module, Function, Args) ->
     inet_rdma_test_node:call(Node, Module, Function, Args, 120000).
-
-name(#{node := Name}) -> Name.
 
 pair(Config) ->
     proplists:get_value(pair, Config).
