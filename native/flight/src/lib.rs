@@ -1,7 +1,7 @@
 //! The flight recorder: events of the links of a node, in a file that outlives the node.
 //!
 //! The file is mapped into memory. It has a header, and two rings of slots of one size: one for events, and one for the
-//! counts of each tick interval, which are so many that they would drive the events out. Appending takes no lock and
+//! counts of each tick interval. In one ring the many counts would overwrite the events. Appending takes no lock and
 //! makes no system call: it takes a sequence number, writes the words of the slot, and last the stamp that makes them
 //! valid. The kernel keeps the writes of a killed process. A machine that loses power may lose them.
 //!

@@ -261,7 +261,7 @@ impl Queue {
         }
     }
 
-    /// True if so many `bytes` wait that a write is worth a try, though the peer had no room.
+    /// True if a write of the `bytes` that wait is worth a try, although the last one found no room at the peer.
     pub fn tries(&self, bytes: usize) -> bool {
         match self.output {
             Output::Free => true,
