@@ -29,7 +29,6 @@ impl Arrived {
     /// Copies the bytes from `at` on.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) {
-        assert!(at + to.len() <= self.len(), "copy beyond what arrived");
         let (base, bytes) = self.runs[0];
         if at + to.len() <= bytes {
             // SAFETY: as below: the source lies in the first run as a whole.
@@ -41,6 +40,7 @@ impl Arrived {
 
     #[inline(never)]
     fn copy_out_of_both(&self, at: usize, to: &mut [u8]) {
+        assert!(at + to.len() <= self.len(), "copy beyond what arrived");
         let mut skip = at;
         let mut done = 0;
         for (base, bytes) in self.runs {

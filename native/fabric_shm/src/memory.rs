@@ -234,7 +234,10 @@ impl Transfer<'_> {
     pub(crate) fn copy(&self) {
         // SAFETY: `offset` is inside the mapping, by the type's invariant.
         let mut to = unsafe { self.mapping.base().add(self.offset) };
-        for piece in self.source {
+        // Not a loop over an iterator: that would be unrolled, for one or two pieces.
+        let mut pieces = self.source;
+        while let [piece, rest @ ..] = pieces {
+            pieces = rest;
             // SAFETY: by the type's invariant all pieces lie inside the ring or the landing area, and those are inside
             // the mapping, which is borrowed. The source is a live slice of this process and cannot overlap: no
             // reference into a region's ring or landing area exists.

@@ -236,10 +236,9 @@ impl Consumer {
         place: impl FnOnce(u64, &[u8]) -> bool,
     ) -> Result<bool, EntryFault> {
         let next = self.next.load(Ordering::Relaxed);
-        if !is_ready(queue, next)? {
+        let Some(entry) = ready_entry(queue, next)? else {
             return Ok(false);
-        }
-        let entry = queue.entry(next);
+        };
         entry.whole.reading();
         let kind = entry.kind.load(Ordering::Relaxed);
         match kind >> 32 {
@@ -278,7 +277,7 @@ impl Consumer {
     pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
         // Pairs with the swap in `Producer::publish`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(1, Ordering::AcqRel);
-        let ready = is_ready(queue, self.next.load(Ordering::Relaxed));
+        let ready = ready_entry(queue, self.next.load(Ordering::Relaxed)).map(|entry| entry.is_some());
         if ready != Ok(false) {
             Self::disarm(queue);
         }
@@ -292,7 +291,7 @@ impl Consumer {
 
     /// True only if the queue is empty. May return false spuriously while another thread takes an entry.
     pub(crate) fn is_quiet(&self, queue: Queue<'_>) -> bool {
-        is_ready(queue, self.next.load(Ordering::Relaxed)) == Ok(false)
+        matches!(ready_entry(queue, self.next.load(Ordering::Relaxed)), Ok(None))
     }
 }
 
@@ -316,15 +315,17 @@ fn notice_of(kind: u64) -> Result<Notice, EntryFault> {
     Notice::parse(kind as u32).map_err(|_| EntryFault::Kind { said: kind })
 }
 
-fn is_ready(queue: Queue<'_>, next: u64) -> Result<bool, EntryFault> {
-    let said = queue.entry(next).stamp.load(Ordering::Acquire);
+/// The entry at position `next`, if it is complete.
+fn ready_entry(queue: Queue<'_>, next: u64) -> Result<Option<&Entry>, EntryFault> {
+    let entry = queue.entry(next);
+    let said = entry.stamp.load(Ordering::Acquire);
     if said == next + 1 {
-        return Ok(true);
+        return Ok(Some(entry));
     }
     // The stamp of the entry's previous turn; 0 in the first turn.
     let before = (next + 1).saturating_sub(queue.entries.len() as u64);
     if said == before {
-        Ok(false)
+        Ok(None)
     } else {
         Err(EntryFault::Stamp { said })
     }

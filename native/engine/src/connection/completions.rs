@@ -1,7 +1,7 @@
 //! Completions of the receive queue.
 
 use inet_rdma_fabric::Completion;
-use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId};
+use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId, Violation};
 
 use super::closed::Closed;
 use super::core::{Core, End, POLL_BATCH};
@@ -21,6 +21,16 @@ fn prefetch_more(first: *const u8, bytes: usize) {
     for at in (2 * LINE_BYTES..bytes).step_by(LINE_BYTES) {
         prefetch(first.wrapping_add(at));
     }
+}
+
+#[cold]
+fn boxed(error: impl Into<Closed>) -> Box<Closed> {
+    Box::new(error.into())
+}
+
+#[cold]
+fn misbehaved(error: Violation) -> Box<Closed> {
+    Box::new(Closed::PeerMisbehaved(error.into()))
 }
 
 impl Connection {
@@ -44,9 +54,11 @@ impl Connection {
         }
     }
 
-    pub(super) fn take_completions(&self, core: &mut Core) -> Result<(), Closed> {
+    /// Takes the arrived completions. Err: the connection must end. The error is boxed, so that it is returned in a
+    /// register.
+    pub(super) fn take_completions(&self, core: &mut Core) -> Result<(), Box<Closed>> {
         for _ in 0..PROGRESS_MAX / POLL_BATCH {
-            let taken = self.qp.poll(&mut core.batch)?;
+            let taken = self.qp.poll(&mut core.batch).map_err(boxed)?;
             core.arrivals += taken as u64;
             for at in 0..taken {
                 match core.batch[at] {
@@ -62,13 +74,9 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Closed> {
+    fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Box<Closed>> {
         self.prefetch(core, notice);
-        match core
-            .stream
-            .handle_notice(notice)
-            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
-        {
+        match core.stream.handle_notice(notice).map_err(misbehaved)? {
             // The peer has written into the ring, or sent a mark: it can no longer fill buffers that were advertised
             // before.
             Arrival::Ring { .. } => {
@@ -105,20 +113,16 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Closed> {
+    fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Box<Closed>> {
         let opened;
         let message = match &mut core.records {
             None => message,
             Some(records) => {
-                opened = records.open_control(message)?;
+                opened = records.open_control(message).map_err(boxed)?;
                 &opened
             }
         };
-        match core
-            .stream
-            .handle_control(message)
-            .map_err(|error| Closed::PeerMisbehaved(error.into()))?
-        {
+        match core.stream.handle_control(message).map_err(misbehaved)? {
             ControlEvent::Nothing => return Ok(()),
             ControlEvent::Writable => {}
             ControlEvent::Ticked => {

@@ -1,5 +1,6 @@
 //! Progress: takes arrivals from the receive queue, gives back credit, and wakes the parties that wait.
 
+use super::closed::Ended;
 use super::core::Core;
 use super::shared::Connection;
 
@@ -30,7 +31,7 @@ impl Connection {
     #[inline]
     fn take_arrivals(&self, core: &mut Core) {
         if let Err(closed) = self.take_completions(core) {
-            self.fail(core, closed);
+            let Ended = self.end(core, *closed);
         }
         if let Some(since) = core.unkept_since {
             self.have_kept_again(core, since);

@@ -56,7 +56,7 @@ impl ReadSizes {
         self.bytes.add(locked, sizes.bytes);
         self.largest.raise(locked, sizes.largest);
         let before = f64::from_bits(self.squares.load(Ordering::Relaxed));
-        let squares = before + sizes.squares as f64;
+        let squares = before + sizes.squares;
         self.squares.store(squares.to_bits(), Ordering::Relaxed);
     }
 
