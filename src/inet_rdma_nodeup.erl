@@ -136,7 +136,8 @@ settle(Session, Port, Link) ->
     _ = [forget_keys() || Protocol =:= <<"tls">>],
     case Settled of
         {move, Queue, Why} when Session =/= none ->
-            ok = inet_rdma_session:move(Queue),
+            %% gone: the link's next step finds its port closed.
+            _ = inet_rdma_session:move(Queue),
             ok = settled(info, up, Node, of_session(Session), inet_rdma_queue:fabric(Queue), Why),
             {ok, {session, Session, Queue}, Why};
         {move, Moved, Why} ->

@@ -324,8 +324,11 @@ close(Queue) ->
     _ = inet_rdma_link:command(inet_rdma_queue:port(Queue), drop),
     ok.
 
-%% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it.
--spec move(inet_rdma_queue:t()) -> ok.
+%% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it. gone:
+%% the peer has closed it.
+-spec move(inet_rdma_queue:t()) -> ok | gone.
 move(Queue) ->
-    _ = inet_rdma_link:command(inet_rdma_queue:port(Queue), move),
-    ok.
+    case inet_rdma_link:command(inet_rdma_queue:port(Queue), move) of
+        {ok, _} -> ok;
+        {error, closed} -> gone
+    end.

@@ -215,12 +215,21 @@ queue_lost(#guarded{queue = Queue, port = Port, idle = Idle} = Guarded) ->
             {kept, Guarded}
     end.
 
-queue_lost(Queue, #guarded{node = Node, config = #{fallback_retry_ms := RetryMs}} = Guarded) ->
+queue_lost(Queue, Guarded) ->
     Fabric = inet_rdma_queue:fabric(Queue),
     {Reason, Why, _IsUsual} = inet_rdma_queue:ended(Queue),
+    {{lost, Fabric, Reason, Why}, on_tcp(Reason, Fabric, Why, Guarded)}.
+
+%% TCP carries the link, as its queue pair ended for this reason.
+on_tcp(closed, Fabric, _Why, Guarded) ->
+    given_up_by_peer(Fabric, Guarded);
+on_tcp(_Reason, Fabric, Why, #guarded{node = Node, config = #{fallback_retry_ms := RetryMs}} = Guarded) ->
     inet_rdma_settlement_policy:lost(Node, binary_to_atom(Fabric), Why, RetryMs),
-    OnTcp = carried_by(none, <<Fabric/binary, " failed: ", Why/binary>>, Guarded),
-    {{lost, Fabric, Reason, Why}, settle_later(OnTcp)}.
+    settle_later(carried_by(none, <<Fabric/binary, " failed: ", Why/binary>>, Guarded)).
+
+%% The peer lost its TCP connection before it moved, and closed the queue pair. That says nothing against the fabric.
+given_up_by_peer(Fabric, Guarded) ->
+    settle_again(carried_by(none, <<"the peer gave up the queue pair over ", Fabric/binary>>, Guarded)).
 
 %% Tells whether a queue pair carries the session.
 is_carried(#guarded{port = Port}) -> inet_rdma_link:is_carried_by_queue(Port).
@@ -251,9 +260,7 @@ queue_given_up(Guarded) ->
         true ->
             Guarded;
         false ->
-            #guarded{mover = Mover} = OnTcp =
-                carried_by(none, <<"its TCP connection was lost while it moved">>, Guarded),
-            OnTcp#guarded{mover = inet_rdma_session_mover:again(Mover)}
+            settle_again(carried_by(none, <<"its TCP connection was lost while it moved">>, Guarded))
     end.
 
 give_up(Why, #guarded{port = Port} = Guarded) ->
@@ -275,6 +282,8 @@ settle(Guarded) ->
 
 settle_if_due({due, Mover}, Guarded) -> settle(Guarded#guarded{mover = Mover});
 settle_if_due({not_due, Mover}, Guarded) -> Guarded#guarded{mover = Mover}.
+
+settle_again(#guarded{mover = Mover} = Guarded) -> Guarded#guarded{mover = inet_rdma_session_mover:again(Mover)}.
 
 settle_later(#guarded{mover = Mover} = Guarded) -> Guarded#guarded{mover = inet_rdma_session_mover:later(Mover)}.
 
@@ -299,10 +308,14 @@ settlement_message(Message, #guarded{mover = Mover, session = Session, queue = Q
     end.
 
 settled({settled, {move, Queue, Why}}, Guarded) ->
-    ok = inet_rdma_session:move(Queue),
-    #guarded{mover = Mover} = Moved = standing_by(carried_by(Queue, Why, Guarded)),
-    ok = inet_rdma_session_log:moved_up(fabric(Guarded), facts(Moved)),
-    Moved#guarded{mover = inet_rdma_session_mover:handle_moved(Mover)};
+    case inet_rdma_session:move(Queue) of
+        ok ->
+            #guarded{mover = Mover} = Moved = standing_by(carried_by(Queue, Why, Guarded)),
+            ok = inet_rdma_session_log:moved_up(fabric(Guarded), facts(Moved)),
+            Moved#guarded{mover = inet_rdma_session_mover:handle_moved(Mover)};
+        gone ->
+            given_up_by_peer(inet_rdma_queue:fabric(Queue), Guarded)
+    end;
 settled({settled, {stay, Why, Tried}}, #guarded{mover = Mover} = Guarded) ->
     Stayed = carried_by(none, Why, Guarded),
     %% Logs only the first of several settlements in a row: the operator may expect shared memory or a device.

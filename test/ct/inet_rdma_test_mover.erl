@@ -2,7 +2,7 @@
 %% else that the port tells goes on to the guard. Runs in the node under test.
 -module(inet_rdma_test_mover).
 
--export([start/1, heard/1, pass/1]).
+-export([start/1, settle/1, heard/1, pass/1]).
 -export_type([script/0, action/0]).
 
 %% What it does at once, then after each message of the peer in turn. Behind the last it is silent.
@@ -14,6 +14,20 @@
 
 -spec start(script()) -> pid().
 start([AtOnce | Script]) ->
+    start(fun(Port) -> act(AtOnce, Port) end, Script).
+
+%% Settles as the initiator, and does not tell the guard. drop: closes the queue pair as soon as both sides have it;
+%% keep: the guard does when the peer has moved.
+-spec settle(drop | keep) -> pid().
+settle(End) ->
+    start(fun(_Port) ->
+        [[Session]] = ets:match(inet_rdma_links, {{session, '_'}, '$1', '_'}),
+        [Peer] = nodes(connected),
+        {Settler, _} = spawn_monitor(inet_rdma_session_mover, settle, [Session, atom_to_binary(Peer)]),
+        put(settler, {Settler, End})
+    end, settles).
+
+start(AtOnce, Script) ->
     {Mover, ok} = inet_rdma_test_ask:start(fun() ->
         [{_, Port}] = erlang:system_info(dist_ctrl),
         {links, Links} = erlang:port_info(Port, links),
@@ -22,7 +36,7 @@ start([AtOnce | Script]) ->
         _ = monitor(port, Port),
         {ok, _} = inet_rdma_link:command(Port, watch),
         {ok, fun() ->
-            act(AtOnce, Port),
+            _ = AtOnce(Port),
             loop(#{port => Port, guard => Guard, script => Script, heard => []})
         end}
     end),
@@ -38,6 +52,9 @@ pass(Mover) -> inet_rdma_test_ask:ask(Mover, pass).
 
 loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) ->
     receive
+        {'$inet_rdma', Port, Message} when is_binary(Message), Script =:= settles ->
+            element(1, get(settler)) ! {session, Port, Message},
+            loop(State);
         {'$inet_rdma', Port, Message} when is_binary(Message), Script =/= pass ->
             loop(State#{script := answer(Script, Port), heard := [binary_to_term(Message) | Heard]});
         {'$inet_rdma', Port, _} = Told ->
@@ -49,6 +66,10 @@ loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) 
         {pass, From, Ref} ->
             From ! {Ref, ok},
             loop(State#{script := pass});
+        {'DOWN', _, process, _Settler, {settled, {move, _Queue, _Why}}} ->
+            {_, End} = get(settler),
+            _ = [{ok, _} = inet_rdma_link:command(Port, drop) || End =:= drop],
+            loop(State);
         {'DOWN', _, port, Port, _} ->
             ok
     end.

@@ -11,7 +11,7 @@
 -export([required_in_spite_of_a_failure/1]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
 -export([failed_settlement_is_repeated/1, earned_without_a_connection/1, loss_in_the_middle_that_lasts/1]).
--export([move_of_one_side/1, losses_in_the_middle/1]).
+-export([move_of_one_side/1, queue_pair_given_up/1, losses_in_the_middle/1]).
 -export([idle_links_go_back/1, standby_is_watched/1, losses_on_the_way_back/1]).
 
 -define(CONNECTS, 50).
@@ -26,7 +26,8 @@ all() ->
         initiator_says_when, bytes_earn_it, simultaneous_connects, never, connects_under_traffic,
         required_in_spite_of_a_failure, peers_that_break_the_rules, peers_that_break_the_rules_as_initiator,
         peers_that_hang_up, failed_settlement_is_repeated, earned_without_a_connection, loss_in_the_middle_that_lasts,
-        move_of_one_side, losses_in_the_middle, idle_links_go_back, standby_is_watched, losses_on_the_way_back
+        move_of_one_side, queue_pair_given_up, losses_in_the_middle, idle_links_go_back, standby_is_watched,
+        losses_on_the_way_back
     ].
 
 %% How many links lose their connection while they settle; INET_RDMA_MOVE_LOSSES=1000 by hand.
@@ -359,6 +360,22 @@ move_of_one_side(_Config) ->
         ok = call(B, inet_rdma_test_mover, pass, [Mover]),
         moved(A, B)
     end).
+
+%% The initiator gives up the queue pair of a settlement, before the acceptor has moved or after it: both go on over
+%% TCP, and settle again, as shared memory has not failed.
+queue_pair_given_up(_Config) ->
+    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [
+        begin
+            connect(A, B),
+            Mover = call(A, inet_rdma_test_mover, settle, [End]),
+            carried_by(tcp, B, A, "the peer gave up the queue pair over shm"),
+            ok = call(A, inet_rdma_test_mover, pass, [Mover]),
+            moves_under_traffic(A, B),
+            disconnect(A, B)
+        end
+     || End <- [drop, keep]
+    ].
 
 %% The connection is lost after so many bytes as the handshake, the settlement and the move take: nothing is lost, and
 %% both sides agree on what carries the link in the end.
