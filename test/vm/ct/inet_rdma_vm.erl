@@ -68,11 +68,12 @@ pair_lives(Config) ->
     [] = [Pid || #{os_pid := Pid} <- proplists:get_value(pair, Config), not inet_rdma_test_os:is_alive(Pid)],
     ok.
 
-%% The pair of nodes that a group's cases share, connected.
+%% The pair of nodes that a group's cases share, connected. While a link is being settled, the kernel's counts change.
 -spec pair([{atom(), term()}]) -> [inet_rdma_test_node:t()].
 pair(Config) ->
     [A, B] = proplists:get_value(pair, Config),
     ok = inet_rdma_test_node:connect(A, B),
+    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, B}, {B, A}]],
     [A, B].
 
 call(Node, Module, Function, Args) ->

@@ -344,6 +344,9 @@ stopped_nodes_leave_nothing(Config) ->
     Ipv4 = proplists:get_value(ipv4, Config),
     Before = inet_rdma_vm:resources(),
     Late = inet_rdma_test_node:start("late", (inet_rdma_vm:name_at("late", Ipv4, #{}))#{name => none}),
+    %% As an accepting side does, which it is where global of B connects first: librdmacm keeps each device open that it
+    %% has looked at.
+    {ok, _} = call(Late, inet_rdma_nif, verbs_addresses, [call(Late, inet_rdma_test_settle, addresses, [])]),
     Name = list_to_atom(inet_rdma_test_node:unique("late") ++ "@" ++ Ipv4),
     Start = fun() ->
         {ok, _} = call(Late, net_kernel, start, [[Name, longnames]]),
