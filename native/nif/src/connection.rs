@@ -15,12 +15,12 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, Resour
 use crate::atoms;
 use crate::config::{Config, engine};
 use crate::kept::KeptTerm;
+use crate::messages;
 use crate::protection::ProtectionOption;
 use crate::receipt::Receipt;
 use crate::registry::{self, Registered};
 use crate::terms::{self, accepted, closed_error};
 use crate::user::User;
-use crate::voice;
 
 /// The stream of an open connection.
 pub struct Open {
@@ -109,7 +109,7 @@ impl ConnectionResource {
     /// Calls the stream on behalf of the calling process. None: it is closed.
     pub fn call<R>(&self, env: Env<'_>, call: impl FnOnce(&StreamSocket<User>) -> R) -> Option<R> {
         let open = self.open()?;
-        Some(voice::speaking(env, || call(&open.socket)))
+        Some(messages::with_env(env, || call(&open.socket)))
     }
 
     /// Handles the death of a process that may have been in the middle of a send.
@@ -131,7 +131,7 @@ impl ConnectionResource {
 
 /// Ends a connection that was closed.
 fn end(env: Env<'_>, held: Held) {
-    voice::speaking(env, || held.open.socket.close());
+    messages::with_env(env, || held.open.socket.close());
 }
 
 /// A stream over a new queue pair, owned by the calling process. `why`: the reason for the choice of its fabric.
@@ -173,7 +173,7 @@ pub fn establish(
             }));
         }
         // The caller is dead.
-        None => voice::speaking(env, || socket.close()),
+        None => messages::with_env(env, || socket.close()),
     }
     drop(state);
     Ok(resource)

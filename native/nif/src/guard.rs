@@ -9,9 +9,9 @@ use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::connection::ConnectionResource;
+use crate::messages;
 use crate::terms::closed_error;
 use crate::user::User;
-use crate::voice;
 
 /// The resource behind the Erlang term `Guard`: the connection, without keeping the stream open. If the term is
 /// collected before the stream has ended (the guard has died), the stream ends: no process brings new keys any more.
@@ -20,7 +20,7 @@ pub struct GuardResource(Arc<StreamSocket<User>>);
 #[rustler::resource_impl]
 impl Resource for GuardResource {
     fn destructor(self, env: Env<'_>) {
-        voice::speaking(env, || self.connection().close_behind_arrivals(Closed::NoNewKeys));
+        messages::with_env(env, || self.connection().close_behind_arrivals(Closed::NoNewKeys));
     }
 }
 
@@ -40,7 +40,7 @@ fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
         return closed_error(env);
     };
     let socket = Arc::clone(open.socket());
-    voice::speaking(env, || socket.notifier().guard(env.pid()));
+    messages::with_env(env, || socket.notifier().guard(env.pid()));
     let id = open.registered().id();
     (atoms::ok(), ResourceArc::new(GuardResource(socket)), id).encode(env)
 }
@@ -56,6 +56,6 @@ fn end_stream(env: Env<'_>, guard: ResourceArc<GuardResource>, reason: Term<'_>)
     } else {
         return Err(rustler::Error::BadArg);
     };
-    voice::speaking(env, || guard.connection().close_behind_arrivals(closed));
+    messages::with_env(env, || guard.connection().close_behind_arrivals(closed));
     Ok(atoms::ok())
 }

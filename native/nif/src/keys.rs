@@ -6,9 +6,9 @@ use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
 use crate::atoms;
 use crate::guard::GuardResource;
 use crate::link::LinkResource;
+use crate::messages;
 use crate::protection::key;
 use crate::terms;
-use crate::voice;
 
 /// `link_receive_key(Link, Generation, Key) -> ok | {error, Reason}`: the peer may use this key from here on. The first
 /// key has generation 0, each further one the next number.
@@ -47,7 +47,7 @@ fn receive_key<'a>(
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
     let connection = guard.connection();
-    let result = voice::speaking(env, || connection.install_receive_key(generation, &key));
+    let result = messages::with_env(env, || connection.install_receive_key(generation, &key));
     Ok(taken(env, result))
 }
 
@@ -62,7 +62,7 @@ fn send_key<'a>(
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
     let connection = guard.connection();
-    let result = voice::speaking(env, || {
+    let result = messages::with_env(env, || {
         connection.renew_send_key(generation, &key)?;
         // The guard learns of the connection's end by its own message `ended`.
         let _ = connection.tick();

@@ -20,6 +20,7 @@ mod kept;
 mod keys;
 mod link;
 mod listener;
+mod messages;
 mod named;
 mod packets;
 mod posting;
@@ -32,7 +33,6 @@ mod terms;
 mod timeslice;
 mod transfer;
 mod user;
-mod voice;
 
 /// All atoms that Erlang and this library exchange.
 mod atoms {

@@ -6,7 +6,7 @@ use rustler::env::SavedTerm;
 use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
 
 use crate::atoms;
-use crate::voice;
+use crate::messages;
 
 /// The terms of one operation.
 pub struct Receipt {
@@ -86,7 +86,7 @@ impl Receipt {
     /// Sends what `build` makes of socket and reference.
     pub fn tell(&self, build: impl for<'b> FnOnce(Env<'b>, Term<'b>, Term<'b>) -> Term<'b>) {
         let Some(poster) = &self.poster else { return };
-        voice::tell(&poster.pid, |env| {
+        messages::send(&poster.pid, |env| {
             let (socket, reference) = self.env.run(|own| {
                 let (socket, reference) = (poster.socket.load(own), poster.reference.load(own));
                 (socket.in_env(env), reference.in_env(env))

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rustler::{Encoder, Env, LocalPid, Term};
 
 use crate::atoms;
+use crate::messages;
 use crate::terms;
-use crate::voice;
 
 /// Tells the VM's logger of refused peers.
 pub struct Refusals {
@@ -32,7 +32,7 @@ impl Refusals {
     /// Logs one refused peer, unless the limit is reached. Never blocks. Call it on threads of the library only.
     pub fn log(&self, error: &FabricError) {
         if let Some(left_out) = self.limit.lock().admit(Instant::now()) {
-            voice::tell(&self.logger, |env| self.event(env, error, left_out));
+            messages::send(&self.logger, |env| self.event(env, error, left_out));
         }
     }
 

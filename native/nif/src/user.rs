@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use rustler::{Atom, Encoder, LocalPid};
 
 use crate::atoms;
+use crate::messages;
 use crate::packets::{Block, encode_packet};
 use crate::receipt::Receipt;
 use crate::terms;
-use crate::voice;
 
 /// The processes that wait for one connection.
 pub struct User {
@@ -71,18 +71,18 @@ impl User {
     fn tell_guard(&self) {
         let mut guarded = self.guarded.lock();
         let Some(pid) = guarded.guard else { return };
-        let told = [
+        let events = [
             (std::mem::take(&mut guarded.is_key_due), atoms::key_due()),
             (std::mem::take(&mut guarded.is_over), atoms::ended()),
         ];
-        for (_, what) in told.into_iter().filter(|(is_so, _)| *is_so) {
-            voice::tell(&pid, |env| (atoms::event(), self.id, what).encode(env));
+        for (_, event) in events.into_iter().filter(|(is_untold, _)| *is_untold) {
+            messages::send(&pid, |env| (atoms::event(), self.id, event).encode(env));
         }
     }
 
-    fn wake(&self, waiting: &Mutex<Vec<LocalPid>>, what: Atom) {
+    fn wake(&self, waiting: &Mutex<Vec<LocalPid>>, event: Atom) {
         for pid in waiting.lock().drain(..) {
-            voice::tell(&pid, |env| (atoms::event(), self.id, what).encode(env));
+            messages::send(&pid, |env| (atoms::event(), self.id, event).encode(env));
         }
     }
 }

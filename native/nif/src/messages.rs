@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Runs `call`; messages that it sends use `env`, that of a native function or of a callback of the VM.
-pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
+pub fn with_env<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
     /// Takes the environment away again, also when `call` panics.
     struct Restore(Option<*mut ErlNifEnv>);
     impl Drop for Restore {
@@ -25,8 +25,8 @@ pub fn speaking<R>(env: Env<'_>, call: impl FnOnce() -> R) -> R {
 }
 
 /// Sends a message. A message to a process that has died is dropped.
-pub fn tell(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
-    let _dead_or_told = match CALLER.get() {
+pub fn send(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
+    let _dead_or_sent = match CALLER.get() {
         Some(env) => {
             let call = ();
             // SAFETY: `speaking` has set the environment on this thread, and takes it away before the native function
