@@ -240,7 +240,7 @@ impl CmId {
         check("setting an option of a connection id", result)
     }
 
-    /// Makes an IPv6 address stand for IPv6 only.
+    /// Makes an id that is bound to an IPv6 address take no IPv4 connections.
     pub fn one_family(&self) -> Result<(), VerbsError> {
         self.set_option(OPTION_ID_AFONLY, 1i32)
     }
@@ -271,7 +271,7 @@ impl CmId {
         check("listening", result)
     }
 
-    /// The port it is bound to; 0: none yet.
+    /// The port to which the id is bound; 0: none yet.
     pub fn port(&self) -> u16 {
         self.local_address().map_or(0, |address| address.port())
     }

@@ -43,8 +43,7 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes all events that are there. Err: no event will come any more, which happens on a device that was removed;
-    /// the descriptor stays readable then.
+    /// Takes all waiting events. Err: the device was removed and raises no more events; the descriptor stays readable.
     pub fn drain(&self) -> Result<(), VerbsError> {
         loop {
             let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());

@@ -141,7 +141,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// Readable when the device has an asynchronous event to tell.
+    /// Readable when the device has an asynchronous event.
     pub fn async_fd(self) -> BorrowedFd<'a> {
         // SAFETY: the context owns the descriptor and is open for `'a`.
         unsafe { BorrowedFd::borrow_raw(self.context.as_ref().async_fd) }
@@ -152,7 +152,7 @@ impl<'a> Device<'a> {
 ///
 /// `device` must be a device of a list that is not freed, or of an open context.
 unsafe fn name_of(device: NonNull<ibv_device>) -> String {
-    // SAFETY: the caller's word; libibverbs ends the name with a zero inside of the array.
+    // SAFETY: the caller's contract; libibverbs ends the name with a zero inside of the array.
     let name = unsafe { CStr::from_ptr(device.as_ref().name.as_ptr()) };
     name.to_string_lossy().into_owned()
 }

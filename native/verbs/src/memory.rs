@@ -197,7 +197,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered in `register`, deregistered once, before `pages` is let go. Work requests that name it and
+        // SAFETY: registered in `register`, deregistered once before `pages` is dropped. Work requests that name it and
         // are still under way fail; the device does not touch the pages afterwards.
         let _ = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
     }

@@ -302,7 +302,7 @@ impl QueuePair {
         self.post_request(&mut request, "invalidating a memory window")
     }
 
-    /// `request` has no bytes to be fetched, and names nothing that does not live.
+    /// Posts a request that has no bytes to fetch. All objects that it names must live.
     fn post_request(&self, request: &mut ibv_send_wr, doing: &'static str) -> Result<(), VerbsError> {
         let mut refused = std::ptr::null_mut();
         // SAFETY: a queue pair that lives; the request is copied before the call returns.

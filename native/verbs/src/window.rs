@@ -112,7 +112,7 @@ impl MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // SAFETY: allocated and registered in `allocate`, freed once, the window before its region, before `pages` is
-        // let go. Work requests that name them and are still under way fail; no peer writes the pages afterwards.
+        // dropped. Work requests that name them and are still under way fail; no peer writes the pages afterwards.
         unsafe {
             let _ = ibv_dealloc_mw(self.window.as_ptr());
             let _ = ibv_dereg_mr(self.region.as_ptr());
