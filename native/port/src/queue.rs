@@ -18,7 +18,7 @@ use crate::port::{Packet, Port};
 use crate::tally::Tally;
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
-const TURN: ReadLimit = ReadLimit {
+const READ_MAX: ReadLimit = ReadLimit {
     bytes: 128 * 1024,
     packets: 256,
     exact: 0,
@@ -195,7 +195,7 @@ impl Queue {
         if self.input == Input::Held {
             return (0, ReadEnd::Empty);
         }
-        let end = self.carried.reader.read(TURN, &mut self.received);
+        let end = self.carried.reader.read(READ_MAX, &mut self.received);
         // `read` has taken the packets of earlier notifications.
         self.noted().take_readable();
         let (packets, bytes) = self.deliver(port, tally);
