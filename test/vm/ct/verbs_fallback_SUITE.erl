@@ -91,7 +91,7 @@ too_little_locked_memory(Config) ->
     %% So little that the limit suffices.
     [A, B] = inet_rdma_vm:pair(Config),
     Small = [{fabric, verbs}, {ring_bytes, 4096}, {receive_slots, 16}],
-    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Limited#{rdma => Small}),
+    N = node_alone(Config, Limited#{rdma => Small}),
     ok = inet_rdma_test_node:connect(A, N),
     [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, N}, {N, A}]],
     inet_rdma_test_node:stop(N),
@@ -104,7 +104,7 @@ pinned_memory_is_bounded(Config) ->
     stays_on_tcp(Config, #{rdma => Bounded(65536)}, ["of 65536 bytes", "pinned_max_bytes"]),
     [
         begin
-            [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], #{rdma => Bounded(Bytes)}),
+            N = node_alone(Config, #{rdma => Bounded(Bytes)}),
             ok = inet_rdma_test_node:connect(A, N),
             [ok = inet_rdma_test_link:await(P, Q, verbs) || {P, Q} <- [{A, N}, {N, A}]],
             ok = call(A, inet_rdma_test_data, send_and_compare, [name(N), [5 * ?MB, 5 * ?MB]]),
@@ -124,7 +124,7 @@ stays_on_tcp(Config, Options, Words) ->
     [A, B] = inet_rdma_vm:pair(Config),
     %% A process keeps the devices open that it has opened once.
     Before = maps:map(fun(_Device, Counts) -> maps:remove("ctx", Counts) end, inet_rdma_vm:resources()),
-    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"], Options),
+    N = node_alone(Config, Options),
     [
         begin
             ok = inet_rdma_test_link:connect(X, Y),
@@ -145,6 +145,12 @@ stays_on_tcp(Config, Options, Words) ->
     inet_rdma_test_node:stop(N),
     inet_rdma_test_node:await_nodes(A, [name(B)]),
     inet_rdma_vm:await_resources(Before).
+
+%% A node that global of B does not connect to A again when a case has disconnected the two.
+node_alone(Config, Options) ->
+    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"],
+                                Options#{args => ["-connect_all", "false"]}),
+    N.
 
 %% No link at all then, with the reason on both nodes.
 required_without_a_device(Config) ->
