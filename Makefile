@@ -98,8 +98,8 @@ test: deps build ## run all tests
 
 # Suites to run on Debian 13's OTP, too; CI does.
 MATRIX_SUITES ?=
-test-nodes: test-erlang test-elixir test-bench $(if $(MATRIX_SUITES),test-matrix)
-test-compute: test-native bench-instructions test-vm
+test-nodes: test-erlang $(if $(MATRIX_SUITES),test-matrix)
+test-compute: test-native bench-instructions test-vm test-elixir test-bench
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
 
