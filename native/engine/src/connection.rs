@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | the maker | [`Connection::new`]; then [`crate::endpoint::Engine::attach`], or watches the two descriptors itself | |
 //! | the reader | [`ReadHalf::read`] | it answers [`ReadEnd::Empty`] |
-//! | | [`Connection::arm_reader`], and if that is true waits | [`Notifier::wake`] |
+//! | | [`Connection::arm_reader`], and if that is true waits; [`ReadHalf::read_and_arm`] is both | [`Notifier::wake`] |
 //! | the writer | [`WriteHalf::write`] | [`Written::blocked`] |
 //! | | [`Connection::arm_writer`], and if that is true waits | [`Notifier::wake`] |
 //! | | [`WriteHalf::finish`] behind its last write; [`WriteHalf::close`] at last | |

@@ -228,6 +228,11 @@ impl Looking {
         }
     }
 
+    /// True if the port is likely to arm after the next arrival, as far as is known before it.
+    pub fn sleeps(&self) -> bool {
+        self.way() == Way::Sleeps
+    }
+
     fn way(&self) -> Way {
         match self.stage {
             Stage::NeverLooks => Way::Sleeps,

@@ -9,11 +9,12 @@ mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use both_ends::{connected, look, read, small, write};
+use both_ends::{ALL, connected, look, read, small, write};
 use inet_rdma_assembly::{Framing, ReadLimit};
-use inet_rdma_engine::connection::ReadEnd;
+use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
@@ -216,4 +217,33 @@ fn a_raw_reader_gets_just_what_it_asks_for() {
     assert_eq!(ask(usize::MAX, 61).0, vec![]);
     assert_eq!(ask(40, 0).0, all[40..80], "what the read before left behind");
     assert_eq!(ask(40, 0).0, all[80..]);
+}
+
+#[test]
+fn a_read_that_arms_does_so_behind_the_last_packet() {
+    let side = Side::of_link();
+    let (there, here) = pair::queue_pairs(&ShmFabric, &side, &side);
+    let [mut left, mut right] = [there, here].map(|qp| side.halves(qp, Arc::new(())));
+    right.connection.set_self_polling();
+    let messages = Messages::new(9, &[1, 2]);
+    let gather = messages.gather(true);
+    let mut send = || {
+        let written = left.writer.write(&gather, 0, usize::MAX).expect("it is up");
+        assert_eq!(written.at, gather.total());
+        left.connection.queue_pair().wakeups_sent()
+    };
+    for wakeups in 1..4 {
+        let mut out = Vec::new();
+        assert_eq!(right.reader.read_and_arm(ALL, &mut out), (ReadEnd::Empty, true));
+        assert!(out.is_empty());
+        assert_eq!(send(), wakeups, "it sleeps");
+        let one = ReadLimit { packets: 1, ..ALL };
+        assert_eq!(right.reader.read_and_arm(one, &mut out), (ReadEnd::More, false));
+        assert_eq!(send(), wakeups, "nobody sleeps");
+        assert_eq!(right.reader.read_and_arm(ALL, &mut out), (ReadEnd::Empty, true));
+        assert_eq!(contents::packets(&out), [messages.bodies(), messages.bodies()].concat());
+    }
+    left.writer.close();
+    let end = right.reader.read_and_arm(ALL, &mut Vec::new());
+    assert_eq!(end, (ReadEnd::Closed(Closed::ByPeer), false));
 }

@@ -66,6 +66,8 @@ pub struct Queue {
     liveness_fd: RawFd,
     looking: Looking,
     input: Input,
+    /// True: the last read has armed the connection, and nothing has come since.
+    is_armed: bool,
     output: Output,
     id: PathId,
     is_mortal: bool,
@@ -87,6 +89,7 @@ impl Queue {
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
             looking: Looking::new(Instant::now(), carried.never_looks),
             input: Input::Held,
+            is_armed: false,
             output: Output::Free,
             id,
             is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
@@ -159,6 +162,7 @@ impl Queue {
 
     /// Makes the port look in the next turn, even without an arrival.
     pub fn look_soon(&mut self) {
+        self.is_armed = false;
         if self.input != Input::Held {
             self.input = Input::Due;
         }
@@ -195,9 +199,17 @@ impl Queue {
         if self.input == Input::Held {
             return (0, ReadEnd::Empty);
         }
-        let end = self.carried.reader.read(READ_MAX, &mut self.received);
-        // `read` has taken the packets of earlier notifications.
+        // The read takes the packets of earlier notifications.
         self.noted().take_readable();
+        let reader = &mut self.carried.reader;
+        let end = match self.looking.sleeps() {
+            true => {
+                let (end, is_armed) = reader.read_and_arm(READ_MAX, &mut self.received);
+                self.is_armed = is_armed;
+                end
+            }
+            false => reader.read(READ_MAX, &mut self.received),
+        };
         let (packets, bytes) = self.deliver(port, tally);
         session.handle_queue_packets(bytes);
         (packets, end)
@@ -247,6 +259,7 @@ impl Queue {
         if self.input == Input::Held {
             return;
         }
+        let was_armed = std::mem::take(&mut self.is_armed) && !self.noted().take_readable();
         match self.looking.next(Instant::now(), packets) {
             next @ (LookStep::Look | LookStep::YieldAndLook) => {
                 if next == LookStep::YieldAndLook {
@@ -255,7 +268,7 @@ impl Queue {
                 self.input = if must_look { Input::Due } else { Input::Looking };
             }
             LookStep::Arm => {
-                let is_armed = self.connection().arm_reader() && !self.take_writable();
+                let is_armed = (was_armed || self.connection().arm_reader()) && !self.take_writable();
                 self.input = if is_armed { Input::Armed } else { Input::Due };
             }
         }

@@ -24,9 +24,23 @@ pub(crate) enum For {
     Expected,
 }
 
+/// The reader's wait for more, as a part of a read.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Arming {
+    /// The caller arms the reader itself, if at all.
+    #[default]
+    Unwanted,
+    /// To be armed if nothing more is found.
+    Wanted,
+    /// Armed.
+    Done,
+}
+
 /// The results of a read.
 #[derive(Default)]
 pub(crate) struct Taken {
+    /// Whether the read arms the reader if it finds nothing more.
+    arming: Arming,
     /// Bytes taken from ring and landing buffers.
     bytes: usize,
     /// True: the first expected read is complete.
@@ -64,14 +78,29 @@ impl<B: Buffer> ReadHalf<B> {
     /// Reads up to `limit`, and adds complete packets to `out`.
     #[inline]
     pub fn read(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> ReadEnd {
-        let mut taken = Taken::default();
+        self.read_arming(limit, out, Arming::Unwanted).0
+    }
+
+    /// As [`Self::read`] and [`Connection::arm_reader`], under one lock. True: the read ended with
+    /// [`ReadEnd::Empty`], and the reader is armed.
+    #[inline]
+    pub fn read_and_arm(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> (ReadEnd, bool) {
+        self.read_arming(limit, out, Arming::Wanted)
+    }
+
+    #[inline]
+    fn read_arming(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>, arming: Arming) -> (ReadEnd, bool) {
+        let mut taken = Taken {
+            arming,
+            ..Taken::default()
+        };
         let Self { connection, incoming } = self;
         let end = match &connection.records {
             None => connection.read_now(&mut PlainRing, incoming, limit, For::Caller, out, &mut taken),
             Some(records) => connection.read_sealed(records, incoming, limit, For::Caller, out, &mut taken),
         };
         connection.tell(taken.woken, Caller::User);
-        connection.read_end(end)
+        (connection.read_end(end), taken.arming == Arming::Done)
     }
 
     /// As [`Self::read`], for a caller that notifies the user itself. Not inlined: only a link's port is so hot that it
@@ -195,7 +224,14 @@ impl Connection {
         // still wait for an event.
         core.reader.end_read(end.is_end());
         self.flush_controls(&mut core);
-        self.arm_queue_or_kick(&mut core);
+        match taken.arming {
+            Arming::Wanted if end == Outcome::Empty && core.is_up() => {
+                if self.arm_reader_locked(&mut core) {
+                    taken.arming = Arming::Done;
+                }
+            }
+            _ => self.arm_queue_or_kick(&mut core),
+        }
         taken.bytes = limit.bytes - left.bytes;
         taken.woken = core.take_woken();
         match end {
