@@ -149,7 +149,7 @@ stays_on_tcp(Config, Options, Words) ->
 %% A node that global of B does not connect to A again when a case has disconnected the two.
 node_alone(Config, Options) ->
     [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"],
-                                Options#{args => ["-connect_all", "false"]}),
+                                inet_rdma_test_node:alone(Options#{args => []})),
     N.
 
 %% No link at all then, with the reason on both nodes.
