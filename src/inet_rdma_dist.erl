@@ -319,15 +319,19 @@ address_of(_Socket, Node) ->
     case kept() of
         #supervised{role = initiator, address = Address} ->
             Address;
-        #supervised{driver = Driver, connection = Connection} ->
+        #supervised{driver = Driver, connection = Connection} = Supervised ->
             case {inet_rdma_transport:peername(Connection), string:split(atom_to_list(Node), "@")} of
                 {{ok, Address}, [_, Host]} ->
-                    #net_address{address = Address, host = Host, protocol = inet_rdma_transport:protocol(Connection),
+                    #net_address{address = Address, host = Host, protocol = protocol(Supervised),
                                  family = Driver:family()};
                 _ ->
                     ?shutdown(no_node)
             end
     end.
+
+%% The protocol by which the link began. A session has taken its connection out of TLS by now.
+protocol(#supervised{over = {session, Session, _Queue}}) -> inet_rdma_session:protocol(Session);
+protocol(#supervised{connection = Connection}) -> inet_rdma_transport:protocol(Connection).
 
 tick(_Socket) ->
     case kept() of
