@@ -40,7 +40,7 @@ pub const GATHERED_BYTES: usize = 16 * 1024;
 enum Input {
     /// [`Queue::begin`].
     Held,
-    /// An event: the connection is armed.
+    /// An event: the connection is armed, by a read or behind it.
     Armed,
     /// The timer, set for a look alone: without an arrival there is nothing to do.
     Looking,
@@ -66,8 +66,6 @@ pub struct Queue {
     liveness_fd: RawFd,
     looking: Looking,
     input: Input,
-    /// True: the last read has armed the connection, and nothing has come since.
-    is_armed: bool,
     output: Output,
     id: PathId,
     is_mortal: bool,
@@ -89,7 +87,6 @@ impl Queue {
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
             looking: Looking::new(Instant::now(), carried.never_looks),
             input: Input::Held,
-            is_armed: false,
             output: Output::Free,
             id,
             is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
@@ -162,7 +159,6 @@ impl Queue {
 
     /// Makes the port look in the next turn, even without an arrival.
     pub fn look_soon(&mut self) {
-        self.is_armed = false;
         if self.input != Input::Held {
             self.input = Input::Due;
         }
@@ -202,14 +198,11 @@ impl Queue {
         // The read takes the packets of earlier notifications.
         self.noted().take_readable();
         let reader = &mut self.carried.reader;
-        let end = match self.looking.sleeps() {
-            true => {
-                let (end, is_armed) = reader.read_and_arm(READ_MAX, &mut self.received);
-                self.is_armed = is_armed;
-                end
-            }
-            false => reader.read(READ_MAX, &mut self.received),
+        let (end, is_armed) = match self.looking.sleeps() {
+            true => reader.read_and_arm(READ_MAX, &mut self.received),
+            false => (reader.read(READ_MAX, &mut self.received), false),
         };
+        self.input = if is_armed { Input::Armed } else { Input::Due };
         let (packets, bytes) = self.deliver(port, tally);
         session.handle_queue_packets(bytes);
         (packets, end)
@@ -259,7 +252,7 @@ impl Queue {
         if self.input == Input::Held {
             return;
         }
-        let was_armed = std::mem::take(&mut self.is_armed) && !self.noted().take_readable();
+        let was_armed = self.input == Input::Armed && !self.noted().take_readable();
         match self.looking.next(Instant::now(), packets) {
             next @ (LookStep::Look | LookStep::YieldAndLook) => {
                 if next == LookStep::YieldAndLook {
