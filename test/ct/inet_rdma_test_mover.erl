@@ -14,20 +14,22 @@
 
 -spec start(script()) -> pid().
 start([AtOnce | Script]) ->
-    start(fun(Port) -> act(AtOnce, Port) end, Script).
+    begin_with(fun(Port) -> act(AtOnce, Port), Script end).
 
 %% Settles as the initiator, and does not tell the guard. drop: closes the queue pair as soon as both sides have it;
 %% keep: the guard does when the peer has moved.
 -spec settle(drop | keep) -> pid().
 settle(End) ->
-    start(fun(_Port) ->
+    begin_with(fun(_Port) ->
         [[Session]] = ets:match(inet_rdma_links, {{session, '_'}, '$1', '_'}),
         [Peer] = nodes(connected),
         {Settler, _} = spawn_monitor(inet_rdma_session_mover, settle, [Session, atom_to_binary(Peer)]),
-        put(settler, {Settler, End})
-    end, settles).
+        {settles, Settler, End}
+    end).
 
-start(AtOnce, Script) ->
+%% Begin does what is done at once, and returns where the peer's messages go: the rest of a script, {settles, Settler,
+%% End}, or pass (to the guard).
+begin_with(Begin) ->
     {Mover, ok} = inet_rdma_test_ask:start(fun() ->
         [{_, Port}] = erlang:system_info(dist_ctrl),
         {links, Links} = erlang:port_info(Port, links),
@@ -35,10 +37,7 @@ start(AtOnce, Script) ->
         [Guard] = [Pid || Pid <- Links, process_info(Pid, initial_call) =:= Call],
         _ = monitor(port, Port),
         {ok, _} = inet_rdma_link:command(Port, watch),
-        {ok, fun() ->
-            _ = AtOnce(Port),
-            loop(#{port => Port, guard => Guard, script => Script, heard => []})
-        end}
+        {ok, fun() -> loop(#{port => Port, guard => Guard, script => Begin(Port), heard => []}) end}
     end),
     Mover.
 
@@ -52,10 +51,11 @@ pass(Mover) -> inet_rdma_test_ask:ask(Mover, pass).
 
 loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) ->
     receive
-        {'$inet_rdma', Port, Message} when is_binary(Message), Script =:= settles ->
-            element(1, get(settler)) ! {session, Port, Message},
+        {'$inet_rdma', Port, Message} when is_binary(Message), is_tuple(Script) ->
+            {settles, Settler, _} = Script,
+            Settler ! {session, Port, Message},
             loop(State);
-        {'$inet_rdma', Port, Message} when is_binary(Message), Script =/= pass ->
+        {'$inet_rdma', Port, Message} when is_binary(Message), is_list(Script) ->
             loop(State#{script := answer(Script, Port), heard := [binary_to_term(Message) | Heard]});
         {'$inet_rdma', Port, _} = Told ->
             Guard ! Told,
@@ -66,8 +66,8 @@ loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) 
         {pass, From, Ref} ->
             From ! {Ref, ok},
             loop(State#{script := pass});
-        {'DOWN', _, process, _Settler, {settled, {move, _Queue, _Why}}} ->
-            {_, End} = get(settler),
+        {'DOWN', _, process, Settler, {settled, {move, _Queue, _Why}}} ->
+            {settles, Settler, End} = Script,
             _ = [{ok, _} = inet_rdma_link:command(Port, drop) || End =:= drop],
             loop(State);
         {'DOWN', _, port, Port, _} ->
