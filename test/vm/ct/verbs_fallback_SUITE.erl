@@ -184,9 +184,9 @@ device_removed(Config) ->
         "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 dev going && "
         "rdma link add going_rdma type " ++ Kind ++ " netdev going"
     ),
-    Going = [C, D] = inet_rdma_vm:nodes_on("10.9.7.1", ["c", "d"], #{
-        rdma => [{fabric, verbs}, {fallback_retry_ms, 1000}], args => ["-connect_all", "false"]
-    }),
+    Going = [C, D] = inet_rdma_vm:nodes_on("10.9.7.1", ["c", "d"], inet_rdma_test_node:alone(#{
+        rdma => [{fabric, verbs}, {fallback_retry_ms, 1000}], args => []
+    })),
     ok = inet_rdma_test_node:connect(C, D),
     #{fabric := verbs, why := Why} = inet_rdma_vm:info(C, D),
     contains(Why, ["going_rdma"]),
