@@ -22,22 +22,23 @@ impl<B: Buffer> Assembly<B> {
         Ok(self.fill_packet(arrived, 0, out))
     }
 
-    /// Serves a raw read of a new length from the bytes that an unfinished raw read has kept. True: they sufficed.
-    /// Bytes beyond the new length stay in their buffer, so that many small reads copy each byte once.
+    /// Serves a raw read of a new length from the bytes that an unfinished raw read has kept. Returns the number of
+    /// bytes handed over; None: the kept bytes do not suffice. Bytes beyond the new length stay in their buffer, so
+    /// that many small reads copy each byte once.
     #[inline]
-    pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
+    pub fn retarget(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<Option<usize>, AssemblyError> {
         match self.framing {
             Framing::Raw => self.retarget_raw(limit, out),
-            _ => Ok(false),
+            _ => Ok(None),
         }
     }
 
-    fn retarget_raw(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<bool, AssemblyError> {
+    fn retarget_raw(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<Option<usize>, AssemblyError> {
         let Begun::Packet(kept) = &mut self.begun else {
-            return Ok(false);
+            return Ok(None);
         };
         if kept.bytes == limit.exact && kept.kept() < kept.bytes && kept.taken == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let wanted = if limit.exact == 0 {
             kept.kept().min(limit.bytes)
@@ -45,7 +46,7 @@ impl<B: Buffer> Assembly<B> {
             limit.exact
         };
         if wanted == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let now = kept.kept().min(wanted);
         let mut next = Partial::<B>::new(wanted)?;
@@ -57,9 +58,9 @@ impl<B: Buffer> Assembly<B> {
         }
         if next.filled == wanted {
             out.push(Received::Whole(next.buffer));
-            return Ok(true);
+            return Ok(Some(wanted));
         }
         self.begun = Begun::Packet(next);
-        Ok(false)
+        Ok(None)
     }
 }

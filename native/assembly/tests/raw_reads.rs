@@ -25,22 +25,22 @@ fn raw_leftovers_are_enough_for_smaller_reads() {
     let stream = content(9, 12);
     let mut assembly = Assembly::<Vec<u8>>::new(Framing::Raw, PACKET_MAX);
     let mut out = Vec::new();
-    assert_eq!(assembly.retarget(exact(20), &mut out), Ok(false));
+    assert_eq!(assembly.retarget(exact(20), &mut out), Ok(None));
     assert_eq!(push(&mut assembly, &stream, 5, exact(20), &mut out), Ok(12));
     assert!(out.is_empty());
     for left in [12, 9] {
-        assert_eq!(assembly.retarget(exact(3), &mut out), Ok(true), "3 of {left}");
+        assert_eq!(assembly.retarget(exact(3), &mut out), Ok(Some(3)), "3 of {left}");
     }
-    assert_eq!(assembly.retarget(exact(6), &mut out), Ok(true), "just what is left");
-    assert_eq!(assembly.retarget(exact(20), &mut out), Ok(false), "nothing is left");
+    assert_eq!(assembly.retarget(exact(6), &mut out), Ok(Some(6)), "just what is left");
+    assert_eq!(assembly.retarget(exact(20), &mut out), Ok(None), "nothing is left");
     assert_eq!(contents::packets(&out).concat(), stream);
     assert_eq!(push(&mut assembly, &stream, 5, exact(20), &mut out), Ok(12));
-    assert_eq!(assembly.retarget(exact(9), &mut out), Ok(true));
-    assert_eq!(assembly.retarget(ReadLimit::bytes(2), &mut out), Ok(true));
-    assert_eq!(assembly.retarget(ReadLimit::bytes(2), &mut out), Ok(true));
+    assert_eq!(assembly.retarget(exact(9), &mut out), Ok(Some(9)));
+    assert_eq!(assembly.retarget(ReadLimit::bytes(2), &mut out), Ok(Some(2)));
+    assert_eq!(assembly.retarget(ReadLimit::bytes(2), &mut out), Ok(Some(1)));
     assert_eq!(
         assembly.retarget(ReadLimit::bytes(2), &mut out),
-        Ok(false),
+        Ok(None),
         "nothing is left"
     );
     let packets = contents::packets(&out);
@@ -91,7 +91,9 @@ fn small_reads_behind_a_large_one_copy_each_byte_once() {
         } else {
             ReadLimit::bytes(PIECE_BYTES)
         };
-        assert_eq!(assembly.retarget(limit, &mut out), Ok(true));
+        let kept = assembly.kept();
+        let handed_over = assembly.retarget(limit, &mut out).expect("memory");
+        assert_eq!(handed_over, Some(kept - assembly.kept()));
     }
     assert_eq!(ALLOCATED_BYTES.get() - before, stream.len());
     let pieces: Vec<u8> = out
@@ -114,7 +116,7 @@ fn a_raw_read_goes_on_where_a_larger_one_begins() {
     let mut assembly = Assembly::<Vec<u8>>::new(Framing::Raw, PACKET_MAX);
     let mut out = Vec::new();
     assert_eq!(push(&mut assembly, &stream[..7], 0, exact(8), &mut out), Ok(7));
-    assert_eq!(assembly.retarget(exact(12), &mut out), Ok(false));
+    assert_eq!(assembly.retarget(exact(12), &mut out), Ok(None));
     assert_eq!(push(&mut assembly, &stream[7..], 0, exact(12), &mut out), Ok(5));
     assert_eq!(contents::packets(&out), [stream]);
 }

@@ -184,10 +184,12 @@ impl<'a> Feeder<'a> {
     fn next_read(&mut self) -> Option<ReadLimit> {
         let limit = self.asks.next().expect("endless").limit((self.exact)());
         let mut out = Vec::new();
+        let kept = self.assembly.kept();
         let done = self.assembly.retarget(limit, &mut out).expect("memory");
-        assert_eq!(done, !out.is_empty());
+        assert_eq!(done.is_some(), !out.is_empty());
+        assert_eq!(done.unwrap_or(0), kept - self.assembly.kept());
         self.keep(&out, limit);
-        (!done).then_some(limit)
+        done.is_none().then_some(limit)
     }
 
     fn keep(&mut self, received: &[Received<Vec<u8>>], limit: ReadLimit) {

@@ -164,8 +164,8 @@ impl Connection {
     ) -> Outcome {
         let mut left = limit;
         let had = out.len();
-        let kept = match incoming.assembly.retarget(limit, out) {
-            Ok(satisfied) => satisfied,
+        let kept_bytes = match incoming.assembly.retarget(limit, out) {
+            Ok(bytes) => bytes,
             Err(error) => {
                 let mut core = self.core.lock();
                 self.fail(&mut core, error.into());
@@ -175,11 +175,11 @@ impl Connection {
         };
         let mut core = self.core.lock();
         core.landing.expected.in_use = whom == For::Expected;
-        let kept_before = core.landing.expected.note_kept(incoming.assembly.kept());
-        if kept {
+        if let Some(bytes) = kept_bytes {
+            core.landing.expected.note_kept(incoming.assembly.kept());
             core.reader.end_read(false);
             self.count_received(&core, incoming.assembly.framing(), &out[had..]);
-            taken.bytes = kept_before - incoming.assembly.kept();
+            taken.bytes = bytes;
             taken.is_satisfied = core.satisfied(whom);
             return Outcome::More;
         }
@@ -196,13 +196,13 @@ impl Connection {
             let had = out.len();
             let (guard, some) = self.read_some(core, ring, incoming, left, out);
             core = guard;
+            core.landing.expected.note_kept(incoming.assembly.kept());
             let packets = self.count_received(&core, incoming.assembly.framing(), &out[had..]);
             match some {
                 Ok(Some(bytes)) => left.bytes = left.bytes.saturating_sub(bytes),
                 Ok(None) => break nothing_more(&core),
                 Err(Ended) => break Outcome::Ended,
             }
-            core.landing.expected.note_kept(incoming.assembly.kept());
             if packets > 0 {
                 taken.is_satisfied = core.satisfied(whom);
             }

@@ -39,10 +39,10 @@ impl ExpectedReads {
         self.sizes.clear();
     }
 
-    /// Sets the number of bytes that the reader has taken in and not handed over. Returns the number before.
+    /// Sets the number of bytes that the reader has taken in and not handed over.
     #[inline]
-    pub(crate) fn note_kept(&mut self, bytes: usize) -> usize {
-        std::mem::replace(&mut self.kept, bytes)
+    pub(crate) fn note_kept(&mut self, bytes: usize) {
+        self.kept = bytes;
     }
 
     /// True if the first read needs more bytes than those taken in for it and `arrived` bytes together.
