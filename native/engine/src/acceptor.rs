@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use inet_rdma_fabric::event::Event;
@@ -39,7 +39,8 @@ struct Shared {
     /// Set once the acceptor is dropped.
     stop: Event,
     is_stopped: AtomicBool,
-    has_failed: AtomicBool,
+    /// The reason why the thread has ended before that.
+    failure: OnceLock<FabricError>,
 }
 
 impl Acceptor {
@@ -62,7 +63,7 @@ impl Acceptor {
             event,
             stop,
             is_stopped: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
         });
         let thread = Arc::clone(&shared);
         threads::start("inet_rdma/listen", move || thread.run())?;
@@ -73,10 +74,10 @@ impl Acceptor {
     /// and its port is closed.
     pub fn accept(&self) -> Result<Option<Box<dyn QueuePair>>, FabricError> {
         let next = self.shared.accepted.lock().pop_front();
-        if next.is_none() && self.shared.has_failed.load(Ordering::Acquire) {
-            return Err(FabricError::Panicked("the thread of this listener"));
+        match self.shared.failure.get() {
+            Some(failure) if next.is_none() => Err(failure.clone()),
+            _ => Ok(next),
         }
-        Ok(next)
     }
 
     /// The port that peers connect to.
@@ -99,18 +100,19 @@ impl Drop for Acceptor {
 impl Shared {
     /// The thread's work.
     fn run(&self) {
-        let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
-        if matches!(served, Ok(Ok(()))) {
-            return;
-        }
-        // After a panic, or if the kernel has no memory for the wait: a port must not stay open without its thread.
+        let failure = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure,
+            Err(_panic) => FabricError::Panicked("the thread of this listener"),
+        };
+        // A port must not stay open without its thread.
         *self.listener.lock() = None;
         self.accepted.lock().clear();
-        self.has_failed.store(true, Ordering::Release);
+        let _first = self.failure.set(failure);
         let _ = catch_unwind(AssertUnwindSafe(|| self.waker.accepted()));
     }
 
-    /// Accepts until the acceptor is dropped.
+    /// Accepts until the acceptor is dropped. Err: the listener, or the wait for its peers, has failed.
     fn serve(&self) -> Result<(), FabricError> {
         loop {
             let deadline = {
@@ -119,7 +121,7 @@ impl Shared {
                     *listener = None;
                 }
                 let Some(listener) = &mut *listener else { return Ok(()) };
-                self.take_one(&mut **listener)
+                self.take_one(&mut **listener)?
             };
             if let Some(deadline) = deadline {
                 waiting::until_readable(&[self.event.as_fd(), self.stop.as_fd()], deadline, "waiting for peers")?;
@@ -129,13 +131,14 @@ impl Shared {
 
     /// Takes the next connection or refusal from the listener. Returns Some if there is none: wait for an event or for
     /// the deadline.
-    fn take_one(&self, listener: &mut dyn Listener) -> Option<Option<Instant>> {
+    fn take_one(&self, listener: &mut dyn Listener) -> Result<Option<Option<Instant>>, FabricError> {
         match listener.poll_accept() {
             Some(Ok(queue_pair)) => self.keep(queue_pair),
+            Some(Err(error)) if listener.is_over() => return Err(error),
             Some(Err(error)) => self.waker.refused(&error),
-            None => return Some(listener.next_deadline()),
+            None => return Ok(Some(listener.next_deadline())),
         }
-        None
+        Ok(None)
     }
 
     fn keep(&self, queue_pair: Box<dyn QueuePair>) {

@@ -142,6 +142,60 @@ fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
     assert!(connect().is_err(), "nobody listens any more");
 }
 
+/// A listener whose socket fails when a peer comes.
+struct Failing {
+    listener: Box<dyn Listener>,
+    has_failed: bool,
+}
+
+impl Listener for Failing {
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.listener.event_fd()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+        if self.has_failed {
+            return None;
+        }
+        let _peer = self.listener.poll_accept()?;
+        self.has_failed = true;
+        Some(Err(FabricError::DeviceRemoved))
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_failed
+    }
+
+    fn port(&self) -> u16 {
+        self.listener.port()
+    }
+
+    fn over(&self) -> String {
+        self.listener.over()
+    }
+}
+
+#[test]
+fn a_listener_that_fails_leaves_no_port_and_its_acceptor_says_why() {
+    let side = Side::default();
+    let counts = Counts::default();
+    let failing = Box::new(Failing {
+        listener: pair::listen(&ShmFabric, &side),
+        has_failed: false,
+    });
+    let acceptor = Acceptor::start(failing, 2, Box::new(counts.clone())).expect("a listener");
+    let connect = || ShmFabric.connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND);
+    let _lost = connect();
+    eventually("the acceptor is woken", || counts.accepted.load(Ordering::Relaxed) == 1);
+    assert_eq!(acceptor.accept().err(), Some(FabricError::DeviceRemoved));
+    assert_eq!(counts.refused.load(Ordering::Relaxed), 0, "the failure is not a peer's");
+    assert!(connect().is_err(), "nobody listens any more");
+}
+
 /// A slow listener: it accepts a peer only when the test allows it.
 struct Slow {
     listener: Box<dyn Listener>,
