@@ -29,7 +29,7 @@ fn send<'a>(
 }
 
 fn send_some<'a>(env: Env<'a>, socket: &StreamSocket<User>, packets: Term<'a>, offset: usize) -> NifResult<Term<'a>> {
-    let (max, framing) = (socket.bounds().call_bytes, socket.framing());
+    let max = socket.bounds().call_bytes;
     let mut lock = match socket.send_lock(env.pid()) {
         Ok(lock) => lock,
         Err(Holder::Writer(holder)) if !holder.is_alive(env) => {
@@ -38,7 +38,7 @@ fn send_some<'a>(env: Env<'a>, socket: &StreamSocket<User>, packets: Term<'a>, o
         }
         Err(_) => return Ok((atoms::blocked(), packets, offset).encode(env)),
     };
-    let outgoing = match Outgoing::decode(packets, framing, max.saturating_add(offset)) {
+    let outgoing = match Outgoing::decode(packets, lock.framing(), max.saturating_add(offset)) {
         Ok(outgoing) => outgoing,
         Err(error) => {
             // No byte of this send has gone: other writers need not wait for it.

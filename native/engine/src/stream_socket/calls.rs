@@ -50,6 +50,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         };
         let reframed = !is_posted && read_half.reframe(framing, packet_max_bytes);
         drop(read_half);
+        if reframed {
+            self.write_direction.lock().reframe(framing);
+        }
         if reframed && is_active {
             // The part of a line that was kept may be a message in the new framing.
             self.call_back(Woken::READER);

@@ -34,7 +34,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             connection,
             bounds,
             read_half: Mutex::new(reader),
-            write_direction: Mutex::new(WriteDirection::new(writer)),
+            write_direction: Mutex::new(WriteDirection::new(writer, framing)),
             demand: Mutex::new(Demand::default()),
             notifier,
         });

@@ -55,8 +55,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         if let Some(closed) = self.connection.closed() {
             return Err(Refused::Closed(closed));
         }
-        let header = self.header(&token)?;
         let mut direction = self.write_direction.lock();
+        let header = header(direction.framing(), &token)?;
         if direction.posted().len() >= self.bounds.sends {
             return Err(Refused::Full);
         }
@@ -71,14 +71,14 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// number of sent bytes, header included; the engine sends the unsent bytes before all posted sends. None: no byte
     /// is sent. Does nothing for a writer that is not the holder.
     pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
-        let rest = match rest {
-            Some((token, sent)) => Some((self.header(&token)?, token, sent)),
-            None => None,
-        };
         let mut direction = self.write_direction.lock();
         if direction.holder() != Some(writer) {
             return Ok(());
         }
+        let rest = match rest {
+            Some((token, sent)) => Some((header(direction.framing(), &token)?, token, sent)),
+            None => None,
+        };
         direction.release();
         if let Some((header, token, sent)) = rest {
             direction.post_rest(token, header, sent);
@@ -96,10 +96,10 @@ impl<N: StreamNotifier> StreamSocket<N> {
             self.heed(Woken::WRITER, Caller::User);
         }
     }
+}
 
-    fn header(&self, token: &N::Token) -> Result<Header, Refused> {
-        self.framing().header(token.bytes()).ok_or(Refused::TooLarge)
-    }
+fn header(framing: Framing, token: &impl Parcel) -> Result<Header, Refused> {
+    framing.header(token.bytes()).ok_or(Refused::TooLarge)
 }
 
 /// Receives that complete by themselves.

@@ -1,6 +1,6 @@
 //! The right to write of one of several writers.
 
-use inet_rdma_assembly::Gather;
+use inet_rdma_assembly::{Framing, Gather};
 use parking_lot::MutexGuard;
 
 use super::notifier::StreamNotifier;
@@ -12,6 +12,7 @@ use crate::connection::{Caller, Closed, Woken, Written};
 /// name, until [`Self::release`].
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
+    framing: Framing,
     /// None only in `drop`: unlock before `heed` calls the notifier.
     direction: Option<MutexGuard<'a, WriteDirection<N>>>,
     woken: Woken,
@@ -23,9 +24,15 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
         direction.take(writer)?;
         Ok(Self {
             socket,
+            framing: direction.framing(),
             direction: Some(direction),
             woken: Woken::default(),
         })
+    }
+
+    /// The framing of the stream.
+    pub fn framing(&self) -> Framing {
+        self.framing
     }
 
     /// As [`StreamSocket::write`].

@@ -1,6 +1,6 @@
 //! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
 
-use inet_rdma_assembly::{Gather, Header};
+use inet_rdma_assembly::{Framing, Gather, Header};
 
 use super::notifier::StreamNotifier;
 use super::posted_sends::PostedSends;
@@ -10,6 +10,8 @@ use crate::connection::{Closed, Woken, WriteHalf, Written};
 /// before sends that have not begun.
 pub(super) struct WriteDirection<N: StreamNotifier> {
     half: WriteHalf,
+    /// The framing of sends. The reading direction has its own, so that no writer waits for a read.
+    framing: Framing,
     /// The writer that is in the middle of a send.
     holder: Option<N::Writer>,
     posted: PostedSends<N::Token>,
@@ -27,13 +29,23 @@ pub enum Holder<W> {
 }
 
 impl<N: StreamNotifier> WriteDirection<N> {
-    pub(super) fn new(half: WriteHalf) -> Self {
+    pub(super) fn new(half: WriteHalf, framing: Framing) -> Self {
         Self {
             half,
+            framing,
             holder: None,
             posted: PostedSends::default(),
             wanted: false,
         }
+    }
+
+    pub(super) fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Changes the framing of the sends that have not begun.
+    pub(super) fn reframe(&mut self, framing: Framing) {
+        self.framing = framing;
     }
 
     /// As [`WriteHalf::write`], for a caller that notifies the user itself.

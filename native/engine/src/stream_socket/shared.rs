@@ -76,7 +76,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// The framing of the stream.
     pub fn framing(&self) -> Framing {
-        self.read_half.lock().framing()
+        self.write_direction.lock().framing()
     }
 
     /// Makes the polling thread look soon and wake these parties, even if it finds nothing for them.
