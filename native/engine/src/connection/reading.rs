@@ -125,7 +125,11 @@ impl<B: Buffer> ReadHalf<B> {
     /// the middle of a packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
-        self.incoming.assembly.reframe(framing, packet_max_bytes)
+        let reframed = self.incoming.assembly.reframe(framing, packet_max_bytes);
+        // The begun part of a line is kept for raw reads.
+        let kept = self.incoming.assembly.kept();
+        self.connection.core.lock().landing.expected.note_kept(kept);
+        reframed
     }
 
     /// The framing of the stream.
