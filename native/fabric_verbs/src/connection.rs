@@ -55,8 +55,8 @@ pub(crate) struct Connection {
     entries: u32,
     receives: u32,
     transport: Transport,
-    /// True if the device has windows; true if they are safe from a peer that breaks the protocol.
-    windows: (bool, bool),
+    has_windows: bool,
+    safeguard: Safeguard,
     sending: Mutex<SendQueue>,
     /// True if `sending` has requests that wait for a completion.
     has_waiting: AtomicBool,
@@ -136,7 +136,12 @@ impl Connection {
             entries,
             receives,
             transport,
-            windows: (limits.windows, !limits.is_soft_roce),
+            has_windows: limits.windows,
+            // A peer that invalidates a window of soft-RoCE makes the kernel of this host panic: docs/SECURITY.md.
+            safeguard: match limits.windows && !limits.is_soft_roce {
+                true => Safeguard::Windows,
+                false => Safeguard::None,
+            },
             sending: Mutex::new(SendQueue::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(ReceiveQueue::default()),
@@ -175,12 +180,8 @@ impl Connection {
             inline_max: self.qp.inline_bytes(),
             post_is_costly: true,
             pins: true,
-            // A peer that invalidates a window of soft-RoCE makes the kernel of this host panic: docs/SECURITY.md.
-            safeguard: match self.windows {
-                (true, true) => Safeguard::Windows,
-                _ => Safeguard::None,
-            },
-            windows: self.windows.0,
+            safeguard: self.safeguard,
+            windows: self.has_windows,
             // The best value was not measured over a device: use all landing buffers.
             landing_window_bytes: usize::MAX,
             ack_timeout,

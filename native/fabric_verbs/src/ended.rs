@@ -33,7 +33,7 @@ pub(crate) fn have_carried_out(end: Arc<ConnectionEnd>) {
 }
 
 /// Carries out an end that is set, on this thread, and tells the teardown thread.
-pub(crate) fn carry_out(end: &ConnectionEnd) {
+pub(crate) fn carry_out_and_report(end: &ConnectionEnd) {
     end.carry_out();
     send(Ended::Look(end.token()));
 }

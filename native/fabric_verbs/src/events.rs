@@ -165,7 +165,7 @@ impl Events {
         let all: Vec<Arc<ConnectionEnd>> = self.registry.lock().all().cloned().collect();
         for end in all {
             if end.set(End::Failed(failure.clone())) {
-                ended::carry_out(&end);
+                ended::carry_out_and_report(&end);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Events {
         for end in pending {
             // Each wake asks the device, so the thread's turn begins anew with each: their sum is no sign of a hang.
             self.turn.begin(Instant::now());
-            ended::carry_out(&end);
+            ended::carry_out_and_report(&end);
         }
         Ok(())
     }
