@@ -18,7 +18,7 @@
     key :: none | inet_rdma_nif:key()
 }).
 
-%% The acceptor has sent `listens`. message: the initiator's message, if it came before the initiator's queue pair.
+%% The acceptor has sent `listens`.
 -record(listening, {
     fabric :: inet_rdma_options:fabric(),
     attempt :: inet_rdma_nif:attempt(),

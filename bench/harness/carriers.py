@@ -88,7 +88,7 @@ def baseline(chosen: list[Carrier]) -> str:
 
 
 def bare_ring() -> Carrier:
-    """Rings in shared memory and nothing else: the least that a carrier over shared memory costs."""
+    """Rings in shared memory and nothing else: no protocol, and no look for packets before a sleep."""
     sources = paths.BENCH / "src" / "bare_ring"
     target = paths.OUT / "bare_ring"
     headers = Path(paths.ask_erl("code:root_dir()")) / "usr" / "include"

@@ -1,5 +1,5 @@
-// A link of two rings in shared memory and nothing else: the least that a carrier over shared memory can cost. Packets
-// are copied into the peer's ring with their length before them, and a byte over a socket wakes a peer that sleeps.
+// A link of two rings in shared memory and nothing else. Packets are copied into the peer's ring with their length
+// before them, and a byte over a socket wakes a peer that sleeps.
 //
 // It is a measure, no carrier to use: it believes each word of the peer, resumes nothing, moves nowhere, and never
 // looks for packets by itself.

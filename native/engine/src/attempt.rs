@@ -1,5 +1,5 @@
-//! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread of its own, while its user
-//! does something else.
+//! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread, while its user does
+//! something else.
 //!
 //! The thread makes the calls that may block, puts the outcome into the attempt, then calls the user's notifier. It
 //! ends with the work. Signals are blocked in it, and a panic becomes the attempt's error.

@@ -6,7 +6,8 @@
 //! the peer sleeps and wants to be woken. The processes meet over a Unix socket, which then stays open: it carries the
 //! wake-ups, and its end-of-file shows the death of either process at once.
 //!
-//! Its unsafe code is in `memory`, which accesses mapped memory, and in `mapping`, which gives pages back.
+//! Its unsafe code is in `memory`, which accesses mapped memory, in `mapping`, which gives pages back, and in
+//! `primitive` and `prefetch`.
 
 mod connect;
 pub mod directory;

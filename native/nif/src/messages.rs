@@ -29,7 +29,7 @@ pub fn send(pid: &LocalPid, build: impl for<'b> FnOnce(Env<'b>) -> Term<'b>) {
     let _dead_or_sent = match CALLER.get() {
         Some(env) => {
             let call = ();
-            // SAFETY: `speaking` has set the environment on this thread, and takes it away before the native function
+            // SAFETY: `with_env` has set the environment on this thread, and takes it away before the native function
             // that it belongs to ends; the lifetime of `call` keeps terms from leaving this function.
             let env = unsafe { Env::new(&call, env) };
             env.send(pid, build(env))

@@ -90,7 +90,8 @@ pub struct Link {
     /// Packets and bytes of both directions when the link last came back from a queue pair: later traffic earns the
     /// next queue pair.
     earned_before: (u64, u64),
-    /// The peer has gone back to the TCP connection, and this side follows when all that it has sent has arrived.
+    /// True: the peer has gone back to the TCP connection. This side follows when all bytes that the peer sent over the
+    /// queue pair have arrived.
     follows: bool,
     /// Descriptors of the TCP connection that processes use.
     lent: Vec<OwnedFd>,

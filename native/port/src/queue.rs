@@ -185,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// A look that nothing else asked for finds the queue empty, without a lock.
+    /// True if only the timer asked for a look, and the queue is empty. Takes no lock.
     pub fn skips_look(&self) -> bool {
         self.input == Input::Looking && self.connection().is_quiet()
     }

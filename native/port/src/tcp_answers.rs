@@ -25,8 +25,8 @@ pub struct TcpAnswers {
     /// Time of the last look. None: the next look is the first one.
     looked_at: Option<Instant>,
     answers: Answers,
-    /// The kernel's count of probes as far as the peer owes no answer to them: it has answered since, or they came
-    /// within [`ANSWERS_APART`] of its last answer.
+    /// The probes, by the kernel's count, that need no answer: the peer has answered since, or they were sent within
+    /// [`ANSWERS_APART`] of its last answer.
     excused_probes: u32,
 }
 

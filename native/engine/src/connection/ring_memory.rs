@@ -13,7 +13,7 @@ use inet_rdma_stream::NewRing;
 const CROWDED_ARRIVALS: u32 = 8;
 
 /// Number of sweeps in which the peer has used at most half of the first ring after which the first ring takes over
-/// again: 10 to 15 s. See [`super::landing_memory`].
+/// again: 10 to 15 s. See [`crate::landing::memory`].
 const IDLE_SWEEPS: u32 = 2;
 
 /// Sweeps until memory that was refused is asked for again.

@@ -7,7 +7,7 @@ use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Exposed;
 
 /// Size of the first area of a fabric that pins exposed memory. Each further area doubles the whole: little is pinned
-/// for little bulk, and the bound of 17 MiB is reached with five registrations.
+/// for little bulk, and the bound of 17 MiB is reached with six registrations.
 const FIRST_AREA_BYTES: usize = 1 << 20;
 
 /// Minimum number of buffers in the first area: one is written while another one is read.
