@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use attached::Attached;
@@ -97,40 +97,76 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
     );
 }
 
-/// A listener whose code panics when a peer comes.
-struct Panicking(Box<dyn Listener>);
+type Outcome = Result<Box<dyn QueuePair>, FabricError>;
 
-impl Listener for Panicking {
+/// A listener that changes the outcome of each peer.
+struct Altered<F> {
+    listener: Box<dyn Listener>,
+    alter: F,
+    /// True: an altered outcome was an error, and the listener ends with it.
+    has_failed: bool,
+}
+
+impl<F: FnMut(Outcome) -> Outcome + Send> Altered<F> {
+    fn new(side: &Side, alter: F) -> Box<Self> {
+        Box::new(Self {
+            listener: pair::listen(&ShmFabric, side),
+            alter,
+            has_failed: false,
+        })
+    }
+}
+
+impl<F: FnMut(Outcome) -> Outcome + Send> Listener for Altered<F> {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.0.event_fd()
+        self.listener.event_fd()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.listener.next_deadline()
     }
 
-    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        self.0.poll_accept().map(|_| panic!("this panic is part of the test"))
+    fn poll_accept(&mut self) -> Option<Outcome> {
+        if self.has_failed {
+            return None;
+        }
+        let outcome = (self.alter)(self.listener.poll_accept()?);
+        self.has_failed = outcome.is_err();
+        Some(outcome)
     }
 
     fn is_over(&self) -> bool {
-        false
+        self.has_failed || self.listener.is_over()
     }
 
     fn port(&self) -> u16 {
-        self.0.port()
+        self.listener.port()
     }
 
     fn over(&self) -> String {
-        self.0.over()
+        self.listener.over()
     }
+}
+
+/// A slow listener, which accepts a peer only when the test allows it; a sender that allows an accept, and the number
+/// of accepts that have begun.
+fn slow(side: &Side) -> (Box<dyn Listener>, Sender<()>, Arc<AtomicUsize>) {
+    let is_accepting = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&is_accepting);
+    let (allow, may_accept) = channel();
+    let slow = Altered::new(side, move |outcome| {
+        begun.fetch_add(1, Ordering::Relaxed);
+        let _ = may_accept.recv_timeout(4 * BOUND);
+        outcome
+    });
+    (slow, allow, is_accepting)
 }
 
 #[test]
 fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
     let side = Side::default();
     let counts = Counts::default();
-    let panicking = Box::new(Panicking(pair::listen(&ShmFabric, &side)));
+    let panicking = Altered::new(&side, |_| panic!("this panic is part of the test"));
     let acceptor = Acceptor::start(panicking, 2, Box::new(counts.clone())).expect("a listener");
     let connect = || ShmFabric.connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND);
     let lost = connect();
@@ -142,51 +178,11 @@ fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
     assert!(connect().is_err(), "nobody listens any more");
 }
 
-/// A listener whose socket fails when a peer comes.
-struct Failing {
-    listener: Box<dyn Listener>,
-    has_failed: bool,
-}
-
-impl Listener for Failing {
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.listener.event_fd()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        if self.has_failed {
-            return None;
-        }
-        let _peer = self.listener.poll_accept()?;
-        self.has_failed = true;
-        Some(Err(FabricError::DeviceRemoved))
-    }
-
-    fn is_over(&self) -> bool {
-        self.has_failed
-    }
-
-    fn port(&self) -> u16 {
-        self.listener.port()
-    }
-
-    fn over(&self) -> String {
-        self.listener.over()
-    }
-}
-
 #[test]
 fn a_listener_that_fails_leaves_no_port_and_its_acceptor_says_why() {
     let side = Side::default();
     let counts = Counts::default();
-    let failing = Box::new(Failing {
-        listener: pair::listen(&ShmFabric, &side),
-        has_failed: false,
-    });
+    let failing = Altered::new(&side, |_| Err(FabricError::DeviceRemoved));
     let acceptor = Acceptor::start(failing, 2, Box::new(counts.clone())).expect("a listener");
     let connect = || ShmFabric.connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND);
     let _lost = connect();
@@ -196,56 +192,6 @@ fn a_listener_that_fails_leaves_no_port_and_its_acceptor_says_why() {
     assert!(connect().is_err(), "nobody listens any more");
 }
 
-/// A slow listener: it accepts a peer only when the test allows it.
-struct Slow {
-    listener: Box<dyn Listener>,
-    may_accept: Receiver<()>,
-    is_accepting: Arc<AtomicUsize>,
-}
-
-impl Slow {
-    /// The listener, a sender that allows an accept, and the number of accepts that have begun.
-    fn new(side: &Side) -> (Box<Slow>, Sender<()>, Arc<AtomicUsize>) {
-        let is_accepting = Arc::new(AtomicUsize::new(0));
-        let (allow, may_accept) = channel();
-        let slow = Slow {
-            listener: pair::listen(&ShmFabric, side),
-            may_accept,
-            is_accepting: Arc::clone(&is_accepting),
-        };
-        (Box::new(slow), allow, is_accepting)
-    }
-}
-
-impl Listener for Slow {
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.listener.event_fd()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.listener.next_deadline()
-    }
-
-    fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        let outcome = self.listener.poll_accept()?;
-        self.is_accepting.fetch_add(1, Ordering::Relaxed);
-        let _ = self.may_accept.recv_timeout(4 * BOUND);
-        Some(outcome)
-    }
-
-    fn is_over(&self) -> bool {
-        self.listener.is_over()
-    }
-
-    fn port(&self) -> u16 {
-        self.listener.port()
-    }
-
-    fn over(&self) -> String {
-        self.listener.over()
-    }
-}
-
 #[test]
 fn connections_are_woken_while_a_listener_accepts() {
     let engine = Arc::new(Engine::start(1, Polling::Event).expect("threads"));
@@ -253,8 +199,8 @@ fn connections_are_woken_while_a_listener_accepts() {
     let (left, right) = pair::connect(&ShmFabric, &side, &side);
     let ends = [left, right].map(|end| Attached::new(&engine, end));
     let counts = Counts::default();
-    let (slow, allow, is_accepting) = Slow::new(&side);
-    let acceptor = Acceptor::start(slow, 2, Box::new(counts.clone())).expect("a listener");
+    let (listener, allow, is_accepting) = slow(&side);
+    let acceptor = Acceptor::start(listener, 2, Box::new(counts.clone())).expect("a listener");
     let _peer = ShmFabric
         .connect((Ipv4Addr::LOCALHOST, acceptor.port()).into(), &side.parameters(), BOUND)
         .expect("a connection");
@@ -273,8 +219,8 @@ fn connections_are_woken_while_a_listener_accepts() {
 #[test]
 fn closing_a_port_does_not_wait_for_an_accept() {
     let side = Side::default();
-    let (slow, allow, is_accepting) = Slow::new(&side);
-    let acceptor = Acceptor::start(slow, 2, Box::new(Counts::default())).expect("a listener");
+    let (listener, allow, is_accepting) = slow(&side);
+    let acceptor = Acceptor::start(listener, 2, Box::new(Counts::default())).expect("a listener");
     let to = (Ipv4Addr::LOCALHOST, acceptor.port()).into();
     let peer = ShmFabric.connect(to, &side.parameters(), BOUND).expect("a connection");
     eventually("the listener accepts", || is_accepting.load(Ordering::Relaxed) == 1);

@@ -43,7 +43,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.framing
     }
 
-    /// Changes the framing of the sends that have not begun.
+    /// Changes the framing of sends.
     pub(super) fn reframe(&mut self, framing: Framing) {
         self.framing = framing;
     }
