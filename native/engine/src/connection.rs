@@ -76,7 +76,7 @@ mod upkeep;
 mod writer;
 mod writing;
 
-pub use self::closed::Closed;
+pub use self::closed::{Closed, ContentsViolation};
 pub use self::notifier::{Caller, Notifier, Woken};
 pub use self::read_end::ReadEnd;
 pub use self::reading::ReadHalf;

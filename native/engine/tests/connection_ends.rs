@@ -10,7 +10,7 @@ mod message;
 mod pair;
 
 use both_ends::{carry, connected, read, small, write};
-use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::connection::{Closed, ContentsViolation, ReadEnd};
 use message::Messages;
 use pair::Side;
 
@@ -130,7 +130,11 @@ fn a_packet_over_the_limit_ends_the_connection() {
     let (left, right) = connected(side);
     write(&left, &Messages::new(19, &[1_000, 1_001, 5]), 0);
     let (_, end) = read(&right);
-    assert!(matches!(end, ReadEnd::Closed(Closed::PeerMisbehaved(_))), "{end:?}");
+    let why = ContentsViolation::PacketTooLarge {
+        bytes: 1_001,
+        max: 1_000,
+    };
+    assert_eq!(end, ReadEnd::Closed(Closed::ContentsViolated(why)));
     assert!(!left.connection().handle_liveness(), "the peer sees it at once");
     assert_eq!(left.connection().closed(), Some(Closed::PeerGone));
 }

@@ -12,14 +12,6 @@ pub enum Misbehaviour {
     /// A hello with limits that no stream can run within.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// It announced a packet larger than allowed.
-    #[error("the peer sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
-    PacketTooLarge {
-        /// What it announced.
-        bytes: usize,
-        /// The option `packet_max_bytes`.
-        max: usize,
-    },
     /// It advertised an address that is not inside its memory.
     #[error("a transfer to {target:?} would leave the memory that it has exposed")]
     TargetOutside {
@@ -106,9 +98,6 @@ pub enum Misbehaviour {
         /// Its status.
         status: i32,
     },
-    /// Over the connection that brings new keys it sent something else, or a key out of turn.
-    #[error("over the connection that brings new keys it sent something else, or a key out of turn")]
-    KeyMessage,
 }
 
 impl From<WireError> for Misbehaviour {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::connection::{Closed, Connection};
+use inet_rdma_engine::connection::{Closed, Connection, ContentsViolation};
 use inet_rdma_engine::stream_socket::StreamSocket;
-use inet_rdma_fabric::Misbehaviour;
 use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -52,7 +51,7 @@ fn end_stream(env: Env<'_>, guard: ResourceArc<GuardResource>, reason: Term<'_>)
     let closed = if atoms::tls_gone() == reason {
         Closed::NoNewKeys
     } else if atoms::key_message() == reason {
-        Closed::PeerMisbehaved(Misbehaviour::KeyMessage)
+        Closed::ContentsViolated(ContentsViolation::KeyMessage)
     } else {
         return Err(rustler::Error::BadArg);
     };

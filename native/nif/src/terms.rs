@@ -1,7 +1,7 @@
 //! Errors as Erlang terms; no other module encodes them. `inet_rdma_error` has the texts.
 
 use inet_rdma_engine::attempt::AttemptError;
-use inet_rdma_engine::connection::Closed;
+use inet_rdma_engine::connection::{Closed, ContentsViolation};
 use inet_rdma_engine::stream_socket::Refused;
 use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
@@ -72,6 +72,7 @@ shapes! {
         Closed::Unanswered => unanswered,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         Closed::RecordsViolated(how) => peer_misbehaved(record_violation(env, how)),
+        Closed::ContentsViolated(how) => peer_misbehaved(contents_violation(env, how)),
         Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
         Closed::NoNewKeys => tls_gone,
         Closed::HalfSent => half_sent,
@@ -126,7 +127,6 @@ shapes! {
 
 shapes! {
     fn misbehaviour(env, Misbehaviour), MISBEHAVIOURS {
-        Misbehaviour::PacketTooLarge { bytes, max } => packet_too_large(bytes, max),
         Misbehaviour::TargetOutside { target } => target_outside(place(target)),
         Misbehaviour::GreetingRefused => greeting_refused,
         Misbehaviour::GreetingIncomplete => greeting_incomplete,
@@ -144,11 +144,17 @@ shapes! {
         Misbehaviour::WriteOutside { target, bytes } => write_outside(place(target), bytes),
         Misbehaviour::MessageBytes(bytes) => message_bytes(bytes),
         Misbehaviour::AnswerEvent { event, status } => answer_event(event, status),
-        Misbehaviour::KeyMessage => key_message,
     }
     via {
         Misbehaviour::Stream(broken) => violation(env, broken),
         Misbehaviour::Limits(error) => limits_error(env, error),
+    }
+}
+
+shapes! {
+    fn contents_violation(env, ContentsViolation), CONTENTS_VIOLATIONS {
+        ContentsViolation::PacketTooLarge { bytes, max } => packet_too_large(bytes, max),
+        ContentsViolation::KeyMessage => key_message,
     }
 }
 
@@ -295,6 +301,7 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
         ("reason", ATTEMPT_ERRORS),
         ("misbehaviour", MISBEHAVIOURS),
         ("reason", KEYS_REFUSED),
+        ("misbehaviour", CONTENTS_VIOLATIONS),
         ("misbehaviour", RECORD_VIOLATIONS),
         ("misbehaviour", VIOLATIONS),
         ("misbehaviour", WIRE_ERRORS),

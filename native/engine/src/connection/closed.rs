@@ -29,6 +29,9 @@ pub enum Closed {
     /// The peer broke the rules of records.
     #[error("the peer misbehaved: {0}")]
     RecordsViolated(#[from] Violation),
+    /// The peer broke the rules of what the connection carries.
+    #[error("the peer misbehaved: {0}")]
+    ContentsViolated(ContentsViolation),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(FabricError),
@@ -46,6 +49,22 @@ pub enum Closed {
     NoMemory(usize),
 }
 
+/// How the peer broke the rules of what a connection carries: packets, and keys for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentsViolation {
+    /// It announced a packet larger than allowed.
+    #[error("it sends a packet or a line of {bytes} bytes or more; {max} are allowed")]
+    PacketTooLarge {
+        /// What it announced.
+        bytes: usize,
+        /// The option `packet_max_bytes`.
+        max: usize,
+    },
+    /// Over the connection that brings new keys it sent something else, or a key out of turn.
+    #[error("over the connection that brings new keys it sent something else, or a key out of turn")]
+    KeyMessage,
+}
+
 impl From<FabricError> for Closed {
     fn from(error: FabricError) -> Self {
         match error {
@@ -60,7 +79,7 @@ impl From<AssemblyError> for Closed {
     fn from(error: AssemblyError) -> Self {
         match error {
             AssemblyError::TooLarge { bytes, max } => {
-                Closed::PeerMisbehaved(Misbehaviour::PacketTooLarge { bytes, max })
+                Closed::ContentsViolated(ContentsViolation::PacketTooLarge { bytes, max })
             }
             AssemblyError::NoMemory(bytes) => Closed::NoMemory(bytes),
         }
