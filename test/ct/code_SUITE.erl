@@ -1,0 +1,156 @@
+%% Modules are loaded anew, purged and deleted, and the native library is changed, while links are up.
+-module(code_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-import(inet_rdma_test_node, [call/4, name/1]).
+
+-export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
+-export([reloaded_modules_resume_a_link/1, delete_of_the_native_module_costs_links_only/1]).
+-export([refused_driver_is_no_library/1, library_of_another_path_leaves_links_on_tcp/1]).
+-export([library_stays_in_memory/1]).
+
+-define(MB, 1048576).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [
+        purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
+        delete_of_the_native_module_costs_links_only, refused_driver_is_no_library,
+        library_of_another_path_leaves_links_on_tcp, library_stays_in_memory
+    ].
+
+init_per_testcase(_Case, Config) ->
+    inet_rdma_test_node:only_rdma(Config).
+
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
+
+purge_of_the_modules_is_harmless(_Config) ->
+    survives(fun(A) ->
+        [call(A, code, Function, [Module]) || Module <- modules(), Function <- [purge, soft_purge, purge]]
+    end).
+
+%% Twice: the second purge ends whatever still runs in the first code.
+reload_of_the_modules_is_harmless(_Config) ->
+    survives(fun(A) ->
+        [call(A, code, Function, [Module]) || _ <- [1, 2], Module <- modules(), Function <- [purge, load_file]] ++
+            [call(A, code, purge, [Module]) || Module <- modules()]
+    end).
+
+%% The connection lives through it, and new ones can be made after it.
+survives(Tamper) ->
+    [A, B] = pair(#{}),
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
+    Pump = call(A, inet_rdma_test_pump, start, [name(B), 100000, 4]),
+    Answers = Tamper(A),
+    ct:pal("~p", [Answers]),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]),
+    Arrived = call(A, inet_rdma_test_pump, stop, [Pump]),
+    ?assert(Arrived > 0),
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+    C = inet_rdma_test_node:start("c"),
+    ok = inet_rdma_test_node:connect(C, A),
+    ok = inet_rdma_test_node:connect(A, C).
+
+%% A link whose TCP connection is lost after its modules were loaded anew, or just before that, goes on.
+reloaded_modules_resume_a_link(_Config) ->
+    [
+        begin
+            [A, B] = pair(#{rdma => [{fabric, Fabric}]}),
+            Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
+            Traffic = inet_rdma_test_traffic:start_small(A, B),
+            [
+                begin
+                    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+                    [Step() || Step <- Steps],
+                    inet_rdma_test_wait:until({resumed, Fabric}, 20000, fun() ->
+                        Now = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+                        lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now))
+                    end)
+                end
+             || Node <- [A, B],
+                Reload <- [fun() -> ok = call(Node, inet_rdma_test_remote, reload, [modules()]) end],
+                Lose <- [fun() -> ok = call(Node, inet_rdma_test_remote, end_part, [socket]) end],
+                Steps <- [[Reload, Lose], [Lose, Reload]]
+            ],
+            Figures = inet_rdma_test_traffic:stop(Traffic),
+            ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
+            [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+            inet_rdma_test_node:stop_all()
+        end
+     || Fabric <- [shm, tcp]
+    ].
+
+resumes(Node, Peer) ->
+    #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
+    Resumes.
+
+%% Links do not survive the deletion of the module. The node does, and makes new ones.
+delete_of_the_native_module_costs_links_only(_Config) ->
+    [A, B] = pair(#{}),
+    Answers = [call(A, code, Function, [inet_rdma_nif]) || Function <- [delete, purge]],
+    ct:pal("~p", [Answers]),
+    inet_rdma_test_wait:until(connected_again, 10000, fun() ->
+        call(A, net_adm, ping, [name(B)]) =:= pong andalso call(B, net_adm, ping, [name(A)]) =:= pong
+    end),
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
+
+%% The native functions are loaded, the driver is refused, so no link can be carried: each load returns that error.
+refused_driver_is_no_library(Config) ->
+    [Ebin, _] = copy_of_the_code(Config, "other"),
+    Node = inet_rdma_test_node:start("a", #{name => none}),
+    ok = call(Node, inet_rdma_test_remote, hold_driver, [filename:join(filename:dirname(Ebin), "priv")]),
+    [?assertMatch({N, {error, {driver, _}}}, {N, call(Node, inet_rdma_nif, load, [])}) || N <- [1, 2]],
+    ?assertMatch({error, {driver, _}}, call(Node, inet_rdma, listen, [0, []])).
+
+%% A release upgrade: the native module comes with a library of another path, and the driver in use stays the old
+%% library's.
+library_of_another_path_leaves_links_on_tcp(Config) ->
+    [First, Second] = [copy_of_the_code(Config, Version) || Version <- ["1", "2"]],
+    [A, B] = [inet_rdma_test_node:start("a", #{code => First}), inet_rdma_test_node:start("b", #{})],
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = file:delete(filename:join([filename:dirname(hd(First)), "priv", "inet_rdma_nif.so"])),
+    true = call(A, code, add_patha, [hd(Second)]),
+    [call(A, code, Function, [inet_rdma_nif]) || Function <- [purge, load_file]],
+    [?assertMatch({N, {error, {driver, _}}}, {N, call(A, inet_rdma_nif, load, [])}) || N <- [1, 2]],
+    C = inet_rdma_test_node:start("c"),
+    [
+        begin
+            ok = inet_rdma_test_link:connect(X, Y),
+            ok = inet_rdma_test_link:await(C, A, tcp),
+            ok = call(X, inet_rdma_test_data, echo_and_compare, [name(Y), [0, 1000, ?MB]]),
+            ok = inet_rdma_test_link:disconnect(A, C)
+        end
+     || {X, Y} <- [{A, C}, {C, A}]
+    ],
+    %% The link that is up goes on.
+    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]).
+
+copy_of_the_code(Config, Name) ->
+    inet_rdma_test_node:copy_code(filename:join([proplists:get_value(priv_dir, Config), "code", Name])).
+
+%% Its threads run on whatever the VM unloads, so the linker has marked it: never unmap.
+library_stays_in_memory(_Config) ->
+    case os:find_executable("readelf") of
+        false ->
+            {skip, "readelf (package binutils) is not installed"};
+        _ ->
+            Header = os:cmd("readelf -d " ++ filename:join(code:priv_dir(inet_rdma), "inet_rdma_nif.so")),
+            ?assertNotEqual(nomatch, string:find(Header, "NODELETE"))
+    end.
+
+%% The modules of the application, as an upgrade of a release loads them; without those whose processes are the traffic of
+%% the cases.
+modules() ->
+    _ = application:load(inet_rdma),
+    {ok, Modules} = application:get_key(inet_rdma, modules),
+    [Module || Module <- Modules, string:prefix(atom_to_list(Module), "inet_rdma_certify") =:= nomatch].
+
+pair(Options) ->
+    [A, B] = inet_rdma_test_node:start_all(2, Options),
+    ok = inet_rdma_test_node:connect(A, B),
+    [A, B].
