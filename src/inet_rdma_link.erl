@@ -18,15 +18,14 @@
 %% Used by the guard.
 -export([guard/3, handle/2, carried/1, ended/1]).
 
--include_lib("kernel/include/logger.hrl").
-
 %% State of the guard.
 -record(guarded, {
     port :: port(),
     connection :: inet_rdma_transport:t(),
-    node :: binary(),
     queue :: inet_rdma_queue:t(),
-    keys :: inet_rdma_keys:t()
+    keys :: inet_rdma_keys:t(),
+    %% How the peer has broken the rules of keys.
+    misbehaved = undefined :: binary() | undefined
 }).
 
 %% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
@@ -101,8 +100,7 @@ close(Link) ->
 -spec start(inet_rdma_queue:t(), inet_rdma_transport:t(), binary()) -> ok | {error, term()}.
 start(Link, Connection, Node) ->
     Port = inet_rdma_queue:port(Link),
-    Guarded = #guarded{port = Port, connection = Connection, node = Node, queue = Link,
-                       keys = inet_rdma_queue:keys(Link)},
+    Guarded = #guarded{port = Port, connection = Connection, queue = Link, keys = inet_rdma_queue:keys(Link)},
     Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_link_guard:new(?MODULE, Port, Node, Guarded)]),
     case inet_rdma_transport:give(Connection, Guard) of
         ok ->
@@ -245,15 +243,13 @@ handled(gone, #guarded{port = Port} = Guarded) ->
     Guarded;
 handled(unknown, Guarded) ->
     Guarded;
-handled({error, Why}, #guarded{port = Port, node = Node, queue = Queue} = Guarded) ->
-    Event = inet_rdma_link_event:new(down, Node, inet_rdma_queue:fabric(Queue), Why),
-    ok = inet_rdma_link_event:record(Event, #{}),
-    ?LOG_WARNING("inet_rdma: the link to ~ts ends: ~ts", [Node, Why], inet_rdma_link_event:metadata(Event)),
+handled({error, Why}, #guarded{port = Port} = Guarded) ->
     exit(Port, connection_closed),
-    Guarded.
+    Guarded#guarded{misbehaved = Why}.
 
 -spec carried(#guarded{}) -> {Fabric :: binary(), event}.
 carried(#guarded{queue = Queue}) -> {inet_rdma_queue:fabric(Queue), event}.
 
 -spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
-ended(#guarded{queue = Queue}) -> inet_rdma_queue:ended(Queue).
+ended(#guarded{misbehaved = undefined, queue = Queue}) -> inet_rdma_queue:ended(Queue);
+ended(#guarded{misbehaved = Why}) -> {peer_misbehaved, Why, false}.
