@@ -14,7 +14,7 @@ mod socket;
 
 pub use compress::{BlockViolation, Compression};
 pub use outcome::{Lost, ReceiveError, Transmitted};
-pub use seal::{Protection, Sealing};
+pub use seal::{Protection, SealState};
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -95,7 +95,7 @@ impl TcpPath {
     }
 
     /// The state of the seals; None: the path is not sealed.
-    pub fn sealing(&self) -> Option<Sealing> {
+    pub fn sealing(&self) -> Option<SealState> {
         self.coded.as_ref()?.seal.as_ref().map(Seal::sealing)
     }
 

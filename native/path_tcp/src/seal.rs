@@ -34,7 +34,7 @@ pub struct Protection {
 
 /// The state of the seals of a path.
 #[derive(Debug, Clone, Copy)]
-pub struct Sealing {
+pub struct SealState {
     /// The cipher of the records.
     pub cipher: Cipher,
     /// The use of this side's present key.
@@ -54,7 +54,7 @@ pub(crate) struct Seal {
     partial: Partial,
 }
 
-/// A record of which a part has arrived: the first `len` bytes of `memory`, which has room for the largest one.
+/// A record that has arrived in part: the first `len` bytes of `memory`, which has room for the largest one.
 #[derive(Debug, Default)]
 struct Partial {
     memory: Vec<u8>,
@@ -101,8 +101,8 @@ impl Seal {
         }
     }
 
-    pub fn sealing(&self) -> Sealing {
-        Sealing {
+    pub fn sealing(&self) -> SealState {
+        SealState {
             cipher: self.sealer.cipher(),
             usage: self.sealer.usage(),
             peer_generation: self.opener.generation(),

@@ -3,14 +3,14 @@
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use inet_rdma_records::Cipher;
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
-use crate::link::{COUNTS, Coding, Fate, Link, Sealing};
+use crate::link::{COMPRESSION, COUNTS, Coding, Fate, Link, SEALING, Sealing, cipher};
 use crate::links;
-use crate::numbers::{COMPRESSION, ROUND_TRIPS, SEALING};
+use crate::numbers::keys;
 use crate::port::Port;
+use crate::round_trips::ROUND_TRIPS;
 
 /// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Fields have the byte order of this
 /// machine.
@@ -91,10 +91,10 @@ mod command {
 /// its answer.
 pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
     [
-        ("counts", COUNTS.iter().map(|(key, _)| *key).collect()),
-        ("sealing", SEALING.to_vec()),
-        ("compression", COMPRESSION.to_vec()),
-        ("round_trips", ROUND_TRIPS.to_vec()),
+        ("counts", keys(COUNTS)),
+        ("sealing", keys(SEALING)),
+        ("compression", keys(COMPRESSION)),
+        ("round_trips", keys(ROUND_TRIPS)),
     ]
 }
 
@@ -155,11 +155,8 @@ impl<'a> Fields<'a> {
         if self.0.is_empty() {
             return Some(None);
         }
-        let cipher = match self.array()? {
-            [1] => Cipher::Aes256Gcm,
-            [2] => Cipher::ChaCha20Poly1305,
-            _ => return None,
-        };
+        let [number] = self.array()?;
+        let cipher = cipher(number)?;
         let renew_bytes = self.u64()?;
         let renew_seconds = u64::from(self.u32()?);
         Some(Some(Sealing {
@@ -276,8 +273,8 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             link.attach(socket, &fields.coding()?).ok()?;
             Some(0)
         }
-        command::SEALING => put_numbers(answer, link.sealing().as_ref().map_or(&[], |numbers| &numbers[..])),
-        command::COMPRESSION => put_numbers(answer, link.compression().as_ref().map_or(&[], |numbers| &numbers[..])),
+        command::SEALING => put_numbers(answer, &link.sealing()),
+        command::COMPRESSION => put_numbers(answer, &link.compression()),
         command::MOVE => link.move_to_queue(port).then_some(0),
         command::SUSPEND => match link.suspend(port, fields.u64()?) {
             Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),
@@ -313,7 +310,7 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             let [first] = fields.array()?;
             put_numbers(answer, &link.counts(first.into()))
         }
-        command::ROUND_TRIPS => put_numbers(answer, link.round_trips().as_ref().map_or(&[], |numbers| &numbers[..])),
+        command::ROUND_TRIPS => put_numbers(answer, &link.round_trips()),
         command::SOCKET => {
             let socket = link.lend_tcp()?;
             put(answer, &socket.to_ne_bytes())

@@ -16,22 +16,30 @@
 mod answers;
 mod coding;
 mod counts;
+mod earning;
 mod ending;
 mod notices;
+mod outage;
 mod paths;
 mod receiving;
 mod sending;
+mod timer;
 mod watcher;
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
 
+pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
 pub use self::coding::{Coding, Sealing};
 pub(crate) use self::counts::COUNTS;
+use self::counts::Past;
+use self::earning::Earning;
 use self::notices::Loss;
+use self::outage::Outage;
+use self::timer::Timer;
 use crate::block::{Block, Held};
 use crate::links::Carried;
 use crate::port::{Port, Process};
@@ -64,32 +72,23 @@ pub struct Link {
     gathers: bool,
     /// The last packet over TCP that did not wait.
     sent_at: Option<Instant>,
-    is_busy: bool,
     /// The port's queue has a byte, so that the VM calls `flush` before it closes the port.
     is_marked: bool,
-    /// The timer of 0 ms is set.
-    is_soon: bool,
-    /// The time that the timer is set to.
-    alarm: Option<Instant>,
+    timer: Timer,
     /// The port ends at this time at the latest: the connection has ended, or the port is closed with bytes queued.
     deadline: Option<Instant>,
+    /// Whether the port is busy, and the peer takes bytes.
     stall: Stall,
-    /// The process that is told of the events above.
+    /// The process that gets [`notices`], and the messages of the peer's watcher.
     watcher: Option<Process>,
-    /// Packets of queue pairs that are gone: received, and ticks sent.
-    past: (u64, u64),
+    past: Past,
     changes: Changes,
-    /// The reason why the last TCP connection was lost; without meaning before a loss.
-    loss: Loss,
+    /// The reason of the last loss of a TCP connection. None: none was lost.
+    loss: Option<Loss>,
     tally: Tally,
     round_trips: RoundTrips,
-    /// The time since which no path carries the session, and the total of earlier such times.
-    suspended: (Option<Instant>, Duration),
-    /// The watcher was told that the link has earned a queue pair.
-    has_earned: bool,
-    /// Packets and bytes of both directions when the link last came back from a queue pair: later traffic earns the
-    /// next queue pair.
-    earned_before: (u64, u64),
+    outage: Outage,
+    earning: Earning,
     /// True: the peer has gone back to the TCP connection. This side follows when all bytes that the peer sent over the
     /// queue pair have arrived.
     follows: bool,
@@ -132,21 +131,18 @@ impl Link {
             is_started: false,
             gathers: false,
             sent_at: None,
-            is_busy: false,
             is_marked: false,
-            is_soon: false,
-            alarm: None,
+            timer: Timer::Unset,
             deadline: None,
             stall: Stall::default(),
             watcher: None,
-            past: (0, 0),
+            past: Past::default(),
             changes: Changes::default(),
-            loss: Loss::SUPERSEDED,
+            loss: None,
             tally: Tally::default(),
             round_trips: RoundTrips::default(),
-            suspended: (None, Duration::ZERO),
-            has_earned: false,
-            earned_before: (0, 0),
+            outage: Outage::default(),
+            earning: Earning::default(),
             follows: false,
             lent: Vec::new(),
         }
@@ -176,39 +172,4 @@ impl Link {
             }
         }
     }
-
-    /// Sets the timer to the next time at which there is something to do, and tells the VM whether bytes wait.
-    fn schedule(&mut self, port: Port) {
-        // Gathered packets go with the timer. Before the port closes, the VM must be told to wait for them, too.
-        let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
-        if waits && !self.is_marked {
-            port.enqueue(&[0]);
-            self.is_marked = true;
-        } else if !waits && self.is_marked {
-            self.unmark(port);
-        }
-        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
-            if !self.is_soon {
-                self.is_soon = true;
-                port.set_timer(0);
-            }
-            return;
-        }
-        let next = self.deadline.into_iter().chain(self.stall.at()).min();
-        if let Some(at) = next.filter(|_| !self.is_soon && self.alarm != next) {
-            self.alarm = Some(at);
-            port.set_timer(milliseconds_until(at));
-        }
-    }
-
-    fn unmark(&mut self, port: Port) {
-        port.dequeue(port.queued_bytes());
-        self.is_marked = false;
-    }
-}
-
-fn milliseconds_until(deadline: Instant) -> u32 {
-    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-    // At least 1: the timer may be a little early.
-    u32::try_from(left).unwrap_or(u32::MAX).saturating_add(1)
 }

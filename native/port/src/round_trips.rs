@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::numbers::{ANSWER_NUMBERS, Number, UNKNOWN};
+
 /// The shortest time between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The time that the `recent` numbers of a link cover.
@@ -23,6 +25,40 @@ const RECENT: Duration = Duration::from_secs(60);
 const RECENT_MAX: usize = 60;
 /// Significant digits of the histogram: an error of a tenth at most, for a few hundred bytes.
 const DIGITS: u8 = 1;
+
+/// A number of round trips. Times of none are [`UNKNOWN`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trips {
+    /// Their number.
+    pub count: u64,
+    /// Their median, in microseconds.
+    pub p50_us: u64,
+    /// Their 99th percentile.
+    pub p99_us: u64,
+    /// The longest one.
+    pub max_us: u64,
+}
+
+/// What a link has measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Summary {
+    /// In the last minute.
+    pub recent: Trips,
+    /// Since the link is up.
+    pub all: Trips,
+}
+
+/// The numbers of a summary.
+pub(crate) const ROUND_TRIPS: &[Number<Summary>] = &[
+    ("round_trip_p50_us", |trips| trips.recent.p50_us),
+    ("round_trip_p99_us", |trips| trips.recent.p99_us),
+    ("round_trip_max_us", |trips| trips.recent.max_us),
+    ("round_trips", |trips| trips.all.count),
+    ("round_trip_up_p50_us", |trips| trips.all.p50_us),
+    ("round_trip_up_p99_us", |trips| trips.all.p99_us),
+    ("round_trip_up_max_us", |trips| trips.all.max_us),
+];
+const _: () = assert!(ROUND_TRIPS.len() <= ANSWER_NUMBERS);
 
 /// The round trips of one link. It allocates memory with the first sample.
 #[derive(Debug, Default)]
@@ -91,10 +127,9 @@ impl RoundTrips {
         self.asked = None;
     }
 
-    /// Number of round trips in the last minute, their median, 99th percentile and maximum in microseconds; then these
-    /// four values since the link is up.
-    pub fn summary(&self, now: Instant) -> [u64; 8] {
-        let Some(kept) = &self.kept else { return [0; 8] };
+    /// The round trips of the last minute, and all since the link is up. None: none was measured.
+    pub fn summary(&self, now: Instant) -> Option<Summary> {
+        let kept = self.kept.as_ref()?;
         let young = kept
             .recent
             .iter()
@@ -104,19 +139,23 @@ impl RoundTrips {
         // As the histogram does: the smallest value that this share does not exceed.
         let of = |share: f64| {
             let place = (share * recent.len() as f64).ceil() as usize;
-            recent.get(place.saturating_sub(1)).copied().unwrap_or(0)
+            recent.get(place.saturating_sub(1)).copied().unwrap_or(UNKNOWN)
         };
         let all = &kept.all;
-        [
-            recent.len() as u64,
-            of(0.5),
-            of(0.99),
-            of(1.0),
-            all.len(),
-            all.value_at_quantile(0.5),
-            all.value_at_quantile(0.99),
-            all.max(),
-        ]
+        Some(Summary {
+            recent: Trips {
+                count: recent.len() as u64,
+                p50_us: of(0.5),
+                p99_us: of(0.99),
+                max_us: of(1.0),
+            },
+            all: Trips {
+                count: all.len(),
+                p50_us: all.value_at_quantile(0.5),
+                p99_us: all.value_at_quantile(0.99),
+                max_us: all.max(),
+            },
+        })
     }
 }
 
@@ -135,13 +174,19 @@ mod tests {
         let number = trips.ask(now).expect("the first");
         assert_eq!(trips.ask(now + INTERVAL), None, "under way");
         trips.handle_answer(number.wrapping_add(1), now);
-        assert_eq!(trips.summary(now), [0; 8], "another number");
+        assert!(trips.summary(now).is_none(), "another number");
         trips.handle_answer(number, now + Duration::from_micros(70));
         assert_eq!(trips.ask(now + INTERVAL / 2), None, "early");
         let second = trips.ask(now + INTERVAL).expect("it is time");
         trips.forget_question();
         trips.handle_answer(second, now + INTERVAL);
-        assert_eq!(trips.summary(now + INTERVAL)[..4], [1, 70, 70, 70]);
+        let one = Trips {
+            count: 1,
+            p50_us: 70,
+            p99_us: 70,
+            max_us: 70,
+        };
+        assert_eq!(trips.summary(now + INTERVAL).map(|trips| trips.recent), Some(one));
     }
 
     #[test]
@@ -152,13 +197,17 @@ mod tests {
             sample(&mut trips, start + INTERVAL * second, 100 + u64::from(second % 2) * 100);
         }
         let end = start + INTERVAL * 100;
-        let [count, p50, p99, max, all, all_p50, _, all_max] = trips.summary(end);
-        assert_eq!((count, p50, p99, max), (60, 100, 200, 200));
-        assert_eq!(all, 101);
-        assert!(
-            (90..=220).contains(&all_p50) && all_max >= 60_000,
-            "{all_p50} {all_max}"
-        );
-        assert_eq!(trips.summary(end + RECENT * 2)[..4], [0; 4]);
+        let Summary { recent, all } = trips.summary(end).expect("some were measured");
+        let minute = Trips {
+            count: 60,
+            p50_us: 100,
+            p99_us: 200,
+            max_us: 200,
+        };
+        assert_eq!(recent, minute);
+        assert_eq!(all.count, 101);
+        assert!((90..=220).contains(&all.p50_us) && all.max_us >= 60_000, "{all:?}");
+        let late = trips.summary(end + RECENT * 2).expect("some were measured").recent;
+        assert_eq!((late.count, late.p50_us, late.max_us), (0, UNKNOWN, UNKNOWN));
     }
 }

@@ -49,6 +49,11 @@ impl Stall {
         (before == Stall::Stalled && !is_busy).then_some(Change::Resumed)
     }
 
+    /// Whether the port is busy.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self, Stall::Idle)
+    }
+
     /// Notes that bytes have gone to the peer.
     #[must_use]
     pub fn handle_moved(&mut self) -> Option<Change> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, Sealing, TcpPath, Transmitted};
+use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, SealState, TcpPath, Transmitted};
 use inet_rdma_session::{Session, Sink};
 
 use crate::block::{Block, Held};
@@ -63,7 +63,7 @@ impl Tcp {
     }
 
     /// The state of the seals. None: the connection is not sealed.
-    pub fn sealing(&self) -> Option<Sealing> {
+    pub fn sealing(&self) -> Option<SealState> {
         self.path.sealing()
     }
 

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use inet_rdma_path_tcp::Protection;
+use inet_rdma_path_tcp::{Compression, Protection, SealState};
 use inet_rdma_records::{Cipher, Key};
 use inet_rdma_session::Role;
 use inet_rdma_session::proof::Secret;
 
 use super::Link;
-use crate::numbers::{COMPRESSION, SEALING};
+use crate::numbers::{ANSWER_NUMBERS, Number, values};
 
 /// How one TCP connection is coded; both sides agree.
 #[derive(Default)]
@@ -52,34 +52,54 @@ impl Sealing<'_> {
     }
 }
 
+/// The cipher with this number in commands and answers, as in the carrier's inet_rdma_offer.
+pub(crate) fn cipher(number: u8) -> Option<Cipher> {
+    match number {
+        1 => Some(Cipher::Aes256Gcm),
+        2 => Some(Cipher::ChaCha20Poly1305),
+        _ => None,
+    }
+}
+
+/// The reverse of [`cipher`].
+fn cipher_number(cipher: Cipher) -> u64 {
+    match cipher {
+        Cipher::Aes256Gcm => 1,
+        Cipher::ChaCha20Poly1305 => 2,
+    }
+}
+
+/// How the TCP connection is sealed: with this side's key and with the peer's.
+pub(crate) const SEALING: &[Number<SealState>] = &[
+    ("cipher", |seals| cipher_number(seals.cipher)),
+    ("key_generation", |seals| seals.usage.generation.into()),
+    ("key_records", |seals| seals.usage.records),
+    ("key_bytes", |seals| seals.usage.bytes),
+    ("peer_key_generation", |seals| seals.peer_generation.into()),
+];
+
+/// The counts of compression over the present TCP connection, of sent and of received bytes.
+pub(crate) const COMPRESSION: &[Number<[Compression; 2]>] = &[
+    ("plain_bytes_sent", |[sent, _]| sent.plain_bytes),
+    ("wire_bytes_sent", |[sent, _]| sent.wire_bytes),
+    ("compress_us", |[sent, _]| sent.nanoseconds / 1000),
+    ("plain_bytes_received", |[_, received]| received.plain_bytes),
+    ("wire_bytes_received", |[_, received]| received.wire_bytes),
+    ("decompress_us", |[_, received]| received.nanoseconds / 1000),
+];
+
+const _: () = assert!(SEALING.len() <= ANSWER_NUMBERS && COMPRESSION.len() <= ANSWER_NUMBERS);
+
 impl Link {
-    /// The numbers of [`SEALING`], of this side's key and the peer's. None: TCP is not sealed.
-    pub fn sealing(&self) -> Option<[u64; SEALING.len()]> {
-        let sealing = self.tcp.as_ref()?.sealing()?;
-        let cipher = match sealing.cipher {
-            Cipher::Aes256Gcm => 1,
-            Cipher::ChaCha20Poly1305 => 2,
-        };
-        let usage = sealing.usage;
-        Some([
-            cipher,
-            usage.generation.into(),
-            usage.records,
-            usage.bytes,
-            sealing.peer_generation.into(),
-        ])
+    /// The numbers of [`SEALING`]; none if TCP is not sealed.
+    pub fn sealing(&self) -> Vec<u64> {
+        let seals = self.tcp.as_ref().and_then(|tcp| tcp.sealing());
+        seals.map_or_else(Vec::new, |seals| values(SEALING, &seals))
     }
 
-    /// The numbers of [`COMPRESSION`], of the present TCP connection. None: neither side compresses.
-    pub fn compression(&self) -> Option<[u64; COMPRESSION.len()]> {
-        let [sent, received] = self.tcp.as_ref()?.compression()?;
-        Some([
-            sent.plain_bytes,
-            sent.wire_bytes,
-            sent.nanoseconds / 1000,
-            received.plain_bytes,
-            received.wire_bytes,
-            received.nanoseconds / 1000,
-        ])
+    /// The numbers of [`COMPRESSION`]; none if neither side compresses.
+    pub fn compression(&self) -> Vec<u64> {
+        let counts = self.tcp.as_ref().and_then(|tcp| tcp.compression());
+        counts.map_or_else(Vec::new, |counts| values(COMPRESSION, &counts))
     }
 }

@@ -1,27 +1,25 @@
 //! The counts of a link.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Link;
-use super::notices::EARNED;
-use crate::numbers::{ANSWER_NUMBERS, ROUND_TRIPS, UNKNOWN};
-use crate::port::Port;
+use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::queue::Queue;
+use crate::round_trips::ROUND_TRIPS;
 use crate::tcp::Tcp;
 
-/// Number of packets of both directions after which a link has earned a queue pair. Set-up, `global` and `pg` take
-/// fewer packets on a link without traffic of its users.
-const EARNED_PACKETS: u64 = 64;
-/// Number of bytes after which a link has earned a queue pair.
-const EARNED_BYTES: u64 = 256 * 1024;
-
-/// A number by its key.
-type Number = (&'static str, fn(&Link) -> u64);
+/// Packets of queue pairs that are gone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Past {
+    received: u64,
+    /// Sent, ticks alone: the session counts the others.
+    ticks: u64,
+}
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
 /// `carried_by_queue` (1 or 0) are the carrier's own. Bytes and sizes are with the packets' lengths; of the packets
 /// received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
-pub(crate) const COUNTS: &[Number] = &[
+pub(crate) const COUNTS: &[Number<Link>] = &[
     ("packets_received", |link| link.packets().0),
     ("packets_sent", |link| link.packets().1),
     ("bytes_received", |link| link.session.received().0),
@@ -38,7 +36,7 @@ pub(crate) const COUNTS: &[Number] = &[
     ("resumes", |link| link.changes.resumes),
     ("moves", |link| link.changes.moves),
     ("suspended_ms", |link| {
-        u64::try_from(link.suspended_for().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(link.outage.total().as_millis()).unwrap_or(u64::MAX)
     }),
     ("has_tcp", |link| link.tcp.is_some().into()),
     ("carried_by_queue", |link| link.is_carried_by_queue().into()),
@@ -50,8 +48,8 @@ impl Link {
         let counts = self.session.counts();
         let (received, ticks) = self.queue.as_ref().map_or((0, 0), Queue::counts);
         (
-            counts.packets_received + self.past.0 + received,
-            counts.packets_sent + self.past.1 + ticks,
+            counts.packets_received + self.past.received + received,
+            counts.packets_sent + self.past.ticks + ticks,
         )
     }
 
@@ -62,56 +60,24 @@ impl Link {
 
     /// The numbers of [`COUNTS`] from `first` on, as many as an answer takes.
     pub fn counts(&self, first: usize) -> Vec<u64> {
-        let wanted = COUNTS.iter().skip(first).take(ANSWER_NUMBERS);
-        wanted.map(|(_, number)| number(self)).collect()
+        let behind = first.saturating_add(ANSWER_NUMBERS).min(COUNTS.len());
+        values(COUNTS.get(first..behind).unwrap_or_default(), self)
     }
 
-    /// The numbers of [`ROUND_TRIPS`]. None: no round trip was measured.
-    pub fn round_trips(&self) -> Option<[u64; ROUND_TRIPS.len()]> {
-        let [recent, p50, p99, max, all, all_p50, all_p99, all_max] = self.round_trips.summary(Instant::now());
-        let of_recent = |us| if recent > 0 { us } else { UNKNOWN };
-        let [p50, p99, max] = [p50, p99, max].map(of_recent);
-        (all > 0).then_some([p50, p99, max, all, all_p50, all_p99, all_max])
+    /// The numbers of [`ROUND_TRIPS`]; none if no round trip was measured.
+    pub fn round_trips(&self) -> Vec<u64> {
+        let summary = self.round_trips.summary(Instant::now());
+        summary.map_or_else(Vec::new, |summary| values(ROUND_TRIPS, &summary))
     }
 
-    /// The total time in which no path carried the session.
-    fn suspended_for(&self) -> Duration {
-        let (since, before) = self.suspended;
-        before + since.map_or(Duration::ZERO, |since| since.elapsed())
+    /// Adds the packets of a queue pair that goes.
+    pub(super) fn count_gone(&mut self, queue: &Queue) {
+        let (received, ticks) = queue.counts();
+        self.past.received += received;
+        self.past.ticks += ticks;
     }
 
-    /// Called when a path has come or gone.
-    pub(super) fn note_carried(&mut self) {
-        let carries = self.tcp.is_some() || self.is_carried_by_queue();
-        let (since, _) = self.suspended;
-        match (carries, since) {
-            (true, Some(_)) => self.suspended = (None, self.suspended_for()),
-            (false, None) if self.is_started => self.suspended.0 = Some(Instant::now()),
-            _ => {}
-        }
-    }
-
-    fn is_carried_by_queue(&self) -> bool {
+    pub(super) fn is_carried_by_queue(&self) -> bool {
         self.queue.is_some() && self.session.is_sent_by_queue()
-    }
-
-    /// Packets and bytes of both directions over TCP.
-    pub(super) fn passed(&self) -> (u64, u64) {
-        let counts = self.session.counts();
-        (
-            counts.packets_received + counts.packets_sent,
-            counts.bytes_received + counts.bytes_sent,
-        )
-    }
-
-    pub(super) fn look_whether_earned(&mut self, port: Port) {
-        if self.has_earned || self.watcher.is_none() {
-            return;
-        }
-        let (packets, bytes) = self.passed();
-        if packets - self.earned_before.0 >= EARNED_PACKETS || bytes - self.earned_before.1 >= EARNED_BYTES {
-            self.has_earned = true;
-            self.tell(port, EARNED);
-        }
     }
 }

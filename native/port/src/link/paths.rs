@@ -84,8 +84,7 @@ impl Link {
 
     pub(super) fn left_queue(&mut self, port: Port) {
         self.follows = false;
-        self.has_earned = false;
-        self.earned_before = self.passed();
+        self.earn_anew();
         self.tell(port, RETURNED);
     }
 
@@ -141,8 +140,7 @@ impl Link {
     }
 
     pub(super) fn drop_queue(&mut self, port: Port, queue: Queue) {
-        let (received, ticks) = queue.counts();
-        self.past = (self.past.0 + received, self.past.1 + ticks);
+        self.count_gone(&queue);
         queue.close(port);
     }
 
@@ -168,7 +166,7 @@ impl Link {
             tcp.close(port);
             self.round_trips.forget_question();
             self.changes.losses += 1;
-            self.loss = Loss::SUPERSEDED;
+            self.loss = Some(Loss::SUPERSEDED);
             self.note_carried();
             if let Some(error) = received.as_ref().err().filter(|error| error.ends_session()) {
                 self.tell_violation(port, error);
@@ -185,8 +183,8 @@ impl Link {
     /// Notes that the attempt for which the TCP connection was given up has failed.
     pub fn abandon(&mut self, port: Port, attempt: u64) {
         let is_newest = self.session.is_newer(attempt.saturating_add(1));
-        if is_newest && self.tcp.is_none() {
-            self.tell_lost(port, self.loss);
+        if is_newest {
+            self.tell_lost_again(port);
         }
     }
 

@@ -8,6 +8,7 @@ use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::Event;
 
 use super::notices::{MOVED, PEER_CLOSED};
+use super::timer::Timer;
 use super::{Fate, Link};
 use crate::port::Port;
 
@@ -43,8 +44,7 @@ impl Link {
 
     /// The timer that the last callback set is over.
     pub fn handle_timeout(&mut self, port: Port) -> Fate {
-        self.is_soon = false;
-        self.alarm = None;
+        self.timer = Timer::Unset;
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Fate::Ends;
         }

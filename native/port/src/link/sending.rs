@@ -142,14 +142,13 @@ impl Link {
             true => (QUEUE_HIGH_BYTES, QUEUE_LOW_BYTES),
             false => (TCP_HIGH_BYTES, TCP_LOW_BYTES),
         };
-        let (unsent, logged) = match self.is_busy {
+        let (unsent, logged) = match self.stall.is_busy() {
             true => (low, LOG_HIGH_BYTES - LOG_STEP_BYTES),
             false => (high, LOG_HIGH_BYTES),
         };
         let is_busy =
             self.session.unsent_bytes() > unsent || (is_sent_by_queue && self.session.logged_bytes() > logged);
-        if is_busy != self.is_busy {
-            self.is_busy = is_busy;
+        if is_busy != self.stall.is_busy() {
             port.set_busy(is_busy);
             let change = self.stall.set_busy(is_busy);
             self.tell_stall(port, change);

@@ -13,9 +13,7 @@ impl Link {
     pub fn watch(&mut self, port: Port) {
         self.watcher = Some(port.caller());
         self.heed_key(port);
-        if self.secret.is_some() && self.tcp.is_none() {
-            self.tell_lost(port, self.loss);
-        }
+        self.tell_lost_again(port);
     }
 
     pub(super) fn tell(&self, port: Port, what: &CStr) {
@@ -45,9 +43,16 @@ impl Link {
     }
 
     pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
-        self.loss = loss;
+        self.loss = Some(loss);
         if let Some(watcher) = self.watcher {
             port.tell_of(watcher, LOST, loss.name());
+        }
+    }
+
+    /// Tells the last loss, if no TCP connection has come since then.
+    pub(super) fn tell_lost_again(&mut self, port: Port) {
+        if let (None, Some(loss)) = (&self.tcp, self.loss) {
+            self.tell_lost(port, loss);
         }
     }
 
