@@ -11,8 +11,11 @@ mod pair;
 
 use both_ends::{carry, connected, read, small, write};
 use inet_rdma_engine::connection::{Closed, ContentsViolation, ReadEnd};
+use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
+use inet_rdma_fabric_shm::ShmFabric;
+use inet_rdma_records::Cipher;
 use message::Messages;
-use pair::Side;
+use pair::{Keys, Side};
 
 #[test]
 fn a_close_without_credits_is_an_orderly_end() {
@@ -137,4 +140,32 @@ fn a_packet_over_the_limit_ends_the_connection() {
     assert_eq!(end, ReadEnd::Closed(Closed::ContentsViolated(why)));
     assert!(!left.connection().handle_liveness(), "the peer sees it at once");
     assert_eq!(left.connection().closed(), Some(Closed::PeerGone));
+}
+
+/// The peer may have the bytes of the first transfer, so the writer must count them.
+#[test]
+fn a_write_whose_second_transfer_fails_tells_of_the_first() {
+    let keys = Keys::pair(Cipher::Aes256Gcm).map(Some);
+    for [left_keys, right_keys] in [[None, None], keys] {
+        let plan = FaultPlan {
+            drop_after_posts: Some(1),
+            write_room_max: Some(1_000),
+            ..FaultPlan::default()
+        };
+        let side = |keys| Side {
+            keys,
+            ..Side::of_link()
+        };
+        let (left, right) = pair::connect(&FaultFabric::new(ShmFabric, plan), &side(left_keys), &side(right_keys));
+        let messages = Messages::new(20, &[3_000]);
+        let gather = messages.gather(true);
+        let first = left.write(&gather, 0, usize::MAX).expect("one transfer is sent");
+        assert!((900..=1_000).contains(&first.at), "{first:?}");
+        assert!(!first.blocked);
+        assert_eq!(left.write(&gather, first.at, usize::MAX), Err(Closed::PeerGone));
+        let (received, _) = read(&right);
+        assert!(received.is_empty(), "the packet is not complete");
+        let notices = right.connection().statistics().stream;
+        assert_eq!(notices.indirect_transfers_received, 1);
+    }
 }

@@ -60,6 +60,36 @@ fn nothing_stands_in_the_ring_in_clear() {
 }
 
 #[test]
+fn the_overhead_of_records_is_not_counted_as_read_by_the_peer() {
+    let [left, right] = sides(Cipher::Aes256Gcm).map(|side| Side {
+        ring_bytes: 8192,
+        ..side
+    });
+    let (writer, reader) = pair::connect(&ShmFabric, &left, &right);
+    let counted = |read: u64| {
+        // The peer's acknowledgements.
+        assert_eq!(self::read(&writer), (Vec::new(), ReadEnd::Empty));
+        let counted = writer.connection().read_by_peer();
+        assert!(counted <= read, "{counted} bytes, the peer has read {read}");
+        counted
+    };
+    let body = [5; 100];
+    let mut bytes = 0;
+    for _ in 0..1000 {
+        write(&writer, &[&body]);
+        assert_eq!(read(&reader).1, ReadEnd::Empty);
+        bytes += 4 + body.len() as u64;
+        counted(bytes);
+    }
+    // Acknowledgements come for a quarter of the ring.
+    assert!(counted(bytes) > bytes - 8192, "what is read is counted");
+    for _ in 0..20 {
+        write(&writer, &[&body]);
+        counted(bytes);
+    }
+}
+
+#[test]
 fn a_byte_that_is_changed_in_the_ring_ends_the_connection() {
     let body = [5; 50];
     for at in 0..4 + body.len() + OVERHEAD_BYTES {

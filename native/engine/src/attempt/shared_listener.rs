@@ -105,8 +105,8 @@ pub(super) fn forget(token: u64) {
     drop(gone);
 }
 
-/// The name of the socket file in this directory at which the peers that are expected are answered, too. The file is
-/// made if it is not there (any more). Waits for the file system.
+/// Returns the name of this process's socket file in the directory, where expected peers may connect, too. Makes a
+/// missing file. Waits for the file system.
 pub(super) fn meet(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
     let shared = shared(parameters)?;
     let before = shared.meeting_in(directory);
@@ -231,7 +231,7 @@ impl Admission for Door {
     }
 }
 
-/// Answers peers for ever; why that has failed.
+/// Answers peers. Returns why it failed.
 fn answer(mut listener: ShmListener, shared: &Arc<Shared>) -> FabricError {
     let mut in_directory = None;
     loop {
@@ -294,13 +294,13 @@ impl Shared {
 }
 
 impl Expected {
-    /// No peer is answered any more; those that were expected.
+    /// Notes the failure. Returns the expected peers.
     fn fail(&mut self, error: &FabricError) -> Vec<Expectation> {
         self.failed = Some(error.clone());
         self.peers.drain().map(|(_, peer)| peer).collect()
     }
 
-    /// Takes out the peers that did not come in time; when to look again.
+    /// Removes late peers. Returns them, and the time of the next look.
     fn late(&mut self, listener: Option<Instant>) -> (Vec<Expectation>, Option<Instant>) {
         let now = Instant::now();
         let late = self.peers.iter().filter(|(_, peer)| peer.deadline <= now);

@@ -8,8 +8,8 @@ use super::core::Core;
 use super::shared::Connection;
 use crate::keeper;
 
-/// Time between two attempts to start the keeper's thread for one connection: the time after which refused memory is
-/// asked for again.
+/// Time between two attempts to start the keeper's thread for one connection. Refused memory is asked for again after
+/// as long at most: two sweeps of the thread.
 const UNKEPT: Duration = Duration::from_secs(10);
 
 impl Connection {

@@ -49,9 +49,12 @@ impl Connection {
         let mut left = TRANSFERS_MAX;
         while at < range.end && !blocked && left > 0 {
             left -= 1;
-            match self.write_record(sealer, core, gather, at..range.end)? {
-                Some(bytes) => at += bytes,
-                None => blocked = true,
+            match self.write_record(sealer, core, gather, at..range.end) {
+                Ok(Some(bytes)) => at += bytes,
+                Ok(None) => blocked = true,
+                Err(stopped) if at == range.start => return Err(stopped),
+                // The peer may have these bytes: the next write fails.
+                Err(Stopped) => break,
             }
         }
         if sealer.take_due() {
@@ -119,6 +122,9 @@ impl Connection {
             }
             None => wanted - OVERHEAD_BYTES,
         };
+        if let Some(state) = &mut core.records {
+            state.overhead_sent += (wanted - plain) as u64;
+        }
         let sent = gather.packets_before(range.start)..gather.packets_before(range.start + plain);
         self.tally.packets_sent.add(core, sent.len());
         self.tally.largest_sent.raise(core, gather.largest_of(sent));

@@ -24,6 +24,8 @@ pub(super) struct RecordState {
     pub(super) control_opener: ControlOpener,
     /// True while reads have not taken all of an opened record.
     pub(super) holds_record: bool,
+    /// Bytes that were sent beside the user's: of records and of fillings.
+    pub(super) overhead_sent: u64,
 }
 
 /// How a stream is sealed.
@@ -57,6 +59,7 @@ impl Records {
             control_sealer,
             control_opener,
             holds_record: false,
+            overhead_sent: 0,
         };
         Ok((records, state))
     }

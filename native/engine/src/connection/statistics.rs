@@ -59,9 +59,12 @@ impl Connection {
         (self.tally.packets_received.get(), self.tally.packets_sent.get())
     }
 
-    /// Bytes of a stream without landing buffers that the peer has acknowledged to have read.
+    /// Bytes of a stream without landing buffers that the peer has acknowledged to have read, at least. Exact once the
+    /// peer has acknowledged all; before that, the overhead of a sealed connection is taken for acknowledged first.
     pub fn read_by_peer(&self) -> u64 {
-        self.core.lock().stream.ring_acknowledged().0
+        let core = self.core.lock();
+        let overhead = core.records.as_ref().map_or(0, |records| records.overhead_sent);
+        core.stream.ring_acknowledged().0.saturating_sub(overhead)
     }
 
     /// All counts.

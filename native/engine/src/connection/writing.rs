@@ -95,7 +95,8 @@ impl Connection {
         (written, woken)
     }
 
-    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Inlined with the functions that it
+    /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Fails only if nothing was sent.
+    /// Inlined with the functions that it
     /// calls, as calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
     fn write_plain(
@@ -110,9 +111,12 @@ impl Connection {
         let mut left = TRANSFERS_MAX;
         while written.at < end && !written.blocked && left > 0 {
             left -= 1;
-            match self.write_transfer(core, gather, written.at, end)? {
-                Some(bytes) => written.at += bytes,
-                None => written.blocked = true,
+            match self.write_transfer(core, gather, written.at, end) {
+                Ok(Some(bytes)) => written.at += bytes,
+                Ok(None) => written.blocked = true,
+                Err(stopped) if written.at == at => return Err(stopped),
+                // The peer may have these bytes: the next write fails.
+                Err(Stopped) => break,
             }
         }
         Ok(written)
