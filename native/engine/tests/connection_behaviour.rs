@@ -22,6 +22,15 @@ use message::Messages;
 use pair::Side;
 
 #[test]
+fn a_reader_that_waits_is_woken_by_the_bytes_that_another_reader_finds() {
+    let (left, right) = connected(Side::default());
+    assert!(right.arm_reader());
+    write(&left, &Messages::new(6, &[10, 10]), 0);
+    assert!(!right.arm_reader(), "the other reader finds something");
+    assert!(right.notifier().take().reader, "the first one must look, too");
+}
+
+#[test]
 fn a_blocked_writer_is_woken_when_there_is_room() {
     let (left, right) = connected(small());
     let messages = Messages::new(7, &[10_000]);

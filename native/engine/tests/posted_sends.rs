@@ -242,3 +242,37 @@ fn the_end_of_the_peer_ends_what_is_posted() {
     assert!(!left.connection().handle_liveness());
     assert_eq!(sent(&left), Some((1, Err(Closed::PeerGone))));
 }
+
+/// A packet that is cut by a full ring is one packet for the peer, whatever framing its sender sets meanwhile.
+#[test]
+fn a_send_that_has_begun_keeps_its_framing() {
+    let body = vec![7; 3 * RING_BYTES];
+    for next in [Framing::Raw, Framing::Length1, Framing::Length2] {
+        let (left, right) = connected();
+        assert!(left.reframe(Framing::Length4, usize::MAX));
+        let packet = |framing: Framing| {
+            let header = framing.header(body.len()).expect("its length fits");
+            [header.as_slice(), &body].concat()
+        };
+        let expected = packet(Framing::Length4);
+        let mut arrived = Vec::new();
+        let mut at = 0;
+        while at < expected.len() {
+            let mut lock = left.send_lock(1).expect("no other writer");
+            let bytes = packet(lock.framing());
+            let mut gather = Gather::with_capacity(1, 1);
+            gather.push(&bytes);
+            gather.end_packet();
+            at = lock.write(&gather, at, 3_000).expect("it is up").at;
+            if at == expected.len() {
+                lock.release();
+            } else {
+                drop(lock);
+                assert!(left.reframe(next, usize::MAX));
+            }
+            arrived.extend(run(&left, &right));
+        }
+        assert_eq!(arrived, expected);
+        assert_eq!(left.send_lock(1).expect("no other writer").framing(), next);
+    }
+}

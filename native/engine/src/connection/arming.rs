@@ -59,7 +59,8 @@ impl Connection {
             // The reason for which the reader was called is not in `core`: it must read to find it.
             return false;
         }
-        let others = core.woken.reader;
+        // With the caller, another reader may wait: it must be woken if this call takes in what that one waits for.
+        let others = core.woken.reader || core.reader.waits();
         core.reader.wait();
         if self.arm_queue_if_unpolled(core) && !core.is_readable() {
             return true;

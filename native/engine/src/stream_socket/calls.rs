@@ -39,7 +39,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         self.connection.arm_reader()
     }
 
-    /// Changes the framing of the bytes to come, and the maximum size of a packet. Returns false and changes nothing
+    /// Changes the framing of the bytes to come, and the maximum size of a packet. A send that has begun keeps the
+    /// earlier framing to its end. Returns false and changes nothing
     /// while receives are posted, in the middle of a packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {

@@ -76,7 +76,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             return Ok(());
         }
         let rest = match rest {
-            Some((token, sent)) => Some((header(direction.framing(), &token)?, token, sent)),
+            Some((token, sent)) => Some((header(direction.framing_of_send(), &token)?, token, sent)),
             None => None,
         };
         direction.release();

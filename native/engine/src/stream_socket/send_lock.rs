@@ -24,13 +24,13 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
         direction.take(writer)?;
         Ok(Self {
             socket,
-            framing: direction.framing(),
+            framing: direction.framing_of_send(),
             direction: Some(direction),
             woken: Woken::default(),
         })
     }
 
-    /// The framing of the stream.
+    /// The framing of this send.
     pub fn framing(&self) -> Framing {
         self.framing
     }

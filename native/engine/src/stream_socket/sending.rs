@@ -10,10 +10,10 @@ use crate::connection::{Closed, Woken, WriteHalf, Written};
 /// before sends that have not begun.
 pub(super) struct WriteDirection<N: StreamNotifier> {
     half: WriteHalf,
-    /// The framing of sends. The reading direction has its own, so that no writer waits for a read.
+    /// The framing of sends that begin. The reading direction has its own, so that no writer waits for a read.
     framing: Framing,
-    /// The writer that is in the middle of a send.
-    holder: Option<N::Writer>,
+    /// The writer that is in the middle of a send, and the framing of that send.
+    holder: Option<(N::Writer, Framing)>,
     posted: PostedSends<N::Token>,
     /// True: another writer has asked meanwhile.
     wanted: bool,
@@ -43,7 +43,12 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.framing
     }
 
-    /// Changes the framing of sends.
+    /// The framing of the send that is under way; else of the next one.
+    pub(super) fn framing_of_send(&self) -> Framing {
+        self.holder.map_or(self.framing, |(_, framing)| framing)
+    }
+
+    /// Changes the framing of sends that begin.
     pub(super) fn reframe(&mut self, framing: Framing) {
         self.framing = framing;
     }
@@ -73,15 +78,15 @@ impl<N: StreamNotifier> WriteDirection<N> {
     /// asked.
     pub(super) fn take(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
         self.check(writer)?;
-        self.holder = Some(writer);
+        self.holder = Some((writer, self.framing_of_send()));
         Ok(())
     }
 
     /// Fails unless this writer may begin or continue a send.
     pub(super) fn check(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
         let held = match self.holder {
-            Some(holder) if holder == writer => return Ok(()),
-            Some(holder) => Holder::Writer(holder),
+            Some((holder, _)) if holder == writer => return Ok(()),
+            Some((holder, _)) => Holder::Writer(holder),
             None if self.posted.is_empty() => return Ok(()),
             None => Holder::Posted,
         };
@@ -90,7 +95,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
     }
 
     pub(super) fn holder(&self) -> Option<N::Writer> {
-        self.holder
+        self.holder.map(|(writer, _)| writer)
     }
 
     /// Releases the direction, as the send is complete or given up.
