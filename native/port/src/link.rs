@@ -35,7 +35,6 @@ use inet_rdma_session::{Role, Session};
 pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
 pub use self::coding::{Coding, Sealing};
 pub(crate) use self::counts::COUNTS;
-use self::counts::Past;
 use self::earning::Earning;
 use self::notices::Loss;
 use self::outage::Outage;
@@ -46,7 +45,7 @@ use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
 use crate::stall::Stall;
-use crate::tally::Tally;
+use crate::tally::{QueuePackets, Tally};
 use crate::tcp::Tcp;
 
 /// The state of the port after a callback.
@@ -81,7 +80,8 @@ pub struct Link {
     stall: Stall,
     /// The process that gets [`notices`], and the messages of the peer's watcher.
     watcher: Option<Process>,
-    past: Past,
+    /// Packets of queue pairs that are gone.
+    past: QueuePackets,
     changes: Changes,
     /// The reason of the last loss of a TCP connection. None: none was lost.
     loss: Option<Loss>,
@@ -136,7 +136,7 @@ impl Link {
             deadline: None,
             stall: Stall::default(),
             watcher: None,
-            past: Past::default(),
+            past: QueuePackets::default(),
             changes: Changes::default(),
             loss: None,
             tally: Tally::default(),
@@ -171,5 +171,27 @@ impl Link {
                 queue.begin();
             }
         }
+    }
+
+    /// Sets the timer to the next time at which there is something to do, and tells the VM whether bytes wait.
+    fn schedule(&mut self, port: Port) {
+        // Gathered packets go with the timer. Before the port closes, the VM must be told to wait for them, too.
+        let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
+        if waits && !self.is_marked {
+            port.enqueue(&[0]);
+            self.is_marked = true;
+        } else if !waits && self.is_marked {
+            self.unmark(port);
+        }
+        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
+            self.timer.set_soon(port);
+        } else if let Some(at) = self.deadline.into_iter().chain(self.stall.at()).min() {
+            self.timer.set_at(port, at);
+        }
+    }
+
+    fn unmark(&mut self, port: Port) {
+        port.dequeue(port.queued_bytes());
+        self.is_marked = false;
     }
 }

@@ -15,7 +15,7 @@ use crate::block::{Block, Held};
 use crate::links::{self, Carried};
 use crate::noted::Noted;
 use crate::port::{Packet, Port};
-use crate::tally::Tally;
+use crate::tally::{QueuePackets, Tally};
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
 const READ_MAX: ReadLimit = ReadLimit {
@@ -367,9 +367,12 @@ impl Queue {
         self.look_soon();
     }
 
-    /// Packets received, ticks included, and ticks sent.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.connection().packets().0, self.ticks)
+    /// The packets that the session does not count.
+    pub fn packets(&self) -> QueuePackets {
+        QueuePackets {
+            received: self.connection().packets().0,
+            ticks_sent: self.ticks,
+        }
     }
 
     /// Number of bytes that the peer has read, as it has acknowledged.

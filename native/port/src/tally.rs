@@ -1,8 +1,26 @@
-//! Sizes of a link's packets, whichever path carries them.
+//! Numbers and sizes of a link's packets.
+
+use std::ops::AddAssign;
 
 use inet_rdma_session::LENGTH_BYTES;
 
-/// Sizes of packets with their lengths. Ticks are left out.
+/// Packets of queue pairs that the session does not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QueuePackets {
+    /// Received, ticks included.
+    pub received: u64,
+    /// Ticks sent.
+    pub ticks_sent: u64,
+}
+
+impl AddAssign for QueuePackets {
+    fn add_assign(&mut self, more: QueuePackets) {
+        self.received += more.received;
+        self.ticks_sent += more.ticks_sent;
+    }
+}
+
+/// Sizes of packets with their lengths, whichever path carries them. Ticks are left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
     largest_sent: u64,

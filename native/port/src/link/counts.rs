@@ -3,18 +3,11 @@
 use std::time::Instant;
 
 use super::Link;
+use super::earning::Traffic;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::queue::Queue;
 use crate::round_trips::ROUND_TRIPS;
 use crate::tcp::Tcp;
-
-/// Packets of queue pairs that are gone.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Past {
-    received: u64,
-    /// Sent, ticks alone: the session counts the others.
-    ticks: u64,
-}
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
 /// `carried_by_queue` (1 or 0) are the carrier's own. Bytes and sizes are with the packets' lengths; of the packets
@@ -46,10 +39,11 @@ impl Link {
     /// Packets received and sent, ticks included.
     pub fn packets(&self) -> (u64, u64) {
         let counts = self.session.counts();
-        let (received, ticks) = self.queue.as_ref().map_or((0, 0), Queue::counts);
+        let mut queues = self.past;
+        queues += self.queue.as_ref().map(Queue::packets).unwrap_or_default();
         (
-            counts.packets_received + self.past.received + received,
-            counts.packets_sent + self.past.ticks + ticks,
+            counts.packets_received + queues.received,
+            counts.packets_sent + queues.ticks_sent,
         )
     }
 
@@ -70,11 +64,13 @@ impl Link {
         summary.map_or_else(Vec::new, |summary| values(ROUND_TRIPS, &summary))
     }
 
-    /// Adds the packets of a queue pair that goes.
-    pub(super) fn count_gone(&mut self, queue: &Queue) {
-        let (received, ticks) = queue.counts();
-        self.past.received += received;
-        self.past.ticks += ticks;
+    /// All that has passed over TCP.
+    pub(super) fn passed(&self) -> Traffic {
+        let counts = self.session.counts();
+        Traffic {
+            packets: counts.packets_received + counts.packets_sent,
+            bytes: counts.bytes_received + counts.bytes_sent,
+        }
     }
 
     pub(super) fn is_carried_by_queue(&self) -> bool {

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::Link;
-
 /// The times without a path.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
@@ -14,22 +12,19 @@ pub(super) struct Outage {
 }
 
 impl Outage {
+    /// The last path has gone.
+    pub(super) fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// A path carries the session.
+    pub(super) fn end(&mut self) {
+        self.before = self.total();
+        self.since = None;
+    }
+
     /// The sum of all.
     pub(super) fn total(&self) -> Duration {
         self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-}
-
-impl Link {
-    /// Called when a path has come or gone.
-    pub(super) fn note_carried(&mut self) {
-        if self.tcp.is_some() || self.is_carried_by_queue() {
-            self.outage = Outage {
-                since: None,
-                before: self.outage.total(),
-            };
-        } else if self.is_started {
-            self.outage.since.get_or_insert_with(Instant::now);
-        }
     }
 }

@@ -77,6 +77,15 @@ impl Link {
         }
     }
 
+    /// A path has come or gone.
+    pub(super) fn note_carried(&mut self) {
+        if self.tcp.is_some() || self.is_carried_by_queue() {
+            self.outage.end();
+        } else if self.is_started {
+            self.outage.begin();
+        }
+    }
+
     pub(super) fn leave_queue(&mut self, port: Port) {
         self.lose_queue(port);
         self.left_queue(port);
@@ -84,7 +93,7 @@ impl Link {
 
     pub(super) fn left_queue(&mut self, port: Port) {
         self.follows = false;
-        self.earn_anew();
+        self.earning.begin_anew(self.passed());
         self.tell(port, RETURNED);
     }
 
@@ -140,7 +149,7 @@ impl Link {
     }
 
     pub(super) fn drop_queue(&mut self, port: Port, queue: Queue) {
-        self.count_gone(&queue);
+        self.past += queue.packets();
         queue.close(port);
     }
 

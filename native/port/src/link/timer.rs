@@ -1,10 +1,8 @@
-//! The timer of the port, and its mark.
+//! The timer of the port.
 
 use std::time::Instant;
 
-use super::Link;
 use crate::port::Port;
-use crate::queue::Queue;
 
 /// What the port's timer is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,36 +16,21 @@ pub(super) enum Timer {
     At(Instant),
 }
 
-impl Link {
-    /// Sets the timer to the next time at which there is something to do, and tells the VM whether bytes wait.
-    pub(super) fn schedule(&mut self, port: Port) {
-        // Gathered packets go with the timer. Before the port closes, the VM must be told to wait for them, too.
-        let waits = self.unsent_bytes() > 0 && (!self.gathers || self.deadline.is_some());
-        if waits && !self.is_marked {
-            port.enqueue(&[0]);
-            self.is_marked = true;
-        } else if !waits && self.is_marked {
-            self.unmark(port);
-        }
-        if self.timer == Timer::Soon {
-            return;
-        }
-        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
-            self.timer = Timer::Soon;
+impl Timer {
+    /// Has the VM call after the port task that is under way.
+    pub(super) fn set_soon(&mut self, port: Port) {
+        if *self != Timer::Soon {
+            *self = Timer::Soon;
             port.set_timer(0);
-            return;
-        }
-        let next = self.deadline.into_iter().chain(self.stall.at()).min();
-        if let Some(at) = next.filter(|&at| self.timer != Timer::At(at)) {
-            self.timer = Timer::At(at);
-            port.set_timer(milliseconds_until(at));
         }
     }
 
-    /// Takes the byte out of the port's queue.
-    pub(super) fn unmark(&mut self, port: Port) {
-        port.dequeue(port.queued_bytes());
-        self.is_marked = false;
+    /// Has the VM call at this time, or earlier if it is set to 0 ms.
+    pub(super) fn set_at(&mut self, port: Port, at: Instant) {
+        if *self != Timer::Soon && *self != Timer::At(at) {
+            *self = Timer::At(at);
+            port.set_timer(milliseconds_until(at));
+        }
     }
 }
 

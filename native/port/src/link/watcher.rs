@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fmt::Display;
 
 use super::Link;
-use super::notices::{KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
+use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
 use crate::port::Port;
 use crate::stall::Change;
 
@@ -53,6 +53,13 @@ impl Link {
     pub(super) fn tell_lost_again(&mut self, port: Port) {
         if let (None, Some(loss)) = (&self.tcp, self.loss) {
             self.tell_lost(port, loss);
+        }
+    }
+
+    /// Tells, once, that the link has earned a queue pair.
+    pub(super) fn look_whether_earned(&mut self, port: Port) {
+        if self.watcher.is_some() && self.earning.is_earned_by(self.passed()) {
+            self.tell(port, EARNED);
         }
     }
 
