@@ -143,8 +143,8 @@ library_stays_in_memory(_Config) ->
             ?assertNotEqual(nomatch, string:find(Header, "NODELETE"))
     end.
 
-%% The modules of the application, as an upgrade of a release loads them; without those whose processes are the traffic of
-%% the cases.
+%% The modules of the application, as an upgrade of a release loads them; without those whose processes are the traffic
+%% of the cases.
 modules() ->
     _ = application:load(inet_rdma),
     {ok, Modules} = application:get_key(inet_rdma, modules),

@@ -15,7 +15,7 @@ use rustix::net::SocketFlags;
 
 use crate::FabricError;
 
-/// Where free ports are looked for when the caller does not care: the range for that of the IANA.
+/// Ports to try if any free one will do: the dynamic ports of the IANA.
 const EPHEMERAL: RangeInclusive<u16> = 49152..=65535;
 
 /// How long to leave callers in the kernel's backlog when the process has no file descriptor to take them with.
@@ -119,7 +119,7 @@ impl<Progress> Callers<Progress> {
                     calls.push(Call::Failed(FabricError::system("accepting a connection", errno)));
                     return self.pause();
                 }
-                // The others are of the caller's connection, which has ended (accept(2)).
+                // Other errors: the caller's connection has ended (accept(2)).
                 Err(_) => {}
             }
         }

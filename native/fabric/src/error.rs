@@ -55,7 +55,7 @@ pub enum FabricError {
         /// Why.
         fault: DirectoryFault,
     },
-    /// The peer said something else than a hello of this version.
+    /// The peer sent no hello of this version.
     #[error(transparent)]
     Hello(#[from] inet_rdma_stream::WireError),
     /// The peer's hello has another token than this side.

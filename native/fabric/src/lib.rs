@@ -233,7 +233,7 @@ pub trait QueuePair: Send + Sync {
     /// Transfers are sent from the prepared memory from now on. Call it while there is no [`WriteRoom`] to be used: the
     /// room is that of the memory before.
     fn replace_staging(&self) {}
-    /// Gives back replaced memory that the device no longer sends from. Takes long, too. True: none is left.
+    /// Gives back replaced memory that the device no longer sends from. Takes long. True: all is given back.
     fn release_staging(&self) -> bool {
         true
     }

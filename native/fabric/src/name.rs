@@ -1,4 +1,4 @@
-//! The fabrics there are, by name: the only place that knows them all.
+//! The fabrics, by name.
 
 use std::str::FromStr;
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
-/// The effective user of this process, whom a peer must share.
+/// The effective user of this process.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -27,7 +27,7 @@ use turn::Turn;
 /// Events of one source that are taken before the next source has its turn.
 const BATCH: usize = 64;
 
-/// Events that a user takes who looks for the reason of its connection's end: few, as its thread may be a scheduler.
+/// Maximum number of events for [`Events::pull`]: few, as its caller may be a scheduler.
 const PULLED_MAX: usize = 16;
 
 /// The data of descriptors in the epoll set. A device's descriptor has the device's token.

@@ -1,11 +1,11 @@
 //! The verbs fabric: reliable connected queue pairs of an RDMA device (InfiniBand, RoCE, iWARP), made by the connection
 //! manager.
 //!
-//! Each side registers three pieces of memory: the memory that the peer may write (ring and landing area), the staging
-//! area that outgoing bytes are copied to (the user's memory is not registered), and the slots of control messages. A
-//! transfer is one RDMA write with the notice as its immediate; iWARP has no immediates, so there a send of four bytes
-//! follows. Controls are sends. A queue pair belongs to a protection domain of its own, so that a peer's key is worth
-//! nothing on another connection.
+//! Each side registers three pieces of memory at the start: the ring, which the peer may write, the staging area that
+//! outgoing bytes are copied to (the user's memory is not registered), and the slots of control messages. Landing
+//! buffers and larger rings are registered later. A transfer is one RDMA write with the notice as its immediate; iWARP
+//! has no immediates, so there a send of four bytes follows. Controls are sends. A queue pair belongs to a protection
+//! domain of its own, so that a peer's key is worth nothing on another connection.
 //!
 //! The unsafe code is in the crate `inet_rdma_verbs`.
 #![forbid(unsafe_code)]

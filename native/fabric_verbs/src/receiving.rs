@@ -111,7 +111,7 @@ impl ReceiveQueue {
         self.taken.is_empty() && self.fault.is_none()
     }
 
-    /// Takes completions from the queue; how many.
+    /// Takes completions. Returns their number.
     fn take(&mut self, inlet: &Inlet<'_>) -> usize {
         let mut batch = [cq::Completion::default(); RECEIVES_MAX];
         let taken = match inlet.queue.poll(&mut batch) {

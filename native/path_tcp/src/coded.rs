@@ -152,7 +152,7 @@ impl Coded {
         Ok(())
     }
 
-    /// The memory for the next bytes: the rest of a record of which a part is here; in clear the memory of a large
+    /// The memory for the next bytes: the rest of a record that has arrived in part; in clear the memory of a large
     /// packet, as far as the plain block goes. None: the caller's buffer.
     pub fn direct<'a, H: AsRef<[u8]>, L: AsMut<[u8]>>(
         &'a mut self,

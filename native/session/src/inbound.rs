@@ -23,7 +23,7 @@ pub trait Sink {
     fn large(&mut self, packet: Self::Large);
 }
 
-/// The packet of which a part has arrived. It outlives the connection on which it began.
+/// The packet that has arrived in part. It outlives the connection on which it began.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Packet<L> {
     /// A part of the length, or of a small packet, is here.

@@ -125,7 +125,7 @@ impl CompletionQueue {
         check_errno("asking for a completion event", result)
     }
 
-    /// Takes completions, oldest first; how many.
+    /// Takes completions, oldest first. Returns their number.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, VerbsError> {
         let room = i32::try_from(out.len()).unwrap_or(i32::MAX);
         // SAFETY: a queue that lives; `Completion` is an `ibv_wc` with another name, and there is room for as many as
