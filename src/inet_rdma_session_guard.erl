@@ -9,7 +9,7 @@
 %%
 %%     {lost, Reason}    the TCP connection is lost; or a queue pair, and the TCP connection with it
 %%     restored          there is another TCP connection, by an attempt of either side
-%%     earned            the traffic is such that the link should move (option move: busy)
+%%     earned            the link's traffic has earned a queue pair (move: busy)
 %%     moved             the peer's packets come over the queue pair
 %%     key_due           the key of the queue pair nears its limit
 %%     returned          packets of both sides go over the TCP connection again
