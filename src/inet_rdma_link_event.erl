@@ -2,8 +2,10 @@
 %% one map. docs/MONITORING.md lists the events.
 -module(inet_rdma_link_event).
 
--export([new/4, new/5, moved/4, why_lost/1, metadata/1, tell/2, record/2]).
+-export([new/4, new/5, moved/4, why_lost/1, say/5, log/4, tell/2, record/2]).
 -export_type([t/0, kind/0, lost/0]).
+
+-include_lib("kernel/include/logger.hrl").
 
 %% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which makes it anew.
 %% restored: another one is there. moved: a link that is up is carried by another path. stalled: senders wait, and the
@@ -50,11 +52,23 @@ why_lost(system_limit) -> <<"the runtime system cannot watch it">>;
 why_lost(Posix) -> unicode:characters_to_binary([inet:format_error(Posix), ", ", atom_to_binary(Posix)]).
 
 %% The reason has a key of its own, inet_rdma_reason, as in log events of streams.
--spec metadata(t()) -> logger:metadata().
 metadata(#{reason := Reason} = Event) ->
     #{inet_rdma => maps:remove(reason, Event), inet_rdma_reason => Reason};
 metadata(Event) ->
     #{inet_rdma => Event}.
+
+%% Tells the event, and writes a line of the log.
+-spec say(t(), logger:level(), Format :: io:format(), [term()], Measurements :: #{atom() => integer()}) -> ok.
+say(Event, Level, Format, Arguments, Measurements) ->
+    %% Before the log, as a handler of the log may wait.
+    ok = tell(Event, Measurements),
+    log(Event, Level, Format, Arguments).
+
+%% Writes a line of the log alone.
+-spec log(t(), logger:level(), Format :: io:format(), [term()]) -> ok.
+log(Event, Level, Format, Arguments) ->
+    ?LOG(Level, Format, Arguments, metadata(Event)),
+    ok.
 
 %% Records the event, and executes [inet_rdma, link, Kind] if telemetry is loaded: without it no handler can be
 %% attached. Telemetry calls its handlers in the process that executes an event, so that is a process of its own: a

@@ -7,11 +7,9 @@
 
 -behaviour(inet_rdma_guard).
 
--export([new/4, run/1, stop/2, event/6, say/5]).
+-export([new/4, run/1, stop/2]).
 -export([handle/2]).
 -export_type([t/0]).
-
--include_lib("kernel/include/logger.hrl").
 
 -record(guard, {
     kind :: module(),
@@ -58,7 +56,7 @@ handle(Message, #guard{kind = Kind, state = State} = Guard) ->
 
 stalled(#guard{node = Node} = Guard) ->
     Words = <<"the peer takes nothing, and senders wait">>,
-    event(stalled, notice, about(Guard, Words), "inet_rdma: the link to ~ts stalls: ~ts", [Node, Words], #{count => 1}),
+    say(stalled, about(Guard, Words), "inet_rdma: the link to ~ts stalls: ~ts", [Node, Words], #{count => 1}),
     Guard#guard{stalled = erlang:monotonic_time()}.
 
 resumed(#guard{stalled = undefined} = Guard) ->
@@ -66,9 +64,13 @@ resumed(#guard{stalled = undefined} = Guard) ->
 resumed(#guard{node = Node, stalled = Since} = Guard) ->
     Duration = erlang:monotonic_time() - Since,
     Words = <<"the peer takes bytes again">>,
-    event(resumed, notice, about(Guard, Words), "inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
+    say(resumed, about(Guard, Words), "inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
           [Node, erlang:convert_time_unit(Duration, native, millisecond), Words], #{count => 1, duration => Duration}),
     Guard#guard{stalled = undefined}.
+
+say(Kind, {Node, Fabric, Why}, Format, Arguments, Measurements) ->
+    Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
+    inet_rdma_link_event:say(Event, notice, Format, Arguments, Measurements).
 
 about(#guard{kind = Kind, node = Node, state = State}, Words) ->
     case Kind:carried(State) of
@@ -83,11 +85,14 @@ stop(Exit, #guard{kind = Kind, node = Node, state = State, since = Since}) ->
     {Fabric, _} = Kind:carried(State),
     Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
     Before = inet_rdma_recorder:before(Node),
-    ok = inet_rdma_link_event:tell(Event, #{count => 1, duration => erlang:monotonic_time() - Since}),
-    IsUsual orelse
-        ?LOG_WARNING("inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before],
-                     inet_rdma_link_event:metadata(Event)),
-    ok.
+    Measurements = #{count => 1, duration => erlang:monotonic_time() - Since},
+    case IsUsual of
+        true ->
+            inet_rdma_link_event:tell(Event, Measurements);
+        false ->
+            inet_rdma_link_event:say(Event, warning, "inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before],
+                                     Measurements)
+    end.
 
 %% dist_util ends the supervisor with such a reason, and the supervisor's end ends the port.
 ending(net_tick_timeout, _) ->
@@ -96,17 +101,3 @@ ending(disconnect, {unknown, _, _}) ->
     {unknown, <<"this node has disconnected the peer">>, true};
 ending(_Exit, Ending) ->
     Ending.
-
-%% Writes a line of the log, and tells an event with the same facts.
--spec event(inet_rdma_link_event:kind(), logger:level(), {Node :: binary(), Fabric :: binary(), Why :: binary()},
-            Format :: io:format(), [term()], Measurements :: #{atom() => integer()}) -> ok.
-event(Kind, Level, {Node, Fabric, Why}, Format, Arguments, Measurements) ->
-    say(inet_rdma_link_event:new(Kind, Node, Fabric, Why), Level, Format, Arguments, Measurements).
-
--spec say(inet_rdma_link_event:t(), logger:level(), Format :: io:format(), [term()],
-          Measurements :: #{atom() => integer()}) -> ok.
-say(Event, Level, Format, Arguments, Measurements) ->
-    %% Before the log, as a handler of the log may wait.
-    ok = inet_rdma_link_event:tell(Event, Measurements),
-    ?LOG(Level, Format, Arguments, inet_rdma_link_event:metadata(Event)),
-    ok.

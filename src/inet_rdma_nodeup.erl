@@ -11,8 +11,6 @@
 -export([prepare/1, before_nodeup/2, after_nodeup/3, can_leave_tls/1]).
 -export_type([link/0, over/0, prepared/0]).
 
--include_lib("kernel/include/logger.hrl").
-
 %% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
 %% the peer listens.
 -type link() :: #{driver := inet_rdma_transport:driver(), role := initiator | acceptor,
@@ -91,9 +89,8 @@ attach({ok, {session, Session, _Queue} = Over, Why},
         {error, {not_given_back, How}} ->
             #{fallback_retry_ms := RetryMs} = Config,
             inet_rdma_links:failed(leaving_tls(Node), How, RetryMs),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: TLS does not give its socket back: ~ts; the next link stays "
-                         "inside TLS",
-                         [Node, How]),
+            ok = not_up(failed, Node, <<"TLS does not give its socket back: ", How/binary,
+                                        "; the next link stays inside TLS">>),
             {error, not_given_back};
         {error, Reason} ->
             cannot_begin(Reason, Link)
@@ -102,7 +99,8 @@ attach(Error, _Link) ->
     Error.
 
 cannot_begin(Reason, #{node := Node}) ->
-    ?LOG_WARNING("inet_rdma: no link to ~ts: its session cannot begin: ~ts", [Node, inet_rdma:format_error(Reason)]),
+    Words = unicode:characters_to_binary(inet_rdma:format_error(Reason)),
+    ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
     {error, Reason}.
 
 %% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms.
@@ -153,12 +151,12 @@ settle(Session, Port, Link) ->
             stay(Session, Level, Protocol, Why, Link);
         {refuse, Why} ->
             inet_rdma_links:count(refused),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: the option required forbids ~ts, and ~ts",
-                         [Node, string:uppercase(Protocol), Why], not_up(refused, Node, Why)),
+            Forbidden = string:uppercase(Protocol),
+            ok = not_up(refused, Node, <<"the option required forbids ", Forbidden/binary, ", and ", Why/binary>>),
             {error, required};
         {error, Why} ->
             inet_rdma_links:count(settlement_failed),
-            ?LOG_WARNING("inet_rdma: no link to ~ts: ~ts", [Node, Why], not_up(failed, Node, Why)),
+            ok = not_up(failed, Node, Why),
             {error, not_settled}
     end.
 
@@ -184,13 +182,12 @@ with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket ba
 settled(Level, Kind, Node, Connection, Fabric, Why) ->
     inet_rdma_links:insert(Node, Connection, Fabric, Why),
     Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
-    ?LOG(Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why], inet_rdma_link_event:metadata(Event)),
-    ok.
+    inet_rdma_link_event:log(Event, Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]).
 
 not_up(Kind, Node, Why) ->
     Event = inet_rdma_link_event:new(Kind, Node, undefined, Why),
     ok = inet_rdma_link_event:record(Event, #{}),
-    inet_rdma_link_event:metadata(Event).
+    inet_rdma_link_event:log(Event, warning, "inet_rdma: no link to ~ts: ~ts", [Node, Why]).
 
 %% The VM knows the link. Returns the connection to use from here on.
 -spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_transport:t()} | {error, term()}.

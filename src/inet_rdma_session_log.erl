@@ -15,14 +15,14 @@ lost(Reason, Why, IsCarried, {Node, _, _} = Link) ->
                     true -> "; its queue pair carries on";
                     false -> ""
                 end,
-    inet_rdma_link_guard:say(event(lost, Reason, Why, Link), notice,
+    inet_rdma_link_event:say(event(lost, Reason, Why, Link), notice,
                              "inet_rdma: the link to ~ts lost its TCP connection (~ts), and makes it anew~ts",
                              [Node, Why, Meanwhile], #{count => 1}).
 
 %% A queue pair of this fabric is lost, and its TCP connection with it.
 -spec queue_lost(Fabric :: binary(), inet_rdma_session_loss:reason(), Why :: binary(), link()) -> ok.
 queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
-    ok = inet_rdma_link_guard:say(event(lost, Reason, Why, Link), notice,
+    ok = inet_rdma_link_event:say(event(lost, Reason, Why, Link), notice,
                                   "inet_rdma: the link to ~ts lost its queue pair over ~ts (~ts), and goes back to TCP",
                                   [Node, Fabric, Why], #{count => 1}),
     moved(Fabric, Link).
@@ -30,7 +30,7 @@ queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
 %% Another TCP connection is there. Duration: since the loss, in native units.
 -spec restored(inet_rdma_session_loss:reason(), Why :: binary(), Duration :: integer(), link()) -> ok.
 restored(Reason, Why, Duration, {Node, _, _} = Link) ->
-    inet_rdma_link_guard:say(event(restored, Reason, Why, Link), notice,
+    inet_rdma_link_event:say(event(restored, Reason, Why, Link), notice,
                              "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one "
                              "(~ts)",
                              [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
@@ -42,7 +42,7 @@ restored(Reason, Why, Duration, {Node, _, _} = Link) ->
 replaced({Node, _, _} = Link) ->
     Why = inet_rdma_link_event:why_lost(superseded),
     ok = inet_rdma_link_event:tell(event(lost, superseded, Why, Link), #{count => 1}),
-    inet_rdma_link_guard:say(event(restored, superseded, Why, Link), notice,
+    inet_rdma_link_event:say(event(restored, superseded, Why, Link), notice,
                              "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the "
                              "one before",
                              [Node], #{count => 1, duration => 0}).
@@ -73,7 +73,8 @@ failed(How, {Node, _, _} = Link) ->
 crashed(Exit, {Node, _, _} = Link) ->
     told(failed, warning, Link, "inet_rdma: ~ts stays on TCP: its settlement failed: ~tp", [Node, Exit]).
 
-told(Kind, Level, Link, Format, Arguments) ->
-    inet_rdma_link_guard:event(Kind, Level, Link, Format, Arguments, #{count => 1}).
+told(Kind, Level, {Node, Fabric, Why}, Format, Arguments) ->
+    inet_rdma_link_event:say(inet_rdma_link_event:new(Kind, Node, Fabric, Why), Level, Format, Arguments,
+                             #{count => 1}).
 
 event(Kind, Reason, Why, {Node, Fabric, _}) -> inet_rdma_link_event:new(Kind, Node, Fabric, Why, Reason).
