@@ -77,12 +77,10 @@ close(#inet_rdma_listener{listener = {native, Native, _Id}}) -> inet_rdma_nif:cl
 -spec sockname(t()) -> {ok, inet_rdma:address()} | {error, inet_rdma:reason()}.
 sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
     inet_rdma_stream_listener:sockname(Pid);
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) when
-    Fabric =:= verbs; Fabric =:= tcp
-->
-    {ok, {Fabric, case Ip of any -> {0, 0, 0, 0}; _ -> Ip end, Port}};
-sockname(#inet_rdma_listener{port = Port}) ->
-    {ok, {shm, Port}}.
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}}) when Fabric =:= auto; Fabric =:= shm ->
+    {ok, {shm, Port}};
+sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) ->
+    {ok, {Fabric, case Ip of any -> {0, 0, 0, 0}; _ -> Ip end, Port}}.
 
 -spec port(t()) -> inet:port_number().
 port(#inet_rdma_listener{port = Port}) -> Port.

@@ -3,7 +3,8 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-export([listen/5, accept/2, stop_accepting/1, close_listener/1, log_limit/0, log_admits/1]).
+-export([addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -export([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
@@ -15,9 +16,10 @@
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
 -export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
--export_type([token/0]).
+-export_type([log_limit/0, token/0]).
 
--nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, addresses/1, check_verbs/0, verbs_devices/0]).
+-nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, log_limit/0, log_admits/1]).
+-nifs([addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -nifs([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
@@ -30,6 +32,8 @@
 
 -type conn() :: reference().
 -type listener() :: reference().
+%% A bound on the log lines that the peers of a listener cause: 10 in each minute.
+-type log_limit() :: reference().
 %% A queue pair in the making. drop_attempt/1 cancels it, as does the collection of the last term that names it.
 -type attempt() :: reference().
 %% 64 random bits that the two sides of a settlement know; 0: none.
@@ -186,6 +190,12 @@ stop_accepting(Listener) -> late(?FUNCTION_NAME, [Listener]).
 
 -spec close_listener(listener()) -> ok.
 close_listener(Listener) -> late(?FUNCTION_NAME, [Listener]).
+
+-spec log_limit() -> log_limit().
+log_limit() -> late(?FUNCTION_NAME, []).
+
+-spec log_admits(log_limit()) -> LeftOut :: non_neg_integer() | none.
+log_admits(Limit) -> late(?FUNCTION_NAME, [Limit]).
 
 -spec connect(auto | inet_rdma_options:fabric(), From :: binary(), {Address :: binary(), inet:port_number()}, token(),
               TimeoutMs :: non_neg_integer(), map()) ->

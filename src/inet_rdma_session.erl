@@ -173,6 +173,7 @@ start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
                 Error -> Error
             end;
         {'DOWN', Ref, process, Guard, _} ->
+            ok = inet_rdma_links:remove_session(Name),
             {error, closed}
     end.
 

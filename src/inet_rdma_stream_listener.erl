@@ -32,7 +32,7 @@
     ready = queue:new() :: queue:queue(pid()),
     %% The calls of accept/2 that wait.
     waiting = [] :: [{pid(), reference()}],
-    log_limit :: inet_rdma_log_limit:t()
+    log_limit :: inet_rdma_nif:log_limit()
 }).
 
 %% The caller owns the listener.
@@ -106,7 +106,7 @@ init({Owner, Port, SocketOptions, #{backlog := Backlog} = Config}) ->
     case inet_rdma_stream_tls:listen(Port, SocketOptions, Backlog) of
         {ok, Socket, Bound} ->
             {ok, await_next(#listener{socket = Socket, port = Bound, config = Config, owner = monitor(process, Owner),
-                                      log_limit = inet_rdma_log_limit:new(now_ms())})};
+                                      log_limit = inet_rdma_nif:log_limit()})};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
@@ -117,12 +117,14 @@ handle_call(sockname, _From, #listener{socket = Socket} = State) ->
     {reply, ssl:sockname(Socket), State};
 handle_call({accept, Ref}, {Pid, _Tag}, #listener{ready = Ready, present = Present, waiting = Waiting} = State) ->
     case queue:out(Ready) of
-        {{value, Guard}, Others} ->
+        {{value, Guard}, Rest} ->
             release(Guard),
             Guard ! {give, Pid, Ref},
-            {reply, {ok, Guard}, await_next(State#listener{ready = Others, present = maps:remove(Guard, Present)})};
+            {reply, {ok, Guard}, await_next(State#listener{ready = Rest, present = maps:remove(Guard, Present)})};
         {empty, _} ->
-            {reply, empty, State#listener{waiting = [{Pid, Ref} | Waiting]}}
+            %% Without the callers that were killed while they waited.
+            Others = [Each || {Other, _} = Each <- Waiting, is_process_alive(Other)],
+            {reply, empty, State#listener{waiting = [{Pid, Ref} | Others]}}
     end;
 handle_call({stop_accepting, Ref}, _From, #listener{waiting = Waiting} = State) ->
     {reply, ok, State#listener{waiting = lists:keydelete(Ref, 2, Waiting)}};
@@ -150,7 +152,8 @@ handle_info({'EXIT', Pid, _Reason}, #listener{arriving = Pid} = State) ->
     {noreply, State#listener{arriving = none}};
 handle_info({'EXIT', Pid, Reason}, #listener{present = Present, ready = Ready} = State) when is_map_key(Pid, Present) ->
     Left = State#listener{present = maps:remove(Pid, Present), ready = queue:delete(Pid, Ready)},
-    {noreply, await_next(log(Reason, Left))};
+    ok = log(Reason, Left),
+    {noreply, await_next(Left)};
 handle_info(await_next, State) ->
     {noreply, await_next(State)};
 handle_info({'DOWN', Owner, process, _, _}, #listener{owner = Owner} = State) ->
@@ -175,19 +178,17 @@ await_next(#listener{arriving = none, present = Present, config = #{backlog := B
 await_next(State) ->
     State.
 
-log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port} = State) ->
-    {Admitted, Next} = inet_rdma_log_limit:admit(now_ms(), Limit),
-    case Admitted of
-        {yes, LeftOut} ->
+log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port}) ->
+    case inet_rdma_nif:log_admits(Limit) of
+        none ->
+            ok;
+        LeftOut ->
             Others = [io_lib:format(" (and ~b others that are not in the log)", [LeftOut]) || LeftOut > 0],
             ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts~ts", [Port, inet_rdma:format_error(Why), Others],
-                         #{inet_rdma_reason => Why});
-        no ->
-            ok
-    end,
-    State#listener{log_limit = Next};
-log(_Reason, State) ->
-    State.
+                         #{inet_rdma_reason => Why})
+    end;
+log(_Reason, _State) ->
+    ok.
 
 now_ms() -> erlang:monotonic_time(millisecond).
 

@@ -11,7 +11,7 @@
 -export([whatever_comes/1, posted_receives_land_whatever_their_size/1, longer_than_a_landing_buffer/1]).
 -export([bound_on_sends/1, bound_on_receives/1, memory_for_a_slow_reader/1]).
 -export([cancel_a_send/1, cancel_a_receive/1, send_goes_behind_what_is_posted/1, posted_goes_behind_a_send/1]).
--export([death_in_the_middle_of_a_send/1, other_ways_of_reading_are_refused/1]).
+-export([death_in_the_middle_of_a_send/1, writers_by_turns/1, other_ways_of_reading_are_refused/1]).
 -export([kill_of_the_peer/1, close_here/1, close_while_others_post/1, close_of_the_peer/1, half_close/1,
          death_of_the_owner/1]).
 -export([sendfile_whole_and_parts/1, sendfile_sparse/1, sendfile_that_shrinks/1, sendfile_errors/1]).
@@ -33,10 +33,9 @@ cases() ->
         sizes_in_order, random_sizes, both_ways_at_once, against_blocking_calls, packets_of_length_4, whatever_comes,
         posted_receives_land_whatever_their_size, longer_than_a_landing_buffer, bound_on_sends, bound_on_receives,
         memory_for_a_slow_reader, cancel_a_send, cancel_a_receive, send_goes_behind_what_is_posted,
-        posted_goes_behind_a_send, death_in_the_middle_of_a_send, other_ways_of_reading_are_refused, kill_of_the_peer,
-        close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner,
-        sendfile_whole_and_parts, sendfile_sparse,
-        sendfile_that_shrinks, sendfile_errors
+        posted_goes_behind_a_send, death_in_the_middle_of_a_send, writers_by_turns, other_ways_of_reading_are_refused,
+        kill_of_the_peer, close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner,
+        sendfile_whole_and_parts, sendfile_sparse, sendfile_that_shrinks, sendfile_errors
     ].
 
 init_per_suite(Config) ->
@@ -246,6 +245,31 @@ death_in_the_middle_of_a_send(Config) ->
     [{{ok, Ref}, _}] = posts(X, send, [[1000]]),
     ok = posts(X, dies_sending, [Pid]),
     ?assertMatch([{sent, Ref, {error, half_sent}}], posts(X, done, [1])).
+
+%% Posted sends wait for the sends of two processes in turn. The socket monitors the last one alone, however often.
+writers_by_turns(Config) ->
+    {X, Y} = ends(Config),
+    Writers = [bystander(X), bystander(X)],
+    [
+        begin
+            #{bytes_sent := Before} = do(X, info, []),
+            Sending = start(Writer, send_made, [8 * ?MB]),
+            inet_rdma_test_wait:until(in_the_middle, 10000, fun() -> maps:get(bytes_sent, do(X, info, [])) > Before end),
+            [{{ok, Ref}, Behind}] = posts(X, send, [[1000]]),
+            {Size, Hash} = posts(Y, take, [8 * ?MB]),
+            ?assertEqual({ok, Size, Hash}, result(Sending)),
+            ?assertEqual({1000, Behind}, posts(Y, take, [1000])),
+            ?assertEqual([{sent, Ref, {ok, 1000}}], posts(X, done, [1]))
+        end
+     || _ <- lists:seq(1, 3), Writer <- Writers
+    ],
+    [
+        begin
+            {monitored_by, By} = inet_rdma_test_pair:call(Node, erlang, process_info, [Pid, monitored_by]),
+            ?assertEqual([], By -- lists:usort(By))
+        end
+     || {Node, Pid} <- Writers
+    ].
 
 other_ways_of_reading_are_refused(Config) ->
     {X, Y} = ends(Config),

@@ -75,7 +75,7 @@ struct Held {
     /// The socket's options, which `inet_rdma` keeps here so that the term that names the socket stays small.
     options: Option<KeptTerm>,
     /// A process in the middle of a send, while a send that another process has posted waits for that send's end.
-    watched: Option<LocalPid>,
+    watched: Option<(LocalPid, Monitor)>,
     /// Dropped after `open`: the polling thread looks until the stream is closed.
     _attachment: Attachment,
 }
@@ -117,11 +117,28 @@ impl ConnectionResource {
         self.call(env, |socket| socket.writer_died(pid));
     }
 
-    /// Notes that this process is to be monitored. False: it is noted already, or the connection is closed.
-    pub fn set_watched(&self, pid: LocalPid) -> bool {
-        let mut state = self.state.lock();
-        let Some(held) = state.held() else { return false };
-        held.watched.replace(pid) != Some(pid)
+    /// Monitors this process, which is in the middle of a send that a posted send waits for, and the one before it no
+    /// longer. If the process dies its send is never finished, and the connection ends.
+    pub fn watch_writer(conn: &ResourceArc<Self>, env: Env<'_>, pid: LocalPid) {
+        let needs_none = {
+            let mut state = conn.state.lock();
+            let held = state.held();
+            held.is_none_or(|held| held.watched.is_some_and(|(watched, _)| watched == pid))
+        };
+        if needs_none {
+            return;
+        }
+        let Some(monitor) = env.monitor(conn, &pid) else {
+            return conn.writer_died(env, pid);
+        };
+        let replaced = match conn.state.lock().held() {
+            Some(held) => held.watched.replace((pid, monitor)),
+            // Closed meanwhile.
+            None => Some((pid, monitor)),
+        };
+        if let Some((_, before)) = replaced {
+            env.demonitor(conn, &before);
+        }
     }
 
     fn owner(&self) -> Option<LocalPid> {

@@ -16,14 +16,19 @@ use crate::protection::ProtectionOption;
 use crate::refusals::Refusals;
 use crate::registry::next_id;
 use crate::terms;
-use crate::user::add_once;
+use crate::user::add_caller;
 
 /// The resource behind the Erlang term `Listener`: the death of its owner closes the port.
 pub struct ListenerResource {
-    id: u64,
-    acceptor: Mutex<Option<Acceptor>>,
+    /// None: it is closed.
+    open: Mutex<Option<Open>>,
     waiting: Arc<Waiting>,
-    owner: Mutex<Option<Monitor>>,
+}
+
+struct Open {
+    acceptor: Acceptor,
+    /// None: not monitored yet, or its owner has ended before it was.
+    owner: Option<Monitor>,
 }
 
 /// The processes that wait for a connection.
@@ -35,16 +40,18 @@ struct Waiting {
 #[rustler::resource_impl]
 impl Resource for ListenerResource {
     fn down<'a>(&'a self, env: Env<'a>, _pid: LocalPid, _monitor: Monitor) {
-        self.close(env);
+        let _monitor_that_is_over = self.close(env);
     }
 }
 
 impl ListenerResource {
-    fn close(&self, env: Env<'_>) {
-        *self.acceptor.lock() = None;
+    /// Closes the port. Returns the monitor of the owner.
+    fn close(&self, env: Env<'_>) -> Option<Monitor> {
+        let open = self.open.lock().take();
         for pid in self.waiting.acceptors.lock().drain(..) {
-            let _ = env.send(&pid, (atoms::event(), self.id, atoms::acceptable()));
+            let _ = env.send(&pid, (atoms::event(), self.waiting.id, atoms::acceptable()));
         }
+        open?.owner
     }
 }
 
@@ -122,12 +129,13 @@ fn open(
     let acceptor = Acceptor::start(listener, config.backlog.into(), waker)?;
     let port = acceptor.port();
     let resource = ResourceArc::new(ListenerResource {
-        id,
-        acceptor: Mutex::new(Some(acceptor)),
+        open: Mutex::new(Some(Open { acceptor, owner: None })),
         waiting,
-        owner: Mutex::new(None),
     });
-    *resource.owner.lock() = env.monitor(&resource, &env.pid());
+    let owner = env.monitor(&resource, &env.pid());
+    if let Some(open) = &mut *resource.open.lock() {
+        open.owner = owner;
+    }
     Ok((resource, port, over))
 }
 
@@ -135,12 +143,12 @@ fn open(
 /// `acceptable`.
 #[rustler::nif]
 fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Config) -> Term<'a> {
-    let acceptor = listener.acceptor.lock();
-    let Some(acceptor) = acceptor.as_ref() else {
-        return (atoms::error(), atoms::closed()).encode(env);
+    let open = listener.open.lock();
+    let Some(Open { acceptor, .. }) = &*open else {
+        return terms::closed_error(env);
     };
     // The caller goes on the list before it looks: a connection that comes in between makes a message.
-    add_once(&mut listener.waiting.acceptors.lock(), env.pid());
+    add_caller(env, &mut listener.waiting.acceptors.lock());
     let qp = match acceptor.accept() {
         Ok(Some(qp)) => qp,
         Ok(None) => return atoms::empty().encode(env),
@@ -167,9 +175,8 @@ fn stop_accepting(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom
 /// `close_listener(Listener) -> ok`: closes the port; connections stay open. Idempotent.
 #[rustler::nif]
 fn close_listener(env: Env<'_>, listener: ResourceArc<ListenerResource>) -> Atom {
-    if let Some(monitor) = listener.owner.lock().take() {
-        env.demonitor(&listener, &monitor);
+    if let Some(owner) = listener.close(env) {
+        env.demonitor(&listener, &owner);
     }
-    listener.close(env);
     atoms::ok()
 }

@@ -1,7 +1,7 @@
 //! Sends and receives that are posted, and complete as messages.
 
 use inet_rdma_engine::stream_socket::Parcel;
-use rustler::{Encoder, Env, LocalPid, NifResult, ResourceArc, Term};
+use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;
 use crate::connection::ConnectionResource;
@@ -28,7 +28,7 @@ fn post_send<'a>(
         return Ok(closed_error(env));
     };
     if let Ok(Some(holder)) = posted {
-        watch(env, &conn, holder);
+        ConnectionResource::watch_writer(&conn, env, holder);
     }
     Ok(accepted(env, posted.map(|_| ())))
 }
@@ -94,13 +94,5 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
             let posted = open.socket().posted();
             (posted.sends, posted.send_bytes, posted.receives).encode(env)
         }
-    }
-}
-
-/// Monitors the process with an unfinished send before which a posted send waits. If the process dies the send is never
-/// finished, and the connection ends.
-fn watch(env: Env<'_>, conn: &ResourceArc<ConnectionResource>, holder: LocalPid) {
-    if conn.set_watched(holder) && env.monitor(conn, &holder).is_none() {
-        conn.writer_died(env, holder);
     }
 }

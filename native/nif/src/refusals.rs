@@ -1,11 +1,11 @@
-//! Log lines of peers that a listener has refused.
+//! Log lines of peers that a listener has refused, and their bound.
 
 use std::time::Instant;
 
 use inet_rdma_engine::log_limit::LogLimit;
 use inet_rdma_fabric::FabricError;
 use parking_lot::Mutex;
-use rustler::{Encoder, Env, LocalPid, Term};
+use rustler::{Encoder, Env, LocalPid, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::messages;
@@ -59,6 +59,28 @@ impl Refusals {
             metadata,
         )
             .encode(env)
+    }
+}
+
+/// The resource behind the Erlang term `LogLimit`, for a listener that is a process.
+pub struct LimitResource(Mutex<LogLimit>);
+
+#[rustler::resource_impl]
+impl Resource for LimitResource {}
+
+/// `log_limit() -> LogLimit`: a bound on the log lines of one listener.
+#[rustler::nif]
+fn log_limit(env: Env<'_>) -> Term<'_> {
+    ResourceArc::new(LimitResource(Mutex::new(LogLimit::new(Instant::now())))).encode(env)
+}
+
+/// `log_admits(LogLimit) -> LeftOut | none`: whether a line may be written now: the number of lines left out since the
+/// last one.
+#[rustler::nif]
+fn log_admits<'a>(env: Env<'a>, limit: ResourceArc<LimitResource>) -> Term<'a> {
+    match limit.0.lock().admit(Instant::now()) {
+        Some(left_out) => left_out.encode(env),
+        None => atoms::none().encode(env),
     }
 }
 

@@ -109,7 +109,7 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
 #[rustler::nif]
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
-        socket.notifier().add_reader(env.pid());
+        socket.notifier().add_reader(env);
         let armed = socket.arm_reader();
         if !armed {
             socket.notifier().remove(env.pid());
@@ -124,7 +124,7 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     let armed = conn.call(env, |socket| {
-        socket.notifier().add_writer(env.pid());
+        socket.notifier().add_writer(env);
         let armed = socket.arm_writer_in_turn(env.pid());
         if !armed {
             socket.notifier().remove(env.pid());

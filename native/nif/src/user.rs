@@ -8,7 +8,7 @@ use inet_rdma_assembly::Received;
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_engine::stream_socket::StreamNotifier;
 use parking_lot::Mutex;
-use rustler::{Atom, Encoder, LocalPid};
+use rustler::{Atom, Encoder, Env, LocalPid};
 
 use crate::atoms;
 use crate::messages;
@@ -46,14 +46,14 @@ impl User {
         }
     }
 
-    /// Notes that this process waits for something to read.
-    pub fn add_reader(&self, pid: LocalPid) {
-        add_once(&mut self.readers.lock(), pid);
+    /// Notes that the calling process waits for something to read.
+    pub fn add_reader(&self, env: Env<'_>) {
+        add_caller(env, &mut self.readers.lock());
     }
 
-    /// Notes that this process waits for room to write.
-    pub fn add_writer(&self, pid: LocalPid) {
-        add_once(&mut self.writers.lock(), pid);
+    /// Notes that the calling process waits for room to write.
+    pub fn add_writer(&self, env: Env<'_>) {
+        add_caller(env, &mut self.writers.lock());
     }
 
     /// Removes a process that no longer waits.
@@ -87,11 +87,11 @@ impl User {
     }
 }
 
-/// Puts a process on a list, unless it is on it already.
-pub fn add_once(pids: &mut Vec<LocalPid>, pid: LocalPid) {
-    if !pids.contains(&pid) {
-        pids.push(pid);
-    }
+/// Puts the calling process on a list, once, and takes those that have ended off it.
+pub fn add_caller(env: Env<'_>, pids: &mut Vec<LocalPid>) {
+    let caller = env.pid();
+    pids.retain(|pid| *pid != caller && pid.is_alive(env));
+    pids.push(caller);
 }
 
 impl StreamNotifier for User {
