@@ -69,7 +69,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
 
     /// Releases the log before this position, but no bytes that are being sent again. Behind a resume the peer
     /// acknowledges bytes that it receives a second time, while the frame that brings them still needs them.
-    fn sent_again(&self) -> Position {
+    pub(super) fn sent_again(&self) -> Position {
         match self.route {
             Route::Queue { mark, .. } if self.tcp.position() >= mark => self.log.end(),
             _ => self.tcp.position(),

@@ -145,5 +145,9 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.unit.data_left -= data;
         self.log.advance(&mut self.tcp, data);
         self.sent = self.sent.max(self.tcp.position());
+        if self.heard > self.log.start() {
+            // Bytes that are sent again: the peer has acknowledged them, and does not do so once more.
+            self.release(self.heard.min(self.sent_again()));
+        }
     }
 }

@@ -277,6 +277,26 @@ fn bytes_that_are_sent_again_are_acknowledged_at_every_moment() {
     }
 }
 
+/// The peer has acknowledged the bytes before they are sent again, and more than a window of them.
+#[test]
+fn bytes_that_are_sent_again_leave_the_window_to_those_behind_them() {
+    let [mut sender, mut receiver] = pair_on_queue(true);
+    sender.set_window(0);
+    append(&mut sender, &[7; 1 << 19]);
+    let bytes = queued(&mut sender).len();
+    let attempt = receiver.next_attempt();
+    let theirs = receiver.suspend(attempt).expect("newer");
+    receiver.handle_queue_packets(bytes);
+    receiver.lose_path();
+    sender.lose_path();
+    let ours = sender.suspend(attempt).expect("newer");
+    assert_eq!(receiver.resume(attempt, ours), Ok(false));
+    assert_eq!(sender.resume(attempt, theirs), Ok(false));
+    carry(&mut receiver, &mut sender);
+    append(&mut sender, b"behind them");
+    assert_eq!(carry(&mut sender, &mut receiver), [b"behind them"]);
+}
+
 #[test]
 fn a_connection_cannot_carry_on_where_it_did_not_stop() {
     for (received, mark) in [(5, 6), (5, u64::MAX), (7, 6), (7, 8), (7, 0)] {
