@@ -10,6 +10,7 @@
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([vanished_connection/1, idle_link/1, network_away/1, one_side_alone/1, default_waits/1]).
 -export([stopped_peer/1, stopped_node/1, starvation/1, stopped_for_good/1, beside_shared_memory/1]).
+-export([attempt_without_an_end/1]).
 
 %% Long enough that nothing here ends a link by it.
 -define(TICKTIME, 600).
@@ -26,7 +27,7 @@ all() ->
 
 groups() ->
     Vanishing = [vanished_connection, idle_link, network_away, one_side_alone, default_waits],
-    Slow = [stopped_peer, stopped_node, starvation, stopped_for_good],
+    Slow = [stopped_peer, stopped_node, starvation, stopped_for_good, attempt_without_an_end],
     [{tcp, [], Vanishing ++ Slow}, {shm, [], [beside_shared_memory]}, {tls, [], [stopped_peer]}].
 
 %% How long the nodes are starved: what CI has time for; INET_RDMA_STARVED_SECONDS=3600 by hand.
@@ -45,7 +46,8 @@ end_per_group(_Group, _Config) ->
     ok.
 
 init_per_testcase(Case, Config) when Case =:= stopped_peer; Case =:= stopped_node; Case =:= starvation;
-                                     Case =:= stopped_for_good; Case =:= beside_shared_memory ->
+                                     Case =:= stopped_for_good; Case =:= beside_shared_memory;
+                                     Case =:= attempt_without_an_end ->
     Config;
 init_per_testcase(_Case, Config) ->
     case inet_rdma_test_network:start() of
@@ -184,6 +186,22 @@ stopped_for_good(Config) ->
     Lines = call(A, inet_rdma_test_log, lines, []),
     ct:pal("~p", [Lines]),
     ?assertEqual(false, is_noticed(Lines)).
+
+%% The process of an attempt to resume is killed when it has given up the TCP connection: its node makes another one.
+attempt_without_an_end(Config) ->
+    [A, B] = pair(Config, 0),
+    ok = call(A, inet_rdma_test_log, install, []),
+    Before = resumes(A, B),
+    %% So B does not make it.
+    inet_rdma_test_node:suspend(B),
+    [{_, Port}] = call(A, erlang, system_info, [dist_ctrl]),
+    {ok, <<_:16/binary>>} = call(A, inet_rdma_link, command, [Port, suspend, <<1000:64/native>>]),
+    inet_rdma_test_wait:until(told, 30000, fun() ->
+        call(A, inet_rdma_test_log, contains, ["lost its TCP connection"])
+    end),
+    inet_rdma_test_node:resume(B),
+    inet_rdma_test_wait:until(resumed, 20000, fun() -> resumes(A, B) > Before end),
+    ok = inet_rdma_test_link:exercise(A, B).
 
 %% Shared memory is lost only with the peer's process: there is nothing to ask.
 beside_shared_memory(Config) ->

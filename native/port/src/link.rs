@@ -83,6 +83,8 @@ pub struct Link {
     /// Packets of queue pairs that are gone.
     past: QueuePackets,
     changes: Changes,
+    /// The time at which the attempt that has given up the TCP connection has failed, if it has not ended before.
+    attempt_until: Option<Instant>,
     /// The reason of the last loss of a TCP connection. None: none was lost.
     loss: Option<Loss>,
     tally: Tally,
@@ -138,6 +140,7 @@ impl Link {
             watcher: None,
             past: QueuePackets::default(),
             changes: Changes::default(),
+            attempt_until: None,
             loss: None,
             tally: Tally::default(),
             round_trips: RoundTrips::default(),
@@ -185,7 +188,10 @@ impl Link {
         }
         if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
             self.timer.set_soon(port);
-        } else if let Some(at) = self.deadline.into_iter().chain(self.stall.at()).min() {
+            return;
+        }
+        let times = [self.deadline, self.stall.at(), self.attempt_until];
+        if let Some(at) = times.into_iter().flatten().min() {
             self.timer.set_at(port, at);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_session::{PathId, Standing};
@@ -18,6 +18,10 @@ use crate::tcp::Tcp;
 /// The window of a TCP connection within one host: more bytes under way give no throughput and delay the small packets
 /// behind them.
 const WINDOW_BYTES_LOCAL: usize = 1 << 20;
+
+/// The time in which an attempt that has given up the TCP connection ends: longer than the carrier's steps and
+/// `net_setuptime` (7 s). Its process may have been killed.
+const ATTEMPT: Duration = Duration::from_secs(10);
 
 impl Link {
     /// Adds the queue pair of this connection as a path of the session; both sides know it by `id`.
@@ -185,6 +189,7 @@ impl Link {
             }
         }
         let standing = self.session.suspend(attempt).ok();
+        self.attempt_until = Some(Instant::now() + ATTEMPT);
         self.schedule(port);
         standing
     }
@@ -193,8 +198,14 @@ impl Link {
     pub fn abandon(&mut self, port: Port, attempt: u64) {
         let is_newest = self.session.is_newer(attempt.saturating_add(1));
         if is_newest {
-            self.tell_lost_again(port);
+            self.fail_attempt(port);
         }
+    }
+
+    /// The attempt under way has failed: the watcher makes the next one.
+    pub(super) fn fail_attempt(&mut self, port: Port) {
+        self.attempt_until = None;
+        self.tell_lost_again(port);
     }
 
     /// Begins the session over this TCP connection.
@@ -237,7 +248,10 @@ impl Link {
         coding: &Coding<'_>,
     ) -> Option<Fate> {
         let keeps_queue = match self.session.resume(attempt, theirs) {
-            Ok(keeps_queue) => keeps_queue,
+            Ok(keeps_queue) => {
+                self.attempt_until = None;
+                keeps_queue
+            }
             Err(None) => return None,
             Err(Some(_violation)) => {
                 self.tell(port, PEER_MISBEHAVED);

@@ -52,6 +52,9 @@ impl Link {
             let change = self.stall.look(Instant::now());
             self.tell_stall(port, change);
         }
+        if self.attempt_until.is_some_and(|until| until <= Instant::now()) {
+            self.fail_attempt(port);
+        }
         if self.gathers {
             self.transmit(port);
         }
