@@ -63,26 +63,17 @@
 %% -pa in a script) are known to the code server only.
 -spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
-    case is_loaded() of
-        true ->
-            ok;
-        false ->
-            case find_library() of
-                {ok, Library} -> load(Library);
-                Error -> Error
-            end
+    case is_loaded() orelse find_library() of
+        true -> ok;
+        {ok, Library} -> load(Library);
+        Error -> Error
     end.
 
 find_library() ->
-    case find(primitive_path()) of
-        {ok, Library} ->
-            {ok, Library};
-        error ->
-            case find(code_path()) of
-                {ok, Library} -> {ok, Library};
-                error -> {error, {not_found, <<"priv/" ?LIBRARY ".so is in no application directory of the code path: "
-                                               "build it with make build, mix compile or rebar3 compile">>}}
-            end
+    case find(primitive_path() ++ code_path()) of
+        {ok, Library} -> {ok, Library};
+        error -> {error, {not_found, <<"priv/" ?LIBRARY ".so is in no application directory of the code path: "
+                                       "build it with make build, mix compile or rebar3 compile">>}}
     end.
 
 %% The native functions and the driver are in one library, and the driver must find that library mapped: otherwise a
@@ -125,8 +116,7 @@ load_driver(Directory) ->
 
 check_driver() ->
     case is_loaded() of
-        true ->
-            ok;
+        true -> ok;
         false ->
             Why = <<"the VM has the driver of a library that it has loaded from another path: restart the node">>,
             {error, {driver, Why}}

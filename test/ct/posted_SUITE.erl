@@ -254,7 +254,9 @@ writers_by_turns(Config) ->
         begin
             #{bytes_sent := Before} = do(X, info, []),
             Sending = start(Writer, send_made, [8 * ?MB]),
-            inet_rdma_test_wait:until(in_the_middle, 10000, fun() -> maps:get(bytes_sent, do(X, info, [])) > Before end),
+            inet_rdma_test_wait:until(in_the_middle, 10000, fun() ->
+                maps:get(bytes_sent, do(X, info, [])) > Before
+            end),
             [{{ok, Ref}, Behind}] = posts(X, send, [[1000]]),
             {Size, Hash} = posts(Y, take, [8 * ?MB]),
             ?assertEqual({ok, Size, Hash}, result(Sending)),

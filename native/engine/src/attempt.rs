@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::deadline::time_after;
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
@@ -52,7 +53,7 @@ impl Attempt {
             slot: Arc::clone(&slot),
         };
         CONNECTS.add(Connect {
-            deadline: deadline(timeout),
+            deadline: time_after(timeout),
             connect: Box::new(connect),
             promise: Promise::new(slot),
         })?;
@@ -76,7 +77,7 @@ impl Attempt {
         let attempt = Attempt {
             slot: Arc::clone(&slot),
         };
-        let deadline = deadline(timeout);
+        let deadline = time_after(timeout);
         threads::start("inet_rdma/accept", move || {
             let promise = Promise::new(slot);
             promise.keep(|slot| accept::accept(listener, deadline, slot));
@@ -94,7 +95,7 @@ impl Attempt {
             awaited: Awaited::Expected(parameters.token),
         });
         let promise = Promise::new(Arc::clone(&slot));
-        let port = shared_listener::expect(parameters, deadline(timeout), promise)?;
+        let port = shared_listener::expect(parameters, time_after(timeout), promise)?;
         Ok((Attempt { slot }, port))
     }
 
@@ -168,9 +169,4 @@ pub fn token() -> u64 {
         0 => RandomState::new().hash_one(Instant::now()) | 1,
         token => token,
     }
-}
-
-/// The time after `timeout`. A longer timeout than the bound, which never passes, would overflow.
-fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(Duration::from_secs(1 << 30))
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::deadline::time_after;
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
@@ -20,9 +21,6 @@ pub struct AutoFabric(pub FabricName);
 /// The reason for the fabric of a queue pair that two nodes have settled on.
 pub(crate) const SETTLED: &str = "both nodes settled on it";
 
-/// Number of ports to try if any free one will do: a port that is free over one fabric may be taken over another.
-const TRIES: usize = 20;
-
 impl AutoFabric {
     /// Connects. Returns the reason for the fabric, too. `from`: see [`Fabric::connect_from`].
     pub fn connect_because(
@@ -32,7 +30,7 @@ impl AutoFabric {
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<(Box<dyn QueuePair>, String), FabricError> {
-        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
+        let deadline = time_after(timeout);
         let connect = |fabric: &dyn Fabric| {
             let left = deadline.saturating_duration_since(Instant::now());
             fabric.connect_from(from, to, parameters, left)
@@ -157,12 +155,7 @@ impl Fabric for AutoFabric {
 
 fn listen_on_all(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
     let (first, last) = (*options.ports.start(), *options.ports.end());
-    let ports: Vec<u16> = if last == 0 {
-        vec![0; TRIES]
-    } else {
-        options.ports.clone().collect()
-    };
-    for port in ports {
+    for port in options.ports_to_try() {
         if let Some(listeners) = Listeners::open(options, port)? {
             return Ok(Box::new(AutoListener::new(listeners)?));
         }

@@ -1,4 +1,4 @@
-//! When a connecting side gives up.
+//! When a side gives up.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -7,6 +7,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::FabricError;
+
+/// The time after `timeout`. A timeout that ends beyond what the clock can say ends in 34 years.
+pub fn time_after(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(Duration::from_secs(1 << 30))
+}
 
 /// A time at which to give up; None: never.
 #[derive(Debug, Clone, Copy)]

@@ -380,3 +380,14 @@ pub struct ListenOptions {
     /// This side's parameters of each connection.
     pub parameters: Parameters,
 }
+
+impl ListenOptions {
+    /// The ports to try, in order. 0, any free one, comes several times: a listener on several addresses or fabrics may
+    /// find that the port of the first one is taken for the second.
+    pub fn ports_to_try(&self) -> Vec<u16> {
+        match *self.ports.end() {
+            0 => vec![0; 20],
+            _ => self.ports.clone().collect(),
+        }
+    }
+}

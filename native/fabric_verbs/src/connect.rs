@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::deadline::time_after;
 use inet_rdma_fabric::{FabricError, Parameters, waiting};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
@@ -24,8 +25,7 @@ pub(crate) fn connect(
     let attempt = Attempt {
         events: Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?),
         to,
-        // The bound, which is never reached, keeps the addition from overflowing.
-        deadline: Instant::now() + timeout.min(Duration::from_secs(1 << 30)),
+        deadline: time_after(timeout),
     };
     let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;
     network::set(&id, &parameters.network)?;

@@ -8,18 +8,10 @@ use inet_rdma_verbs::cm::{CmId, EventChannel};
 
 use crate::refusal::failed_call;
 
-/// Ports to try where any free one will do: the second family may find the first one's port taken.
-const TRIES: u32 = 20;
-
 /// Listens on the first port of the range that is free for all addresses.
 pub(crate) fn open_range(events: &Arc<EventChannel>, options: &ListenOptions) -> Result<(Vec<CmId>, u16), FabricError> {
     let (first, last) = (*options.ports.start(), *options.ports.end());
-    let ports: Vec<u16> = if last == 0 {
-        vec![0; TRIES as usize]
-    } else {
-        options.ports.clone().collect()
-    };
-    for port in ports {
+    for port in options.ports_to_try() {
         match open(events, options, port) {
             Err(Taken::Port) => {}
             Err(Taken::Other(error)) => return Err(error),

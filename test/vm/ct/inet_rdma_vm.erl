@@ -8,6 +8,7 @@
 -export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2,
          resumes/2, watch/2]).
 -export([await_nodedown/3]).
+-export([tls_arguments/1, load_tls/1]).
 -export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
 -export([stream_both_ways/4, receiver/3, await_stream/2]).
 -export_type([resources/0]).
@@ -219,4 +220,21 @@ receiver(Node, Senders, Count) ->
 -spec await_stream(inet_rdma_test_node:t(), atom()) -> ok.
 await_stream(Node, Receiver) ->
     _ = inet_rdma_test_node:call(Node, inet_rdma_test_stream, await, [Receiver, 20000], infinity),
+    ok.
+
+%% Makes certificates for hosts of these addresses. Returns their directory, and the arguments of a node with TLS.
+-spec tls_arguments([string()]) -> {file:filename(), [string()]}.
+tls_arguments(Addresses) ->
+    Directory = filename:join(os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")),
+    ok = filelib:ensure_dir(filename:join(Directory, "x")),
+    ok = inet_rdma_test_certificates:make(Directory, Addresses),
+    {Directory, ["-pa", filename:join(code:lib_dir(ssl), "ebin"),
+                 "-ssl_dist_optfile", inet_rdma_test_certificates:option_file(Directory, good, [])]}.
+
+%% Loads the modules of TLS, as these take an emulated machine longer than a set-up may last.
+-spec load_tls([inet_rdma_test_node:t()]) -> ok.
+load_tls(Nodes) ->
+    Modules = [list_to_atom(filename:basename(Beam, ".beam")) || Application <- [asn1, crypto, public_key, ssl],
+               Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))],
+    _ = [call(Node, code, ensure_modules_loaded, [Modules]) || Node <- Nodes],
     ok.

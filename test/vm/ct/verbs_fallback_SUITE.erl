@@ -9,7 +9,8 @@
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([refused_streams_say_what_to_do/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1,
-         pinned_memory_is_bounded/1, required_without_a_device/1, wrong_cookie/1, device_removed/1]).
+         pinned_memory_is_bounded/1, required_without_a_device/1, wrong_cookie/1, device_removed/1,
+         device_removed_under_tls/1]).
 
 -define(MB, 1048576).
 
@@ -22,7 +23,8 @@ all() ->
 groups() ->
     Cases = [
         refused_streams_say_what_to_do, no_device_files, forbidden_device_files, too_little_locked_memory,
-        pinned_memory_is_bounded, required_without_a_device, wrong_cookie, device_removed
+        pinned_memory_is_bounded, required_without_a_device, wrong_cookie, device_removed,
+        device_removed_under_tls
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -177,7 +179,15 @@ wrong_cookie(Config) ->
 
 %% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold
 %% on to it until the last process that has it open ends.
-device_removed(Config) ->
+device_removed(Config) -> device_removed(Config, [], []).
+
+%% The bytes in the device's queues are records, which say less than they are long.
+device_removed_under_tls(Config) ->
+    {Directory, Tls} = inet_rdma_vm:tls_arguments(["10.9.7.1"]),
+    device_removed(Config, [{security, tls}, {survive_ms, 120000}], ["-kernel", "net_ticktime", "240" | Tls]),
+    ok = file:del_dir_r(Directory).
+
+device_removed(Config, Rdma, Args) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Kind = atom_to_list(proplists:get_value(kind, Config)),
     [] = os:cmd(
@@ -185,8 +195,9 @@ device_removed(Config) ->
         "rdma link add going_rdma type " ++ Kind ++ " netdev going"
     ),
     Going = [C, D] = inet_rdma_vm:nodes_on("10.9.7.1", ["c", "d"], inet_rdma_test_node:alone(#{
-        rdma => [{fabric, verbs}, {fallback_retry_ms, 1000}], args => []
+        rdma => [{fabric, verbs}, {fallback_retry_ms, 1000} | Rdma], args => Args
     })),
+    _ = [ok = inet_rdma_vm:load_tls(Going) || Args =/= []],
     ok = inet_rdma_test_node:connect(C, D),
     #{fabric := verbs, why := Why} = inet_rdma_vm:info(C, D),
     contains(Why, ["going_rdma"]),

@@ -75,13 +75,10 @@ tls_hides_what_is_said(Config) ->
     Interface = proplists:get_value(interface, Config),
     Marker = rand:bytes(32),
     ?assertNotEqual(nomatch, binary:match(inet_rdma_vm_capture:captured(Interface, PlainA, PlainB, Marker), Marker)),
-    Directory = filename:join(os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")),
-    ok = filelib:ensure_dir(filename:join(Directory, "x")),
     Addresses = [address(Node) || Node <- [PlainA, PlainB]],
-    ok = inet_rdma_test_certificates:make(Directory, Addresses),
+    {Directory, Certificates} = inet_rdma_vm:tls_arguments(Addresses),
     %% A set-up that takes longer than this ends with the link's first ticks, which have come together.
-    Tls = ["-kernel", "net_ticktime", "60", "-pa", filename:join(code:lib_dir(ssl), "ebin"),
-           "-ssl_dist_optfile", inet_rdma_test_certificates:option_file(Directory, good, [])],
+    Tls = ["-kernel", "net_ticktime", "60" | Certificates],
     Start = fun(Prefix, Address, Under) ->
         Options = #{args := Args, rdma := Rdma} = options(Prefix, Address, Under),
         Secure = [{security, tls}, {rekey_bytes, 65536} | Rdma],
@@ -89,10 +86,7 @@ tls_hides_what_is_said(Config) ->
     end,
     [OwnAddress, TheirAddress] = Addresses,
     [A, B] = [Start("ta", OwnAddress, []), Start("tb", TheirAddress, there())],
-    %% TLS's modules take an emulated machine longer to load than a set-up may last.
-    Modules = [list_to_atom(filename:basename(Beam, ".beam")) || Application <- [asn1, crypto, public_key, ssl],
-               Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))],
-    [_ = call(Node, code, ensure_modules_loaded, [Modules]) || Node <- [A, B]],
+    ok = inet_rdma_vm:load_tls([A, B]),
     ok = inet_rdma_test_node:connect(A, B),
     Captured = inet_rdma_vm_capture:captured(Interface, A, B, Marker),
     ?assert(byte_size(Captured) > 20 * 32 * 100),
