@@ -152,7 +152,7 @@ cut(Peer) ->
     end.
 
 cut_port(Port) ->
-    case inet_rdma_link:command(Port, socket) of
+    case inet_rdma_port:command(Port, socket) of
         {ok, <<Fd:32/native>>} ->
             Ended = case inet_tcp:fdopen(Fd, [{active, false}]) of
                         {ok, Socket} ->
@@ -161,7 +161,7 @@ cut_port(Port) ->
                             Shut;
                         Error -> Error
                     end,
-            _ = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+            _ = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
             case Ended of ok -> ok; {error, _} -> none end;
         _ -> none
     end.

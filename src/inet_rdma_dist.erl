@@ -335,7 +335,7 @@ protocol(#supervised{connection = Connection}) -> inet_rdma_transport:protocol(C
 
 tick(_Socket) ->
     case kept() of
-        #supervised{over = {link, Link}} -> inet_rdma_link:tick(inet_rdma_queue:port(Link));
+        #supervised{over = {link, Link}} -> inet_rdma_port:tick(inet_rdma_queue:port(Link));
         #supervised{connection = Connection} -> inet_rdma_transport:tick(Connection)
     end.
 
@@ -343,7 +343,7 @@ tick(_Socket) ->
 getstat(_Socket) ->
     #supervised{node = Node, over = Over, connection = Connection} = kept(),
     Counts = case Over of
-                 {link, Link} -> inet_rdma_link:getstat(inet_rdma_queue:port(Link));
+                 {link, Link} -> inet_rdma_port:getstat(inet_rdma_queue:port(Link));
                  _ -> inet_rdma_transport:getstat(Connection)
              end,
     ok = inet_rdma_node_watch:look(Node, Counts),

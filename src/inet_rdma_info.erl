@@ -90,7 +90,7 @@ counted(#{node := Node} = Info, Controllers) ->
     end.
 
 counted_by(Info, Port, {name, Driver}) when Driver =/= "tcp_inet" ->
-    case inet_rdma_link:counts(Port) of
+    case inet_rdma_port:counts(Port) of
         {ok, Counts} -> maps:merge(Info, Counts);
         {error, closed} -> Info
     end;

@@ -21,7 +21,7 @@ config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 open(Port, Path, Attempt, Node, Config, Protection) ->
     case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
         {ok, Native, Id, Fabric, Why} ->
-            case inet_rdma_link:command(Port, carry, <<Id:64/native, Path:64/native>>) of
+            case inet_rdma_port:command(Port, carry, <<Id:64/native, Path:64/native>>) of
                 {ok, _} ->
                     {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none},
                      Why};

@@ -81,7 +81,7 @@ is_own(Ip) ->
     end.
 
 introduce(Session, Connection) ->
-    case inet_rdma_link:command(inet_rdma_session:port(Session), attempt) of
+    case inet_rdma_port:command(inet_rdma_session:port(Session), attempt) of
         {ok, <<Attempt:64/native>>} ->
             Name = inet_rdma_session:name(Session),
             Nonce = nonce(),
@@ -137,7 +137,7 @@ accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/bin
     ok = inet_rdma_transport:passive(Connection),
     case session(Name, inet_rdma_transport:protocol(Connection)) of
         {ok, Session} ->
-            case inet_rdma_link:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
+            case inet_rdma_port:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
                 {ok, <<_, _/binary>>} ->
                     <<_:17/binary, Before/binary>> = Message,
                     challenge(Session, Attempt, Before, Connection);
@@ -184,7 +184,7 @@ challenge(Session, Attempt, Before, Connection) ->
                             ok;
                         _ ->
                             %% The guard has not heard that the TCP connection was given up.
-                            _ = inet_rdma_link:command(Port, abandon, <<Attempt:64/native>>),
+                            _ = inet_rdma_port:command(Port, abandon, <<Attempt:64/native>>),
                             refused
                     end;
                 superseded ->
@@ -199,15 +199,15 @@ challenge(Session, Attempt, Before, Connection) ->
 nonce() -> inet_rdma_nif:nonce().
 
 prove(Port, Bytes) ->
-    case inet_rdma_link:command(Port, prove, Bytes) of
+    case inet_rdma_port:command(Port, prove, Bytes) of
         {ok, Proof} -> Proof;
         {error, closed} -> <<>>
     end.
 
-is_proof(Port, Proof, Bytes) -> inet_rdma_link:command(Port, verify, [Proof, Bytes]) =:= {ok, <<1>>}.
+is_proof(Port, Proof, Bytes) -> inet_rdma_port:command(Port, verify, [Proof, Bytes]) =:= {ok, <<1>>}.
 
 suspend(Port, Attempt) ->
-    case inet_rdma_link:command(Port, suspend, <<Attempt:64/native>>) of
+    case inet_rdma_port:command(Port, suspend, <<Attempt:64/native>>) of
         {ok, <<Received:64/native, Path:64/native>>} -> {ok, Received, Path};
         _ -> superseded
     end.

@@ -72,7 +72,7 @@
           {ok, t()} | {error, inet_rdma:reason()}.
 new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing,
                     compression := Compression}) ->
-    case inet_rdma_link:reserve() of
+    case inet_rdma_port:open() of
         {ok, Port} ->
             Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
             {IsInitiator, Nonces} = case Role of
@@ -80,12 +80,12 @@ new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := Pac
                                         acceptor -> {0, [Peer, Own]}
                                     end,
             Argument = [<<IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>, Cookie, Nonces],
-            case inet_rdma_link:command(Port, adopt, Argument) of
+            case inet_rdma_port:command(Port, adopt, Argument) of
                 {ok, <<Name:16/binary>>} ->
                     {ok, #session{port = Port, name = Name, driver = Driver, role = Role, sealing = Sealing,
                                   compression = Compression}};
                 {error, closed} ->
-                    inet_rdma_link:close(Port), {error, closed}
+                    inet_rdma_port:close(Port), {error, closed}
             end;
         Error ->
             Error
@@ -104,7 +104,7 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
                 {ok, Fd} ->
                     %% The nonces of the offers are in the session's secret.
                     Argument = [<<Fd:32/native>>, coding(Session, <<"begin">>)],
-                    case inet_rdma_link:command(Port, attach, Argument) of
+                    case inet_rdma_port:command(Port, attach, Argument) of
                         {ok, _} -> {ok, Raw};
                         Error -> Error
                     end;
@@ -131,7 +131,7 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
                           {ok, Fd} ->
                               Argument = [<<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
                                           coding(Session, Transcript)],
-                              inet_rdma_link:command(Port, resume, Argument);
+                              inet_rdma_port:command(Port, resume, Argument);
                           %% The peer has reset it.
                           {error, _} = Error ->
                               Error
@@ -168,10 +168,7 @@ start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
     receive
         {Guard, ready} ->
             demonitor(Ref, [flush]),
-            case inet_rdma_link:command(Port, start) of
-                {ok, _} -> ok;
-                Error -> Error
-            end;
+            inet_rdma_port:start(Port);
         {'DOWN', Ref, process, Guard, _} ->
             ok = inet_rdma_links:remove_session(Name),
             {error, closed}
@@ -184,7 +181,7 @@ guard(Supervisor, #session{port = Port} = Session, Link) ->
     try link(Port)
     catch error:_ -> exit(closed)
     end,
-    _ = inet_rdma_link:command(Port, watch),
+    _ = inet_rdma_port:command(Port, watch),
     Supervisor ! {self(), ready},
     inet_rdma_session_guard:run(Supervisor, Session, Link).
 
@@ -289,7 +286,7 @@ peername(Session) -> with_socket(Session, fun inet:peername/1).
 
 %% inet's own functions serve another descriptor of the port's socket.
 with_socket(#session{port = Port, driver = Driver}, Use) ->
-    case inet_rdma_link:command(Port, socket) of
+    case inet_rdma_port:command(Port, socket) of
         {ok, <<Fd:32/native>>} ->
             %% Closing a socket that inet has made of a given descriptor leaves the descriptor open.
             Result = case Driver:fdopen(Fd, [{active, false}]) of
@@ -300,7 +297,7 @@ with_socket(#session{port = Port, driver = Driver}, Use) ->
                          Error ->
                              Error
                      end,
-            _ = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+            _ = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
             Result;
         {error, closed} ->
             {error, closed}
@@ -322,14 +319,14 @@ open({Port, Path}, Attempt, Node, Config, Protection) ->
 close(Port) when is_port(Port) ->
     ok;
 close(Queue) ->
-    _ = inet_rdma_link:command(inet_rdma_queue:port(Queue), drop),
+    _ = inet_rdma_port:command(inet_rdma_queue:port(Queue), drop),
     ok.
 
 %% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it. gone:
 %% the peer has closed it.
 -spec move(inet_rdma_queue:t()) -> ok | gone.
 move(Queue) ->
-    case inet_rdma_link:command(inet_rdma_queue:port(Queue), move) of
+    case inet_rdma_port:command(inet_rdma_queue:port(Queue), move) of
         {ok, _} -> ok;
         {error, closed} -> gone
     end.

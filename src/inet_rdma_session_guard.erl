@@ -43,8 +43,8 @@
     ending = unknown :: unknown | peer_closed | {peer_misbehaved, binary()} | {not_resumed, binary()}
 }).
 
-%% Looks in the time of the option dead_after_ms, as the port counts them.
--define(ASKS, 4).
+%% Looks in the time of the option dead_after_ms.
+-define(LOOKS, 4).
 %% The largest message of a settlement that starts the acceptor's mover.
 -define(FIRST_MESSAGE_BYTES_MAX, 4096).
 
@@ -131,7 +131,7 @@ told(_, Guarded) -> Guarded.
 %% The peer has moved to a queue pair. Without a settlement under way this side has given that queue pair up, and both
 %% sides resume without it.
 moved_alone(#guarded{mover = Mover, port = Port} = Guarded) ->
-    _ = [inet_rdma_link:command(Port, drop) || not inet_rdma_session_mover:is_running(Mover)],
+    _ = [inet_rdma_port:command(Port, drop) || not inet_rdma_session_mover:is_running(Mover)],
     Guarded.
 
 key_message(Bytes, #guarded{queue = none, mover = Mover, keys = Keys} = Guarded) ->
@@ -147,7 +147,7 @@ key_message(Bytes, #guarded{keys = Keys, port = Port, node = Node} = Guarded) ->
         {changed, Next} ->
             ok = inet_rdma_recorder:record(key, Node, #{path => fabric(Guarded)}),
             %% A tick shows the peer that this side seals with another key.
-            _ = inet_rdma_link:command(Port, tick),
+            _ = inet_rdma_port:command(Port, tick),
             Guarded#guarded{keys = Next};
         {error, Why} ->
             exit(Port, connection_closed),
@@ -159,7 +159,7 @@ connection(#guarded{session = Session, port = Port}) -> inet_rdma_transport:sess
 %% Has the port look whether the peer's host answers. Looks are never closer than their interval, even if one of them is
 %% late: the port counts them (native/port/src/answers.rs).
 ask(#guarded{port = Port} = Guarded) ->
-    _ = inet_rdma_link:command(Port, ask, <<(ask_interval_ms(Guarded)):32/native>>),
+    _ = inet_rdma_port:command(Port, ask, <<(ask_interval_ms(Guarded)):32/native, ?LOOKS:32/native>>),
     ok = ask_later(Guarded),
     Guarded.
 
@@ -169,7 +169,7 @@ ask_later(Guarded) ->
     _ = erlang:start_timer(ask_interval_ms(Guarded), self(), ask),
     ok.
 
-ask_interval_ms(#guarded{config = #{dead_after_ms := DeadAfterMs}}) -> (DeadAfterMs + ?ASKS - 1) div ?ASKS.
+ask_interval_ms(#guarded{config = #{dead_after_ms := DeadAfterMs}}) -> (DeadAfterMs + ?LOOKS - 1) div ?LOOKS.
 
 %% The TCP connection is lost.
 lost(Reason, #guarded{config = #{survive_ms := 0}} = Guarded) ->
@@ -205,7 +205,7 @@ lost_again(Before) ->
 queue_lost(#guarded{queue = none} = Guarded) ->
     {kept, Guarded};
 queue_lost(#guarded{queue = Queue, port = Port, idle = Idle} = Guarded) ->
-    case inet_rdma_link:statistics(Port) of
+    case inet_rdma_port:statistics(Port) of
         {ok, #{carried_by_queue := false}} ->
             case inet_rdma_session_idle:is_returning(Idle) of
                 true -> {kept, returned(Guarded)};
@@ -232,7 +232,7 @@ given_up_by_peer(Fabric, Guarded) ->
     settle_again(carried_by(none, <<"the peer gave up the queue pair over ", Fabric/binary>>, Guarded)).
 
 %% Tells whether a queue pair carries the session.
-is_carried(#guarded{port = Port}) -> inet_rdma_link:is_carried_by_queue(Port).
+is_carried(#guarded{port = Port}) -> inet_rdma_port:is_carried_by_queue(Port).
 
 restored(#guarded{loss = none, mover = Mover} = Before) ->
     Guarded = Before#guarded{mover = inet_rdma_session_mover:stop(Mover)},
@@ -326,11 +326,11 @@ settled({settled, {stay, Why, Tried}}, #guarded{mover = Mover} = Guarded) ->
     settle_later(Stayed);
 settled({settled, {_RefuseOrError, Why}}, #guarded{port = Port} = Guarded) ->
     inet_rdma_links:count(settlement_failed),
-    _ = inet_rdma_link:command(Port, drop),
+    _ = inet_rdma_port:command(Port, drop),
     ok = inet_rdma_session_log:failed(Why, facts(Guarded)),
     settle_later(carried_by(none, Why, Guarded));
 settled({crashed, Exit}, #guarded{port = Port} = Guarded) ->
-    _ = inet_rdma_link:command(Port, drop),
+    _ = inet_rdma_port:command(Port, drop),
     ok = inet_rdma_session_log:crashed(Exit, facts(Guarded)),
     settle_later(Guarded).
 

@@ -49,7 +49,7 @@ look(Before, #idle{port = Port, period_ms = Ms} = Idle) ->
         Now when Now - Before > ?IDLE_BYTES_MAX ->
             look_in(Ms, Now, Idle);
         Now ->
-            case inet_rdma_link:command(Port, return) of
+            case inet_rdma_port:command(Port, return) of
                 {ok, <<1>>} -> Idle#idle{state = returning};
                 %% The peer has not acknowledged everything yet: its next tick does.
                 _ -> look_in(max(1, Ms div 4), Now, Idle)
@@ -60,7 +60,7 @@ look_in(Ms, Bytes, Idle) -> Idle#idle{state = {looking, erlang:start_timer(Ms, s
 
 %% Bytes of both directions.
 bytes(#idle{port = Port}) ->
-    case inet_rdma_link:counts(Port) of
+    case inet_rdma_port:counts(Port) of
         {ok, #{bytes_received := Received, bytes_sent := Sent}} -> Received + Sent;
         {error, closed} -> 0
     end.

@@ -60,7 +60,7 @@ handle_uncarried(#loss{retry = Retry} = Loss) ->
 -spec handle_restored(t()) -> restored | {given_up, t()}.
 handle_restored(#loss{session = Session} = Loss) ->
     ok = stop(Loss),
-    case inet_rdma_link:statistics(inet_rdma_session:port(Session)) of
+    case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
         {ok, #{has_tcp := false}} ->
             {given_up, dial(Loss#loss{dialer = none, retry = none, bound = none, tries = 0})};
         _ ->
@@ -87,7 +87,7 @@ handle_down(_Other, _Exit, _Loss) -> unknown.
 
 dialed({dead, Why}, #loss{session = Session, node = Node} = Loss) ->
     ok = inet_rdma_recorder:record(redial, Node, #{cause => dead, why => Why}),
-    case inet_rdma_link:statistics(inet_rdma_session:port(Session)) of
+    case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
         {ok, #{carried_by_queue := false, has_tcp := false}} -> {give_up, Why};
         %% The peer has connected by itself, or the queue pair carries the link.
         _ -> {ok, retry(Loss)}
@@ -101,7 +101,7 @@ dialed(_ResumedSupersededOrCrashed, Loss) ->
     {ok, retry(Loss)}.
 
 retry(#loss{session = Session, tries = Tries} = Loss) ->
-    MaxMs = case inet_rdma_link:is_carried_by_queue(inet_rdma_session:port(Session)) of
+    MaxMs = case inet_rdma_port:is_carried_by_queue(inet_rdma_session:port(Session)) of
                 true -> ?STANDBY_RETRY_MS_MAX;
                 false -> ?RETRY_MS_MAX
             end,

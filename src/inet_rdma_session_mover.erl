@@ -63,7 +63,7 @@ stop(#mover{process = none} = Mover) ->
 stop(#mover{process = {Process, Ref}, session = Session} = Mover) ->
     demonitor(Ref, [flush]),
     exit(Process, kill),
-    _ = inet_rdma_link:command(inet_rdma_session:port(Session), drop),
+    _ = inet_rdma_port:command(inet_rdma_session:port(Session), drop),
     again(Mover#mover{process = none}).
 
 %% Settles again soon: it was the TCP connection that failed.

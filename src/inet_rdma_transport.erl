@@ -134,7 +134,7 @@ peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
 %% of packets. TLS counts records, whose sizes are not those of packets.
 -spec counts(t()) -> {ok, #{atom() => number()}} | {error, term()}.
 counts({session, _Session, Port}) ->
-    inet_rdma_link:counts(Port);
+    inet_rdma_port:counts(Port);
 counts(Connection) ->
     Keys = keys(Connection),
     case statistics(Connection, [Key || {Key, _} <- Keys]) of
@@ -166,7 +166,7 @@ statistics({tls, Socket, _Sender}, Keys) ->
 %% none: the connection is no session's; closed: the session has ended.
 -spec session_facts(t()) -> {ok, #{atom() => number() | boolean()}} | none | closed.
 session_facts({session, _Session, Port}) ->
-    case inet_rdma_link:statistics(Port) of
+    case inet_rdma_port:statistics(Port) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
             Facts = maps:with(inet_rdma_counts:keys(session), Counts),
             {ok, Facts#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
@@ -180,8 +180,8 @@ session_facts(_Connection) ->
 %% Empty for a connection of ssl.
 -spec coding_facts(t()) -> #{atom() => atom() | number()}.
 coding_facts({session, _Session, Port}) ->
-    lists:foldl(fun maps:merge/2, inet_rdma_link:sealing(Port),
-                [inet_rdma_link:compression(Port), inet_rdma_link:round_trips(Port)]);
+    lists:foldl(fun maps:merge/2, inet_rdma_port:sealing(Port),
+                [inet_rdma_port:compression(Port), inet_rdma_port:round_trips(Port)]);
 coding_facts(_Connection) -> #{}.
 
 %% Whether both ends have one address.
@@ -231,7 +231,7 @@ send_message({tcp, Driver, Socket}, Message) when byte_size(Message) < 1 bsl 16 
 send_message({tcp, _Driver, _Socket}, _Message) ->
     {error, emsgsize};
 send_message({session, _Session, Port}, Message) ->
-    case inet_rdma_link:command(Port, control, Message) of
+    case inet_rdma_port:command(Port, control, Message) of
         {ok, _} -> ok;
         Error -> Error
     end;
@@ -279,12 +279,12 @@ tick({tls, _Socket, Sender}) ->
     Sender ! tick,
     ok;
 tick({session, _Session, Port}) ->
-    inet_rdma_link:tick(Port).
+    inet_rdma_port:tick(Port).
 
 %% Packets received, packets sent, and whether any wait.
 -spec getstat(t()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, term()}.
 getstat({session, _Session, Port}) ->
-    inet_rdma_link:getstat(Port);
+    inet_rdma_port:getstat(Port);
 getstat(Connection) ->
     case statistics(Connection, [recv_cnt, send_cnt, send_pend]) of
         {ok, Counts} -> list_to_tuple([ok

@@ -195,7 +195,7 @@ attempt_without_an_end(Config) ->
     %% So B does not make it.
     inet_rdma_test_node:suspend(B),
     [{_, Port}] = call(A, erlang, system_info, [dist_ctrl]),
-    {ok, <<_:16/binary>>} = call(A, inet_rdma_link, command, [Port, suspend, <<1000:64/native>>]),
+    {ok, <<_:16/binary>>} = call(A, inet_rdma_port, command, [Port, suspend, <<1000:64/native>>]),
     inet_rdma_test_wait:until(told, 30000, fun() ->
         call(A, inet_rdma_test_log, contains, ["lost its TCP connection"])
     end),

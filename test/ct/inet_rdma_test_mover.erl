@@ -36,7 +36,7 @@ begin_with(Begin) ->
         Call = {initial_call, {inet_rdma_session, guard, 3}},
         [Guard] = [Pid || Pid <- Links, process_info(Pid, initial_call) =:= Call],
         _ = monitor(port, Port),
-        {ok, _} = inet_rdma_link:command(Port, watch),
+        {ok, _} = inet_rdma_port:command(Port, watch),
         {ok, fun() -> loop(#{port => Port, guard => Guard, script => Begin(Port), heard => []}) end}
     end),
     Mover.
@@ -68,7 +68,7 @@ loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) 
             loop(State#{script := pass});
         {'DOWN', _, process, Settler, {settled, {move, _Queue, _Why}}} ->
             {settles, Settler, End} = Script,
-            _ = [{ok, _} = inet_rdma_link:command(Port, drop) || End =:= drop],
+            _ = [{ok, _} = inet_rdma_port:command(Port, drop) || End =:= drop],
             loop(State);
         {'DOWN', _, port, Port, _} ->
             ok
@@ -83,7 +83,7 @@ answer([Actions | Script], Port) ->
 act(Actions, Port) -> [act_one(Action, Port) || Action <- Actions].
 
 act_one({say, Message}, Port) -> act_one({say_raw, term_to_binary(Message)}, Port);
-act_one({say_raw, Bytes}, Port) -> {ok, _} = inet_rdma_link:command(Port, control, Bytes);
+act_one({say_raw, Bytes}, Port) -> {ok, _} = inet_rdma_port:command(Port, control, Bytes);
 act_one({hello, More}, Port) ->
     Facts = #{fabric => auto, required => false, timeout_ms => 60000, path => inet_rdma_nif:token()},
     act_one({say, {hello, maps:merge(maps:merge(inet_rdma_nif:identity(), Facts), More)}}, Port);

@@ -207,12 +207,12 @@ processes_of_tls() ->
 %% Of the only link, another descriptor of its session's TCP connection.
 with_socket(Use) ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    {ok, <<Fd:32/native>>} = inet_rdma_link:command(Port, socket),
+    {ok, <<Fd:32/native>>} = inet_rdma_port:command(Port, socket),
     {ok, Socket} = inet_tcp:fdopen(Fd, [{active, false}]),
     ok = Use(Socket),
     ok = inet_tcp:close(Socket),
     %% The peer may have ended the link by now.
-    _ = inet_rdma_link:command(Port, release, <<Fd:32/native>>),
+    _ = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
     ok.
 
 %% An attempt that has lost against one of the peer has a guard, too, until it ends.
@@ -274,8 +274,8 @@ hold_guard() ->
 -spec begin_attempt() -> ok.
 begin_attempt() ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    {ok, Attempt} = inet_rdma_link:command(Port, attempt),
-    {ok, _} = inet_rdma_link:command(Port, suspend, Attempt),
+    {ok, Attempt} = inet_rdma_port:command(Port, attempt),
+    {ok, _} = inet_rdma_port:command(Port, suspend, Attempt),
     ok.
 
 %% The processes of dist_util, of links that are up or on their way.
@@ -306,7 +306,7 @@ reload(Modules) ->
 -spec has_tcp() -> boolean().
 has_tcp() ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    {ok, #{has_tcp := HasTcp}} = inet_rdma_link:statistics(Port),
+    {ok, #{has_tcp := HasTcp}} = inet_rdma_port:statistics(Port),
     HasTcp.
 
 %% Processes that never wait.

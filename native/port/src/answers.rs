@@ -6,13 +6,27 @@
 
 use std::time::Duration;
 
-/// Looks in a row without an answer until a path is given up. The carrier looks as many times in the time of the option
-/// `dead_after_ms`.
-const LOOKS: u32 = 4;
-
 /// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is not given up before
 /// it could do so this many times.
 const RETRIES: u32 = 2;
+
+/// How the carrier looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Looks {
+    /// The time between two looks.
+    pub interval: Duration,
+    /// Looks in a row without an answer until a path is given up.
+    pub count: u32,
+}
+
+impl Looks {
+    /// The count, with the looks that a device needs to send again.
+    pub fn until_given_up(self, ack_timeout: Option<Duration>) -> u32 {
+        let retries = ack_timeout.unwrap_or_default() * RETRIES;
+        let more = retries.as_micros().div_ceil(self.interval.as_micros().max(1));
+        self.count.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+}
 
 /// The count of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,7 +35,8 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Notes the result of a look. Returns true if the path must be given up. `looks`: as [`looks_for`] gives it.
+    /// Notes the result of a look. Returns true if the path must be given up. `looks`: as [`Looks::until_given_up`]
+    /// gives it.
     #[must_use]
     pub fn look(&mut self, has_answered: bool, looks: u32) -> bool {
         self.missing = match has_answered {
@@ -32,23 +47,19 @@ impl Answers {
     }
 }
 
-/// Number of looks in a row without an answer after which a path is given up, with one look each `interval`.
-pub fn looks_for(interval: Duration, ack_timeout: Option<Duration>) -> u32 {
-    let retries = ack_timeout.unwrap_or_default() * RETRIES;
-    let more = retries.as_micros().div_ceil(interval.as_micros().max(1));
-    LOOKS.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const INTERVAL: Duration = Duration::from_millis(250);
+    const LOOKS: Looks = Looks {
+        interval: Duration::from_millis(250),
+        count: 4,
+    };
 
     #[test]
     fn a_path_that_leaves_four_looks_in_a_row_without_an_answer_is_given_up() {
         let mut answers = Answers::default();
-        let looks = looks_for(INTERVAL, None);
+        let looks = LOOKS.until_given_up(None);
         assert_eq!(
             [false; 4].map(|answer| answers.look(answer, looks)),
             [false, false, false, true]
@@ -70,10 +81,14 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_time_to_send_again() {
-        assert_eq!(looks_for(INTERVAL, Some(Duration::ZERO)), 4);
+        assert_eq!(LOOKS.until_given_up(Some(Duration::ZERO)), 4);
         // 67 ms, 1.07 s and 2.1 s are timeouts of connection managers.
-        assert_eq!(looks_for(INTERVAL, Some(Duration::from_millis(67))), 5);
-        assert_eq!(looks_for(INTERVAL, Some(Duration::from_millis(1_070))), 13);
-        assert_eq!(looks_for(Duration::ZERO, Some(Duration::MAX / 2)), u32::MAX);
+        assert_eq!(LOOKS.until_given_up(Some(Duration::from_millis(67))), 5);
+        assert_eq!(LOOKS.until_given_up(Some(Duration::from_millis(1_070))), 13);
+        let at_once = Looks {
+            interval: Duration::ZERO,
+            count: 4,
+        };
+        assert_eq!(at_once.until_given_up(Some(Duration::MAX / 2)), u32::MAX);
     }
 }

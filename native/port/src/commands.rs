@@ -6,13 +6,14 @@ use std::time::Duration;
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
+use crate::answers::Looks;
 use crate::link::{COMPRESSION, COUNTS, Coding, Fate, Link, SEALING, Sealing, cipher};
 use crate::links;
 use crate::numbers::keys;
 use crate::port::Port;
 use crate::round_trips::ROUND_TRIPS;
 
-/// Commands of `port_control/3`; the carrier's inet_rdma_link has the same numbers. Fields have the byte order of this
+/// Commands of `port_control/3`; the carrier's inet_rdma_port has the same numbers. Fields have the byte order of this
 /// machine.
 mod command {
     /// `<<Id:64, Path:64>>`: takes the connection with the number Id. Path 0: the connection is the link. Else it can
@@ -80,14 +81,15 @@ mod command {
     pub const SEALING: u32 = 23;
     /// Answers the numbers of `COMPRESSION`; nothing if neither side compresses.
     pub const COMPRESSION: u32 = 24;
-    /// `<<IntervalMs:32>>`: asks the peer's host for an answer over the path that carries the link. A path without an
-    /// answer for several calls is lost: `{lost, unanswered}`. The caller calls again after this interval.
+    /// `<<IntervalMs:32, Looks:32>>`: asks the peer's host for an answer over the path that carries the link. A path
+    /// without an answer for this number of calls is lost: `{lost, unanswered}`. The caller calls again after this
+    /// interval.
     pub const ASK: u32 = 25;
     /// Answers the numbers of `ROUND_TRIPS`; nothing if no round trip was measured.
     pub const ROUND_TRIPS: u32 = 26;
 }
 
-/// The commands that answer numbers, by their names in the carrier's inet_rdma_link, each with the keys in the order of
+/// The commands that answer numbers, by their names in the carrier's inet_rdma_port, each with the keys in the order of
 /// its answer.
 pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
     [
@@ -234,10 +236,11 @@ fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8
 }
 
 fn ask(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> (isize, Fate) {
-    match fields.u32() {
-        Some(interval_ms) => (0, link.ask(port, Duration::from_millis(interval_ms.into()))),
-        None => (-1, Fate::Lives),
-    }
+    let (Some(interval_ms), Some(count)) = (fields.u32(), fields.u32()) else {
+        return (-1, Fate::Lives);
+    };
+    let interval = Duration::from_millis(interval_ms.into());
+    (0, link.ask(port, Looks { interval, count }))
 }
 
 fn standing(received: u64, path: u64) -> Standing {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, Connection, ReadEnd};
@@ -10,7 +10,7 @@ use inet_rdma_engine::looking::{LookStep, Looking};
 use inet_rdma_fabric::{Answer, Transport};
 use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
 
-use crate::answers::{Answers, looks_for};
+use crate::answers::{Answers, Looks};
 use crate::block::{Block, Held};
 use crate::links::{self, Carried};
 use crate::noted::Noted;
@@ -353,12 +353,12 @@ impl Queue {
     }
 
     /// Looks whether the peer's device has answered since the last call, and asks it again. True: too many calls in a
-    /// row, one each `interval`, have found no answer.
+    /// row have found no answer.
     #[must_use]
-    pub fn ask(&mut self, interval: Duration) -> bool {
+    pub fn ask(&mut self, looks: Looks) -> bool {
         let ack_timeout = self.connection().queue_pair().capabilities().ack_timeout;
         let has_answered = self.connection().ask() != Answer::Awaited;
-        self.answers.look(has_answered, looks_for(interval, ack_timeout))
+        self.answers.look(has_answered, looks.until_given_up(ack_timeout))
     }
 
     /// Ends the connection after the arrived packets, as the peer's host does not answer.

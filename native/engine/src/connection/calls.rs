@@ -10,9 +10,9 @@ use super::notifier::{Caller, Woken};
 use super::shared::Connection;
 
 /// Looks between two offers of the processor to other threads.
-const LOOKS_PER_YIELD: u32 = 8;
+const LOOKS_PER_OFFER: u32 = 8;
 
-/// Lock-free looks, where the fabric allows them, before such an offer: they take about as long as [`LOOKS_PER_YIELD`]
+/// Lock-free looks, where the fabric allows them, before such an offer: they take about as long as [`LOOKS_PER_OFFER`]
 /// locked ones.
 const QUIET_LOOKS: u32 = 256;
 
@@ -56,7 +56,7 @@ impl Connection {
         let start = Instant::now();
         let mut woken = Woken::default();
         loop {
-            for _ in 0..LOOKS_PER_YIELD {
+            for _ in 0..LOOKS_PER_OFFER {
                 let mut core = self.core.lock();
                 self.progress(&mut core);
                 woken.merge(core.take_woken());
@@ -89,6 +89,11 @@ impl Connection {
     /// buffers of exactly that size.
     pub(crate) fn expect_read(&self, bytes: usize) {
         self.core.lock().landing.expected.push(bytes);
+    }
+
+    /// The size of the first expected read. None: no read is expected.
+    pub(crate) fn first_expected_read(&self) -> Option<usize> {
+        self.core.lock().landing.expected.first()
     }
 
     /// Takes back the expected read with this index.

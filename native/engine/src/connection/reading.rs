@@ -292,9 +292,9 @@ impl Connection {
         }
         match core.landing.landings.take() {
             Some(Landed::Whole(buffer, range)) => {
-                let bulk = self.bulk_bytes(&core, limit, &buffer);
+                let zero_copy_min = self.zero_copy_bytes_min(&core, limit, &buffer);
                 let bytes = range.len();
-                let push = || incoming.assembly.push_landed(buffer, range, bulk, limit, out);
+                let push = || incoming.assembly.push_landed(buffer, range, zero_copy_min, limit, out);
                 let (mut core, pushed) = self.copying_unlocked(core, push);
                 let pushed = pushed.map_err(|error| self.end(&mut core, error.into()));
                 let taken = pushed.map(|rest| {
@@ -341,7 +341,7 @@ impl Connection {
     /// size. In mode `direct_only` the last free buffer is copied out: nothing arrives without a buffer, and the user
     /// may hold all others until more has arrived.
     #[inline]
-    fn bulk_bytes(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
+    fn zero_copy_bytes_min(&self, core: &Core, limit: ReadLimit, buffer: &LandingBuffer) -> usize {
         let is_last =
             || core.stream.outstanding_receives() == 0 && core.landing.memory.used() == core.landing.memory.count();
         let is_safe = match self.safeguard {

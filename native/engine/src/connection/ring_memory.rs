@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
 
+use crate::keeper::IDLE_SWEEPS;
+
 /// Number of arrivals that leave less than a quarter of the ring free after which a larger ring replaces it. A writer
 /// of bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that
 /// leaves nothing free is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
 const CROWDED_ARRIVALS: u32 = 8;
-
-/// Number of sweeps in which the peer has used at most half of the first ring after which the first ring takes over
-/// again: 10 to 15 s. See [`crate::landing::memory`].
-const IDLE_SWEEPS: u32 = 2;
 
 /// Sweeps until memory that was refused is asked for again.
 const REFUSED_SWEEPS: u32 = 2;

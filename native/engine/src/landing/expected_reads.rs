@@ -23,6 +23,11 @@ impl ExpectedReads {
         self.in_use = true;
     }
 
+    /// The size of the first read.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.sizes.front().copied()
+    }
+
     /// Removes the first read, which is complete.
     pub(crate) fn pop(&mut self) {
         self.sizes.pop_front();
@@ -47,7 +52,7 @@ impl ExpectedReads {
 
     /// True if the first read needs more bytes than those taken in for it and `arrived` bytes together.
     pub(crate) fn wants_more_than(&self, arrived: usize) -> bool {
-        self.in_use && self.sizes.front().is_some_and(|bytes| *bytes > self.kept + arrived)
+        self.in_use && self.first().is_some_and(|bytes| bytes > self.kept + arrived)
     }
 
     /// Sizes of the buffers to advertise, in order, if buffers for `covered` bytes are advertised already. Each is at

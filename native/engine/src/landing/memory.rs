@@ -6,16 +6,14 @@ use std::sync::Arc;
 use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Exposed;
 
+use crate::keeper::IDLE_SWEEPS;
+
 /// Size of the first area of a fabric that pins exposed memory. Each further area doubles the whole: little is pinned
 /// for little bulk, and the bound of 17 MiB is reached with six registrations.
 const FIRST_AREA_BYTES: usize = 1 << 20;
 
 /// Minimum number of buffers in the first area: one is written while another one is read.
 const FIRST_AREA_BUFFERS: usize = 2;
-
-/// Sweeps without a landing after which memory is given back: 10 to 15 s. Bulk that comes in files or batches with
-/// pauses of seconds keeps its memory; a registration costs a few milliseconds once in that time.
-const IDLE_SWEEPS: u32 = 2;
 
 /// Where the memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -115,7 +115,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         if demand.posted.len() >= self.bounds.receives {
             return Err(Refused::Full);
         }
-        demand.posted.push(token, bytes);
+        demand.posted.push(token);
         drop(demand);
         self.connection.expect_read(bytes);
         drop(read_half);
@@ -136,7 +136,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
         let read_half = self.read_half.lock();
         let cancelled = self.demand.lock().posted.cancel(&is);
-        let Some((index, _token)) = cancelled else { return false };
+        let Some(index) = cancelled else { return false };
         self.connection.cancel_expected_read(index);
         drop(read_half);
         // Bytes that were kept for the cancelled receive may complete the next one.

@@ -51,8 +51,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     fn receive_one(&self, left: &mut usize, woken: &mut Woken) -> Turn {
         let mut read_half = self.read_half.lock();
-        let first = self.demand.lock().posted.first();
-        let Some(exact) = first else {
+        let Some(exact) = self.connection.first_expected_read() else {
             return Turn::Drained;
         };
         let limit = ReadLimit {

@@ -1,0 +1,164 @@
+%% The port of a link: its commands, and the numbers that it answers.
+-module(inet_rdma_port).
+
+-compile({no_auto_import, [statistics/1]}).
+
+-export([open/0, close/1, start/1, tick/1, getstat/1, command/2, command/3]).
+-export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
+
+%% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
+-define(UNKNOWN, <<16#ffffffffffffffff:64>>).
+
+%% Commands of the port; native/port/src/commands.rs has the same numbers.
+command_number(carry) -> 1;
+command_number(start) -> 2;
+command_number(tick) -> 3;
+command_number(packets) -> 4;
+command_number(peer_gone) -> 5;
+command_number(watch) -> 6;
+command_number(adopt) -> 7;
+command_number(move) -> 8;
+command_number(suspend) -> 9;
+command_number(resume) -> 10;
+command_number(prove) -> 11;
+command_number(verify) -> 12;
+command_number(attempt) -> 13;
+command_number(control) -> 14;
+command_number(socket) -> 16;
+command_number(drop) -> 17;
+command_number(release) -> 18;
+command_number(counts) -> 19;
+command_number(return) -> 20;
+command_number(abandon) -> 21;
+command_number(attach) -> 22;
+command_number(sealing) -> 23;
+command_number(compression) -> 24;
+command_number(ask) -> 25;
+command_number(round_trips) -> 26.
+
+-type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
+                 | attempt | control | socket | drop | release | counts | return | abandon
+                 | attach | sealing | compression | ask | round_trips.
+
+%% Opens a port, linked to the caller. Err: the VM has no port left, or the driver is gone.
+-spec open() -> {ok, port()} | {error, inet_rdma:reason()}.
+open() ->
+    try {ok, open_port({spawn_driver, inet_rdma_nif:driver()}, [])}
+    catch error:Reason -> {error, {system, opening_a_port, Reason}}
+    end.
+
+%% Closes a port, and unlinks it from the caller.
+-spec close(port()) -> ok.
+close(Port) ->
+    unlink(Port),
+    try port_close(Port)
+    catch error:badarg -> true
+    end,
+    ok.
+
+%% The VM knows the link: packets may come.
+-spec start(port()) -> ok | {error, closed}.
+start(Port) -> ok_or_closed(command(Port, start)).
+
+%% Sends a sign of life, ahead of all packets that wait. If the port has ended the supervisor gets its exit signal.
+-spec tick(port()) -> ok | {error, closed}.
+tick(Port) -> ok_or_closed(command(Port, tick)).
+
+%% Packets received, packets sent, and bytes that wait.
+-spec getstat(port()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, closed}.
+getstat(Port) ->
+    case command(Port, packets) of
+        {ok, <<Received:64/native, Sent:64/native, Queued:64/native>>} -> {ok, Received, Sent, Queued};
+        Error -> Error
+    end.
+
+%% What the port of a link has counted, over all paths that the link had: keys of inet_rdma:info/1 of origin port.
+-spec counts(port()) -> {ok, #{atom() => number()}} | {error, closed}.
+counts(Port) ->
+    case numbers(Port, counts) of
+        {ok, Numbers} -> {ok, maps:with(inet_rdma_counts:keys(port), Numbers)};
+        Error -> Error
+    end.
+
+%% All that the port has counted, and what carries its session. bytes_*: over all paths, with the lengths of packets.
+-spec statistics(port()) -> {ok, #{atom() => number() | boolean()}} | {error, closed}.
+statistics(Port) ->
+    case numbers(Port, counts) of
+        {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Numbers} ->
+            {ok, Numbers#{has_tcp := HasTcp =:= 1, carried_by_queue := ByQueue =:= 1}};
+        Error ->
+            Error
+    end.
+
+%% Tells whether a queue pair carries the session of the port.
+-spec is_carried_by_queue(port()) -> boolean().
+is_carried_by_queue(Port) ->
+    case statistics(Port) of
+        {ok, #{carried_by_queue := IsCarried}} -> IsCarried;
+        {error, closed} -> false
+    end.
+
+%% How its TCP connection is encrypted: the keys of inet_rdma:info/1.
+-spec sealing(port()) -> #{atom() => atom() | number()}.
+sealing(Port) ->
+    case numbers(Port, sealing) of
+        {ok, #{cipher := Cipher} = Numbers} -> Numbers#{cipher := inet_rdma_offer:cipher(Cipher)};
+        {ok, #{}} -> #{cipher => none};
+        {error, closed} -> #{}
+    end.
+
+%% What compression has done over its TCP connection: the keys of inet_rdma:info/1.
+-spec compression(port()) -> #{atom() => number()}.
+compression(Port) ->
+    numbers_or_none(Port, compression).
+
+%% Round trips over its TCP connection: the keys of inet_rdma:info/1. Nothing where none was measured.
+-spec round_trips(port()) -> #{atom() => number()}.
+round_trips(Port) ->
+    numbers_or_none(Port, round_trips).
+
+numbers_or_none(Port, Command) ->
+    case numbers(Port, Command) of
+        {ok, Numbers} -> Numbers;
+        {error, closed} -> #{}
+    end.
+
+%% The numbers that a command answers, by their keys. The native library says which they are.
+numbers(Port, Command) ->
+    {Command, Keys} = lists:keyfind(Command, 1, inet_rdma_nif:link_numbers()),
+    numbers(Port, Command, 0, Keys, []).
+
+numbers(_Port, _Command, _First, [], Read) ->
+    {ok, maps:from_list(Read)};
+numbers(Port, Command, First, Keys, Read) ->
+    case command(Port, Command, <<First>>) of
+        {ok, <<>>} ->
+            {ok, #{}};
+        {ok, Bytes} ->
+            Answered = byte_size(Bytes) div 8,
+            {Now, Later} = lists:split(Answered, Keys),
+            numbers(Port, Command, First + Answered, Later, number_list(Now, Bytes) ++ Read);
+        Error ->
+            Error
+    end.
+
+number_list([Key | Keys], <<Bits:8/binary, Rest/binary>>) ->
+    [{Key, number(inet_rdma_counts:kind(Key), Bits)} || Bits =/= ?UNKNOWN] ++ number_list(Keys, Rest);
+number_list([], <<>>) ->
+    [].
+
+number(float, <<Number:64/native-float>>) -> Number;
+number(_Kind, <<Number:64/native>>) -> Number.
+
+%% Gives the port a command; returns its answer. closed: the port is closed, or does not take the command now.
+-spec command(port(), command()) -> {ok, binary()} | {error, closed}.
+command(Port, Command) -> command(Port, Command, []).
+
+-spec command(port(), command(), iodata()) -> {ok, binary()} | {error, closed}.
+command(Port, Command, Argument) ->
+    try {ok, iolist_to_binary(port_control(Port, command_number(Command), Argument))}
+    catch error:badarg -> {error, closed}
+    end.
+
+ok_or_closed({ok, _}) -> ok;
+ok_or_closed(Error) -> Error.
