@@ -1,4 +1,4 @@
-%% The keys of inet_rdma:info/1, each once: inet_rdma_link, inet_rdma_info, the series of inet_rdma_prometheus_collector
+%% The keys of inet_rdma:info/1, each once: inet_rdma_port, inet_rdma_info, the series of inet_rdma_prometheus_collector
 %% and the struct InetRdma.Info with its type and docs derive from this list.
 -module(inet_rdma_counts).
 

@@ -2,7 +2,7 @@
 %%
 %% The parties of a session, on each side:
 %%
-%% * the port (inet_rdma_link, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
+%% * the port (inet_rdma_port, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
 %%   a queue pair;
 %% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
 %% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that the TCP connection is lost.

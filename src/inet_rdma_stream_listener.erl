@@ -123,7 +123,7 @@ handle_call({accept, Ref}, {Pid, _Tag}, #listener{ready = Ready, present = Prese
             {reply, {ok, Guard}, await_next(State#listener{ready = Rest, present = maps:remove(Guard, Present)})};
         {empty, _} ->
             %% Without the callers that were killed while they waited.
-            Others = [Each || {Other, _} = Each <- Waiting, is_process_alive(Other)],
+            Others = [Each || {Other, _} = Each <- Waiting, node(Other) =/= node() orelse is_process_alive(Other)],
             {reply, empty, State#listener{waiting = [{Pid, Ref} | Others]}}
     end;
 handle_call({stop_accepting, Ref}, _From, #listener{waiting = Waiting} = State) ->
@@ -179,7 +179,9 @@ await_next(State) ->
     State.
 
 log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port}) ->
-    case inet_rdma_nif:log_admits(Limit) of
+    %% A limit of a module that was loaded anew meanwhile is lost.
+    Admitted = try inet_rdma_nif:log_admits(Limit) catch error:_ -> 0 end,
+    case Admitted of
         none ->
             ok;
         LeftOut ->

@@ -68,6 +68,8 @@ recv_until(Conn, Id, Length, Deadline) ->
 await_readable(Conn, Id, Length, Deadline) ->
     case inet_rdma_nif:arm(Conn) of
         false ->
+            %% If another process waits, or one has stopped to wait, all are told.
+            ok = flush(Id, readable),
             recv_until(Conn, Id, Length, Deadline);
         true ->
             receive
