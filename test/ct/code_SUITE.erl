@@ -43,7 +43,7 @@ reload_of_the_modules_is_harmless(_Config) ->
 
 %% The connection lives through it, and new ones can be made after it.
 survives(Tamper) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pump = call(A, inet_rdma_test_pump, start, [name(B), 100000, 4]),
     Answers = Tamper(A),
@@ -60,7 +60,7 @@ survives(Tamper) ->
 reloaded_modules_resume_a_link(_Config) ->
     [
         begin
-            [A, B] = pair(#{rdma => [{fabric, Fabric}]}),
+            [A, B] = inet_rdma_test_node:connected_pair(#{rdma => [{fabric, Fabric}]}),
             Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
             Traffic = inet_rdma_test_traffic:start_small(A, B),
             [
@@ -91,7 +91,7 @@ resumes(Node, Peer) ->
 
 %% Links do not survive the deletion of the module. The node does, and makes new ones.
 delete_of_the_native_module_costs_links_only(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Answers = [call(A, code, Function, [inet_rdma_nif]) || Function <- [delete, purge]],
     ct:pal("~p", [Answers]),
     inet_rdma_test_wait:until(connected_again, 10000, fun() ->
@@ -149,8 +149,3 @@ modules() ->
     _ = application:load(inet_rdma),
     {ok, Modules} = application:get_key(inet_rdma, modules),
     [Module || Module <- Modules, string:prefix(atom_to_list(Module), "inet_rdma_certify") =:= nomatch].
-
-pair(Options) ->
-    [A, B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    [A, B].

@@ -237,8 +237,7 @@ hosts(Config, {OfA, OfB}) ->
 pair(Config, DeadAfterMs) -> pair(Config, DeadAfterMs, ?TICKTIME).
 
 pair(Config, DeadAfterMs, TickTime) ->
-    [A, B] = Pair = inet_rdma_test_node:start_all(2, options(Config, DeadAfterMs, TickTime)),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = Pair = inet_rdma_test_node:connected_pair(options(Config, DeadAfterMs, TickTime)),
     Pair.
 
 options(Config, DeadAfterMs, TickTime) ->

@@ -147,8 +147,7 @@ ended_by(Config, How, End) ->
 
 %% A stopped node keeps its connections: missing ticks end the link.
 stopped_peer(Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, options(Config, ?SURVIVE_MS, 4)),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = inet_rdma_test_node:connected_pair(options(Config, ?SURVIVE_MS, 4)),
     told(A, B, stopped, fun() -> inet_rdma_test_node:suspend(B) end, 30000),
     inet_rdma_test_node:resume(B),
     inet_rdma_test_wait:until(connected_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),

@@ -57,7 +57,7 @@ kill_is_seen_at_once(_Config) ->
     ok = inet_rdma_test_node:mesh([A, B, C]).
 
 kill_with_a_full_send_queue(_Config) ->
-    [A, B] = pair(),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Senders = fill(A, B),
     Watcher = inet_rdma_test_node:watch(A, B),
     StartMs = erlang:monotonic_time(millisecond),
@@ -77,7 +77,7 @@ stop_with_a_full_send_queue(_Config) ->
 %% The node that ends waits for the stopped peer only as long as the flush of a link may take. When the peer goes on it
 %% gets the nodedown.
 ends_with_a_full_send_queue(End) ->
-    [A, B] = pair(),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     AtB = inet_rdma_test_node:watch(B, A),
     _ = fill(A, B),
     StartMs = erlang:monotonic_time(millisecond),
@@ -136,7 +136,7 @@ taken_before_the_end_arrives(_Config) ->
     ].
 
 back_under_the_same_name(_Config) ->
-    [A, B] = pair(),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     [back_again(A, maps:get(name, B)) || _ <- lists:seq(1, 3)].
 
 back_again(A, Name) ->
@@ -192,7 +192,7 @@ end_peer(A, End) ->
     true = call(A, erlang, exit, [call(A, erlang, whereis, [Name]), kill]).
 
 stopped_for_less_than_the_tick_time(_Config) ->
-    [A, B] = pair(#{args => ["-kernel", "net_ticktime", "10"]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "10"]}),
     Name = receiver(B, 4, 5000),
     Back = receiver(A, 4, 5000),
     %% Both directions are in full flow when one side stops.
@@ -208,7 +208,7 @@ stopped_for_less_than_the_tick_time(_Config) ->
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
 stopped_for_longer_than_the_tick_time(_Config) ->
-    [A, B] = pair(#{args => ["-kernel", "net_ticktime", "4"]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "4"]}),
     Watcher = inet_rdma_test_node:watch(A, B),
     AtB = inet_rdma_test_node:watch(B, A),
     StartMs = erlang:monotonic_time(millisecond),
@@ -233,7 +233,7 @@ connect_to_a_stopped_node(_Config) ->
 
 %% A node dies again and again while two others connect to it; they stay sound.
 killed_while_others_connect(_Config) ->
-    [A, C] = pair(),
+    [A, C] = inet_rdma_test_node:connected_pair(#{}),
     [
         begin
             B = inet_rdma_test_node:start("b"),
@@ -248,7 +248,7 @@ killed_while_others_connect(_Config) ->
 
 %% The controller is a port, killed from outside; both nodes see the end, and connect again.
 death_of_the_controller(_Config) ->
-    [A, B] = pair(),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     [
         begin
             [{_, Controller}] = call(X, erlang, system_info, [dist_ctrl]),
@@ -270,7 +270,7 @@ death_of_the_supervisor(_Config) -> survived_death(supervisor).
 
 %% The TCP connection of a session is made anew, whichever side has lost it: no node goes down.
 end_of_the_socket(_Config) ->
-    [A, B] = pair(),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     [
@@ -297,7 +297,7 @@ resumes(Node, Peer) ->
 %% Only A connects. If global of B connected instead, A would accept its first link over shared memory, and have the
 %% thread and the descriptors of the listener for that from then on.
 survived_death(Part) ->
-    [A, B] = pair(inet_rdma_test_node:alone(#{args => []})),
+    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(#{args => []})),
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
     [
         begin
@@ -348,12 +348,5 @@ receiver(Node, Senders, Count) ->
     Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
     _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
     Name.
-
-pair() -> pair(#{}).
-
-pair(Options) ->
-    [A, B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    [A, B].
 
 cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).

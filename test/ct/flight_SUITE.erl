@@ -99,8 +99,7 @@ cut_that_lasts(Config) ->
 %% The file has each loss, and the end of the link behind them.
 thousand_losses(Config) ->
     Options = options(Config, [{fabric, tcp}, {flight_bytes, 1 bsl 22}], []),
-    [A, #{node := NameB} = B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, #{node := NameB} = B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
     _ = [lose(A, B, Number) || Number <- lists:seq(1, ?LOSSES)],
     #{losses := Losses} = call(A, inet_rdma, info, [NameB]),
     ok = inet_rdma_test_node:kill(B),
@@ -295,8 +294,7 @@ history_is_bounded(Config) ->
 
 %% Over TCP, once in a second; over shared memory nothing is asked.
 round_trips_are_measured(Config) ->
-    Nodes = [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(options(Config, [{fabric, tcp}], []))),
-    ok = inet_rdma_test_node:connect(A, B),
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(options(Config, [{fabric, tcp}], []))),
     [begin
          inet_rdma_test_wait:until({round_trips, Node}, 20000, fun() ->
              Peer = call(Node, erpc, call, [Peer, erlang, node, []]),
@@ -312,8 +310,7 @@ round_trips_are_measured(Config) ->
 %% All the time without a path, of several losses.
 suspension_is_counted(Config) ->
     Options = options(Config, [{fabric, tcp}], []),
-    [A, #{node := NameB} = B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, #{node := NameB} = B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
     ?assertMatch(#{suspended := false, suspended_ms := 0}, call(A, inet_rdma, info, [NameB])),
     #{os_pid := PidA} = A, #{os_pid := PidB} = B,
     ok = inet_rdma_test_node:suspend(B),
@@ -340,8 +337,7 @@ options(Config, Rdma, Args) ->
 pair(Config, Args) -> pair(Config, Args, []).
 
 pair(Config, Args, Rdma) ->
-    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(options(Config, Rdma, Args))),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(options(Config, Rdma, Args))),
     _ = [await_event(X, Y, <<"nodeup">>) || {X, Y} <- [{A, B}, {B, A}], Rdma =:= []],
     {A, B}.
 

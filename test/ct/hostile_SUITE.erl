@@ -41,8 +41,7 @@ end_per_suite(_Config) ->
 
 %% Each case has two nodes with a live link. The first one is attacked.
 init_per_testcase(_Case, Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, #{args => ["-kernel", "net_setuptime", "5"]}),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_setuptime", "5"]}),
     Watcher = inet_rdma_test_node:watch(A, B),
     Port = call(A, inet_rdma_test_socket, serve_reasons, [[{packet, 4}, {connect_timeout_ms, 2000}]]),
     [{a, A}, {b, B}, {watcher, Watcher}, {port, Port} | Config].

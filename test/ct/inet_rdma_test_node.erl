@@ -4,7 +4,7 @@
 -module(inet_rdma_test_node).
 
 -export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1, name/1]).
--export([start/1, start/2, start_all/1, start_all/2, run/3, stop/1, stop_all/0]).
+-export([start/1, start/2, start_all/1, start_all/2, connected_pair/1, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
 -export_type([t/0, options/0]).
@@ -126,6 +126,13 @@ start(Prefix, Options) ->
 -spec start_all(pos_integer(), options()) -> [t()].
 start_all(Count, Options) ->
     start_all([{[$a + I], Options} || I <- lists:seq(0, Count - 1)]).
+
+%% Starts two nodes and connects them.
+-spec connected_pair(options()) -> [t()].
+connected_pair(Options) ->
+    [A, B] = Pair = start_all(2, Options),
+    ok = connect(A, B),
+    Pair.
 
 %% Starts nodes side by side and returns when all have booted.
 -spec start_all([{string(), options()}]) -> [t()].

@@ -31,7 +31,7 @@ end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
 node_info_is_sane(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Info = node_info(A, B),
     ?assertEqual(up, proplists:get_value(state, Info)),
     ?assertEqual(normal, proplists:get_value(type, Info)),
@@ -54,7 +54,7 @@ node_info_is_sane(_Config) ->
 
 %% Options that a carrier does not have are an error or absent, and do not disturb the connection.
 socket_options_of_a_connection(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Watcher = inet_rdma_test_node:watch(A, B),
     Asked = [
         call(A, net_kernel, getopts, [name(B), [nodelay]]),
@@ -71,7 +71,7 @@ socket_options_of_a_connection(_Config) ->
     ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
 
 info_counts(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(1000, 100)]),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), lists:duplicate(20, ?MB)]),
     Mine = settled_info(A, B),
@@ -194,8 +194,3 @@ settled_info(Info) ->
             Other -> Other
         end
     end).
-
-pair(Options) ->
-    [A, B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    [A, B].

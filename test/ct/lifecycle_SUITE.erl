@@ -29,7 +29,7 @@ end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
 thousand_connects_leak_nothing(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     %% The first ones load code and let allocators and tables grow to their working size.
     cycles(A, B, 100),
     Before = [{Node, usage(Node), footprint(Node), rss(Node)} || Node <- [A, B]],
@@ -80,7 +80,7 @@ await_usage(Node, Before) ->
 
 %% net_kernel starts a new acceptor; connected nodes do not notice, other nodes can connect.
 death_of_the_acceptor_keeps_live_links(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Watcher = inet_rdma_test_node:watch(A, B),
     Acceptor = call(A, inet_rdma_test_remote, acceptor, []),
     true = call(A, erlang, exit, [Acceptor, kill]),
@@ -182,8 +182,3 @@ stops(Node) ->
 footprint(#{os_pid := OsPid}) -> inet_rdma_test_os:footprint(OsPid).
 
 rss(#{os_pid := OsPid}) -> inet_rdma_test_os:rss_bytes(OsPid).
-
-pair(Options) ->
-    [A, B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    [A, B].

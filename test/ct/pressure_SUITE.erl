@@ -32,7 +32,7 @@ end_per_testcase(_Case, _Config) ->
 
 %% 520 MB wait to be sent; without suspension the node would hold them all.
 sender_to_a_stopped_peer_is_suspended(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     Name = receiver(B, 20, 200),
     inet_rdma_test_node:suspend(B),
@@ -60,7 +60,7 @@ sender_to_a_stopped_peer_is_suspended(_Config) ->
     end).
 
 nosuspend_returns(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Name = receiver(B, 5, 100),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     inet_rdma_test_node:suspend(B),
@@ -77,7 +77,7 @@ nosuspend_returns(_Config) ->
 
 %% A process may choose to wait in memory instead (since OTP 25.3).
 async_dist_is_never_suspended(_Config) ->
-    [A, B] = pair(#{}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     case call(A, inet_rdma_test_stream, has_async_dist, []) of
         false ->
             {skip, "this OTP has no process flag async_dist (OTP 25.3 has)"};
@@ -97,7 +97,7 @@ async_dist_is_never_suspended(_Config) ->
 %% The VM's limit decides when a sender waits: 900 KB wait here, which is below the VM's default limit of 1 MB and
 %% above the limit given plus what the carrier may hold.
 smaller_busy_limit(_Config) ->
-    [A, B] = pair(#{args => ["+zdbbl", "64"], rdma => [{ring_bytes, 8192}]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+zdbbl", "64"], rdma => [{ring_bytes, 8192}]}),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     Name = receiver(B, 4, 110),
     inet_rdma_test_node:suspend(B),
@@ -115,7 +115,7 @@ ticks_while_idle(_Config) ->
 
 %% The peer stops again and again, each time for less than the tick time, with the queue full.
 ticks_while_blocked(_Config) ->
-    [A, B] = pair(#{args => ["-kernel", "net_ticktime", "8"]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "8"]}),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     Name = receiver(B, 4, 20000),
@@ -137,7 +137,7 @@ ticks_while_blocked(_Config) ->
 
 %% One side only sends for more than two tick times, the other only ticks.
 ticks_under_one_way_bulk(_Config) ->
-    [A, B] = pair(ticktime()),
+    [A, B] = inet_rdma_test_node:connected_pair(ticktime()),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pump = call(A, inet_rdma_test_pump, start, [name(B), 30 * ?MB, 4]),
     holds_without_nodedown(Watchers, 11000),
@@ -147,7 +147,7 @@ ticks_under_one_way_bulk(_Config) ->
 
 %% Pings go on between messages of 30 MB in both directions.
 pings_under_bulk(_Config) ->
-    [A, B] = pair(ticktime()),
+    [A, B] = inet_rdma_test_node:connected_pair(ticktime()),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     Pumps = [{X, call(X, inet_rdma_test_pump, start, [name(Y), 30 * ?MB, 2])} || {X, Y} <- [{A, B}, {B, A}]],
     PingsMs = lists:sort(call(A, inet_rdma_test_pump, pings, [name(B), 9000])),
@@ -204,10 +204,5 @@ receiver(Node, Senders, Count) ->
 memory(Node) -> call(Node, erlang, memory, [total]).
 
 rss(#{os_pid := OsPid}) -> inet_rdma_test_os:rss_bytes(OsPid).
-
-pair(Options) ->
-    [A, B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    [A, B].
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args, 120000).

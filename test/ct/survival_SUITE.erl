@@ -72,8 +72,7 @@ end_per_testcase(_Case, _Config) ->
 %% Every TCP connection between the nodes, again and again.
 cuts(Config) ->
     Options = inet_rdma_test_ways:options(Config),
-    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all(2, Options),
-    ok = inet_rdma_test_node:connect(A, B),
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:connected_pair(Options),
     Traffic = inet_rdma_test_traffic:start(A, B),
     Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], ?CUT_LEAST_MS, ?CUT_MOST_MS),
     receive after seconds() * 1000 -> ok end,
@@ -259,8 +258,7 @@ guard_hears_late(Config) ->
 
 %% A link over which nothing goes has its TCP connection made anew, again and again, whichever side's end shows first.
 idle_losses(Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_ways:options(Config)),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_ways:options(Config)),
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
     Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
     Fabric = inet_rdma_test_link:fabric(A, B),

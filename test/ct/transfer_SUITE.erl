@@ -37,8 +37,7 @@ groups() ->
     ].
 
 init_per_group(default_options, Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, #{}),
-    ok = inet_rdma_test_node:connect(A, B),
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
     [{pair, {A, B}} | Config];
 init_per_group(streams, Config) ->
     case inet_rdma_test_node:only_rdma(Config) of

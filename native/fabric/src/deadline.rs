@@ -13,6 +13,14 @@ pub fn time_after(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(Duration::from_secs(1 << 30))
 }
 
+/// The time left until `at`; Err if it has passed.
+pub fn left_until(at: Instant) -> Result<Duration, FabricError> {
+    match at.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(FabricError::TimedOut),
+        left => Ok(left),
+    }
+}
+
 /// A time at which to give up; None: never.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Option<Instant>);
@@ -25,10 +33,7 @@ impl Deadline {
 
     /// The time left; Err if the deadline has passed.
     pub fn left(self) -> Result<Option<Duration>, FabricError> {
-        match self.0.map(|at| at.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => Err(FabricError::TimedOut),
-            left => Ok(left),
-        }
+        self.0.map(left_until).transpose()
     }
 
     /// Blocks until the socket is readable, or has failed.

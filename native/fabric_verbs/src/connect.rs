@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_fabric::deadline::time_after;
+use inet_rdma_fabric::deadline::{left_until, time_after};
 use inet_rdma_fabric::{FabricError, Parameters, waiting};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
@@ -30,9 +30,10 @@ pub(crate) fn connect(
     let id = CmId::create(&attempt.events).map_err(refusal::no_connection_manager)?;
     network::set(&id, &parameters.network)?;
     let address = |failed| refusal::address(to, failed);
-    id.resolve_address(from, to, attempt.left()?).map_err(address)?;
+    id.resolve_address(from, to, left_until(attempt.deadline)?)
+        .map_err(address)?;
     attempt.wait_for(Kind::AddressResolved)?;
-    id.resolve_route(attempt.left()?).map_err(address)?;
+    id.resolve_route(left_until(attempt.deadline)?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
     teardown::start()?;
     let connection = Connection::make(id, parameters, Role::Connecting)?;
@@ -54,14 +55,6 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// The time that is left; Err: none is.
-    fn left(&self) -> Result<Duration, FabricError> {
-        match self.deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(FabricError::TimedOut),
-            left => Ok(left),
-        }
-    }
-
     /// Waits for the next event, which must be of this kind.
     fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
         loop {
@@ -72,7 +65,7 @@ impl Attempt {
                     Err(refusal::of_event(self.to, &event))
                 };
             }
-            self.left()?;
+            left_until(self.deadline)?;
             let fds = [self.events.as_fd()];
             waiting::until_readable(&fds, Some(self.deadline), "waiting for the connection manager")?;
         }

@@ -132,9 +132,10 @@ impl ConnectionResource {
             return conn.writer_died(env, pid);
         };
         let replaced = match conn.state.lock().held() {
-            Some(held) => held.watched.replace((pid, monitor)),
-            // Closed meanwhile.
-            None => Some((pid, monitor)),
+            // Another call may watch the next writer already: only the present one is watched.
+            Some(held) if held.open.socket.holder() == Some(pid) => held.watched.replace((pid, monitor)),
+            // Its send is done, or the connection is closed.
+            _ => Some((pid, monitor)),
         };
         if let Some((_, before)) = replaced {
             env.demonitor(conn, &before);

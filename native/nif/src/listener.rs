@@ -47,11 +47,12 @@ impl Resource for ListenerResource {
 impl ListenerResource {
     /// Closes the port. Returns the monitor of the owner.
     fn close(&self, env: Env<'_>) -> Option<Monitor> {
-        let open = self.open.lock().take();
+        // The port is free before a process that waits for a connection is told.
+        let owner = self.open.lock().take().and_then(|open| open.owner);
         for pid in self.waiting.acceptors.lock().drain(..) {
             let _ = env.send(&pid, (atoms::event(), self.waiting.id, atoms::acceptable()));
         }
-        open?.owner
+        owner
     }
 }
 

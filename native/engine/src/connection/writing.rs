@@ -96,8 +96,7 @@ impl Connection {
     }
 
     /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Fails only if nothing was sent.
-    /// Inlined with the functions that it
-    /// calls, as calls would cost a link's write 3 % of its instructions.
+    /// Inlined with the functions that it calls, as calls would cost a link's write 3 % of its instructions.
     #[inline(always)]
     fn write_plain(
         &self,

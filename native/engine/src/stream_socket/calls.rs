@@ -40,8 +40,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     /// Changes the framing of the bytes to come, and the maximum size of a packet. A send that has begun keeps the
-    /// earlier framing to its end. Returns false and changes nothing
-    /// while receives are posted, in the middle of a packet, or of a raw read of a known size.
+    /// earlier framing to its end. Returns false and changes nothing while receives are posted, in the middle of a
+    /// packet, or of a raw read of a known size.
     #[must_use]
     pub fn reframe(&self, framing: Framing, packet_max_bytes: usize) -> bool {
         let mut read_half = self.read_half.lock();

@@ -89,6 +89,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
+    /// The writer in the middle of a send, if any.
+    pub fn holder(&self) -> Option<N::Writer> {
+        self.write_direction.lock().holder()
+    }
+
     /// Handles the death of a writer. If it is in the middle of a send the stream cannot continue: the connection ends.
     pub fn writer_died(&self, writer: N::Writer) {
         if self.write_direction.lock().holder() == Some(writer) {
