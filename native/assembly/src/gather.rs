@@ -93,7 +93,7 @@ impl<'a> Gather<'a> {
     }
 
     /// How many packets end at or before `at`.
-    #[inline]
+    #[inline(always)]
     pub fn packets_before(&self, at: usize) -> usize {
         // Most gathers have one packet, and most transfers send all of it.
         match self.ends.as_slice() {
@@ -105,7 +105,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Size of the packet with this index, with the bytes that were sent before; 0: there is no such packet.
-    #[inline]
+    #[inline(always)]
     pub fn packet_bytes(&self, index: usize) -> usize {
         self.ends
             .get(index)
@@ -113,7 +113,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Size of the largest of these packets; 0: there are none.
-    #[inline]
+    #[inline(always)]
     pub fn largest_of(&self, packets: Range<usize>) -> usize {
         if packets.len() == 1 {
             return self.packet_bytes(packets.start);

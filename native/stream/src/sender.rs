@@ -356,7 +356,7 @@ impl Sender {
     }
 
     /// Counts a transfer of `bytes`, at most `indirect_room`, into the peer's ring.
-    #[inline]
+    #[inline(always)]
     pub fn send_indirect(&mut self, bytes: u32, counters: &mut Counters) -> Transfer {
         let target = self.ring_start.plus(self.ring.writable().offset);
         if self.phase.is_direct() {

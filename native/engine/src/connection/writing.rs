@@ -1,10 +1,11 @@
 //! A write: the transfers that the stream allows, as far as the peer has room.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use inet_rdma_assembly::Gather;
 use inet_rdma_fabric::WriteRoom;
-use inet_rdma_stream::{Offer, Transfer};
+use inet_rdma_stream::{Notice, Offer, RemoteAddress, Transfer};
 use parking_lot::MutexGuard;
 
 use super::closed::Closed;
@@ -33,9 +34,15 @@ impl WriteHalf {
     /// again, or asks with [`Connection::arm_writer`] to be woken.
     #[inline]
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let (written, woken) = self.connection.write(gather, at, max);
-        self.connection.tell(woken, Caller::User);
-        written.map_err(|Stopped| self.connection.why_stopped())
+        let connection = &*self.connection;
+        let told = |(written, woken): (Result<Written, Stopped>, Woken)| {
+            connection.tell(woken, Caller::User);
+            written.map_err(|Stopped| connection.why_stopped())
+        };
+        match &connection.records {
+            None => told(connection.write_plain(gather, at, max)),
+            Some(records) => told(connection.write_sealed(records, gather, at, max)),
+        }
     }
 
     /// As [`Self::write`], for a caller that notifies the user itself.
@@ -46,8 +53,12 @@ impl WriteHalf {
         at: usize,
         max: usize,
     ) -> (Result<Written, Closed>, Woken) {
-        let (written, woken) = self.connection.write(gather, at, max);
-        (written.map_err(|Stopped| self.connection.why_stopped()), woken)
+        let connection = &*self.connection;
+        let (written, woken) = match &connection.records {
+            None => connection.write_plain(gather, at, max),
+            Some(records) => connection.write_sealed(records, gather, at, max),
+        };
+        (written.map_err(|Stopped| connection.why_stopped()), woken)
     }
 
     /// Ends the outgoing stream after the last transfer; the peer reads to its end.
@@ -83,22 +94,21 @@ impl WriteHalf {
 }
 
 impl Connection {
-    /// Writes plain or sealed. The caller must notify the user.
+    /// A write of a plain connection. The caller must notify the user.
     #[inline(always)]
-    fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
-        if let Some(records) = &self.records {
-            return self.write_sealed(records, gather, at, max);
-        }
+    fn write_plain(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
         let mut core = self.core.lock();
-        let written = self.write_plain(&mut core, gather, at, max);
+        let written = self.write_transfers(&mut core, gather, at, max);
         let woken = core.take_woken();
         (written, woken)
     }
 
     /// Writes from `at` on, up to about `max` bytes in [`TRANSFERS_MAX`] transfers. Fails only if nothing was sent.
-    /// Inlined with the functions that it calls, as calls would cost a link's write 3 % of its instructions.
+    /// Inlined with the functions that it calls, as calls would cost a link's write 3 % of its instructions. The usual
+    /// write is one transfer: the loop around the others is out of line, so that this one keeps its values in
+    /// registers.
     #[inline(always)]
-    fn write_plain(
+    fn write_transfers(
         &self,
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
@@ -107,104 +117,151 @@ impl Connection {
     ) -> Result<Written, Stopped> {
         let end = at.saturating_add(max).min(gather.total());
         let mut written = Written { at, blocked: false };
-        let mut left = TRANSFERS_MAX;
-        while written.at < end && !written.blocked && left > 0 {
-            left -= 1;
-            match self.write_transfer(core, gather, written.at, end) {
-                Ok(Some(bytes)) => written.at += bytes,
-                Ok(None) => written.blocked = true,
-                Err(stopped) if written.at == at => return Err(stopped),
-                // The peer may have these bytes: the next write fails.
-                Err(Stopped) => break,
+        if at < end {
+            match self.try_transfer(core, gather, at..end, false)? {
+                Some(bytes) => written.at += bytes,
+                None => return self.write_on(core, gather, written, end, true),
+            }
+            if written.at < end {
+                return self.write_on(core, gather, written, end, false);
             }
         }
         Ok(written)
     }
 
-    /// Writes one transfer. Returns its size. None: wait.
-    #[inline(always)]
-    fn write_transfer(
+    /// Goes on with a write of which one transfer is sent, or none and a look is due. Fails only if nothing was sent.
+    #[inline(never)]
+    fn write_on(
         &self,
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
-        at: usize,
+        mut written: Written,
         end: usize,
+        mut look: bool,
+    ) -> Result<Written, Stopped> {
+        let mut left = TRANSFERS_MAX - usize::from(!look);
+        let mut is_sent = !look;
+        while written.at < end && left > 0 {
+            if look {
+                // The peer may have made room already, or advertised a buffer.
+                self.progress(core);
+            }
+            match self.try_transfer(core, gather, written.at..end, look) {
+                Ok(Some(bytes)) => {
+                    written.at += bytes;
+                    left -= 1;
+                    (is_sent, look) = (true, false);
+                }
+                Ok(None) if look => {
+                    written.blocked = true;
+                    break;
+                }
+                Ok(None) => look = true,
+                // The peer may have these bytes: the next write fails.
+                Err(Stopped) if is_sent => break,
+                Err(stopped) => return Err(stopped),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes one transfer. Returns its size. None: look first, or wait if this transfer has `looked`.
+    #[inline(always)]
+    fn try_transfer(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        gather: &Gather<'_>,
+        range: Range<usize>,
+        looked: bool,
     ) -> Result<Option<usize>, Stopped> {
-        let Some((room, transfer)) = self.next_transfer(core, gather, at, end)? else {
+        let at = range.start;
+        let Some((room, Transfer { target, notice })) = self.next_transfer(core, gather, range, looked)? else {
             return Ok(None);
         };
-        let Transfer { target, notice } = transfer;
         let bytes = notice.bytes as usize;
-        let part;
-        let source = match at == 0 && bytes == gather.total() {
-            true => gather.slices(),
-            false => {
-                part = gather.range(at, bytes);
-                part.as_slice()
-            }
-        };
-        if bytes <= COPIED_AT_ONCE_BYTES {
-            let posted = self.qp.post_write(room, source, target, notice);
-            posted.map_err(|error| self.stop(core, error))?;
+        if at == 0 && bytes == gather.total() {
+            self.post(core, gather.slices(), room, target, notice)?;
         } else {
-            self.post_unlocked(core, || self.qp.post_write(room, source, target, notice))?;
+            self.post_part(core, gather, at, room, target, notice)?;
         }
         Ok(Some(bytes))
     }
 
-    /// The next transfer that the stream allows, with its room; None: wait.
+    /// Posts a transfer of a part of the gather, from `at` on.
+    #[inline(never)]
+    fn post_part(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        gather: &Gather<'_>,
+        at: usize,
+        room: WriteRoom,
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), Stopped> {
+        let part = gather.range(at, notice.bytes as usize);
+        self.post(core, &part, room, target, notice)
+    }
+
+    #[inline(always)]
+    fn post(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        source: &[&[u8]],
+        room: WriteRoom,
+        target: RemoteAddress,
+        notice: Notice,
+    ) -> Result<(), Stopped> {
+        if notice.bytes as usize <= COPIED_AT_ONCE_BYTES {
+            let posted = self.qp.post_write(room, source, target, notice);
+            posted.map_err(|error| self.stop(core, error))
+        } else {
+            // `move`: references would have the values in memory, also where this is not called.
+            self.post_unlocked(core, move || self.qp.post_write(room, source, target, notice))
+        }
+    }
+
+    /// The next transfer that the stream allows, with its room. None: look first, or wait if this write has `looked`.
     #[inline(always)]
     fn next_transfer(
         &self,
         core: &mut Core,
         gather: &Gather<'_>,
-        at: usize,
-        end: usize,
+        Range { start: at, end }: Range<usize>,
+        looked: bool,
     ) -> Result<Option<(WriteRoom, Transfer)>, Stopped> {
+        core.check_writing()?;
         let first = gather.packets_before(at);
-        let mut looked = false;
-        loop {
-            core.check_writing()?;
-            let room = self.qp.write_room();
-            let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
-            let direct = match core.stream.direct_room() {
-                Some(buffer) => {
-                    let bytes_max = room_bytes.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
-                    gather.direct_prefix(at, bytes_max, self.settings.direct_bytes)
-                }
-                None => 0,
-            };
-            let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
-            if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
-                // An advertisement may have arrived: look before bulk goes through the ring, with two copies, or before
-                // bytes of an expected read miss their buffer.
-                self.progress(core);
-                looked = true;
-                continue;
+        let room = self.qp.write_room();
+        let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
+        let direct = match core.stream.direct_room() {
+            Some(buffer) => {
+                let bytes_max = room_bytes.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
+                gather.direct_prefix(at, bytes_max, self.settings.direct_bytes)
             }
-            // Bulk in the ring would make the peer's next advertisements stale. That would cost a switch of phases: a
-            // round trip without a direct transfer.
-            core.writer.need = if bulk { Need::Advert } else { Need::Room };
-            let waits = bulk && core.stream.awaits_advert();
-            let indirect = if waits { 0 } else { (end - at).min(room_bytes) };
-            let offer = Offer {
-                indirect: saturating_u32(indirect),
-                direct: saturating_u32(direct),
-            };
-            let chosen = room.and_then(|room| Some((room, core.stream.poll_transfer(offer)?)));
-            if let Some((room, transfer)) = chosen {
-                let behind = at + transfer.bytes() as usize;
-                let sent = first..gather.packets_before(behind);
-                self.tally.packets_sent.add(core, sent.len());
-                self.tally.largest_sent.raise(core, gather.largest_of(sent));
-                return Ok(Some((room, transfer)));
-            }
-            if looked {
-                return Ok(None);
-            }
-            // The peer may have made room already.
-            self.progress(core);
-            looked = true;
+            None => 0,
+        };
+        let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
+        if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
+            // An advertisement may have arrived: look before bulk goes through the ring, with two copies, or before
+            // bytes of an expected read miss their buffer.
+            return Ok(None);
         }
+        // Bulk in the ring would make the peer's next advertisements stale. That would cost a switch of phases: a
+        // round trip without a direct transfer.
+        core.writer.need = if bulk { Need::Advert } else { Need::Room };
+        let waits = bulk && core.stream.awaits_advert();
+        let indirect = if waits { 0 } else { (end - at).min(room_bytes) };
+        let offer = Offer {
+            indirect: saturating_u32(indirect),
+            direct: saturating_u32(direct),
+        };
+        let Some((room, transfer)) = room.and_then(|room| Some((room, core.stream.poll_transfer(offer)?))) else {
+            return Ok(None);
+        };
+        let Transfer { target, notice } = transfer;
+        let sent = first..gather.packets_before(at + notice.bytes as usize);
+        self.tally.packets_sent.add(core, sent.len());
+        self.tally.largest_sent.raise(core, gather.largest_of(sent));
+        Ok(Some((room, Transfer { target, notice })))
     }
 }
