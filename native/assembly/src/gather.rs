@@ -9,11 +9,19 @@ use crate::LandingBuffer;
 /// Packets to send: slices in stream order, and the end of each packet. One small packet takes no heap memory.
 pub struct Gather<'a> {
     slices: SmallVec<[&'a [u8]; 4]>,
-    /// Stream offset behind each packet, ascending.
-    ends: SmallVec<[usize; 2]>,
+    ends: Ends,
     total: usize,
     /// Bytes of the first packet that are sent already and not in this gather.
     before: usize,
+}
+
+/// Stream offset behind each packet, ascending. Most gathers have one packet. `repr(u8)` gives the enum a tag of one
+/// byte: without it the tag would be among the values of the vector's capacity, which takes more instructions to test.
+#[repr(u8)]
+enum Ends {
+    None,
+    One(usize),
+    Many(Vec<usize>),
 }
 
 impl<'a> Gather<'a> {
@@ -22,7 +30,7 @@ impl<'a> Gather<'a> {
     pub fn small() -> Self {
         Self {
             slices: SmallVec::new(),
-            ends: SmallVec::new(),
+            ends: Ends::None,
             total: 0,
             before: 0,
         }
@@ -33,7 +41,10 @@ impl<'a> Gather<'a> {
     pub fn with_capacity(slices: usize, packets: usize) -> Self {
         Self {
             slices: SmallVec::with_capacity(slices),
-            ends: SmallVec::with_capacity(packets),
+            ends: match packets {
+                0 | 1 => Ends::None,
+                _ => Ends::Many(Vec::with_capacity(packets)),
+            },
             total: 0,
             before: 0,
         }
@@ -70,14 +81,18 @@ impl<'a> Gather<'a> {
     /// Ends the packet that is being added.
     #[inline]
     pub fn end_packet(&mut self) {
-        self.ends.push(self.total);
+        self.end_packet_at(self.total);
     }
 
     /// Ends the packet that is being added at `end` bytes from the start of the gather, though its last bytes are not
     /// here yet.
     #[inline]
     pub fn end_packet_at(&mut self, end: usize) {
-        self.ends.push(end);
+        match &mut self.ends {
+            Ends::None => self.ends = Ends::One(end),
+            Ends::One(first) => self.ends = Ends::Many(vec![*first, end]),
+            Ends::Many(ends) => ends.push(end),
+        }
     }
 
     /// All bytes.
@@ -89,38 +104,55 @@ impl<'a> Gather<'a> {
     /// The end of each packet, as an offset in the gather.
     #[inline]
     pub fn ends(&self) -> &[usize] {
-        &self.ends
+        match &self.ends {
+            Ends::None => &[],
+            Ends::One(end) => std::slice::from_ref(end),
+            Ends::Many(ends) => ends,
+        }
     }
 
     /// How many packets end at or before `at`.
     #[inline(always)]
     pub fn packets_before(&self, at: usize) -> usize {
-        // Most gathers have one packet, and most transfers send all of it.
-        match self.ends.as_slice() {
-            [first, ..] if *first > at => return 0,
-            [.., last] if *last <= at => return self.ends.len(),
-            _ => {}
+        match self.ends {
+            Ends::One(end) => usize::from(end <= at),
+            _ => self.packets_of_many_before(at),
         }
-        self.ends.partition_point(|&end| end <= at)
     }
 
-    /// Size of the packet with this index, with the bytes that were sent before; 0: there is no such packet.
+    #[inline(never)]
+    fn packets_of_many_before(&self, at: usize) -> usize {
+        // Most transfers send all packets.
+        match self.ends() {
+            [first, ..] if *first > at => 0,
+            [.., last] if *last <= at => self.ends().len(),
+            ends => ends.partition_point(|&end| end <= at),
+        }
+    }
+
+    /// How many packets end at or before `at`, and the size of the one behind them, with its bytes that were sent
+    /// before; 0: there is none.
     #[inline(always)]
-    pub fn packet_bytes(&self, index: usize) -> usize {
-        self.ends
-            .get(index)
-            .map_or(0, |end| end.wrapping_sub(self.start_of(index)))
+    pub fn packet_at(&self, at: usize) -> (usize, usize) {
+        match self.ends {
+            Ends::One(end) if at < end => (0, end.wrapping_sub(self.start_of(0))),
+            _ => self.packet_of_many_at(at),
+        }
+    }
+
+    #[inline(never)]
+    fn packet_of_many_at(&self, at: usize) -> (usize, usize) {
+        let index = self.packets_before(at);
+        let end = self.ends().get(index);
+        (index, end.map_or(0, |end| end.wrapping_sub(self.start_of(index))))
     }
 
     /// Size of the largest of these packets; 0: there are none.
-    #[inline(always)]
+    #[inline(never)]
     pub fn largest_of(&self, packets: Range<usize>) -> usize {
-        if packets.len() == 1 {
-            return self.packet_bytes(packets.start);
-        }
         let mut start = self.start_of(packets.start);
         let mut largest = 0;
-        for &end in &self.ends[packets] {
+        for &end in &self.ends()[packets] {
             largest = largest.max(end.wrapping_sub(start));
             start = end;
         }
@@ -128,10 +160,11 @@ impl<'a> Gather<'a> {
     }
 
     /// The offset at which a packet starts. Wraps below 0 if the first bytes of the packet were sent before.
+    #[inline]
     fn start_of(&self, index: usize) -> usize {
         match index {
             0 => 0usize.wrapping_sub(self.before),
-            _ => self.ends[index - 1],
+            _ => self.ends()[index - 1],
         }
     }
 
@@ -143,7 +176,7 @@ impl<'a> Gather<'a> {
         let room = room.min(self.total - at);
         let mut taken = 0;
         let mut start = at;
-        for &end in &self.ends[self.packets_before(at)..] {
+        for &end in &self.ends()[self.packets_before(at)..] {
             let packet = end - start;
             if packet >= bulk || taken + packet > room {
                 return if taken == 0 { packet.min(room) } else { taken };
@@ -216,7 +249,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_packet_is_of_its_size() {
         let mut gather = packets(&[b"aa", b"cccccccccc"]);
-        let packet_at = |gather: &Gather<'_>, at| gather.packet_bytes(gather.packets_before(at));
+        let packet_at = |gather: &Gather<'_>, at| gather.packet_at(at).1;
         assert_eq!([0, 1, 2, 11, 12].map(|at| packet_at(&gather, at)), [2, 2, 10, 10, 0]);
         gather.goes_on_behind(9);
         assert_eq!([0, 1, 2, 11, 12].map(|at| packet_at(&gather, at)), [11, 11, 10, 10, 0]);
@@ -224,6 +257,21 @@ mod tests {
             [0..0, 0..1, 0..2, 1..2].map(|packets| gather.largest_of(packets)),
             [0, 11, 11, 10]
         );
+    }
+
+    #[test]
+    fn a_gather_grows_from_no_packet_to_many() {
+        let ask = |gather: &Gather<'_>| [0, 2, 3, 5].map(|at| (gather.packets_before(at), gather.packet_at(at)));
+        let mut gather = Gather::small();
+        gather.push(b"aaa");
+        assert_eq!((gather.ends(), ask(&gather)), (&[][..], [(0, (0, 0)); 4]));
+        gather.end_packet();
+        let answers = [(0, (0, 3)), (0, (0, 3)), (1, (1, 0)), (1, (1, 0))];
+        assert_eq!((gather.ends(), ask(&gather)), (&[3][..], answers));
+        gather.push(b"bb");
+        gather.end_packet();
+        let answers = [(0, (0, 3)), (0, (0, 3)), (1, (1, 2)), (2, (2, 0))];
+        assert_eq!((gather.ends(), ask(&gather)), (&[3, 5][..], answers));
     }
 
     #[test]

@@ -230,7 +230,7 @@ impl Connection {
         looked: bool,
     ) -> Result<Option<(WriteRoom, Transfer)>, Stopped> {
         core.check_writing()?;
-        let first = gather.packets_before(at);
+        let (first, packet_bytes) = gather.packet_at(at);
         let room = self.qp.write_room();
         let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
         let direct = match core.stream.direct_room() {
@@ -240,7 +240,7 @@ impl Connection {
             }
             None => 0,
         };
-        let bulk = gather.packet_bytes(first) >= self.settings.direct_bytes;
+        let bulk = packet_bytes >= self.settings.direct_bytes;
         if direct == 0 && !looked && (bulk || core.stream.counters().adverts_received > 0) {
             // An advertisement may have arrived: look before bulk goes through the ring, with two copies, or before
             // bytes of an expected read miss their buffer.
@@ -259,9 +259,16 @@ impl Connection {
             return Ok(None);
         };
         let Transfer { target, notice } = transfer;
-        let sent = first..gather.packets_before(at + notice.bytes as usize);
-        self.tally.packets_sent.add(core, sent.len());
-        self.tally.largest_sent.raise(core, gather.largest_of(sent));
+        let behind = gather.packets_before(at + notice.bytes as usize);
+        let packets = behind - first;
+        self.tally.packets_sent.add(core, packets);
+        self.tally.largest_sent.raise(
+            core,
+            match packets {
+                1 => packet_bytes,
+                _ => gather.largest_of(first..behind),
+            },
+        );
         Ok(Some((room, Transfer { target, notice })))
     }
 }
