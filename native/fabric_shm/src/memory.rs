@@ -195,9 +195,13 @@ impl PeerMemory {
         source: &'a [&'a [u8]],
         target: RemoteAddress,
     ) -> Result<Transfer<'a>, FabricError> {
-        let bytes = source
-            .iter()
-            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+        let bytes = match source {
+            // The usual packet: its length and its bytes. Two slices have less than `usize::MAX` bytes.
+            [first, second] => Some(first.len() + second.len()),
+            _ => source
+                .iter()
+                .try_fold(0usize, |sum, piece| sum.checked_add(piece.len())),
+        };
         let located = bytes.and_then(|bytes| Some((bytes, self.0.layout.locate(target, bytes)?)));
         match located {
             Some((bytes, offset)) => Ok(Transfer {
@@ -229,9 +233,9 @@ impl Transfer<'_> {
         self.bytes
     }
 
-    /// Copies the bytes.
+    /// Copies the bytes. Returns the address behind the last one.
     #[inline]
-    pub(crate) fn copy(&self) {
+    pub(crate) fn copy(&self) -> *const u8 {
         // SAFETY: `offset` is inside the mapping, by the type's invariant.
         let mut to = unsafe { self.mapping.base().add(self.offset) };
         // Not a loop over an iterator: that would be unrolled, for one or two pieces.
@@ -246,15 +250,16 @@ impl Transfer<'_> {
                 to = to.add(piece.len());
             }
         }
+        to
     }
 
-    /// Fetches the two cache lines behind a small transfer, for the next one: the peer's processor has them, and a
-    /// store would wait for each. A packet of an rpc has about 100 bytes.
+    /// Copies the bytes of a small transfer and fetches the two cache lines behind them, for the next one: the peer's
+    /// processor has them, and a store would wait for each. A packet of an rpc has about 100 bytes.
     #[inline]
-    pub(crate) fn expect_next(&self) {
-        let behind = self.mapping.base().cast_const().wrapping_add(self.offset + self.bytes);
-        prefetch_for_write(behind.wrapping_add(LINE_BYTES));
-        prefetch_for_write(behind.wrapping_add(2 * LINE_BYTES));
+    pub(crate) fn copy_and_expect_next(&self) {
+        let behind = self.copy();
+        prefetch_for_write::<_, LINE_BYTES>(behind);
+        prefetch_for_write::<_, { 2 * LINE_BYTES }>(behind);
     }
 }
 

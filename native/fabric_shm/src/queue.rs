@@ -191,7 +191,7 @@ impl Producer {
     fn publish(&mut self, queue: Queue<'_>, entry: &Entry) -> bool {
         self.tail += 1;
         entry.stamp.store(self.tail, Ordering::Release);
-        prefetch_for_write(queue.entry(self.tail));
+        prefetch_for_write::<_, 0>(queue.entry(self.tail));
         // Pairs with the swap in `Consumer::arm`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(0, Ordering::AcqRel) == 1
     }

@@ -192,8 +192,7 @@ impl QueuePair for ShmQueuePair {
         let pushed = if transfer.bytes() <= INLINE_BYTES && is_whole && target.key == RING_KEY {
             producer.push_inline(peer.queue(), notice, target.address, source)
         } else {
-            transfer.copy();
-            transfer.expect_next();
+            transfer.copy_and_expect_next();
             producer.push(peer.queue(), &Completion::Notice(notice))
         };
         drop(producer);
