@@ -238,10 +238,7 @@ impl Transfer<'_> {
     pub(crate) fn copy(&self) -> *const u8 {
         // SAFETY: `offset` is inside the mapping, by the type's invariant.
         let mut to = unsafe { self.mapping.base().add(self.offset) };
-        // Not a loop over an iterator: that would be unrolled, for one or two pieces.
-        let mut pieces = self.source;
-        while let [piece, rest @ ..] = pieces {
-            pieces = rest;
+        let mut copy = |piece: &[u8]| {
             // SAFETY: by the type's invariant all pieces lie inside the ring or the landing area, and those are inside
             // the mapping, which is borrowed. The source is a live slice of this process and cannot overlap: no
             // reference into a region's ring or landing area exists.
@@ -249,6 +246,14 @@ impl Transfer<'_> {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
                 to = to.add(piece.len());
             }
+        };
+        match self.source {
+            // A loop would be unrolled, for the two pieces of the usual packet.
+            [first, second] => {
+                copy(first);
+                copy(second);
+            }
+            pieces => pieces.iter().for_each(|piece| copy(piece)),
         }
         to
     }
