@@ -123,7 +123,7 @@ impl QueuePair for Flooded {
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), Box<FabricError>> {
         let Some(crumbs) = &self.crumbs else {
             return self.inner.post_write(room, source, target, notice);
         };

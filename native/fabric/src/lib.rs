@@ -214,14 +214,15 @@ pub trait QueuePair: Send + Sync {
     /// The peer has named `target`, and all of it must lie in memory that the peer has exposed. Otherwise no byte is
     /// written: this call returns [`FabricError::PeerMisbehaved`], or the peer's device ends the connection. An empty
     /// `source` is a transfer of no bytes. A post after the peer's death may still succeed without an effect: ask
-    /// [`Self::check_alive`] for liveness. After this side's own end the call returns [`FabricError::PeerGone`].
+    /// [`Self::check_alive`] for liveness. After this side's own end the call returns [`FabricError::PeerGone`]. The
+    /// error is boxed, so that the result is returned in a register.
     fn post_write(
         &self,
         room: WriteRoom,
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError>;
+    ) -> Result<(), Box<FabricError>>;
     /// Sends a control message, behind earlier posts of this side. May keep it until there is a place for it; it looks
     /// for a place when this side posts, polls (also with an empty `out`) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;

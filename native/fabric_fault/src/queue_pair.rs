@@ -151,7 +151,7 @@ impl QueuePair for FaultQueuePair {
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), Box<FabricError>> {
         self.count_post()?;
         let target = match &self.plan.exposing {
             Exposing::Windows(windows) => windows.resolve(target, source.iter().map(|piece| piece.len()).sum())?,

@@ -114,21 +114,21 @@ pub(crate) struct ShmQueuePair {
 }
 
 impl ShmQueuePair {
-    fn push(&self, item: &Completion) -> Result<(), FabricError> {
+    fn push(&self, item: &Completion) -> Result<(), Box<FabricError>> {
         let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
-        self.announce(pushed)
+        self.announce(pushed.map_err(refused)?)
     }
 
-    fn announce(&self, pushed: Result<bool, PushError>) -> Result<(), FabricError> {
-        match pushed {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
-                rendezvous::wake(self.socket.as_fd())
-            }
-            Err(PushError::Full) => Err(FabricError::QueueFull),
-            Err(PushError::Head { said }) => Err(FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said })),
-        }
+    /// Tells the peer of a pushed entry if it sleeps.
+    #[inline]
+    fn announce(&self, sleeps: bool) -> Result<(), Box<FabricError>> {
+        if sleeps { self.wake() } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn wake(&self) -> Result<(), Box<FabricError>> {
+        self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
+        Ok(rendezvous::wake(self.socket.as_fd())?)
     }
 
     /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
@@ -179,7 +179,7 @@ impl QueuePair for ShmQueuePair {
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), Box<FabricError>> {
         self.check_open()?;
         let peer = &self.peer.memory;
         let transfer = peer.locate(source, target)?;
@@ -195,13 +195,14 @@ impl QueuePair for ShmQueuePair {
             transfer.copy_and_expect_next();
             producer.push(peer.queue(), &Completion::Notice(notice))
         };
+        let sleeps = pushed.map_err(refused)?;
         drop(producer);
-        self.announce(pushed)
+        self.announce(sleeps)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
         self.check_open()?;
-        self.push(&Completion::Control(*message))
+        self.push(&Completion::Control(*message)).map_err(|error| *error)
     }
 
     fn write_room(&self) -> Option<WriteRoom> {
@@ -284,6 +285,14 @@ impl Drop for ShmQueuePair {
         // To close the socket is not enough: a process forked at this moment may hold a copy of it for a while.
         self.disconnect();
     }
+}
+
+#[cold]
+fn refused(error: PushError) -> Box<FabricError> {
+    Box::new(match error {
+        PushError::Full => FabricError::QueueFull,
+        PushError::Head { said } => FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said }),
+    })
 }
 
 fn misbehaved_entry(fault: EntryFault) -> FabricError {

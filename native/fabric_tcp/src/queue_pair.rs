@@ -150,12 +150,12 @@ impl QueuePair for TcpQueuePair {
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), Box<FabricError>> {
         // The peer checks the target, as a device of its own would.
         let bytes: usize = source.iter().map(|piece| piece.len()).sum();
         let bytes = u32::try_from(bytes).map_err(|_| FabricError::QueueFull)?;
         let head = TransferHead { notice, bytes, target };
-        self.post(&head.emit(), source)
+        Ok(self.post(&head.emit(), source)?)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {

@@ -85,31 +85,32 @@ impl QueuePair for VerbsQueuePair {
         source: &[&[u8]],
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), Box<FabricError>> {
         self.check_open()?;
         // The peer's device checks the target. Only a key that is longer than a device's cannot be sent to it.
         let total: usize = source.iter().map(|piece| piece.len()).sum();
         if u32::try_from(target.key).is_err() {
-            return Err(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target }));
+            return Err(FabricError::PeerMisbehaved(Misbehaviour::TargetOutside { target }).into());
         }
         let connection = &*self.connection;
         let _one_at_a_time = self.copying.lock();
         if total == 0 {
-            return connection.with_sending(|sending, outlet| {
+            return Ok(connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Region(&[]), target, notice)
-            });
+            })?);
         }
         if let Some((pieces, count)) = gather::inline(source, total, connection.inline_limits()) {
-            return connection.with_sending(|sending, outlet| {
+            return Ok(connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
                 sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
-            });
+            })?);
         }
         let staged = connection.with_sending(|sending, outlet| sending.stage(outlet, total))?;
         let (sges, count) = gather::copy(&staged.region, staged.ranges, source);
-        connection
-            .with_sending(|sending, outlet| sending.post_write(outlet, Source::Region(&sges[..count]), target, notice))
+        Ok(connection.with_sending(|sending, outlet| {
+            sending.post_write(outlet, Source::Region(&sges[..count]), target, notice)
+        })?)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {

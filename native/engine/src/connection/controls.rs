@@ -70,7 +70,7 @@ impl Connection {
             return;
         }
         if let Err(error) = self.qp.post_write(room, &[], mark.target, mark.notice) {
-            self.fail(core, error.into());
+            self.fail(core, (*error).into());
         } else if ring_bytes != before {
             self.claim_staging(core);
         }

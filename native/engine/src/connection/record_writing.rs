@@ -137,7 +137,7 @@ impl Connection {
             self.qp.post_write(room, &[bytes], target, notice)
         };
         if wanted <= COPIED_AT_ONCE_BYTES {
-            post().map_err(|error| self.stop(core, error))?;
+            post().map_err(|error| self.stop(core, *error))?;
         } else {
             self.post_unlocked(core, post)?;
         }

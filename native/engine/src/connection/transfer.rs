@@ -60,7 +60,7 @@ impl Connection {
     pub(super) fn post_unlocked(
         &self,
         core: &mut MutexGuard<'_, Core>,
-        post: impl FnOnce() -> Result<(), FabricError>,
+        post: impl FnOnce() -> Result<(), Box<FabricError>>,
     ) -> Result<(), Stopped> {
         core.writer.posts_unlocked = true;
         let posted = MutexGuard::unlocked(core, post);
@@ -71,6 +71,6 @@ impl Connection {
         if core.stream.owes_mark() {
             self.post_mark(core);
         }
-        posted.map_err(|error| self.stop(core, error))
+        posted.map_err(|error| self.stop(core, *error))
     }
 }

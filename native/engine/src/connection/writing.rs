@@ -213,7 +213,7 @@ impl Connection {
     ) -> Result<(), Stopped> {
         if notice.bytes as usize <= COPIED_AT_ONCE_BYTES {
             let posted = self.qp.post_write(room, source, target, notice);
-            posted.map_err(|error| self.stop(core, error))
+            posted.map_err(|error| self.stop(core, *error))
         } else {
             // `move`: references would have the values in memory, also where this is not called.
             self.post_unlocked(core, move || self.qp.post_write(room, source, target, notice))

@@ -12,6 +12,6 @@ pub trait Post {
 impl Post for dyn QueuePair + '_ {
     fn post(&self, source: &[&[u8]], target: RemoteAddress, notice: Notice) -> Result<(), FabricError> {
         let room = self.write_room().unwrap_or(WriteRoom::UNLIMITED);
-        self.post_write(room, source, target, notice)
+        self.post_write(room, source, target, notice).map_err(|error| *error)
     }
 }
