@@ -56,7 +56,7 @@
 %% The acceptor's last message in the handshake: a tag and an MD5 ("Distribution Handshake" in the ERTS documentation).
 -define(ACK_BYTES, 17).
 
-%% The TCP port on which this node accepts connections by this driver.
+%% The address and the TCP port on which this node accepts connections by this driver.
 -define(LISTENS(Driver), {?MODULE, listens, Driver}).
 
 listen(Name) ->
@@ -90,16 +90,15 @@ childspecs() ->
 
 gen_listen(Driver, Name, Host) ->
     case inet_rdma_dist_start:start() of
-        ok -> listens(Driver, Name, (below()):listen(Driver, Name, Host));
+        ok -> listens(Driver, [atom_to_list(Name), $@, Host], (below()):listen(Driver, Name, Host));
         Error -> Error
     end.
 
-listens(Driver, Name, {ok, {_Socket, #net_address{address = {_Ip, TcpPort}, host = Host}, _Creation}} = Listening) ->
-    persistent_term:put(?LISTENS(Driver), TcpPort),
-    _ = [inet_rdma_node_watch:start([atom_to_list(Name), $@, Host], Config)
-         || {ok, Config} <- [inet_rdma_options:node()]],
+listens(Driver, Node, {ok, {_Socket, #net_address{address = {_Ip, _TcpPort} = Address}, _Creation}} = Listening) ->
+    persistent_term:put(?LISTENS(Driver), Address),
+    _ = [inet_rdma_node_watch:start(Node, Config) || {ok, Config} <- [inet_rdma_options:node()]],
     Listening;
-listens(_Driver, _Name, Other) -> Other.
+listens(_Driver, _Node, Other) -> Other.
 
 gen_accept(Driver, Listen) -> (below()):accept(Driver, Listen).
 gen_select(Driver, Node) -> (below()):select(Driver, Node).
@@ -216,9 +215,24 @@ offering(Message, _Role, _Supervised) ->
 offered_session(Node, #supervised{connection = Connection, driver = Driver, config = #{compress := Compress}}) ->
     IsInClear = inet_rdma_transport:protocol(Connection) =:= tcp,
     case inet_rdma_nif:is_loaded() andalso (IsInClear orelse inet_rdma_nodeup:can_leave_tls(Node)) of
-        true -> #{port => persistent_term:get(?LISTENS(Driver), 0), nonce => inet_rdma_nif:nonce(),
+        true -> #{port => listens_for(Connection, Driver), nonce => inet_rdma_nif:nonce(),
                   cipher => inet_rdma_nif:cipher(), compresses => compresses(Compress, Connection)};
         false -> none
+    end.
+
+%% The TCP port at which this node accepts another connection of the peer, which dials the address that it sees. 0: this
+%% node does not listen there, and makes each attempt to resume itself.
+listens_for(Connection, Driver) ->
+    case persistent_term:get(?LISTENS(Driver), none) of
+        none ->
+            0;
+        {Ip, TcpPort} ->
+            IsAny = lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)),
+            case IsAny orelse inet_rdma_transport:sockname(Connection) of
+                true -> TcpPort;
+                {ok, {Ip, _}} -> TcpPort;
+                _ -> 0
+            end
     end.
 
 %% auto: only between hosts.

@@ -6,7 +6,8 @@
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
 
-%% The option security, as of the start of the distribution: a link that is made later is no weaker.
+%% The option security, as of the start of the distribution: a link that is made later is no weaker. unknown: the
+%% options were wrong. Then a node that does not listen starts all the same, and makes no link.
 -define(SECURITY, {?MODULE, security}).
 
 %% In net_kernel's process. A wrong option is an error of the node's start. A library that cannot be loaded is not: then
@@ -19,8 +20,7 @@ start() ->
             persistent_term:put(?SECURITY, Security),
             load(check_security(Security));
         {error, Reason} ->
-            %% A node that does not listen starts all the same, with TLS: its options may be mended while it runs.
-            persistent_term:put(?SECURITY, tls),
+            persistent_term:put(?SECURITY, unknown),
             ?LOG_ERROR("~ts", [inet_rdma_options:format_error(Reason)]),
             {error, Reason}
     end.
@@ -42,14 +42,22 @@ check_security(tls) ->
     end.
 
 -spec security() -> none | tls.
-security() -> persistent_term:get(?SECURITY, none).
+security() ->
+    case persistent_term:get(?SECURITY, none) of
+        unknown -> tls;
+        Security -> Security
+    end.
 
 %% The options for a new link. There is no link, and the caller exits, if the option security now asks for TLS and the
-%% distribution was started without.
+%% distribution was started without, or with wrong options.
 -spec config(node() | no_node) -> inet_rdma_options:config().
 config(Node) ->
-    Started = security(),
+    Started = persistent_term:get(?SECURITY, none),
     case inet_rdma_options:node() of
+        {ok, _} when Started =:= unknown ->
+            ?LOG_ERROR("inet_rdma: no link: the options were wrong when the distribution of this node was started; "
+                       "start it again, by net_kernel:stop/0 and net_kernel:start/2, or restart the node"),
+            ?shutdown2(Node, {options, started_with_wrong_ones});
         {ok, #{security := tls}} when Started =:= none ->
             ?LOG_ERROR("inet_rdma: no link: the option security is tls, and the distribution of this node was started "
                        "with none; restart the node, with the option in the command line or in the configuration that "

@@ -115,7 +115,7 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
              end,
     Tls = [finding(Severity, tls, "~ts", [Text], Fix)
            || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
-    options(Checked) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
+    options(Checked) ++ not_terms(Live) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
         ++ links(Config, maps:get(links, Live, [])).
 
@@ -131,6 +131,13 @@ options({ok, #{fabric := Fabric, required := Required}}) ->
 options({error, Error}) ->
     [finding(problem, options, "~ts", [inet_rdma_options:format_error(Error)],
              "a node does not start with it: see docs/OPTIONS.md; look in flags, vm.args, ERL_FLAGS and sys.config")].
+
+not_terms(#{not_terms := Flags}) ->
+    [finding(note, options, "-inet_rdma ~ts ~ts is not an Erlang term: a release does not start with it", [Key, Value],
+             "as -inet_rdma flight_directory '\"/var/log\"', -inet_rdma shm_allowed_uids '[1000,1001]'")
+     || {Key, Value} <- Flags];
+not_terms(#{}) ->
+    [].
 
 native(#{native := ok}) ->
     [];

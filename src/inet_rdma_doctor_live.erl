@@ -9,6 +9,7 @@
 %% shm_directory: whether the directory of the option can be used. verbs: whether there is a usable connection manager
 %% and device, in words if not. left_out: the library was built without the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
+                  not_terms => [{Key :: string(), Value :: string()}],
                   tls => inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
@@ -27,6 +28,7 @@ look() ->
     {Native, Verbs, Devices} = native(load()),
     Config = inet_rdma_options:node(),
     #{config => Config,
+      not_terms => inet_rdma_options:not_terms(),
       tls => inet_rdma_doctor_tls:look(Config),
       native => Native,
       shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,

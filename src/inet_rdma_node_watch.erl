@@ -5,7 +5,7 @@
 %% this process, for a moment.
 -module(inet_rdma_node_watch).
 
--export([start/2, look/2]).
+-export([start/2, look/2, tick_time/0]).
 %% Spawned.
 -export([init/4]).
 
@@ -137,7 +137,8 @@ heard(_Node, _Ms, Watch) ->
 
 forget(Node, #watch{silent = Silent} = Watch) -> Watch#watch{silent = maps:remove(Node, Silent)}.
 
-%% In seconds. 0: not known, as net_kernel is about to end.
+%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end.
+-spec tick_time() -> non_neg_integer().
 tick_time() ->
     try net_kernel:get_net_ticktime() of
         {ongoing_change_to, Seconds} -> Seconds;

@@ -103,9 +103,12 @@ cannot_begin(Reason, #{node := Node}) ->
     ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
     {error, Reason}.
 
-%% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms.
+%% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms, and
+%% where sockets have no descriptor that the session's port could take.
 -spec can_leave_tls(Node :: binary()) -> boolean().
-can_leave_tls(Node) -> inet_rdma_links:failure(leaving_tls(Node)) =:= none.
+can_leave_tls(Node) -> has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)) =:= none.
+
+has_descriptors() -> application:get_env(kernel, inet_backend, inet) =:= inet.
 
 leaving_tls(Node) -> {Node, 0, leaving_tls}.
 
@@ -165,7 +168,7 @@ settle(Session, Port, Link) ->
 forget_keys() -> garbage_collect().
 
 stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection}) ->
-    Why = with_tls(inet_rdma_links:failure(leaving_tls(Node)), Settled),
+    Why = with_tls(has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)), Settled),
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
     case inet_rdma_transport:before_nodeup(Connection) of
         ok -> {ok, none, Why};
@@ -176,6 +179,7 @@ stay(Session, Level, _Protocol, Why, #{node := Node}) ->
     {ok, {session, Session, none}, Why}.
 
 %% Why a link inside TLS has no session.
+with_tls(false, Why) -> <<Why/binary, "; it cannot leave TLS, as the kernel parameter inet_backend is socket">>;
 with_tls(none, Why) -> Why;
 with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket back lately: ", How/binary>>.
 

@@ -5,7 +5,7 @@
 %% key or a bad value names it. docs/OPTIONS.md has each option's meaning for its users.
 -module(inet_rdma_options).
 
--export([node/0, merge/2, values/2, list/0, fabrics/1, format_error/1]).
+-export([node/0, merge/2, values/2, list/0, fabrics/1, not_terms/0, format_error/1]).
 %% Spawned by name.
 -export([load/0]).
 -export_type([config/0, error/0, fabric/0, link_fabric/0]).
@@ -195,16 +195,31 @@ pairs([Key, Value | Rest]) -> [{Key, Value} | pairs(Rest)];
 pairs([Key]) -> [{Key, "(missing)"}];
 pairs([]) -> [].
 
+%% The values of the command line that are not Erlang terms. OTP reads them as terms when it loads the application, as a
+%% release does, and does not start with such a value.
+-spec not_terms() -> [{Key :: string(), Value :: string()}].
+not_terms() -> [Pair || {_Key, Value} = Pair <- flags(), not is_term(Value)].
+
+is_term(Text) ->
+    case erl_scan:string(Text ++ ".") of
+        {ok, Tokens, _} -> element(1, erl_parse:parse_term(Tokens)) =:= ok;
+        _ -> false
+    end.
+
 %% Reads a value of the command line without the parser of terms, whose modules an early start would have to load.
 parse(directory, "default") ->
     default;
-parse(directory, Text) ->
-    Text;
 parse(shared_directory, "none") ->
     none;
-parse(shared_directory, Text) ->
+parse(Type, [$" | Quoted] = Text) when Type =:= directory; Type =:= shared_directory ->
+    case lists:reverse(Quoted) of
+        [$" | Path] -> lists:reverse(Path);
+        _ -> Text
+    end;
+parse(Type, Text) when Type =:= directory; Type =:= shared_directory ->
     Text;
-%% Reads 1000,1001. Any other text becomes a binary: a string, which is a list of integers, could pass for user ids.
+%% Reads [1000,1001] and 1000,1001. Any other text becomes a binary: a string, which is a list of integers, could pass
+%% for user ids.
 parse({users, _Max}, Text) ->
     try [list_to_integer(User) || User <- string:lexemes(Text, "[,]")]
     catch error:badarg -> unicode:characters_to_binary(Text)

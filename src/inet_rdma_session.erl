@@ -225,7 +225,10 @@ first_options(Role) ->
 %% within about net_ticktime. (tcp(7): keepalive, TCP_USER_TIMEOUT.) The kernel of a suspended node answers the probes.
 -spec stand_by(t()) -> ok.
 stand_by(Session) ->
-    Seconds = application:get_env(kernel, net_ticktime, 60),
+    Seconds = case inet_rdma_node_watch:tick_time() of
+                  0 -> 60;
+                  Known -> Known
+              end,
     Interval = max(1, Seconds div ?KEEPALIVES),
     set_if_there([{keepalive, true}, tcp_option(?TCP_KEEPIDLE, Interval), tcp_option(?TCP_KEEPINTVL, Interval),
                   tcp_option(?TCP_KEEPCNT, ?KEEPALIVES), tcp_option(?TCP_USER_TIMEOUT, Seconds * 1000)], Session).

@@ -55,8 +55,8 @@ handle_uncarried(#loss{retry = Retry} = Loss) ->
     dial(start_bound(Loss#loss{retry = none, tries = 0})).
 
 %% The port's message restored. given_up: the dialer had begun another attempt before this message was handled, and its
-%% attempt has given that connection up. The port refuses the peer's attempts, whose numbers are smaller, and tells of the
-%% loss only 10 s later: this side makes another attempt at once.
+%% attempt has given that connection up. The port refuses the peer's attempts, whose numbers are smaller, and tells of
+%% the loss only 10 s later: this side makes another attempt at once.
 -spec handle_restored(t()) -> restored | {given_up, t()}.
 handle_restored(#loss{session = Session} = Loss) ->
     ok = stop(Loss),

@@ -7,7 +7,8 @@
 -export([kill_of_the_peer/1, kill_of_the_own_node/1, silent_peer/1, cut_that_lasts/1, thousand_losses/1]).
 -export([orderly_ends/1, links_of_other_carriers/1, two_files_on_one_time_line/1, run_before_is_kept/1]).
 -export([full_disk/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1, node_that_does_not_listen/1]).
--export([hostile_files/1, selections/1, history_is_bounded/1, round_trips_are_measured/1, suspension_is_counted/1]).
+-export([host_of_the_name/1, hostile_files/1, selections/1, history_is_bounded/1, round_trips_are_measured/1]).
+-export([suspension_is_counted/1]).
 
 -define(LOSSES, 1000).
 
@@ -17,8 +18,8 @@ suite() ->
 all() ->
     [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
      links_of_other_carriers, two_files_on_one_time_line, run_before_is_kept, full_disk, file_limit,
-     places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, hostile_files, selections,
-     history_is_bounded, round_trips_are_measured, suspension_is_counted].
+     places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, host_of_the_name,
+     hostile_files, selections, history_is_bounded, round_trips_are_measured, suspension_is_counted].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -56,6 +57,13 @@ kill_of_the_peer(Config) ->
     %% Over shared memory the kernel tells of the end of the process.
     ?assertMatch(#{event := <<"down">>, cause := <<"peer_gone">>}, last(<<"down">>, await_event(A, B, <<"down">>))),
     ?assertMatch([#{event := <<"nodeup">>} | _], Events).
+
+%% The host of a node's name need not be that of the system.
+host_of_the_name(Config) ->
+    Name = inet_rdma_test_node:unique("a") ++ "@127.0.0.2",
+    Node = inet_rdma_test_node:start("a", (options(Config, [], []))#{name => Name, long => true}),
+    #{node := Recorded} = recording(Node),
+    ?assertEqual(list_to_binary(Name), Recorded).
 
 %% The file of a killed node has its events up to the kill, and no event of a stop.
 kill_of_the_own_node(Config) ->
@@ -294,7 +302,8 @@ history_is_bounded(Config) ->
 
 %% Over TCP, once in a second; over shared memory nothing is asked.
 round_trips_are_measured(Config) ->
-    Nodes = [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(options(Config, [{fabric, tcp}], []))),
+    Options = options(Config, [{fabric, tcp}], []),
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
     [begin
          inet_rdma_test_wait:until({round_trips, Node}, 20000, fun() ->
              Peer = call(Node, erpc, call, [Peer, erlang, node, []]),

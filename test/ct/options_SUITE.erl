@@ -9,6 +9,7 @@
 -export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
 -export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
+-export([terms_on_the_command_line/1, wrong_when_the_distribution_started/1, tick_time_of_the_distribution/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
 -export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1,
          application_that_is_not_loaded_in_time/1]).
@@ -21,7 +22,8 @@ all() ->
         unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
         flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there,
-        application_that_cannot_be_loaded, application_that_is_not_loaded_in_time
+        application_that_cannot_be_loaded, application_that_is_not_loaded_in_time, terms_on_the_command_line,
+        wrong_when_the_distribution_started, tick_time_of_the_distribution
     ],
     Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
 
@@ -107,6 +109,61 @@ flags_that_make_prints_work(_Config) ->
     {Status, Output} = inet_rdma_test_node:run("n", #{}, "io:put_chars(atom_to_list(node()))"),
     ?assertEqual(0, Status),
     ?assertMatch([_, _], string:lexemes(Output, "@")).
+
+%% OTP loads the application, and reads the values as terms, where there is a configuration file, as in a release.
+terms_on_the_command_line(Config) ->
+    Directory = filename:absname(proplists:get_value(priv_dir, Config)),
+    Flags = fun(Path) -> ["-inet_rdma", "flight_directory", Path, "shm_directory", Path] end,
+    Quoted = Flags("\"" ++ Directory ++ "\"") ++ ["shm_allowed_uids", "[1,1000]", "polling", "event"],
+    Node = inet_rdma_test_node:start("n", #{args => ["-config", sys_config(Config, []) | Quoted]}),
+    Binary = list_to_binary(Directory),
+    ?assertMatch({ok, #{flight_directory := Directory, shm_directory := Binary, shm_allowed_uids := [1, 1000]}},
+                 call(Node, inet_rdma_options, node, [])),
+    ?assertEqual([], call(Node, inet_rdma_options, not_terms, [])),
+    refused_with(["-config", sys_config(Config, []) | Flags(Directory)], ["bad_environment_value", Directory]),
+    %% Without one any path is taken, and the doctor warns.
+    Bare = inet_rdma_test_node:start("b", #{args => Flags(Directory)}),
+    #{findings := Findings} = call(Bare, inet_rdma, doctor, []),
+    Notes = [Text || #{about := options, severity := note, text := Text} <- Findings],
+    ?assertMatch([_, _], [Text || Text <- Notes, string:find(Text, "is not an Erlang term") =/= nomatch]).
+
+%% What the option security was at that time is not known, so no link is made until it is started again.
+wrong_when_the_distribution_started(_Config) ->
+    B = inet_rdma_test_node:start("b"),
+    A = inet_rdma_test_node:start("n", #{name => none}),
+    Start = fun() ->
+        Name = list_to_atom(inet_rdma_test_node:unique("a")),
+        {ok, _} = call(A, net_kernel, start, [Name, #{name_domain => shortnames, dist_listen => false}]),
+        true = call(A, erlang, set_cookie, [call(B, erlang, get_cookie, [])])
+    end,
+    ok = call(A, inet_rdma_test_log, install, []),
+    ok = call(A, application, set_env, [inet_rdma, ring_bytes, 1]),
+    Start(),
+    ?assertEqual(false, call(A, net_kernel, connect_node, [name(B)])),
+    ok = call(A, application, unset_env, [inet_rdma, ring_bytes]),
+    ?assertEqual(false, call(A, net_kernel, connect_node, [name(B)])),
+    ?assert(has_logged(A, ["ring_bytes", "start it again"])),
+    ok = call(A, net_kernel, stop, []),
+    Start(),
+    ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])).
+
+%% A connection that stands by is probed by the net_ticktime in force, which may not be that of the command line.
+tick_time_of_the_distribution(_Config) ->
+    B = inet_rdma_test_node:start("b"),
+    A = inet_rdma_test_node:start("n", #{name => none, rdma => [{fabric, shm}]}),
+    Name = list_to_atom(inet_rdma_test_node:unique("a")),
+    {ok, _} = call(A, net_kernel, start, [Name, #{name_domain => shortnames, net_ticktime => 8}]),
+    true = call(A, erlang, set_cookie, [call(B, erlang, get_cookie, [])]),
+    ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])),
+    ok = inet_rdma_test_link:await(A, B, shm),
+    UserTimeout = {raw, 6, 18, 4},
+    Wanted = {ok, [{raw, 6, 18, <<8000:32/native>>}]},
+    inet_rdma_test_wait:until(probed, 20000, fun() ->
+        case call(A, net_kernel, getopts, [name(B), [UserTimeout]]) of
+            Wanted -> true;
+            Other -> Other
+        end
+    end).
 
 %% Without a device, a node with the option fabric verbs keeps its links on TCP, and both nodes know what the machine
 %% lacks.

@@ -8,8 +8,8 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([cuts/1, peer_that_accepts_none/1, losses/1, mnesia_under_cuts/1, blocked_redials/1, refused_redials/1,
-         guard_hears_late/1, idle_losses/1, socket_options/1]).
+-export([cuts/1, peer_that_accepts_none/1, peer_that_listens_elsewhere/1, losses/1, mnesia_under_cuts/1,
+         blocked_redials/1, refused_redials/1, guard_hears_late/1, idle_losses/1, socket_options/1]).
 
 -define(CUT_LEAST_MS, 100).
 -define(CUT_MOST_MS, 1500).
@@ -26,8 +26,8 @@ all() ->
 
 groups() ->
     inet_rdma_test_ways:groups([
-        cuts, peer_that_accepts_none, losses, mnesia_under_cuts, blocked_redials, refused_redials, guard_hears_late,
-        idle_losses, socket_options
+        cuts, peer_that_accepts_none, peer_that_listens_elsewhere, losses, mnesia_under_cuts, blocked_redials,
+        refused_redials, guard_hears_late, idle_losses, socket_options
     ]).
 
 %% How long connections are cut: what CI has time for; INET_RDMA_SURVIVAL_SECONDS=600 by hand.
@@ -82,10 +82,16 @@ cuts(Config) ->
     ?assert(Cuts > 0).
 
 %% A node that does not listen makes another connection by itself, and the other node waits for it.
-peer_that_accepts_none(Config) ->
+peer_that_accepts_none(Config) -> resumed_by_the_initiator(Config, ["-dist_listen", "false"]).
+
+%% So does a node that listens on another address than that from which it has connected.
+peer_that_listens_elsewhere(Config) ->
+    resumed_by_the_initiator(Config, ["-kernel", "inet_dist_use_interface", "{127,0,0,9}"]).
+
+resumed_by_the_initiator(Config, ArgsOfB) ->
     [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all([
         {Prefix, inet_rdma_test_node:alone(inet_rdma_test_ways:options(Config, #{args => Args}))}
-     || {Prefix, Args} <- [{"a", []}, {"b", ["-dist_listen", "false"]}]
+     || {Prefix, Args} <- [{"a", []}, {"b", ArgsOfB}]
     ]),
     ok = inet_rdma_test_node:connect(B, A),
     Traffic = inet_rdma_test_traffic:start(A, B),

@@ -13,7 +13,7 @@
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, tcp_only_is_refused/1,
          no_weaker_way/1, security_holds_until_the_end/1, security_asked_for_too_late/1, later_version_of_tls/1,
          wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1, end_of_each_part/1,
-         nothing_is_left_behind/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
+         nothing_is_left_behind/1, socket_backend/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
@@ -23,7 +23,7 @@ all() ->
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, tcp_only_is_refused,
         no_weaker_way, security_holds_until_the_end, security_asked_for_too_late, later_version_of_tls, wrong_starts,
         over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
-        another_otp_with_inet_tls, another_otp_with_inet_rdma
+        socket_backend, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
@@ -70,6 +70,30 @@ stays_on_tls_with_plain_inet_tls(Config) ->
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
      || {X, Y} <- [{A, Plain}, {Plain, A}, {A, Plain}]
+    ].
+
+%% A session's port cannot take a socket of the module socket: such links have no session. They move all the same.
+socket_backend(Config) ->
+    [Tcp, Auto, Plain] = [
+        begin
+            #{args := Args} = Options = node_of(Config, Carrier, good, Rdma),
+            start(Name, Options#{args := Args ++ ["-kernel", "inet_backend", "socket"]})
+        end
+     || {Name, Carrier, Rdma} <- [{"t", "inet_rdma", [{fabric, tcp}]}, {"a", "inet_rdma", []}, {"p", "inet_tls", []}]
+    ],
+    B = start("b", node_of(Config, "inet_rdma", good)),
+    [
+        begin
+            connect(X, Y),
+            case [X, Y] -- [Auto, B] of
+                [] -> [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{X, Y}, {Y, X}]];
+                _ when Y =:= Plain -> stayed(X, Y);
+                _ -> stayed(X, Y, "inet_backend is socket")
+            end,
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y)
+        end
+     || {X, Y} <- [{Auto, B}, {B, Auto}, {Tcp, Auto}, {Tcp, Plain}]
     ].
 
 %% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while.

@@ -53,7 +53,7 @@ mod command {
     /// `<<Proof:32/binary, Bytes/binary>>`: answers `<<1>>` if it is their proof, else nothing.
     pub const VERIFY: u32 = 12;
     /// Without an argument: answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers
-    /// these bytes if the attempt may still succeed, else nothing.
+    /// these bytes if the peer's attempt may still succeed, else nothing.
     pub const ATTEMPT: u32 = 13;
     /// Sends a message to the peer's watcher. It may be lost with the TCP connection.
     pub const CONTROL: u32 = 14;
@@ -296,7 +296,7 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             }
         }
         command::ATTEMPT if argument.is_empty() => put_numbers(answer, &[link.next_attempt()]),
-        command::ATTEMPT => match link.is_newer(fields.u64()?) {
+        command::ATTEMPT => match link.accepts(fields.u64()?) {
             true => put(answer, argument),
             false => Some(0),
         },

@@ -162,9 +162,9 @@ impl Link {
         self.session.next_attempt()
     }
 
-    /// Whether an attempt with this number may still succeed.
-    pub fn is_newer(&self, attempt: u64) -> bool {
-        self.session.is_newer(attempt)
+    /// Whether an attempt of the peer with this number may still succeed.
+    pub fn accepts(&self, attempt: u64) -> bool {
+        self.session.accepts(attempt)
     }
 
     /// Begins an attempt to resume: gives up the TCP connection. Returns this side's standing for the peer. None: a

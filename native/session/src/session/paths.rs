@@ -104,11 +104,21 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
 
     /// The number of the next attempt of this side.
     pub fn next_attempt(&self) -> u64 {
-        let role = match self.role {
+        ((self.attempt >> 1) + 1) << 1 | self.parity()
+    }
+
+    /// The lowest bit of the numbers of this side's attempts.
+    fn parity(&self) -> u64 {
+        match self.role {
             Role::Initiator => 1,
             Role::Acceptor => 0,
-        };
-        ((self.attempt >> 1) + 1) << 1 | role
+        }
+    }
+
+    /// Whether an attempt of the peer with this number may still succeed. An attempt of this side may not: a wrong
+    /// address has led it to this side's own listener.
+    pub fn accepts(&self, attempt: u64) -> bool {
+        self.is_newer(attempt) && attempt & 1 != self.parity()
     }
 
     /// Whether an attempt with this number may still succeed.

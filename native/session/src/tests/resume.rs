@@ -24,6 +24,16 @@ fn pair_on_queue(is_mortal: bool) -> [Tested; 2] {
     [sender, receiver]
 }
 
+#[test]
+fn a_side_accepts_the_newer_attempts_of_its_peer_alone() {
+    let [mut initiator, acceptor] = pair();
+    let (own, peers) = (initiator.next_attempt(), acceptor.next_attempt());
+    assert_eq!([initiator.accepts(own), initiator.accepts(peers)], [false, true]);
+    assert_eq!([acceptor.accepts(own), acceptor.accepts(peers)], [true, false]);
+    initiator.suspend(own).expect("the first attempt");
+    assert!(!initiator.accepts(peers), "an older attempt");
+}
+
 fn append(session: &mut Tested, packet: &[u8]) {
     session.append(packet.len(), |log| log.copy(packet));
 }
