@@ -20,6 +20,7 @@ use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
 use message::Messages;
 use pair::Side;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[test]
 fn a_reader_that_waits_is_woken_by_the_bytes_that_another_reader_finds() {
@@ -255,4 +256,26 @@ fn a_read_that_arms_does_so_behind_the_last_packet() {
     left.writer.close();
     let end = right.reader.read_and_arm(ALL, &mut Vec::new());
     assert_eq!(end, (ReadEnd::Closed(Closed::ByPeer), false));
+}
+
+/// The peer's reading makes an event for a writer whose connection has no reader yet.
+#[test]
+fn a_writer_gets_an_event_before_the_reader_begins() {
+    let side = small();
+    let (left, right) = pair::connect(&ShmFabric, &side, &side);
+    let messages = Messages::new(7, &[40_000]);
+    let gather = messages.gather(true);
+    let mut at = 0;
+    loop {
+        let written = left.write(&gather, at, usize::MAX).expect("it is up");
+        at = written.at;
+        if written.blocked && left.arm_writer() {
+            break;
+        }
+    }
+    assert!(at < gather.total());
+    read(&right);
+    let mut fds = [PollFd::from_borrowed_fd(left.queue_pair().event_fd(), PollFlags::IN)];
+    let bound = Timespec { tv_sec: 10, tv_nsec: 0 };
+    assert_eq!(poll(&mut fds, Some(&bound)), Ok(1));
 }

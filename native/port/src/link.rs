@@ -186,7 +186,7 @@ impl Link {
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        if self.gathers || self.queue.as_ref().is_some_and(Queue::is_due) {
+        if self.gathers || self.is_started && self.queue.as_ref().is_some_and(Queue::is_due) {
             self.timer.set_soon(port);
             return;
         }

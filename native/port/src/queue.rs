@@ -81,7 +81,6 @@ impl Queue {
     /// The queue pair of a connection from which nothing was read yet; both sides know it by `id`.
     pub fn new(carried: Carried, id: PathId) -> Queue {
         let queue_pair = carried.connection.queue_pair();
-        carried.connection.set_self_polling();
         Queue {
             event_fd: queue_pair.event_fd().as_raw_fd(),
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
@@ -145,16 +144,18 @@ impl Queue {
         })
     }
 
-    /// Starts to read packets. Some may have come before the descriptors were watched.
+    /// Starts to read packets. Some may have come before the descriptors were watched. Until then no look of a reader
+    /// finds room for the writer: it must get an event.
     pub fn begin(&mut self) {
         if self.input == Input::Held {
+            self.connection().set_self_polling();
             self.input = Input::Due;
         }
     }
 
     /// True if the timer of 0 ms must be set for the queue pair.
     pub fn is_due(&self) -> bool {
-        matches!(self.input, Input::Looking | Input::Due)
+        matches!(self.input, Input::Looking | Input::Due) || self.has_ended_unread()
     }
 
     /// Makes the port look in the next turn, even without an arrival.

@@ -11,6 +11,7 @@ use super::notices::{MOVED, PEER_CLOSED};
 use super::timer::Timer;
 use super::{Fate, Link};
 use crate::port::Port;
+use crate::queue::Queue;
 
 impl Link {
     /// One of the descriptors is readable.
@@ -57,6 +58,10 @@ impl Link {
         }
         if self.gathers {
             self.transmit(port);
+        }
+        // A write or a tick has found the end.
+        if self.is_started && self.queue.as_ref().is_some_and(Queue::has_ended_unread) {
+            self.lose_unread_queue(port);
         }
         let fate = match &mut self.queue {
             Some(queue) if queue.skips_look() => {

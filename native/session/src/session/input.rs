@@ -52,6 +52,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         }
         self.heard = self.heard.max(header.received);
         self.release(header.received.min(self.sent_again()));
+        self.release_taken();
         match header.kind {
             Kind::Data if header.bytes > 0 && self.source != Source::Tcp => Err(Violation::Path),
             Kind::Tick => {
@@ -99,6 +100,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             Source::Queue(known) if known == path && mark <= self.received() => Ok(()),
             Source::Tcp if path != TCP && mark == self.received() && is_between_packets => {
                 self.source = Source::Queue(path);
+                self.release_taken();
                 // The peer keeps the bytes that went over TCP until it knows that they have arrived.
                 self.pending.acknowledgement = true;
                 self.events.push_back(Event::Moved);

@@ -50,6 +50,11 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     pub fn handle_queued(&mut self, bytes: usize) {
         self.log.advance(&mut self.queue, bytes);
         self.sent = self.sent.max(self.queue.position());
+        self.release_taken();
+    }
+
+    /// Releases what the queue pair has taken, once the log need not keep it.
+    pub(super) fn release_taken(&mut self) {
         if self.keeps_nothing() {
             self.release(self.queue.position());
         }

@@ -352,6 +352,31 @@ fn the_end_waits_for_packets_in_a_queue_pair() {
     assert_eq!(receiver.poll_event(), Some(Event::Ended));
 }
 
+/// Over shared memory nothing else releases them: the peer acknowledges no bytes that come over a queue pair.
+#[test]
+fn bytes_that_a_queue_pair_has_taken_leave_the_log_when_the_peer_moves_or_acknowledges_the_mark() {
+    let [mut sender, mut receiver] = pair_on_queue(false);
+    append(&mut sender, b"before the peer moves");
+    queued(&mut sender);
+    assert!(receiver.move_to_queue());
+    carry(&mut receiver, &mut sender);
+    assert_eq!(sender.logged_bytes(), 0);
+
+    let [mut sender, mut receiver] = pair();
+    sender.add_path(PATH, false);
+    receiver.add_path(PATH, false);
+    assert!(receiver.move_to_queue());
+    carry(&mut receiver, &mut sender);
+    append(&mut sender, b"over TCP");
+    assert!(sender.move_to_queue());
+    carry(&mut sender, &mut receiver);
+    append(&mut sender, b"before the acknowledgement");
+    queued(&mut sender);
+    assert!(sender.logged_bytes() > 0);
+    carry(&mut receiver, &mut sender);
+    assert_eq!(sender.logged_bytes(), 0);
+}
+
 #[test]
 fn an_end_that_is_lost_with_its_connection_is_said_again() {
     let [mut sender, mut receiver] = pair();
