@@ -34,15 +34,10 @@ impl WriteHalf {
     /// again, or asks with [`Connection::arm_writer`] to be woken.
     #[inline]
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let connection = &*self.connection;
-        let told = |(written, woken): (Result<Written, Stopped>, Woken)| {
-            connection.tell(woken, Caller::User);
-            written.map_err(|Stopped| connection.why_stopped())
-        };
-        match &connection.records {
-            None => told(connection.write_plain(gather, at, max)),
-            Some(records) => told(connection.write_sealed(records, gather, at, max)),
-        }
+        self.connection.write(gather, at, max, |written, woken| {
+            self.connection.tell(woken, Caller::User);
+            written.map_err(|Stopped| self.connection.why_stopped())
+        })
     }
 
     /// As [`Self::write`], for a caller that notifies the user itself.
@@ -53,12 +48,9 @@ impl WriteHalf {
         at: usize,
         max: usize,
     ) -> (Result<Written, Closed>, Woken) {
-        let connection = &*self.connection;
-        let (written, woken) = match &connection.records {
-            None => connection.write_plain(gather, at, max),
-            Some(records) => connection.write_sealed(records, gather, at, max),
-        };
-        (written.map_err(|Stopped| connection.why_stopped()), woken)
+        self.connection.write(gather, at, max, |written, woken| {
+            (written.map_err(|Stopped| self.connection.why_stopped()), woken)
+        })
     }
 
     /// Ends the outgoing stream after the last transfer; the peer reads to its end.
@@ -94,6 +86,23 @@ impl WriteHalf {
 }
 
 impl Connection {
+    /// Writes plain or sealed, and gives the result to `end`, which must notify the user. The two results are not put
+    /// together before: that would put that of a plain write in memory.
+    #[inline(always)]
+    fn write<T>(
+        &self,
+        gather: &Gather<'_>,
+        at: usize,
+        max: usize,
+        end: impl Fn(Result<Written, Stopped>, Woken) -> T,
+    ) -> T {
+        let end = |(written, woken): (Result<Written, Stopped>, Woken)| end(written, woken);
+        match &self.records {
+            None => end(self.write_plain(gather, at, max)),
+            Some(records) => end(self.write_sealed(records, gather, at, max)),
+        }
+    }
+
     /// A write of a plain connection. The caller must notify the user.
     #[inline(always)]
     fn write_plain(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
