@@ -52,6 +52,14 @@ impl Backlog {
         self.waiting.is_empty()
     }
 
+    /// Whether a request of one of these windows waits.
+    pub(crate) fn has_window(&self, is_one: impl Fn(&Arc<Cell>) -> bool) -> bool {
+        self.waiting.iter().any(|request| match request {
+            Request::Control(_) => false,
+            Request::Bind(cell, _) | Request::Invalidate { cell, .. } => is_one(cell),
+        })
+    }
+
     /// Keeps a request; [`FabricError::QueueFull`] for a control without a credit.
     pub(crate) fn push(&mut self, request: Request) -> Result<(), FabricError> {
         if let Request::Control(_) = request {

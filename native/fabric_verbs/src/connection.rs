@@ -10,11 +10,12 @@ use inet_rdma_verbs::cm::{CmId, Conduct};
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::Access;
 use inet_rdma_verbs::pd::ProtectionDomain;
-use inet_rdma_verbs::qp::{Capacity, QueuePair, SGES_MAX};
+use inet_rdma_verbs::qp::{Capacity, QueuePair};
 use parking_lot::Mutex;
 
 use crate::budget::Need;
 use crate::connection_end::{ConnectionEnd, End};
+use crate::gather::INLINE_BYTES;
 use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions};
 use crate::network;
 use crate::receiving::{Fault, Inlet, ReceiveQueue};
@@ -22,9 +23,6 @@ use crate::refusal::failed_call;
 use crate::registration::Registration;
 use crate::sending::{Outlet, SendQueue};
 use crate::windows::WindowAreas;
-
-/// Number of inline bytes of a work request that is asked for; a device may allow fewer.
-const INLINE_BYTES: u32 = 220;
 
 /// How often a message is sent again before the connection fails: the largest value. With 0 the first lost packet would
 /// end the connection.
@@ -113,8 +111,7 @@ impl Connection {
         let capacity = Capacity {
             sends: entries,
             receives,
-            sges: limits.sges.clamp(2, SGES_MAX as u32),
-            inline_bytes: INLINE_BYTES,
+            inline_bytes: INLINE_BYTES as u32,
         };
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);
         let hello = Hello {
@@ -188,9 +185,9 @@ impl Connection {
         }
     }
 
-    /// Bytes and elements that can go along inline with a work request.
-    pub(crate) fn inline_limits(&self) -> (usize, usize) {
-        (self.qp.inline_bytes(), self.qp.sges())
+    /// Bytes that can go along inline with a work request.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.qp.inline_bytes()
     }
 
     /// This side's hello.
@@ -316,7 +313,7 @@ impl Connection {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),
             Fault::Unreadable(error) => error,
-            Fault::Ended(failure) => self.explain_end(Some(failure)),
+            Fault::Ended(failure) => self.explain_end(failure),
         }
     }
 

@@ -3,24 +3,35 @@
 use std::ops::Range;
 
 use inet_rdma_verbs::memory::{MemoryRegion, Sge};
-use inet_rdma_verbs::qp::SGES_MAX;
 
-/// Gathers `source` for a write that goes along inline; None: too many bytes or elements for that.
-pub(crate) fn inline<'a>(
-    source: &[&'a [u8]],
-    total: usize,
-    (bytes_max, pieces_max): (usize, usize),
-) -> Option<([&'a [u8]; SGES_MAX], usize)> {
-    if total > bytes_max {
-        return None;
+/// Number of inline bytes of a work request that is asked for; a device may allow fewer.
+pub(crate) const INLINE_BYTES: usize = 220;
+
+/// The bytes of a write that go along inline.
+pub(crate) struct Inline {
+    bytes: [u8; INLINE_BYTES],
+    count: usize,
+}
+
+impl Inline {
+    /// The `total` bytes of `source`, in one piece: some providers send no more than the first element of an inline
+    /// request. None: more than `bytes_max`.
+    pub(crate) fn gather(source: &[&[u8]], total: usize, bytes_max: usize) -> Option<Inline> {
+        if total > bytes_max.min(INLINE_BYTES) {
+            return None;
+        }
+        let mut bytes = [0; INLINE_BYTES];
+        let mut count = 0;
+        for piece in source {
+            bytes[count..count + piece.len()].copy_from_slice(piece);
+            count += piece.len();
+        }
+        Some(Inline { bytes, count })
     }
-    let mut pieces: [&[u8]; SGES_MAX] = [&[]; SGES_MAX];
-    let mut count = 0;
-    for piece in source.iter().filter(|piece| !piece.is_empty()) {
-        *pieces[..pieces_max].get_mut(count)? = piece;
-        count += 1;
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.count]
     }
-    Some((pieces, count))
 }
 
 /// Copies `source` to the staging ranges, and names them.
@@ -41,4 +52,22 @@ pub(crate) fn copy(staging: &MemoryRegion, ranges: [Range<usize>; 2], source: &[
         }
     }
     (sges, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_one_inline_element() {
+        let inline = |source: &[&[u8]], bytes_max| {
+            let total = source.iter().map(|piece| piece.len()).sum();
+            Inline::gather(source, total, bytes_max).map(|inline| inline.bytes().to_vec())
+        };
+        assert_eq!(inline(&[b"length", b"", b"packet"], 12), Some(b"lengthpacket".to_vec()));
+        assert_eq!(inline(&[b"length", b"packet"], 11), None, "the device takes 11 bytes");
+        let large = [7; INLINE_BYTES + 1];
+        assert_eq!(inline(&[&large], usize::MAX), None);
+        assert_eq!(inline(&[&large[1..]], usize::MAX), Some(large[1..].to_vec()));
+    }
 }

@@ -19,7 +19,7 @@ use crate::{network, ports, teardown};
 /// Listens on all addresses of both families, or on one address.
 pub(crate) struct VerbsListener {
     /// The ids that listen, as long as this value lives.
-    _ids: Vec<CmId>,
+    ids: Vec<CmId>,
     events: Arc<EventChannel>,
     /// An epoll set: `events`, and the completion channels of peers whose greeting is awaited.
     watch: OwnedFd,
@@ -57,7 +57,7 @@ impl VerbsListener {
         observe(&watch, events.as_fd())?;
         let (ids, port) = ports::open_range(&events, options)?;
         Ok(VerbsListener {
-            _ids: ids,
+            ids,
             events,
             watch,
             options: options.clone(),
@@ -87,6 +87,8 @@ impl VerbsListener {
                 if let Some(answered) = self.answered.remove(&id) {
                     teardown::abandon(answered.connection);
                 }
+                // A listener on an address of the device gets no more requests, even when the device is back.
+                self.is_broken |= self.ids.iter().any(|own| own.token() == id);
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
             // Events of ids that connect, or without a meaning for a listener.

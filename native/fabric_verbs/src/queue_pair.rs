@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use crate::exposer::VerbsExposer;
+use crate::gather::{self, Inline};
 use crate::sending::SendQueue;
-use crate::{gather, teardown};
+use crate::teardown;
 
 /// See the module's description. Its resources are destroyed when all that was posted is sent.
 pub(crate) struct VerbsQueuePair {
@@ -100,10 +101,10 @@ impl QueuePair for VerbsQueuePair {
                 sending.post_write(outlet, Source::Region(&[]), target, notice)
             })?);
         }
-        if let Some((pieces, count)) = gather::inline(source, total, connection.inline_limits()) {
+        if let Some(inline) = Inline::gather(source, total, connection.inline_bytes()) {
             return Ok(connection.with_sending(|sending, outlet| {
                 sending.check_room(outlet, 0)?;
-                sending.post_write(outlet, Source::Inline(&pieces[..count]), target, notice)
+                sending.post_write(outlet, Source::Inline(inline.bytes()), target, notice)
             })?);
         }
         let staged = connection.with_sending(|sending, outlet| sending.stage(outlet, total))?;

@@ -18,14 +18,17 @@ const NOTICE_BYTES: usize = 4;
 pub(crate) struct ReceiveQueue {
     taken: VecDeque<Completion>,
     fault: Option<Fault>,
+    /// The reason why receives could not be posted again. It is the fault once all that has arrived is taken.
+    refused: Option<Fault>,
     pub(crate) counts: Counts,
 }
 
 /// The reason why no more completions come.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason.
-    Ended(cq::Failure),
+    /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason. None: it takes no more
+    /// receives.
+    Ended(Option<cq::Failure>),
     /// The peer broke the protocol.
     Misbehaved(Misbehaviour),
     /// The completion queue cannot be read.
@@ -69,7 +72,7 @@ impl ReceiveQueue {
                 return Ok(false);
             }
         }
-        greeting[0].check().map_err(Fault::Ended)?;
+        greeting[0].check().map_err(ended)?;
         match greeting[0].bytes() {
             0 => Ok(true),
             bytes => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
@@ -122,6 +125,7 @@ impl ReceiveQueue {
             }
         };
         if taken == 0 {
+            self.fault = self.refused.take();
             return 0;
         }
         self.counts.completions += taken as u64;
@@ -136,20 +140,27 @@ impl ReceiveQueue {
             }
             good += 1;
         }
-        let again = batch[..good].iter();
-        let again = again.map(|completion| (completion.id(), completion.id() as usize * CONTROL_BYTES));
-        if good > 0 {
+        if good > 0 && self.refused.is_none() {
             self.counts.post_recv_calls += 1;
-        }
-        if let Err(failed) = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again) {
-            self.fault.get_or_insert_with(|| Fault::Unreadable(failed_call(failed)));
+            let again = batch[..good].iter();
+            let again = again.map(|completion| (completion.id(), completion.id() as usize * CONTROL_BYTES));
+            let posted = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, again);
+            self.refused = posted.err().map(|failed| match failed.errno() {
+                // The queue pair has come to its end. Some providers take no receives then.
+                libc::EINVAL | libc::ENOTCONN => Fault::Ended(None),
+                _ => Fault::Unreadable(failed_call(failed)),
+            });
         }
         taken
     }
 }
 
+fn ended(failure: cq::Failure) -> Fault {
+    Fault::Ended(Some(failure))
+}
+
 fn understand(inlet: &Inlet<'_>, completion: &cq::Completion) -> Result<Completion, Fault> {
-    completion.check().map_err(Fault::Ended)?;
+    completion.check().map_err(ended)?;
     let notice = |word| {
         Notice::parse(word)
             .map(Completion::Notice)

@@ -1,12 +1,13 @@
 //! The sending half of a queue pair.
 
+mod markers;
 mod windows;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use inet_rdma_fabric::{Answer, Counts, FabricError, WindowState};
+use inet_rdma_fabric::{Counts, FabricError, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::MemoryRegion;
@@ -38,6 +39,8 @@ pub(crate) struct SendQueue {
     done_when_asked: u64,
     /// The last request of [`Self::ask`].
     asked: u64,
+    /// An end marker for which the queue had no place.
+    marker_due: Option<RemoteAddress>,
     failed: Option<Failure>,
     pub(crate) counts: Counts,
 }
@@ -74,6 +77,7 @@ impl SendQueue {
             starved: false,
             done_when_asked: 0,
             asked: 0,
+            marker_due: None,
             failed: None,
             counts: Counts::default(),
         }
@@ -122,6 +126,7 @@ impl SendQueue {
     /// Takes the replaced memory that the device no longer sends from. True: none is left.
     pub(crate) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
         self.reap(outlet);
+        self.send_waiting(outlet);
         let ledger = &self.ledger;
         let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.replaced)
             .into_iter()
@@ -254,6 +259,7 @@ impl SendQueue {
                 cell.settle(key, WindowState::Open);
             }
         }
+        self.post_due_marker(outlet);
     }
 
     /// Whether requests wait for a place, or windows to be closed.
@@ -263,55 +269,7 @@ impl SendQueue {
 
     /// True if a completion would let requests, windows or a caller that waits for room go on.
     pub(crate) fn wants_event(&self) -> bool {
-        self.starved || self.has_waiting()
-    }
-
-    /// Posts a signalled request behind all that is under way: its completion lets [`Self::is_over`] see the end of
-    /// them.
-    pub(crate) fn post_end_marker(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
-        if !self.is_over(outlet) {
-            let _number = self.post_nothing(outlet, target);
-        }
-    }
-
-    /// Posts a signalled write of no bytes, which the peer does not notice: it is complete when all before it are.
-    /// None: the queue has no place for it beside the entries of a transfer whose bytes may be staged already.
-    fn post_nothing(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Option<u64> {
-        if !self.ledger.takes_control() {
-            return None;
-        }
-        let write = Operation::Write {
-            key: key_of(target),
-            address: target.address,
-            immediate: None,
-        };
-        let number = self.ledger.post_signalled(false);
-        // If it cannot be posted, no request can.
-        let _ = outlet.qp.post_send(number, write, Source::Region(&[]), true);
-        Some(number)
-    }
-
-    /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged
-    /// it. True if some request has been completed since the last call, or none was under way. If the queue is full no
-    /// request is added: the signalled requests in it serve the purpose.
-    pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
-        self.reap(outlet);
-        self.send_waiting(outlet);
-        if self.failed.is_some() {
-            return Answer::NotAsked;
-        }
-        let done = self.ledger.done();
-        let has_answered = self.ledger.is_idle() || done > self.done_when_asked;
-        self.done_when_asked = done;
-        if self.ledger.is_done(self.asked) {
-            if let Some(number) = self.post_nothing(outlet, target) {
-                self.asked = number;
-            }
-        }
-        match has_answered {
-            true => Answer::Arrived,
-            false => Answer::Awaited,
-        }
+        self.starved || self.marker_due.is_some() || self.has_waiting()
     }
 
     /// True if all is sent, or the queue pair has failed.
@@ -362,7 +320,7 @@ impl SendQueue {
         // Numbers count up by one, and no more requests are under way than there are slots.
         let posted = self.ledger.post(false, true);
         if message.len() <= outlet.qp.inline_bytes() {
-            return self.post(outlet, posted, Operation::Send, Source::Inline(&[message]));
+            return self.post(outlet, posted, Operation::Send, Source::Inline(message));
         }
         let slot = (posted.0 % u64::from(outlet.entries)) as usize;
         let offset = outlet.slots_offset + slot * CONTROL_BYTES;

@@ -105,6 +105,10 @@ impl WindowArea {
         Ok((WindowArea { cells, charge }, pages))
     }
 
+    pub(crate) fn has(&self, cell: &Arc<Cell>) -> bool {
+        self.cells.iter().any(|own| Arc::ptr_eq(own, cell))
+    }
+
     /// Number of the last work request that was posted for one of its windows.
     pub(crate) fn named_by(&self) -> u64 {
         self.cells.iter().map(|cell| cell.keyed().named_by).max().unwrap_or(0)

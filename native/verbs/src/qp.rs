@@ -1,5 +1,7 @@
 //! Queue pairs: reliable connected, made by the connection manager.
 
+mod inline;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -24,14 +26,12 @@ pub struct Capacity {
     pub sends: u32,
     /// Work requests to receive.
     pub receives: u32,
-    /// Scatter/gather elements of one send.
-    pub sges: u32,
     /// Bytes that can be sent along with their work request.
     pub inline_bytes: u32,
 }
 
-/// Most scatter/gather elements of one work request.
-pub const SGES_MAX: usize = 4;
+/// Most scatter/gather elements of one send: the two ends of a ring.
+const SGES_MAX: usize = 2;
 
 /// Work requests to receive that are posted at once, at most.
 pub const RECEIVES_MAX: usize = 16;
@@ -42,7 +42,7 @@ pub enum Source<'a> {
     /// The device fetches them from its memory until the work request is complete.
     Region(&'a [Sge]),
     /// They go along with the work request and may be reused at once. At most [`QueuePair::inline_bytes`].
-    Inline(&'a [&'a [u8]]),
+    Inline(&'a [u8]),
 }
 
 /// The operation on the bytes.
@@ -70,7 +70,6 @@ pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     id: Arc<CmId>,
     inline_bytes: usize,
-    sges: usize,
     _pd: Arc<ProtectionDomain>,
     _send_queue: Arc<CompletionQueue>,
     _receive_queue: Arc<CompletionQueue>,
@@ -91,32 +90,19 @@ impl QueuePair {
         receive_queue: &Arc<CompletionQueue>,
         capacity: Capacity,
     ) -> Result<QueuePair, VerbsError> {
-        let mut inline_bytes = capacity.inline_bytes;
-        let granted = loop {
-            match Self::try_create(
-                id,
-                pd,
-                send_queue,
-                receive_queue,
-                Capacity {
-                    inline_bytes,
-                    ..capacity
-                },
-            ) {
-                Ok(granted) => break granted,
-                Err(failed) if failed.errno() == libc::EINVAL && inline_bytes > 0 => {
-                    inline_bytes = if inline_bytes > 64 { inline_bytes / 2 } else { 0 };
-                }
-                Err(failed) => return Err(failed),
-            }
-        };
+        let granted = inline::with_fewer_bytes(capacity.inline_bytes, |inline_bytes| {
+            let capacity = Capacity {
+                inline_bytes,
+                ..capacity
+            };
+            Self::try_create(id, pd, send_queue, receive_queue, capacity)
+        })?;
         // SAFETY: an id that lives; its queue pair was made a moment ago.
         let raw = unsafe { NonNull::new_unchecked(id.raw().as_ref().qp) };
         Ok(QueuePair {
             raw,
             id: Arc::clone(id),
             inline_bytes: granted.max_inline_data as usize,
-            sges: (granted.max_send_sge as usize).min(SGES_MAX),
             _pd: Arc::clone(pd),
             _send_queue: Arc::clone(send_queue),
             _receive_queue: Arc::clone(receive_queue),
@@ -138,7 +124,7 @@ impl QueuePair {
             cap: ibv_qp_cap {
                 max_send_wr: capacity.sends,
                 max_recv_wr: capacity.receives,
-                max_send_sge: capacity.sges,
+                max_send_sge: SGES_MAX as u32,
                 max_recv_sge: 1,
                 max_inline_data: capacity.inline_bytes,
             },
@@ -159,11 +145,6 @@ impl QueuePair {
     /// Bytes that can go along with a work request.
     pub fn inline_bytes(&self) -> usize {
         self.inline_bytes
-    }
-
-    /// Scatter/gather elements that one send can have, at most [`SGES_MAX`].
-    pub fn sges(&self) -> usize {
-        self.sges
     }
 
     /// Sets how long the peer waits before it tries again when this side was not ready, in the code of
@@ -227,15 +208,13 @@ impl QueuePair {
                 }
                 (from.len(), 0)
             }
-            Source::Inline(from) => {
-                for (place, bytes) in sges[..from.len()].iter_mut().zip(from) {
-                    *place = ibv_sge {
-                        addr: bytes.as_ptr() as u64,
-                        length: bytes.len() as u32,
-                        lkey: 0,
-                    };
-                }
-                (from.len(), ibv_send_flags::IBV_SEND_INLINE.0)
+            Source::Inline(bytes) => {
+                sges[0] = ibv_sge {
+                    addr: bytes.as_ptr() as u64,
+                    length: bytes.len() as u32,
+                    lkey: 0,
+                };
+                (1, ibv_send_flags::IBV_SEND_INLINE.0)
             }
         };
         if signalled {

@@ -54,7 +54,7 @@ impl SendQueue {
     pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
         self.reap(outlet);
         self.send_waiting(outlet);
-        let is_done = self.waiting.is_empty() && self.ledger.is_done(area.named_by());
+        let is_done = !self.waiting.has_window(|cell| area.has(cell)) && self.ledger.is_done(area.named_by());
         if !is_done {
             self.post_end_marker(outlet, target);
         }
