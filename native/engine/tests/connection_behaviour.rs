@@ -47,6 +47,17 @@ fn a_blocked_writer_is_woken_when_there_is_room() {
     assert!(left.write(&gather, written.at, usize::MAX).expect("it is up").at > 4_096);
 }
 
+#[test]
+fn a_writer_that_waits_is_woken_by_the_room_that_another_writer_finds() {
+    let (left, right) = connected(small());
+    let messages = Messages::new(7, &[10_000]);
+    assert_eq!(write(&left, &messages, 0), 4_096);
+    assert!(left.arm_writer());
+    read(&right);
+    assert!(!left.arm_writer(), "the other writer finds room");
+    assert!(left.notifier().take().writer, "the first one must look, too");
+}
+
 /// Sizes below and above the bound up to which a copy holds the connection's lock.
 #[test]
 fn writers_take_turns_and_their_packets_stay_whole() {

@@ -150,12 +150,14 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     };
     // The caller goes on the list before it looks: a connection that comes in between makes a message.
     add_caller(env, &mut listener.waiting.acceptors.lock());
-    let qp = match acceptor.accept() {
-        Ok(Some(qp)) => qp,
-        Ok(None) => return atoms::empty().encode(env),
-        Err(error) => return (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    let Some(found) = acceptor.accept().transpose() else {
+        return atoms::empty().encode(env);
     };
     listener.waiting.acceptors.lock().retain(|pid| *pid != env.pid());
+    let qp = match found {
+        Ok(qp) => qp,
+        Err(error) => return (atoms::error(), terms::fabric_error(env, &error)).encode(env),
+    };
     let id = next_id();
     let why = format!("the peer chose it: {}", qp.route());
     match establish(env, qp, id, &config, &ProtectionOption::none(), why) {

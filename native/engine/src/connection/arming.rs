@@ -75,7 +75,9 @@ impl Connection {
         if core.writer.is_finished() {
             return false;
         }
-        let others = core.woken.writer;
+        // With the caller, another writer may wait, or posted sends be called back: they must be told if this call
+        // takes in what they wait for.
+        let others = core.woken.writer || core.writer.waits() || core.writer.is_called();
         // Ask for room before arming, so that new room makes an event.
         core.writer.wait(self.qp.write_room().is_some());
         self.flush_controls(core);

@@ -167,6 +167,9 @@ impl Link {
                     self.session.acknowledge();
                     self.transmit(port);
                     self.follow(port);
+                } else if queue.is_blocked() {
+                    // The tick may have found the room that the writer waits for.
+                    self.transmit(port);
                 }
             }
             _ if self.tcp.is_some() => {
