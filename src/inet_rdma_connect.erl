@@ -11,9 +11,10 @@
 connect(Host, Port, #{connect_timeout_ms := LimitMs} = Config, SocketOptions, Timeout) ->
     %% A number is less than any atom: infinity.
     BoundMs = min(LimitMs, max(1, Timeout)),
+    Deadline = inet_rdma_transfer:deadline(BoundMs),
     Result = case SocketOptions of
-                 #{tls := none} -> connect_native(Host, Port, Config, SocketOptions, BoundMs);
-                 #{} -> connect_tls(Host, Port, Config, SocketOptions, BoundMs)
+                 #{tls := none} -> connect_native(Host, Port, Config, SocketOptions, Deadline);
+                 #{} -> connect_tls(Host, Port, Config, SocketOptions, Deadline)
              end,
     case Result of
         {error, etimedout} when Timeout =< LimitMs -> {error, timeout};
@@ -21,22 +22,33 @@ connect(Host, Port, #{connect_timeout_ms := LimitMs} = Config, SocketOptions, Ti
     end.
 
 %% TLS compares Host, as it is given, with the peer's certificate.
-connect_tls(Host, Port, Config, #{ip := Own, family := Family} = SocketOptions, BoundMs) ->
-    case resolve(Host, family(Family, Own)) of
-        {ok, Ip} ->
+connect_tls(Host, Port, Config, #{ip := Own, family := Family} = SocketOptions, Deadline) ->
+    case resolve(Host, family(Family, Own), Deadline) of
+        {ok, [Ip | _]} ->
             case inet_rdma_stream_tls:start() of
-                ok -> inet_rdma_stream:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, BoundMs);
-                Error -> Error
+                ok ->
+                    LeftMs = max(1, inet_rdma_transfer:left(Deadline)),
+                    inet_rdma_stream:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, LeftMs);
+                Error ->
+                    Error
             end;
         Error ->
             Error
     end.
 
-connect_native(Host, Port, Config, #{ip := Own, family := Family}, BoundMs) ->
-    case {own_address(Own), resolve(Host, family(Family, Own))} of
-        {{ok, From}, {ok, Ip}} -> connect_from(From, list_to_binary(inet:ntoa(Ip)), Port, Config, BoundMs);
+connect_native(Host, Port, Config, #{ip := Own, family := Family}, Deadline) ->
+    case {own_address(Own), resolve(Host, family(Family, Own), Deadline)} of
+        {{ok, From}, {ok, Ips}} -> connect_first(From, Ips, Port, Config, Deadline);
         {{ok, _}, Error} -> Error;
         {Error, _} -> Error
+    end.
+
+%% The first address that answers. Each has its share of the time that is left.
+connect_first(From, [Ip | Others], Port, Config, Deadline) ->
+    ShareMs = max(1, inet_rdma_transfer:left(Deadline) div (1 + length(Others))),
+    case connect_from(From, list_to_binary(inet:ntoa(Ip)), Port, Config, ShareMs) of
+        {error, _} when Others =/= [] -> connect_first(From, Others, Port, Config, Deadline);
+        Result -> Result
     end.
 
 connect_from(From, Address, Port, #{fabric := Fabric} = Config, BoundMs) ->
@@ -56,8 +68,8 @@ connect_from(From, Address, Port, #{fabric := Fabric} = Config, BoundMs) ->
 %% Whether a host is this host.
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
-    case resolve(Host, any) of
-        {ok, Address} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
+    case addresses(Host, any) of
+        {ok, [Address | _]} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
         Error -> Error
     end.
 
@@ -71,13 +83,27 @@ own_address(Ip) ->
         _ -> {error, eaddrnotavail}
     end.
 
-resolve(Host, any) ->
-    case inet:getaddr(Host, inet) of
-        {ok, Address} -> {ok, Address};
-        {error, _} -> inet:getaddr(Host, inet6)
+%% The addresses of a host, within a time limit. A process of its own looks names up, as a name server may not answer.
+resolve(Host, Family, _Deadline) when is_tuple(Host) ->
+    addresses(Host, Family);
+resolve(Host, Family, Deadline) ->
+    {Pid, Ref} = spawn_monitor(fun() -> exit({addresses, addresses(Host, Family)}) end),
+    receive
+        {'DOWN', Ref, process, Pid, {addresses, Result}} -> Result;
+        {'DOWN', Ref, process, Pid, _Killed} -> {error, etimedout}
+    after inet_rdma_transfer:left(Deadline) ->
+        exit(Pid, kill),
+        demonitor(Ref, [flush]),
+        {error, etimedout}
+    end.
+
+addresses(Host, any) ->
+    case inet:getaddrs(Host, inet) of
+        {ok, Addresses} -> {ok, Addresses};
+        {error, _} -> inet:getaddrs(Host, inet6)
     end;
-resolve(Host, Family) ->
-    inet:getaddr(Host, Family).
+addresses(Host, Family) ->
+    inet:getaddrs(Host, Family).
 
 %% Without the option inet or inet6 the family is that of the option ip.
 family(any, any) -> any;

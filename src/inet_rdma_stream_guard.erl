@@ -18,7 +18,8 @@
 -type guarded() :: #{id := pos_integer(), native := inet_rdma_nif:guard(), connection := inet_rdma_transport:t(),
                      keys := inet_rdma_keys:t(),
                      %% A stream that no process has accepted yet, and its listener.
-                     offered := none | {inet_rdma_nif:conn(), Listener :: pid()}}.
+                     offered := none | {inet_rdma_nif:conn(), Listener :: pid()},
+                     has_ended := boolean()}.
 
 %% Gives the stream to the process, which gets {Ref, Conn, Id}.
 -spec run(inet_rdma_stream:stream(), inet_rdma_transport:t(), {pid(), Ref :: reference()}) -> no_return().
@@ -41,7 +42,8 @@ guarded(Stream, Connection, Offered) ->
             Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_stream:is_encrypted(Stream)),
             %% A connection that has ended already is told by a message, too.
             _ = inet_rdma_transport:watch(Connection),
-            #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered};
+            #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered,
+              has_ended => false};
         {error, closed} ->
             exit({shutdown, closed})
     end.
@@ -62,16 +64,23 @@ give(Conn, {Pid, Ref}, #{id := Id, offered := Offered} = Guarded) ->
     end.
 
 -spec handle(term(), guarded()) -> {ok, guarded()} | stop.
-handle({'$inet_rdma', Id, ended}, #{id := Id, connection := Connection}) ->
+handle({'$inet_rdma', Id, ended}, #{id := Id, connection := Connection, offered := none}) ->
     inet_rdma_transport:close(Connection),
     stop;
+%% The process that accepts the stream reads what the peer has sent before the end.
+handle({'$inet_rdma', Id, ended}, #{id := Id, connection := Connection} = Guarded) ->
+    inet_rdma_transport:close(Connection),
+    {ok, Guarded#{has_ended := true}};
 handle(grace_over, #{native := Native} = Guarded) ->
     end_stream(Native, tls_gone),
     {ok, Guarded};
 handle({'DOWN', _, process, _Listener, _}, #{offered := {_Conn, _}}) ->
     stop;
 handle({give, Pid, Ref}, #{offered := {Conn, _Listener}} = Guarded) ->
-    {ok, give(Conn, {Pid, Ref}, Guarded)};
+    case give(Conn, {Pid, Ref}, Guarded) of
+        #{offered := none, has_ended := true} -> stop;
+        Next -> {ok, Next}
+    end;
 handle(Message, #{connection := Connection, keys := Keys} = Guarded) ->
     {ok, handled(inet_rdma_keys:handle(Message, Keys, Connection), Guarded)}.
 

@@ -20,7 +20,7 @@ check(Options) ->
         [] -> ok;
         [Bad | _] -> {error, Bad, "a list of options of TLS: this one is inet_rdma's, or an option of the stream"}
     catch
-        error:_ -> {error, Options, "a list of options of ssl"}
+        error:_ -> {error, not_shown, "a list of options of ssl, each an atom or a tuple"}
     end.
 
 key(Option) when is_atom(Option) -> Option;

@@ -7,8 +7,13 @@
 %% As of erlang:monotonic_time(millisecond).
 -type deadline() :: integer() | infinity.
 
+%% Each call of the native side looks at all binaries of the send: more of them are joined first.
+-define(BINARIES_MAX, 1024).
+
 %% Waits while the peer has no room, for up to the option send_timeout.
 -spec send(inet_rdma_nif:conn(), Id :: pos_integer(), erlang:iovec()) -> ok | {error, inet_rdma:reason()}.
+send(Conn, Id, Binaries) when length(Binaries) > ?BINARIES_MAX ->
+    send(Conn, Id, [iolist_to_binary(Binaries)], 0, unset);
 send(Conn, Id, Binaries) ->
     send(Conn, Id, [Binaries], 0, unset).
 
@@ -44,7 +49,8 @@ close_late(_Conn, _) -> ok.
 await_writable(Conn, Id, LeftMs) ->
     case inet_rdma_nif:arm_writer(Conn) of
         true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, LeftMs) -> disarm(Conn, Id, writable) end;
-        false -> ok
+        %% The end of another process's send may have told all writers meanwhile.
+        false -> flush(Id, writable)
     end.
 
 %% einval: in active mode.

@@ -15,6 +15,7 @@
 -export([half_close_reads_to_the_end/1, close_reads_to_the_end/1, close_of_the_listener_keeps_sockets/1]).
 -export([death_of_the_listener_keeps_sockets/1, death_of_the_peer_process/1, names_of_both_ends/1]).
 -export([options_can_be_read_and_set/1, counters/1, info_of_a_socket/1, own_options/1, bad_options/1]).
+-export([many_binaries/1, several_addresses/1, silent_name_server/1]).
 -export([nobody_listens/1, port_is_taken/1, peer_does_not_read/1, both_ways_at_once/1, use_after_close/1]).
 -export([addresses_of_this_host/1, many_sockets/1, within_one_node/1, active_once_past_the_close/1,
          active_while_sending/1]).
@@ -33,13 +34,14 @@ groups() ->
 
 cases() ->
     [
-        sizes_with_exact_lengths, whatever_is_there, random_splits, packets_of_length_4,
+        sizes_with_exact_lengths, many_binaries, whatever_is_there, random_splits, packets_of_length_4,
         receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once, active_count,
         active_once_past_the_close, active_while_sending, active_refuses_recv, closed_message, controlling_process,
         death_of_the_owner, half_close_reads_to_the_end,
         close_reads_to_the_end, close_of_the_listener_keeps_sockets, death_of_the_listener_keeps_sockets,
         death_of_the_peer_process, names_of_both_ends, options_can_be_read_and_set, counters, info_of_a_socket,
-        own_options, bad_options, nobody_listens, port_is_taken, peer_does_not_read, both_ways_at_once,
+        own_options, bad_options, several_addresses, silent_name_server, nobody_listens, port_is_taken,
+        peer_does_not_read, both_ways_at_once,
         use_after_close, many_sockets, within_one_node, addresses_of_this_host
     ].
 
@@ -77,6 +79,14 @@ sizes_with_exact_lengths(Config) ->
     ],
     %% Too large for the control channel: made and compared in the nodes.
     [?assertEqual(ok, transfer(X, Y, Size)) || Size <- [?MB + 1, 16 * ?MB, 64 * ?MB]].
+
+many_binaries(Config) ->
+    {X, Y} = ends(Config),
+    Binaries = [binary:copy(<<Number:32>>, 75) || Number <- lists:seq(1, 5000)],
+    Data = iolist_to_binary(Binaries),
+    Sending = start(X, send, [Binaries]),
+    ?assertEqual({ok, Data}, do(Y, recv, [byte_size(Data), 20000])),
+    ok = result(Sending).
 
 whatever_is_there(Config) ->
     {X, Y} = ends(Config),
@@ -369,6 +379,29 @@ bad_options(Config) ->
     ].
 
 reason({error, Reason}) -> element(1, Reason).
+
+%% The first address of a name at which somebody listens.
+several_addresses(Config) ->
+    Addresses = [{127, 0, 0, 3}, {127, 0, 0, 1}],
+    A = proplists:get_value(a, Config),
+    ok = call(A, inet_db, set_lookup, [[file]]),
+    [ok = call(A, inet_db, add_host, [Ip, ["twofold"]]) || Ip <- Addresses],
+    [
+        begin
+            {ok, Port, _} = listen(Config, 0, [{fabric, tcp}, {ip, Ip}]),
+            ?assertMatch({Ip, {ok, _}}, {Ip, connect(Config, "twofold", Port, [{fabric, tcp}])})
+        end
+     || Ip <- Addresses
+    ].
+
+silent_name_server(Config) ->
+    {ok, Silent} = gen_udp:open(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Silent),
+    A = proplists:get_value(a, Config),
+    ok = call(A, inet_db, set_lookup, [[dns]]),
+    ok = call(A, inet_db, set_resolv_conf, [""]),
+    ok = call(A, inet_db, res_option, [nameservers, [{{127, 0, 0, 1}, Port}]]),
+    ?assertEqual({error, timeout}, call(A, inet_rdma, connect, ["a.test", 1, [], 300])).
 
 nobody_listens(Config) ->
     {Port, Listening} = listener(Config, []),

@@ -12,7 +12,7 @@
 -export([all/0, suite/0]).
 -export([listener_tells_no_secret/1, keys_of_a_stream_that_waits_are_collected/1, silent_clients_hold_up_nobody/1,
          no_more_than_the_backlog/1, timeouts/1, listener_is_closed/1, data_comes_before_the_end/1,
-         end_of_each_part/1, killed_peer/1, nothing_is_left_behind/1]).
+         ended_before_it_is_accepted/1, end_of_each_part/1, killed_peer/1, nothing_is_left_behind/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls_pair]}].
@@ -20,8 +20,8 @@ suite() ->
 all() ->
     [
         listener_tells_no_secret, keys_of_a_stream_that_waits_are_collected, silent_clients_hold_up_nobody,
-        no_more_than_the_backlog, timeouts, listener_is_closed, data_comes_before_the_end, end_of_each_part,
-        killed_peer, nothing_is_left_behind
+        no_more_than_the_backlog, timeouts, listener_is_closed, data_comes_before_the_end,
+        ended_before_it_is_accepted, end_of_each_part, killed_peer, nothing_is_left_behind
     ].
 
 %% The listening socket of ssl has the options of TLS. Neither the status of the process nor its end shows them.
@@ -146,6 +146,19 @@ rest(First, Others) ->
 
 close_listener(close, Listening) -> ok = do(Listening, close, []);
 close_listener(death, Listening) -> _ = do(Listening, stop, []).
+
+%% The process that accepts the stream later gets what the peer has sent before its end.
+ended_before_it_is_accepted(Config) ->
+    {Port, {B, _} = Listening} = listener(Config, encrypted(Config)),
+    {ok, X} = connect(Config, Port, encrypted(Config)),
+    [ok, ok] = [do({node_of(a, Config), X}, Function, Args) || {Function, Args} <- [{send, [<<"x">>]}, {close, []}]],
+    %% Until the guard knows the end, and has closed the TLS connection.
+    inet_rdma_test_wait:until(tls_is_closed, 10000, fun() ->
+        call(B, inet_rdma_test_remote, processes_of_tls, []) =:= []
+    end),
+    {ok, Accepted} = do(Listening, accept_end, []),
+    ?assertEqual({ok, <<"x">>}, do({B, Accepted}, recv, [0, 20000])),
+    ?assertEqual({error, closed}, do({B, Accepted}, recv, [0, 20000])).
 
 %% A close behind data: the peer reads all of it, however late, then the end in order.
 data_comes_before_the_end(Config) ->
