@@ -12,6 +12,9 @@
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% Every message of the socket copies this term, so it is small: the native side keeps everything else.
+%% The largest length that a receive can ask for.
+-define(LENGTH_MAX, 16#7fffffff).
+
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
     id :: pos_integer()
@@ -109,8 +112,7 @@ controlling_process(#inet_rdma_socket{conn = Conn} = Socket, Pid) when is_pid(Pi
 
 %% Makes the socket passive first, so that messages that arrive later stay behind those that are forwarded.
 give(#inet_rdma_socket{conn = Conn} = Socket, Pid) ->
-    Active = inet_rdma_nif:active_left(Conn),
-    _ = inet_rdma_nif:active(Conn, Socket, passive),
+    Active = inet_rdma_nif:make_passive(Conn),
     case inet_rdma_nif:own(Conn, Pid) of
         ok ->
             forward(Socket, Pid),
@@ -148,8 +150,11 @@ recv(Socket, Length) ->
 
 %% @doc Receives data of a socket in passive mode. Length 0: the bytes that are there ({packet, raw}), or the next
 %% packet or line. Another Length: exactly that many bytes; {error, einval} with packets or lines. After a timeout
-%% nothing is lost. Data that came before the end is handed over first, then {error, Reason}.
+%% nothing is lost. Data that came before the end is handed over first, then {error, Reason}. {error, enomem}: Length is
+%% 2 GiB or more.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, binary()} | {error, reason()}.
+recv(#inet_rdma_socket{}, Length, _Timeout) when is_integer(Length), Length > ?LENGTH_MAX ->
+    {error, enomem};
 recv(#inet_rdma_socket{conn = Conn, id = Id}, Length, Timeout) when is_integer(Length), Length >= 0 ->
     inet_rdma_transfer:recv(Conn, Id, Length, Timeout).
 
@@ -172,11 +177,13 @@ post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
 %% for each receive, in order. The peer learns of the receive before it sends. A send that fills a receive of up to
 %% landing_bytes is written straight into a landing buffer, and Data is that buffer, without a copy at any size (over
 %% verbs and TCP from direct_bytes on, and only if safeguard of info/1 is not none); the buffer is free again when the
-%% binary is collected. Longer receives are copied together from several landing buffers. {error, enobufs}: receives_max
-%% receives are posted already. While receives are posted, recv/2,3, {active, true | once | N} and {packet, _} give
-%% {error, einval}; in active mode post_recv/2 does. At the end of the stream all receives end with {error, Reason};
-%% then recv(Socket, 0) gives the bytes of a receive that was not full.
+%% binary is collected. Longer receives are copied together from several landing buffers. {error, enomem}: as of
+%% recv/3. {error, enobufs}: receives_max receives are posted already. While receives are posted, recv/2,3,
+%% {active, true | once | N} and {packet, _} give {error, einval}; in active mode post_recv/2 does. At the end of the
+%% stream all receives end with {error, Reason}; then recv(Socket, 0) gives the bytes of a receive that was not full.
 -spec post_recv(socket(), non_neg_integer()) -> {ok, reference()} | {error, reason()}.
+post_recv(#inet_rdma_socket{}, Length) when is_integer(Length), Length > ?LENGTH_MAX ->
+    {error, enomem};
 post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
     Ref = make_ref(),
     case inet_rdma_nif:post_recv(Conn, Socket, Ref, Length) of

@@ -8,9 +8,9 @@
 -export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -export([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
--export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
+-export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
+-export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--export([post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
@@ -23,9 +23,9 @@
 -nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -nifs([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
 -nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
--nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3, active/3, active_left/1]).
+-nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
+-nifs([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--nifs([post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
 -nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, loaded/0, features/0]).
@@ -80,10 +80,8 @@ find_library() ->
 %% second copy, with connections of its own, would be loaded.
 load(Library) ->
     case erlang:load_nif(Library, 0) of
-        ok ->
-            load_driver(filename:dirname(Library));
-        {error, {reload, _}} ->
-            load_driver(filename:dirname(Library));
+        ok -> load_driver(filename:dirname(Library));
+        {error, {reload, _}} -> load_driver(filename:dirname(Library));
         {error, {upgrade, _} = Reason} ->
             %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade
             %% callback). The old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma
@@ -96,8 +94,7 @@ load(Library) ->
             failed(Reason)
     end.
 
-failed({Reason, Text}) ->
-    {error, {Reason, unicode:characters_to_binary(Text)}}.
+failed({Reason, Text}) -> {error, {Reason, unicode:characters_to_binary(Text)}}.
 
 %% The first port keeps the driver in memory for good: the library's threads run without any port, too. The driver of a
 %% copy of the library that was loaded from another path is permanent as well: its ports would not find the connections
@@ -282,6 +279,9 @@ active(Conn, Socket, Count) -> late(?FUNCTION_NAME, [Conn, Socket, Count]).
 
 -spec active_left(conn()) -> passive | once | infinity | pos_integer().
 active_left(Conn) -> late(?FUNCTION_NAME, [Conn]).
+
+-spec make_passive(conn()) -> passive | once | infinity | pos_integer().
+make_passive(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
 -spec own(conn(), pid()) -> ok | {error, badarg | closed}.
 own(Conn, Pid) -> late(?FUNCTION_NAME, [Conn, Pid]).

@@ -15,7 +15,7 @@
 -export([half_close_reads_to_the_end/1, close_reads_to_the_end/1, close_of_the_listener_keeps_sockets/1]).
 -export([death_of_the_listener_keeps_sockets/1, death_of_the_peer_process/1, names_of_both_ends/1]).
 -export([options_can_be_read_and_set/1, counters/1, info_of_a_socket/1, own_options/1, bad_options/1]).
--export([many_binaries/1, several_addresses/1, silent_name_server/1]).
+-export([impossible_length/1, many_binaries/1, several_addresses/1, silent_name_server/1]).
 -export([nobody_listens/1, port_is_taken/1, peer_does_not_read/1, both_ways_at_once/1, use_after_close/1]).
 -export([addresses_of_this_host/1, many_sockets/1, within_one_node/1, active_once_past_the_close/1,
          active_while_sending/1]).
@@ -34,10 +34,10 @@ groups() ->
 
 cases() ->
     [
-        sizes_with_exact_lengths, many_binaries, whatever_is_there, random_splits, packets_of_length_4,
-        receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once, active_count,
-        active_once_past_the_close, active_while_sending, active_refuses_recv, closed_message, controlling_process,
-        death_of_the_owner, half_close_reads_to_the_end,
+        sizes_with_exact_lengths, impossible_length, many_binaries, whatever_is_there, random_splits,
+        packets_of_length_4, receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once,
+        active_count, active_once_past_the_close, active_while_sending, active_refuses_recv, closed_message,
+        controlling_process, death_of_the_owner, half_close_reads_to_the_end,
         close_reads_to_the_end, close_of_the_listener_keeps_sockets, death_of_the_listener_keeps_sockets,
         death_of_the_peer_process, names_of_both_ends, options_can_be_read_and_set, counters, info_of_a_socket,
         own_options, bad_options, several_addresses, silent_name_server, nobody_listens, port_is_taken,
@@ -79,6 +79,15 @@ sizes_with_exact_lengths(Config) ->
     ],
     %% Too large for the control channel: made and compared in the nodes.
     [?assertEqual(ok, transfer(X, Y, Size)) || Size <- [?MB + 1, 16 * ?MB, 64 * ?MB]].
+
+%% The stream goes on.
+impossible_length(Config) ->
+    {X, Y} = ends(Config),
+    ok = do(X, send, [<<"ab">>]),
+    ?assertEqual({ok, <<"a">>}, do(Y, recv, [1, 20000])),
+    ?assertEqual({error, enomem}, do(Y, recv, [1 bsl 50, 20000])),
+    ?assertEqual({error, enomem}, do(Y, post_recv, [1 bsl 50])),
+    ?assertEqual({ok, <<"b">>}, do(Y, recv, [1, 20000])).
 
 many_binaries(Config) ->
     {X, Y} = ends(Config),

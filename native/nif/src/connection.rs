@@ -289,7 +289,17 @@ fn active<'a>(
 /// `active_left(Conn) -> passive | once | infinity | Count`
 #[rustler::nif]
 fn active_left<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.open().and_then(|open| open.socket.active()) {
+    encode_left(env, conn.open().and_then(|open| open.socket.active()))
+}
+
+/// `make_passive(Conn) -> passive | once | infinity | Count`: the messages that active mode had left.
+#[rustler::nif]
+fn make_passive<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
+    encode_left(env, conn.call(env, |socket| socket.make_passive()).flatten())
+}
+
+fn encode_left(env: Env<'_>, left: Option<Left>) -> Term<'_> {
+    match left {
         None => atoms::passive().encode(env),
         Some(Left::Once) => atoms::once().encode(env),
         Some(Left::Infinity) => atoms::infinity().encode(env),

@@ -183,6 +183,15 @@ impl<N: StreamNotifier> StreamSocket<N> {
         Ok(())
     }
 
+    /// Turns active mode off. Returns the messages that it had left; None: it was off.
+    pub fn make_passive(&self) -> Option<Left> {
+        let _read_half = self.read_half.lock();
+        let mut demand = self.demand.lock();
+        let left = demand.active.left();
+        demand.active.turn_off();
+        left
+    }
+
     /// The messages that active mode has left. None: passive mode.
     pub fn active(&self) -> Option<Left> {
         self.demand.lock().active.left()
