@@ -11,10 +11,10 @@
 -export([is_local/1, format_error/1, doctor/0, i/0, history/1]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
-%% Every message of the socket copies this term, so it is small: the native side keeps everything else.
 %% The largest length that a receive can ask for.
 -define(LENGTH_MAX, 16#7fffffff).
 
+%% Every message of the socket copies this term, so it is small: the native side keeps everything else.
 -record(inet_rdma_socket, {
     conn :: inet_rdma_nif:conn(),
     id :: pos_integer()

@@ -43,13 +43,22 @@ connect_native(Host, Port, Config, #{ip := Own, family := Family}, Deadline) ->
         {Error, _} -> Error
     end.
 
-%% The first address that answers. Each has its share of the time that is left.
+%% The first address at which the connection succeeds. Each has its share of the time that is left.
 connect_first(From, [Ip | Others], Port, Config, Deadline) ->
-    ShareMs = max(1, inet_rdma_transfer:left(Deadline) div (1 + length(Others))),
-    case connect_from(From, list_to_binary(inet:ntoa(Ip)), Port, Config, ShareMs) of
-        {error, _} when Others =/= [] -> connect_first(From, Others, Port, Config, Deadline);
-        Result -> Result
+    LeftMs = inet_rdma_transfer:left(Deadline),
+    case connect_from(From, list_to_binary(inet:ntoa(Ip)), Port, Config, max(1, LeftMs div (1 + length(Others)))) of
+        {error, Reason} when Others =/= [], LeftMs > 0 ->
+            case is_elsewhere(Reason) of
+                true -> connect_first(From, Others, Port, Config, Deadline);
+                false -> {error, Reason}
+            end;
+        Result ->
+            Result
     end.
+
+%% Whether another address of the peer may answer.
+is_elsewhere({no_route, _}) -> true;
+is_elsewhere(Reason) -> lists:member(Reason, [econnrefused, etimedout, ehostunreach, enetunreach, econnreset]).
 
 connect_from(From, Address, Port, #{fabric := Fabric} = Config, BoundMs) ->
     case inet_rdma_nif:connect(Fabric, From, {Address, Port}, 0, BoundMs, Config) of
@@ -90,7 +99,7 @@ resolve(Host, Family, Deadline) ->
     {Pid, Ref} = spawn_monitor(fun() -> exit({addresses, addresses(Host, Family)}) end),
     receive
         {'DOWN', Ref, process, Pid, {addresses, Result}} -> Result;
-        {'DOWN', Ref, process, Pid, _Killed} -> {error, etimedout}
+        {'DOWN', Ref, process, Pid, _Crash} -> {error, einval}
     after inet_rdma_transfer:left(Deadline) ->
         exit(Pid, kill),
         demonitor(Ref, [flush]),

@@ -7,7 +7,7 @@
 -include_lib("kernel/include/logger.hrl").
 
 %% The option security, as of the start of the distribution: a link that is made later is no weaker. unknown: the
-%% options were wrong. Then a node that does not listen starts all the same, and makes no link.
+%% options were wrong. A node that does not listen starts all the same, and makes no link until it starts anew.
 -define(SECURITY, {?MODULE, security}).
 
 %% In net_kernel's process. A wrong option is an error of the node's start. A library that cannot be loaded is not: then

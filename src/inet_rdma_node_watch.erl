@@ -14,6 +14,9 @@
 %% The node's start waits this long for the file of the recorder. Links that come up before it is open are not in it.
 -define(OPEN_MS, 1000).
 
+%% How long a caller of tick_time/0 waits for net_kernel.
+-define(ANSWER_MS, 1000).
+
 %% Of a supervisor: packets that its link had received, and when that was first seen, in milliseconds as of
 %% erlang:monotonic_time/1.
 -define(HEARD, {?MODULE, heard}).
@@ -137,13 +140,17 @@ heard(_Node, _Ms, Watch) ->
 
 forget(Node, #watch{silent = Silent} = Watch) -> Watch#watch{silent = maps:remove(Node, Silent)}.
 
-%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end.
+%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end, or does not answer in time: it
+%% may wait for a name server.
 -spec tick_time() -> non_neg_integer().
 tick_time() ->
-    try net_kernel:get_net_ticktime() of
-        {ongoing_change_to, Seconds} -> Seconds;
-        Seconds when is_integer(Seconds) -> Seconds;
-        ignored -> 0
-    catch
-        exit:_ -> 0
+    {Asker, Ref} = spawn_monitor(fun() -> exit({tick_time, net_kernel:get_net_ticktime()}) end),
+    receive
+        {'DOWN', Ref, process, Asker, {tick_time, {ongoing_change_to, Seconds}}} -> Seconds;
+        {'DOWN', Ref, process, Asker, {tick_time, Seconds}} when is_integer(Seconds) -> Seconds;
+        {'DOWN', Ref, process, Asker, _Ignored} -> 0
+    after ?ANSWER_MS ->
+        exit(Asker, kill),
+        demonitor(Ref, [flush]),
+        0
     end.

@@ -167,8 +167,13 @@ settle(Session, Port, Link) ->
 %% that they would stay there for as long as the link lives.
 forget_keys() -> garbage_collect().
 
-stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection}) ->
-    Why = with_tls(has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)), Settled),
+stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection, offer := Offer}) ->
+    Why = case Protocol of
+              <<"tls">> when Offer =/= none ->
+                  with_tls(has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)), Settled);
+              _ ->
+                  Settled
+          end,
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
     case inet_rdma_transport:before_nodeup(Connection) of
         ok -> {ok, none, Why};

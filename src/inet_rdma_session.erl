@@ -226,7 +226,7 @@ first_options(Role) ->
 -spec stand_by(t()) -> ok.
 stand_by(Session) ->
     Seconds = case inet_rdma_node_watch:tick_time() of
-                  0 -> 60;
+                  0 -> application:get_env(kernel, net_ticktime, 60);
                   Known -> Known
               end,
     Interval = max(1, Seconds div ?KEEPALIVES),

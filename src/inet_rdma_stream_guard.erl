@@ -1,9 +1,9 @@
 %% The guard of a stream that began inside TLS: a sleeping process that owns the TLS connection.
 %%
 %% The guard exchanges new keys (inet_rdma_keys). When either side ends the stream, the guard closes the TLS connection
-%% and ends. When the TLS connection ends first, the guard waits for the end of the stream, which may still be on its
-%% way behind data, and then ends the stream itself. The guard's state has no term that would keep an unused socket of
-%% the stream from being collected.
+%% and ends; before a process has accepted the stream it stays. When the TLS connection ends first, the guard waits for
+%% the end of the stream, which may still be on its way behind data, and then ends the stream itself. The guard's state
+%% has no term that would keep an unused socket of the stream from being collected.
 -module(inet_rdma_stream_guard).
 
 -behaviour(inet_rdma_guard).

@@ -156,6 +156,7 @@ ended_before_it_is_accepted(Config) ->
     inet_rdma_test_wait:until(tls_is_closed, 10000, fun() ->
         call(B, inet_rdma_test_remote, processes_of_tls, []) =:= []
     end),
+    receive after 500 -> ok end,
     {ok, Accepted} = do(Listening, accept_end, []),
     ?assertEqual({ok, <<"x">>}, do({B, Accepted}, recv, [0, 20000])),
     ?assertEqual({error, closed}, do({B, Accepted}, recv, [0, 20000])).

@@ -271,10 +271,14 @@ impl Listener for AutoListener {
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
         self.first = (self.first + 1) % self.listeners.len();
-        let (before, from) = self.listeners.split_at_mut(self.first);
-        from.iter_mut()
-            .chain(before)
-            .find_map(|listener| listener.poll_accept())
+        let mut order = (self.first..self.listeners.len()).chain(0..self.first);
+        let (index, taken) = order.find_map(|index| Some((index, self.listeners[index].poll_accept()?)))?;
+        if taken.is_err() && self.listeners.len() > 1 && self.listeners[index].is_over() {
+            // The others go on, and this error counts as a refusal.
+            let _absent = epoll::delete(&self.events, self.listeners[index].event_fd());
+            self.listeners.remove(index);
+        }
+        Some(taken)
     }
 
     fn is_over(&self) -> bool {
@@ -287,5 +291,67 @@ impl Listener for AutoListener {
 
     fn over(&self) -> String {
         self.over.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails once; then it is over.
+    struct Failing {
+        event: OwnedFd,
+        is_over: bool,
+        fails: bool,
+    }
+
+    impl Listener for Failing {
+        fn event_fd(&self) -> BorrowedFd<'_> {
+            self.event.as_fd()
+        }
+
+        fn next_deadline(&self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
+            self.is_over = self.fails;
+            self.is_over.then_some(Err(FabricError::DeviceRemoved))
+        }
+
+        fn is_over(&self) -> bool {
+            self.is_over
+        }
+
+        fn port(&self) -> u16 {
+            1
+        }
+
+        fn over(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn a_listener_that_is_over_leaves_the_port_to_the_others() {
+        let listener = |fails| -> Box<dyn Listener> {
+            Box::new(Failing {
+                event: epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),
+                is_over: false,
+                fails,
+            })
+        };
+        for open in [[true, false], [false, true]] {
+            let open = open.map(listener).into();
+            let left_out = Vec::new();
+            let mut port = AutoListener::new(Listeners { open, left_out }).expect("a descriptor");
+            assert!(matches!(port.poll_accept(), Some(Err(FabricError::DeviceRemoved))));
+            assert!(!port.is_over());
+            assert!(port.poll_accept().is_none());
+        }
+        let (open, left_out) = (vec![listener(true)], Vec::new());
+        let mut port = AutoListener::new(Listeners { open, left_out }).expect("a descriptor");
+        assert!(port.poll_accept().is_some());
+        assert!(port.is_over(), "none is left");
     }
 }

@@ -47,7 +47,7 @@ impl Resource for ListenerResource {
 impl ListenerResource {
     /// Closes the port. Returns the monitor of the owner.
     fn close(&self, env: Env<'_>) -> Option<Monitor> {
-        // The port is free before a process that waits for a connection is told.
+        // Closed before a process that waits for a connection is told; by its thread, if that accepts at this moment.
         let owner = self.open.lock().take().and_then(|open| open.owner);
         for pid in self.waiting.acceptors.lock().drain(..) {
             let _ = env.send(&pid, (atoms::event(), self.waiting.id, atoms::acceptable()));

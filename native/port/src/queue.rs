@@ -144,8 +144,8 @@ impl Queue {
         })
     }
 
-    /// Starts to read packets. Some may have come before the descriptors were watched. Until then no look of a reader
-    /// finds room for the writer: it must get an event.
+    /// Starts to read packets. Some may have come before the descriptors were watched. Until then no reader
+    /// looks, so room for the writer must make an event.
     pub fn begin(&mut self) {
         if self.input == Input::Held {
             self.connection().set_self_polling();
