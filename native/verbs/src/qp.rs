@@ -192,7 +192,7 @@ impl QueuePair {
     ///
     /// # Panics
     ///
-    /// With more than [`SGES_MAX`] elements.
+    /// With more than two elements.
     pub fn post_send(
         &self,
         number: u64,
