@@ -2,6 +2,8 @@
 -module(inet_rdma_connect).
 
 -export([connect/5, is_local/1, own_address/1]).
+%% Spawned.
+-export([look_up/2]).
 
 %% Connects to a listener, by the native side or inside TLS first. The caller owns the stream. timeout: Timeout has
 %% passed; etimedout: the time of the option connect_timeout_ms, which is shorter.
@@ -96,7 +98,7 @@ own_address(Ip) ->
 resolve(Host, Family, _Deadline) when is_tuple(Host) ->
     addresses(Host, Family);
 resolve(Host, Family, Deadline) ->
-    {Pid, Ref} = spawn_monitor(fun() -> exit({addresses, addresses(Host, Family)}) end),
+    {Pid, Ref} = spawn_monitor(?MODULE, look_up, [Host, Family]),
     receive
         {'DOWN', Ref, process, Pid, {addresses, Result}} -> Result;
         {'DOWN', Ref, process, Pid, _Crash} -> {error, einval}
@@ -105,6 +107,9 @@ resolve(Host, Family, Deadline) ->
         demonitor(Ref, [flush]),
         {error, etimedout}
     end.
+
+-spec look_up(inet:hostname(), any | inet | inet6) -> no_return().
+look_up(Host, Family) -> exit({addresses, addresses(Host, Family)}).
 
 addresses(Host, any) ->
     case inet:getaddrs(Host, inet) of

@@ -7,7 +7,7 @@
 
 -export([start/2, look/2, tick_time/0]).
 %% Spawned.
--export([init/4]).
+-export([init/4, ask_tick_time/0]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -144,7 +144,7 @@ forget(Node, #watch{silent = Silent} = Watch) -> Watch#watch{silent = maps:remov
 %% may wait for a name server.
 -spec tick_time() -> non_neg_integer().
 tick_time() ->
-    {Asker, Ref} = spawn_monitor(fun() -> exit({tick_time, net_kernel:get_net_ticktime()}) end),
+    {Asker, Ref} = spawn_monitor(?MODULE, ask_tick_time, []),
     receive
         {'DOWN', Ref, process, Asker, {tick_time, {ongoing_change_to, Seconds}}} -> Seconds;
         {'DOWN', Ref, process, Asker, {tick_time, Seconds}} when is_integer(Seconds) -> Seconds;
@@ -154,3 +154,6 @@ tick_time() ->
         demonitor(Ref, [flush]),
         0
     end.
+
+-spec ask_tick_time() -> no_return().
+ask_tick_time() -> exit({tick_time, net_kernel:get_net_ticktime()}).

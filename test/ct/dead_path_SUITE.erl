@@ -237,8 +237,7 @@ hosts(Config, {OfA, OfB}) ->
 pair(Config, DeadAfterMs) -> pair(Config, DeadAfterMs, ?TICKTIME).
 
 pair(Config, DeadAfterMs, TickTime) ->
-    [A, B] = Pair = inet_rdma_test_node:connected_pair(options(Config, DeadAfterMs, TickTime)),
-    Pair.
+    inet_rdma_test_node:connected_pair(options(Config, DeadAfterMs, TickTime)).
 
 options(Config, DeadAfterMs, TickTime) ->
     inet_rdma_test_ways:options(Config, #{
