@@ -13,6 +13,8 @@
 -define(NOT_OF_TLS, [active, packet, packet_size, mode, binary, list, header, deliver, ip, ifaddr, inet, inet6, local,
                      fd, backlog, handshake, protocol, cb_info, erl_dist, ktls]).
 
+-define(EXPECTED, "a list of options of ssl, each an atom or a tuple").
+
 %% Bad: without the other options, which may have keys and passwords.
 -spec check(term()) -> ok | {error, Bad :: term(), Expected :: string()}.
 check(Options) ->
@@ -20,7 +22,8 @@ check(Options) ->
         [] -> ok;
         [Bad | _] -> {error, Bad, "a list of options of TLS: this one is inet_rdma's, or an option of the stream"}
     catch
-        error:_ -> {error, not_shown, "a list of options of ssl, each an atom or a tuple"}
+        error:_ when is_atom(Options) -> {error, Options, ?EXPECTED};
+        error:_ -> {error, not_shown, ?EXPECTED}
     end.
 
 key(Option) when is_atom(Option) -> Option;

@@ -160,6 +160,8 @@ options_of_tls(Config) ->
         {Function, Arguments} <- [{listen, [0, Tls]}, {connect, ["localhost", 1, Tls]}]
     ],
     ?assertMatch({error, {bad_option, tls, true, _}}, call(node_of(a, Config), inet_rdma, listen, [0, [{tls, true}]])),
+    ?assertMatch({error, {bad_option, tls, not_shown, _}},
+                 call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [[Secret]]}]])),
     ?assertMatch({error, {tls, _}}, call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [{versions, [none]}]}]])),
     %% The term of a listener has none of them: it may be printed.
     Options = [{tls, [Secret | tls_options(Config, good)]}],
