@@ -149,7 +149,6 @@ impl Connection {
         mut look: bool,
     ) -> Result<Written, Stopped> {
         let mut left = TRANSFERS_MAX - usize::from(!look);
-        let mut is_sent = !look;
         while written.at < end && left > 0 {
             if look {
                 // The peer may have made room already, or advertised a buffer.
@@ -159,7 +158,7 @@ impl Connection {
                 Ok(Some(bytes)) => {
                     written.at += bytes;
                     left -= 1;
-                    (is_sent, look) = (true, false);
+                    look = false;
                 }
                 Ok(None) if look => {
                     written.blocked = true;
@@ -167,7 +166,7 @@ impl Connection {
                 }
                 Ok(None) => look = true,
                 // The peer may have these bytes: the next write fails.
-                Err(Stopped) if is_sent => break,
+                Err(Stopped) if left < TRANSFERS_MAX => break,
                 Err(stopped) => return Err(stopped),
             }
         }
