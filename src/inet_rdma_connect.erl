@@ -2,8 +2,8 @@
 -module(inet_rdma_connect).
 
 -export([connect/5, is_local/1, own_address/1]).
-%% Spawned.
--export([look_up/2]).
+%% Called by inet_rdma_bounded.
+-export([addresses/2]).
 
 %% Connects to a listener, by the native side or inside TLS first. The caller owns the stream. timeout: Timeout has
 %% passed; etimedout: the time of the option connect_timeout_ms, which is shorter.
@@ -94,23 +94,18 @@ own_address(Ip) ->
         _ -> {error, eaddrnotavail}
     end.
 
-%% The addresses of a host, within a time limit. A process of its own looks names up, as a name server may not answer.
+%% The addresses of a host, within a time limit, as a name server may not answer.
 resolve(Host, Family, _Deadline) when is_tuple(Host) ->
     addresses(Host, Family);
 resolve(Host, Family, Deadline) ->
-    {Pid, Ref} = spawn_monitor(?MODULE, look_up, [Host, Family]),
-    receive
-        {'DOWN', Ref, process, Pid, {addresses, Result}} -> Result;
-        {'DOWN', Ref, process, Pid, _Crash} -> {error, einval}
-    after inet_rdma_transfer:left(Deadline) ->
-        exit(Pid, kill),
-        demonitor(Ref, [flush]),
-        {error, etimedout}
+    case inet_rdma_bounded:call(?MODULE, addresses, [Host, Family], inet_rdma_transfer:left(Deadline)) of
+        {ok, Result} -> Result;
+        {exit, _Crash} -> {error, einval};
+        timeout -> {error, etimedout}
     end.
 
--spec look_up(inet:hostname(), any | inet | inet6) -> no_return().
-look_up(Host, Family) -> exit({addresses, addresses(Host, Family)}).
-
+-spec addresses(inet:hostname() | inet:ip_address(), any | inet | inet6) ->
+          {ok, [inet:ip_address()]} | {error, inet:posix()}.
 addresses(Host, any) ->
     case inet:getaddrs(Host, inet) of
         {ok, Addresses} -> {ok, Addresses};

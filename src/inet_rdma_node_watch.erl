@@ -7,7 +7,7 @@
 
 -export([start/2, look/2, tick_time/0]).
 %% Spawned.
--export([init/4, ask_tick_time/0]).
+-export([init/4]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -144,16 +144,8 @@ forget(Node, #watch{silent = Silent} = Watch) -> Watch#watch{silent = maps:remov
 %% may wait for a name server.
 -spec tick_time() -> non_neg_integer().
 tick_time() ->
-    {Asker, Ref} = spawn_monitor(?MODULE, ask_tick_time, []),
-    receive
-        {'DOWN', Ref, process, Asker, {tick_time, {ongoing_change_to, Seconds}}} -> Seconds;
-        {'DOWN', Ref, process, Asker, {tick_time, Seconds}} when is_integer(Seconds) -> Seconds;
-        {'DOWN', Ref, process, Asker, _Ignored} -> 0
-    after ?ANSWER_MS ->
-        exit(Asker, kill),
-        demonitor(Ref, [flush]),
-        0
+    case inet_rdma_bounded:call(net_kernel, get_net_ticktime, [], ?ANSWER_MS) of
+        {ok, {ongoing_change_to, Seconds}} -> Seconds;
+        {ok, Seconds} when is_integer(Seconds) -> Seconds;
+        _ -> 0
     end.
-
--spec ask_tick_time() -> no_return().
-ask_tick_time() -> exit({tick_time, net_kernel:get_net_ticktime()}).

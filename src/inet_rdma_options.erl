@@ -6,8 +6,6 @@
 -module(inet_rdma_options).
 
 -export([node/0, merge/2, values/2, list/0, fabrics/1, not_terms/0, format_error/1]).
-%% Spawned by name.
--export([load/0]).
 -export_type([config/0, error/0, fabric/0, link_fabric/0]).
 
 -type config() :: #{atom() => term()}.
@@ -134,20 +132,13 @@ has_configuration_file() ->
 %% The application controller does not answer while it stops an application, and that application's stop/1 may wait for
 %% a link. So another process asks it, and the wait for that process is bounded.
 load_by_another() ->
-    {Loader, Ref} = spawn_monitor(?MODULE, load, []),
-    receive
-        {'DOWN', Ref, process, Loader, {loaded, ok}} -> ok;
-        {'DOWN', Ref, process, Loader, {loaded, {error, {already_loaded, inet_rdma}}}} -> ok;
-        {'DOWN', Ref, process, Loader, {loaded, {error, Reason}}} -> {error, {not_loaded, Reason}};
-        {'DOWN', Ref, process, Loader, Reason} -> {error, {not_loaded, Reason}}
-    after ?LOAD_MS ->
-        exit(Loader, kill),
-        demonitor(Ref, [flush]),
-        {error, {not_loaded, timeout}}
+    case inet_rdma_bounded:call(application, load, [inet_rdma], ?LOAD_MS) of
+        {ok, ok} -> ok;
+        {ok, {error, {already_loaded, inet_rdma}}} -> ok;
+        {ok, {error, Reason}} -> {error, {not_loaded, Reason}};
+        {exit, Reason} -> {error, {not_loaded, Reason}};
+        timeout -> {error, {not_loaded, timeout}}
     end.
-
--spec load() -> no_return().
-load() -> exit({loaded, application:load(inet_rdma)}).
 
 %% Lays options over a config that was checked before.
 -spec merge([{atom(), term()}], config()) -> {ok, config()} | {error, error()}.
