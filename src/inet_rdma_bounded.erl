@@ -5,8 +5,8 @@
 %% Spawned.
 -export([answer/3]).
 
-%% Calls a function in a process of its own. {exit, Reason}: it has failed. timeout: it has not answered in time, and its
-%% process is killed.
+%% Calls a function in a process of its own. {exit, Reason}: it has failed. timeout: it has not answered in time, and
+%% its process is killed.
 -spec call(module(), atom(), [term()], timeout()) -> {ok, term()} | {exit, term()} | timeout.
 call(Module, Function, Args, TimeoutMs) ->
     {Pid, Ref} = spawn_monitor(?MODULE, answer, [Module, Function, Args]),
