@@ -11,7 +11,7 @@
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
 -export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0]).
+-export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
@@ -28,7 +28,7 @@
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, loaded/0, features/0]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, loaded/0, features/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -148,8 +148,7 @@ find([Dir | Rest]) ->
         true -> {ok, Library};
         false -> find(Rest)
     end;
-find([]) ->
-    error.
+find([]) -> error.
 
 %% "x/ebin" -> "x/", "ebin" -> "", "." -> "../"
 parent(Dir) ->
@@ -270,8 +269,7 @@ arm_writer(Conn) -> late(?FUNCTION_NAME, [Conn]).
 -spec disarm(conn()) -> ok.
 disarm(Conn) -> late(?FUNCTION_NAME, [Conn]).
 
--spec framing(conn(), framing(), PacketMaxBytes :: pos_integer()) ->
-          ok | {error, einval | closed}.
+-spec framing(conn(), framing(), PacketMaxBytes :: pos_integer()) -> ok | {error, einval | closed}.
 framing(Conn, Framing, PacketMaxBytes) -> late(?FUNCTION_NAME, [Conn, Framing, PacketMaxBytes]).
 
 -spec active(conn(), term(), passive | once | infinity | -32768..32767) -> ok | {error, einval | closed}.
@@ -356,6 +354,9 @@ end_stream(Guard, Reason) -> late(?FUNCTION_NAME, [Guard, Reason]).
 -spec link_end(link()) -> up | inet_rdma:reason().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).
 
+-spec take_back(Socket :: non_neg_integer()) -> ok.
+take_back(Socket) -> late(?FUNCTION_NAME, [Socket]).
+
 -spec features() -> [verbs].
 features() -> late(?FUNCTION_NAME, []).
 
@@ -383,8 +384,7 @@ option_values() -> late(?FUNCTION_NAME, []).
 reason_shapes() -> late(?FUNCTION_NAME, []).
 
 -spec loaded() -> boolean().
-loaded() ->
-    erlang:nif_error({not_loaded, ?MODULE}).
+loaded() -> erlang:nif_error({not_loaded, ?MODULE}).
 
 %% The library is not loaded. A module that is loaded anew also begins without it.
 late(Function, Arguments) ->

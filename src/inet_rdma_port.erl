@@ -26,7 +26,6 @@ command_number(attempt) -> 13;
 command_number(control) -> 14;
 command_number(socket) -> 16;
 command_number(drop) -> 17;
-command_number(release) -> 18;
 command_number(counts) -> 19;
 command_number(return) -> 20;
 command_number(abandon) -> 21;
@@ -37,8 +36,8 @@ command_number(ask) -> 25;
 command_number(round_trips) -> 26.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
-                 | attempt | control | socket | drop | release | counts | return | abandon
-                 | attach | sealing | compression | ask | round_trips.
+                 | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression | ask
+                 | round_trips.
 
 %% Opens a port, linked to the caller. Err: the VM has no port left, or the driver is gone.
 -spec open() -> {ok, port()} | {error, inet_rdma:reason()}.

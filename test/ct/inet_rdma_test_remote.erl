@@ -10,6 +10,7 @@
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([dialers/0, hold_guard/0, begin_attempt/0]).
 -export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
+-export([read_options/2]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -312,3 +313,8 @@ has_tcp() ->
 %% Processes that never wait.
 -spec spin(pos_integer()) -> [pid()].
 spin(Count) -> [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, Count)].
+
+%% Processes that read an option of the link's socket for ever, while there is a link.
+-spec read_options(node(), pos_integer()) -> [pid()].
+read_options(Node, Count) ->
+    [spawn(fun Read() -> _ = net_kernel:getopts(Node, [nodelay]), Read() end) || _ <- lists:seq(1, Count)].

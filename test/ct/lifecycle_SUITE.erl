@@ -7,7 +7,7 @@
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([thousand_connects_leak_nothing/1, death_of_the_acceptor_keeps_live_links/1]).
--export([end_of_a_suspended_link/1, stop_after_storms/1]).
+-export([end_while_options_are_read/1, end_of_a_suspended_link/1, stop_after_storms/1]).
 
 -define(MB, 1048576).
 
@@ -16,8 +16,8 @@ suite() ->
 
 all() ->
     [
-        thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, end_of_a_suspended_link,
-        stop_after_storms
+        thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, end_while_options_are_read,
+        end_of_a_suspended_link, stop_after_storms
     ].
 
 init_per_testcase(end_of_a_suspended_link, Config) ->
@@ -92,6 +92,19 @@ death_of_the_acceptor_keeps_live_links(_Config) ->
     C = inet_rdma_test_node:start("c"),
     ok = inet_rdma_test_node:connect(C, A),
     ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
+
+%% inet has a descriptor of the link's socket while an option is read. A link that ends at that moment takes no socket
+%% of the next link out of the poll set.
+end_while_options_are_read(_Config) ->
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
+    _ = [call(X, inet_rdma_test_remote, read_options, [name(Y), 2]) || {X, Y} <- [{A, B}, {B, A}]],
+    [
+        begin
+            [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, []),
+            true = call(A, net_kernel, connect_node, [name(B)])
+        end
+     || _ <- lists:seq(1, 300)
+    ].
 
 %% A link ends while it has no connection and bytes wait for one, by disconnect_node or with the node: nothing of it
 %% stays.

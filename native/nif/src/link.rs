@@ -117,6 +117,13 @@ fn link_end<'a>(env: Env<'a>, link: ResourceArc<LinkResource>) -> Term<'a> {
     }
 }
 
+/// `take_back(Socket) -> ok`: closes a descriptor that the port's command socket has answered.
+#[rustler::nif]
+fn take_back(socket: i32) -> Atom {
+    links::take_back(socket);
+    atoms::ok()
+}
+
 /// `features() -> [verbs]`: the cargo features that the library was built with.
 #[rustler::nif]
 fn features() -> Vec<Atom> {

@@ -59,10 +59,9 @@ mod command {
     pub const CONTROL: u32 = 14;
     /// Gives up the queue pair of [`CARRY`], unless it carries already.
     pub const DROP: u32 = 17;
-    /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until [`RELEASE`].
+    /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until
+    /// [`take_back`](crate::links::take_back).
     pub const SOCKET: u32 = 16;
-    /// `<<Socket:32>>`: closes a descriptor of [`SOCKET`].
-    pub const RELEASE: u32 = 18;
     /// `<<First:8>>`: answers up to eight numbers of `COUNTS`, from the one with this index on.
     pub const COUNTS: u32 = 19;
     /// Returns from the queue pair to the TCP connection; for the side that began the session. Answers `<<1>>`;
@@ -317,10 +316,6 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
         command::SOCKET => {
             let socket = link.lend_tcp()?;
             put(answer, &socket.to_ne_bytes())
-        }
-        command::RELEASE => {
-            link.take_back(RawFd::try_from(fields.u32()?).ok()?);
-            Some(0)
         }
         _ => None,
     }

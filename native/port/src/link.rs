@@ -26,7 +26,6 @@ mod sending;
 mod timer;
 mod watcher;
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use inet_rdma_session::proof::Secret;
@@ -94,8 +93,6 @@ pub struct Link {
     /// True: the peer has gone back to the TCP connection. This side follows when all bytes that the peer sent over the
     /// queue pair have arrived.
     follows: bool,
-    /// Descriptors of the TCP connection that processes use.
-    lent: Vec<OwnedFd>,
 }
 
 /// The changes of paths, for [`COUNTS`].
@@ -147,7 +144,6 @@ impl Link {
             outage: Outage::default(),
             earning: Earning::default(),
             follows: false,
-            lent: Vec::new(),
         }
     }
 

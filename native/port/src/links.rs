@@ -1,9 +1,9 @@
-//! Connections on their way from the native function that made them to the port that carries them, and descriptors on
-//! their way out of the VM's poll set.
+//! Connections on their way from the native function that made them to the port that carries them, descriptors on
+//! their way out of the VM's poll set, and descriptors that are lent to inet's functions.
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -72,4 +72,21 @@ pub fn forget(fd: RawFd) {
     let owner = WATCHED.lock().remove(&fd);
     // Dropped without the lock held: the last reference takes a connection apart.
     drop(owner);
+}
+
+/// Descriptors of TCP connections that processes use. A link that ends does not close them: inet may still have them in
+/// the VM's poll set, and would take the next socket with the same number out of it.
+static LENT: LazyLock<Mutex<HashMap<RawFd, OwnedFd>>> = LazyLock::new(Mutex::default);
+
+/// Lends a descriptor until [`take_back`].
+pub(crate) fn lend(socket: OwnedFd) -> RawFd {
+    let fd = socket.as_raw_fd();
+    LENT.lock().insert(fd, socket);
+    fd
+}
+
+/// Closes a descriptor that was lent, and no other.
+pub fn take_back(fd: RawFd) {
+    let socket = LENT.lock().remove(&fd);
+    drop(socket);
 }

@@ -1,7 +1,7 @@
 //! Paths that come and go.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
@@ -10,7 +10,7 @@ use inet_rdma_session::{PathId, Standing};
 use super::coding::Coding;
 use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
 use super::{Fate, Link};
-use crate::links::Carried;
+use crate::links::{self, Carried};
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
@@ -289,16 +289,8 @@ impl Link {
         Some(Fate::Lives)
     }
 
-    /// Lends another descriptor of the TCP connection, until [`Self::take_back`].
-    pub fn lend_tcp(&mut self) -> Option<RawFd> {
-        let socket = self.tcp.as_ref()?.duplicate().ok()?;
-        let fd = socket.as_raw_fd();
-        self.lent.push(socket);
-        Some(fd)
-    }
-
-    /// Closes a descriptor that was lent.
-    pub fn take_back(&mut self, fd: RawFd) {
-        self.lent.retain(|socket| socket.as_raw_fd() != fd);
+    /// Lends another descriptor of the TCP connection, until [`links::take_back`].
+    pub fn lend_tcp(&self) -> Option<RawFd> {
+        Some(links::lend(self.tcp.as_ref()?.duplicate().ok()?))
     }
 }
