@@ -10,7 +10,7 @@
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([dialers/0, hold_guard/0, begin_attempt/0]).
 -export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
--export([read_options/2]).
+-export([hold_socket/0]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -314,7 +314,20 @@ has_tcp() ->
 -spec spin(pos_integer()) -> [pid()].
 spin(Count) -> [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, Count)].
 
-%% Processes that read an option of the link's socket for ever, while there is a link.
--spec read_options(node(), pos_integer()) -> [pid()].
-read_options(Node, Count) ->
-    [spawn(fun Read() -> _ = net_kernel:getopts(Node, [nodelay]), Read() end) || _ <- lists:seq(1, Count)].
+%% A process that has inet's socket of this node's only link, as net_kernel:getopts/2 has it for a moment, until it is
+%% asked close.
+-spec hold_socket() -> pid().
+hold_socket() ->
+    [#{connection := {session, Session, _Port}}] = inet_rdma_links:all(),
+    {Holder, ok} = inet_rdma_test_ask:start(fun() -> {ok, fun() -> hold(Session) end} end),
+    ok = inet_rdma_test_ask:ask(Holder, hold),
+    Holder.
+
+hold(Session) ->
+    receive {hold, From, Ref} -> ok end,
+    {Closer, Closed} = inet_rdma_session:use_socket(Session, fun(Socket) ->
+        {ok, _} = inet:peername(Socket),
+        From ! {Ref, ok},
+        receive {close, Asker, Close} -> {Asker, Close} end
+    end),
+    Closer ! {Closed, ok}.
