@@ -315,7 +315,7 @@ has_tcp() ->
 spin(Count) -> [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, Count)].
 
 %% A process that has inet's socket of this node's only link, as net_kernel:getopts/2 has it for a moment, until it is
-%% asked close.
+%% asked close. Asked open, it opens a file.
 -spec hold_socket() -> pid().
 hold_socket() ->
     [#{connection := {session, Session, _Port}}] = inet_rdma_links:all(),
@@ -328,6 +328,17 @@ hold(Session) ->
     {Closer, Closed} = inet_rdma_session:use_socket(Session, fun(Socket) ->
         {ok, _} = inet:peername(Socket),
         From ! {Ref, ok},
-        receive {close, Asker, Close} -> {Asker, Close} end
+        hold_until_close([])
     end),
     Closer ! {Closed, ok}.
+
+hold_until_close(Files) ->
+    receive
+        {open, From, Ref} ->
+            {ok, File} = file:open("/dev/null", [read, raw]),
+            From ! {Ref, ok},
+            hold_until_close([File | Files]);
+        {close, From, Ref} ->
+            [ok = file:close(File) || File <- Files],
+            {From, Ref}
+    end.

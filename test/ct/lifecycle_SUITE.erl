@@ -100,10 +100,12 @@ end_while_options_are_read(_Config) ->
     [
         begin
             ok = inet_rdma_test_link:connect(A, B),
-            Holder = call(Holding, inet_rdma_test_remote, hold_socket, []),
+            [Opener | _] = Holders = [call(Holding, inet_rdma_test_remote, hold_socket, []) || _ <- lists:seq(1, 3)],
             [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, []),
+            %% The next link takes the lowest free numbers. The file has one that the first link has had for itself.
+            ok = call(Holding, inet_rdma_test_ask, ask, [Opener, open]),
             ok = inet_rdma_test_link:connect(A, B),
-            ok = call(Holding, inet_rdma_test_ask, ask, [Holder, close]),
+            [ok = call(Holding, inet_rdma_test_ask, ask, [Holder, close]) || Holder <- Holders],
             ok = inet_rdma_test_link:exercise(A, B),
             [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, [])
         end
