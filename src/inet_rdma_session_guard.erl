@@ -221,13 +221,14 @@ queue_lost(Queue, Guarded) ->
     {{lost, Fabric, Reason, Why}, on_tcp(Reason, Fabric, Why, Guarded)}.
 
 %% TCP carries the link, as its queue pair ended for this reason.
-on_tcp(closed, Fabric, _Why, Guarded) ->
+on_tcp(Reason, Fabric, _Why, Guarded) when Reason =:= closed; Reason =:= peer_gone ->
     given_up_by_peer(Fabric, Guarded);
 on_tcp(_Reason, Fabric, Why, #guarded{node = Node, config = #{fallback_retry_ms := RetryMs}} = Guarded) ->
     inet_rdma_settlement_policy:lost(Node, binary_to_atom(Fabric), Why, RetryMs),
     settle_later(carried_by(none, <<Fabric/binary, " failed: ", Why/binary>>, Guarded)).
 
-%% The peer lost its TCP connection before it moved, and closed the queue pair. That says nothing against the fabric.
+%% The peer ended the queue pair, in order or before its port had it: it has lost its TCP connection, for example. That
+%% says nothing against the fabric. A peer that knows of a fault of the fabric says so in the next settlement.
 given_up_by_peer(Fabric, Guarded) ->
     settle_again(carried_by(none, <<"the peer gave up the queue pair over ", Fabric/binary>>, Guarded)).
 
