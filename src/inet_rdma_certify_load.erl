@@ -152,18 +152,9 @@ cut(Peer) ->
     end.
 
 cut_port(Port) ->
-    case inet_rdma_port:command(Port, socket) of
-        {ok, <<Fd:32/native>>} ->
-            Ended = case inet_tcp:fdopen(Fd, [{active, false}]) of
-                        {ok, Socket} ->
-                            Shut = gen_tcp:shutdown(Socket, read_write),
-                            ok = inet_tcp:close(Socket),
-                            Shut;
-                        Error -> Error
-                    end,
-            _ = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
-            case Ended of ok -> ok; {error, _} -> none end;
-        _ -> none
+    case inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end) of
+        ok -> ok;
+        {error, _} -> none
     end.
 
 %% The kernel stops this process and lets it go on: returns at once.

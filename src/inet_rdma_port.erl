@@ -4,7 +4,10 @@
 -compile({no_auto_import, [statistics/1]}).
 
 -export([open/0, close/1, start/1, tick/1, getstat/1, command/2, command/3]).
+-export([with_socket/3]).
 -export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
+%% Called by inet_rdma_bounded.
+-export([use_socket/3]).
 
 %% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
 -define(UNKNOWN, <<16#ffffffffffffffff:64>>).
@@ -148,6 +151,40 @@ number_list([], <<>>) ->
 
 number(float, <<Number:64/native-float>>) -> Number;
 number(_Kind, <<Number:64/native>>) -> Number.
+
+%% The result of a function for a socket of inet, which has another descriptor of the TCP connection. A process of its
+%% own calls the function: a caller that is killed leaves no descriptor behind, nor one that is closed while inet has
+%% it. closed: there is no TCP connection. einval: the function has failed.
+-spec with_socket(port(), inet_rdma_transport:driver(), Use :: fun((gen_tcp:socket()) -> Result)) ->
+          Result | {error, closed | einval | inet:posix()}.
+with_socket(Port, Driver, Use) ->
+    case inet_rdma_bounded:call(?MODULE, use_socket, [Port, Driver, Use], infinity) of
+        {ok, Result} -> Result;
+        {exit, _Crash} -> {error, einval}
+    end.
+
+-spec use_socket(port(), inet_rdma_transport:driver(), fun((gen_tcp:socket()) -> Result)) ->
+          Result | {error, closed | inet:posix()}.
+use_socket(Port, Driver, Use) ->
+    case command(Port, socket) of
+        {ok, <<Fd:32/native>>} ->
+            try use_descriptor(Driver, Fd, Use)
+            after inet_rdma_nif:take_back(Fd)
+            end;
+        {error, closed} ->
+            {error, closed}
+    end.
+
+%% Closing a socket that inet has made of a given descriptor leaves the descriptor open.
+use_descriptor(Driver, Fd, Use) ->
+    case Driver:fdopen(Fd, [{active, false}]) of
+        {ok, Socket} ->
+            try Use(Socket)
+            after Driver:close(Socket)
+            end;
+        Error ->
+            Error
+    end.
 
 %% Gives the port a command; returns its answer. closed: the port is closed, or does not take the command now.
 -spec command(port(), command()) -> {ok, binary()} | {error, closed}.

@@ -25,7 +25,7 @@
 %% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1]).
 %% Spawned by name.
--export([guard/3, use_socket/2]).
+-export([guard/3]).
 -export_type([t/0, link/0, sealing/0]).
 
 -record(session, {
@@ -287,35 +287,7 @@ getopts(Session, Keys) -> with_socket(Session, fun(Socket) -> inet:getopts(Socke
 -spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
 peername(Session) -> with_socket(Session, fun inet:peername/1).
 
-%% inet's own functions serve another descriptor of the port's socket. A process of its own calls them: a caller that is
-%% killed leaves no descriptor behind, nor one that is closed while inet has it.
-with_socket(Session, Use) ->
-    case inet_rdma_bounded:call(?MODULE, use_socket, [Session, Use], infinity) of
-        {ok, Result} -> Result;
-        {exit, _Crash} -> {error, einval}
-    end.
-
--spec use_socket(t(), fun((gen_tcp:socket()) -> Result)) -> Result | {error, term()}.
-use_socket(#session{port = Port, driver = Driver}, Use) ->
-    case inet_rdma_port:command(Port, socket) of
-        {ok, <<Fd:32/native>>} ->
-            try use_descriptor(Driver, Fd, Use)
-            after inet_rdma_nif:take_back(Fd)
-            end;
-        {error, closed} ->
-            {error, closed}
-    end.
-
-%% Closing a socket that inet has made of a given descriptor leaves the descriptor open.
-use_descriptor(Driver, Fd, Use) ->
-    case Driver:fdopen(Fd, [{active, false}]) of
-        {ok, Socket} ->
-            try Use(Socket)
-            after Driver:close(Socket)
-            end;
-        Error ->
-            Error
-    end.
+with_socket(#session{port = Port, driver = Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
 
 %% The options for the queue pair. Its place is the session's port, which the settlement has.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().

@@ -208,13 +208,7 @@ processes_of_tls() ->
 %% Of the only link, another descriptor of its session's TCP connection.
 with_socket(Use) ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    {ok, <<Fd:32/native>>} = inet_rdma_port:command(Port, socket),
-    {ok, Socket} = inet_tcp:fdopen(Fd, [{active, false}]),
-    ok = Use(Socket),
-    ok = inet_tcp:close(Socket),
-    %% The peer may have ended the link by now.
-    _ = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
-    ok.
+    ok = inet_rdma_port:with_socket(Port, inet_tcp, Use).
 
 %% An attempt that has lost against one of the peer has a guard, too, until it ends.
 guard() ->
@@ -318,14 +312,14 @@ spin(Count) -> [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, Count)].
 %% asked close. Asked open, it opens a file.
 -spec hold_socket() -> pid().
 hold_socket() ->
-    [#{connection := {session, Session, _Port}}] = inet_rdma_links:all(),
-    {Holder, ok} = inet_rdma_test_ask:start(fun() -> {ok, fun() -> hold(Session) end} end),
+    [{_, Port}] = erlang:system_info(dist_ctrl),
+    {Holder, ok} = inet_rdma_test_ask:start(fun() -> {ok, fun() -> hold(Port) end} end),
     ok = inet_rdma_test_ask:ask(Holder, hold),
     Holder.
 
-hold(Session) ->
+hold(Port) ->
     receive {hold, From, Ref} -> ok end,
-    {Closer, Closed} = inet_rdma_session:use_socket(Session, fun(Socket) ->
+    {Closer, Closed} = inet_rdma_port:use_socket(Port, inet_tcp, fun(Socket) ->
         {ok, _} = inet:peername(Socket),
         From ! {Ref, ok},
         hold_until_close([])

@@ -194,12 +194,7 @@ resumes(Node, Peer) ->
 -spec shut_tcp_of_link(node()) -> ok | {error, term()}.
 shut_tcp_of_link(Peer) ->
     [Port] = [Port || {Node, Port} <- erlang:system_info(dist_ctrl), Node =:= Peer],
-    {ok, <<Fd:32/native>>} = inet_rdma_port:command(Port, socket),
-    {ok, Socket} = inet_tcp:fdopen(Fd, [{active, false}]),
-    ok = gen_tcp:shutdown(Socket, read_write),
-    ok = inet_tcp:close(Socket),
-    {ok, _} = inet_rdma_port:command(Port, release, <<Fd:32/native>>),
-    ok.
+    inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end).
 
 %% Streams of numbered and hashed messages from several senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
