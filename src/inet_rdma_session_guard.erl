@@ -292,21 +292,25 @@ start_mover(#guarded{mover = Mover, keys = Keys} = Guarded) ->
     Guarded#guarded{mover = inet_rdma_session_mover:start(Mover),
                     keys = inet_rdma_session_keys:handle_settling(Keys)}.
 
-%% A message of the peer's settlement. The first one starts the acceptor's mover.
-settlement_message(Message, #guarded{mover = Mover, session = Session, queue = Queue, loss = Loss} = Guarded) ->
-    case inet_rdma_session_mover:is_running(Mover) of
+%% A message of the peer's settlement. The first one starts the acceptor's mover. So does another hello: the initiator
+%% sends it in another settlement only, and has given up the one that runs here, with a TCP connection for example.
+settlement_message(Message, #guarded{mover = Mover} = Guarded) ->
+    IsRunning = inet_rdma_session_mover:is_running(Mover),
+    case may_begin(Message, Guarded) andalso (not IsRunning orelse inet_rdma_settlement_message:is_hello(Message)) of
         true ->
-            ok = inet_rdma_session_mover:forward(Message, Mover),
-            Guarded;
+            Stopped = Guarded#guarded{mover = inet_rdma_session_mover:stop(Mover)},
+            #guarded{mover = Started} = Begun = start_mover(Stopped),
+            ok = inet_rdma_session_mover:forward(Message, Started),
+            Begun;
         false ->
-            Starts = Queue =:= none andalso Loss =:= none andalso byte_size(Message) =< ?FIRST_MESSAGE_BYTES_MAX
-                andalso inet_rdma_session:role(Session) =:= acceptor,
-            case Starts of
-                true -> settlement_message(Message, start_mover(Guarded));
-                %% A late message.
-                false -> Guarded
-            end
+            %% If no mover runs, a late message.
+            _ = [ok = inet_rdma_session_mover:forward(Message, Mover) || IsRunning],
+            Guarded
     end.
+
+may_begin(Message, #guarded{session = Session, queue = Queue, loss = Loss}) ->
+    Queue =:= none andalso Loss =:= none andalso byte_size(Message) =< ?FIRST_MESSAGE_BYTES_MAX
+        andalso inet_rdma_session:role(Session) =:= acceptor.
 
 settled({settled, {move, Queue, Why}}, Guarded) ->
     case inet_rdma_session:move(Queue) of

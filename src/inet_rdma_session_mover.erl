@@ -56,7 +56,7 @@ settle(Session, Node) ->
             exit({settled, {error, unicode:characters_to_binary(inet_rdma_options:format_error(Reason))}})
     end.
 
-%% The TCP connection is lost, without which a settlement in band cannot go on.
+%% Ends a settlement that cannot go on: its TCP connection is lost, or the initiator has begun another one.
 -spec stop(t()) -> t().
 stop(#mover{process = none} = Mover) ->
     Mover;

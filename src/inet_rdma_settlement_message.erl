@@ -4,7 +4,8 @@
 %% is not allowed: docs/PROTOCOL.md lists all messages.
 -module(inet_rdma_settlement_message).
 
--export([greet/2, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3, passive/1, active_once/1]).
+-export([greet/2, is_hello/1, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
+-export([passive/1, active_once/1]).
 -export([left/1, now_ms/0, cut/1, is_text/1, reason/1, text/2, broken/1]).
 
 -include("inet_rdma_settling.hrl").
@@ -31,6 +32,16 @@ greet(#settling{config = #{connect_timeout_ms := BoundMs}, deadline = Deadline} 
 same_version(#{stream := Ours}, #{stream := Ours}) -> ok;
 same_version(#{stream := _}, _Peer) -> broken(<<"the peer settles streams by another version">>);
 same_version(_Facts, _Peer) -> ok.
+
+%% Tells whether a message is a hello, with whatever facts.
+-spec is_hello(binary()) -> boolean().
+is_hello(Bytes) ->
+    try decode(Bytes) of
+        {hello, _} -> true;
+        _ -> false
+    catch
+        error:badarg -> false
+    end.
 
 -spec tell(settling(), tuple()) -> ok.
 tell(#settling{connection = Connection}, Message) ->

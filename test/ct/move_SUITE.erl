@@ -11,7 +11,7 @@
 -export([required_in_spite_of_a_failure/1]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
 -export([failed_settlement_is_repeated/1, earned_without_a_connection/1, loss_in_the_middle_that_lasts/1]).
--export([move_of_one_side/1, queue_pair_given_up/1, losses_in_the_middle/1]).
+-export([move_of_one_side/1, queue_pair_given_up/1, settlement_given_up/1, losses_in_the_middle/1]).
 -export([idle_links_go_back/1, standby_is_watched/1, losses_on_the_way_back/1]).
 
 -define(CONNECTS, 50).
@@ -26,8 +26,8 @@ all() ->
         initiator_says_when, bytes_earn_it, simultaneous_connects, never, connects_under_traffic,
         required_in_spite_of_a_failure, peers_that_break_the_rules, peers_that_break_the_rules_as_initiator,
         peers_that_hang_up, failed_settlement_is_repeated, earned_without_a_connection, loss_in_the_middle_that_lasts,
-        move_of_one_side, queue_pair_given_up, losses_in_the_middle, idle_links_go_back, standby_is_watched,
-        losses_on_the_way_back
+        move_of_one_side, queue_pair_given_up, settlement_given_up, losses_in_the_middle, idle_links_go_back,
+        standby_is_watched, losses_on_the_way_back
     ].
 
 %% How many links lose their connection while they settle; INET_RDMA_MOVE_LOSSES=1000 by hand.
@@ -376,6 +376,15 @@ queue_pair_given_up(_Config) ->
         end
      || End <- [drop, keep]
     ].
+
+%% The initiator gives up a settlement that the acceptor is in, and begins another one.
+settlement_given_up(_Config) ->
+    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    connect(A, B),
+    Mover = call(A, inet_rdma_test_mover, start, [[[{hello, #{}}]]]),
+    inet_rdma_test_wait:until(answered, 10000, fun() -> call(A, inet_rdma_test_mover, heard, [Mover]) =/= [] end),
+    ok = call(A, inet_rdma_test_mover, pass, [Mover]),
+    moves_under_traffic(A, B).
 
 %% The connection is lost after so many bytes as the handshake, the settlement and the move take: nothing is lost, and
 %% both sides agree on what carries the link in the end.
