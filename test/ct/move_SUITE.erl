@@ -259,7 +259,8 @@ peers_that_break_the_rules_as_initiator(_Config) ->
         {"not one of the settlement", [[{say_raw, <<>>}]]},
         {"not allowed here", [[{say, {'try', shm}}]]},
         {"not allowed here", [[{say, {hello, #{}}}]]},
-        {"not allowed here", [[{hello, #{}}], [{hello, #{}}]]},
+        %% The second one begins another settlement.
+        {"did not answer in time", [[{hello, #{}}], [{hello, #{}}]]},
         {"not allowed here", [[{hello, #{}}], [{say, {ready}}]]},
         {"the peer decides", [[{hello, #{}}], [{say, {go}}]]},
         {"did not answer in time", [[{hello, #{}}]]},
