@@ -292,8 +292,8 @@ start_mover(#guarded{mover = Mover, keys = Keys} = Guarded) ->
     Guarded#guarded{mover = inet_rdma_session_mover:start(Mover),
                     keys = inet_rdma_session_keys:handle_settling(Keys)}.
 
-%% A message of the peer's settlement. The first one starts the acceptor's mover. So does another hello: the initiator
-%% sends it in another settlement only, and has given up the one that runs here, with a TCP connection for example.
+%% A message of the peer's settlement. The first one starts the acceptor's mover. Another hello starts it anew: the
+%% initiator says hello once in each settlement, so it has given up the settlement that runs here.
 settlement_message(Message, #guarded{mover = Mover} = Guarded) ->
     IsRunning = inet_rdma_session_mover:is_running(Mover),
     case may_begin(Message, Guarded) andalso (not IsRunning orelse inet_rdma_settlement_message:is_hello(Message)) of

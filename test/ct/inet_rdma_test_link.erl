@@ -3,7 +3,7 @@
 -module(inet_rdma_test_link).
 
 -export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, gone/2]).
--export([supervisor/2, ended/1, skip/1]).
+-export([supervisor/2, ended/1, skip/1, no_unlinked_ports/1]).
 
 -type t() :: inet_rdma_test_node:t().
 
@@ -153,3 +153,17 @@ skip(Reason) ->
         "true" -> ct:fail("CI skips nothing: ~ts", [Reason]);
         _ -> {skip, Reason}
     end.
+
+%% Waits until the ports of all links that have ended are gone.
+-spec no_unlinked_ports([t()]) -> [term()].
+no_unlinked_ports(Nodes) ->
+    [
+        inet_rdma_test_wait:until({unlinked_ports, inet_rdma_test_node:name(Node)}, 10000, fun() ->
+            case inet_rdma_test_node:is_rdma() andalso
+                inet_rdma_test_node:call(Node, inet_rdma_test_remote, unlinked_ports, []) of
+                None when None =:= []; None =:= false -> true;
+                Ports -> Ports
+            end
+        end)
+     || Node <- Nodes
+    ].

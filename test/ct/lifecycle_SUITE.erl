@@ -131,7 +131,7 @@ end_of_a_suspended_link(Config) ->
     end,
     Suspend(),
     [true = call(X, erlang, disconnect_node, [name(Y)]) || {X, Y} <- [{A, B}, {B, A}]],
-    no_unlinked_ports([A, B]),
+    inet_rdma_test_link:no_unlinked_ports([A, B]),
     ok = inet_rdma_test_relay:pass(Relay),
     Suspend(),
     [stops(Node) || Node <- [A, B]].
@@ -164,13 +164,13 @@ stop_after_storms(_Config) ->
     ok = inet_rdma_test_wait:holds(pause, 500, fun() -> true end),
     inet_rdma_test_node:resume(C),
     inet_rdma_test_node:kill(D),
-    no_unlinked_ports([A, B, C]),
+    inet_rdma_test_link:no_unlinked_ports([A, B, C]),
     stops(A),
-    no_unlinked_ports([B, C]),
+    inet_rdma_test_link:no_unlinked_ports([B, C]),
     inet_rdma_test_node:suspend(C),
     stops(B),
     inet_rdma_test_node:resume(C),
-    no_unlinked_ports([C]),
+    inet_rdma_test_link:no_unlinked_ports([C]),
     stops(C).
 
 %% All links end, and both nodes of each connect at once.
@@ -180,17 +180,6 @@ collide_all(Nodes, Pairs) ->
     Callers = [spawn_monitor(fun() -> call(X, inet_rdma_test_remote, connect_at, [name(Y), AtMicros]) end)
                || X <- Nodes, Y <- Nodes, X =/= Y],
     [receive {'DOWN', Ref, process, Caller, Reason} -> ?assertEqual(normal, Reason) end || {Caller, Ref} <- Callers].
-
-no_unlinked_ports(Nodes) ->
-    [
-        inet_rdma_test_wait:until({unlinked_ports, name(Node)}, 10000, fun() ->
-            case inet_rdma_test_node:is_rdma() andalso call(Node, inet_rdma_test_remote, unlinked_ports, []) of
-                None when None =:= []; None =:= false -> true;
-                Ports -> Ports
-            end
-        end)
-     || Node <- Nodes
-    ].
 
 stops(Node) ->
     StartMs = erlang:monotonic_time(millisecond),

@@ -393,13 +393,7 @@ losses_in_the_middle(Config) ->
     #{a := A, b := B} = Detour = detour(Config, [{move, eager}], [{move, busy}]),
     Lost = [lose_in_the_middle(Detour) || _ <- lists:seq(1, losses())],
     ct:pal("of ~b connections ~b were lost behind nodeup", [losses(), length([lost || true <- Lost])]),
-    [
-        inet_rdma_test_wait:until({no_unlinked_ports, name(Node)}, 10000, fun() ->
-            Ports = call(Node, inet_rdma_test_remote, unlinked_ports, []),
-            Ports =:= [] orelse Ports
-        end)
-     || Node <- [A, B]
-    ].
+    inet_rdma_test_link:no_unlinked_ports([A, B]).
 
 lose_in_the_middle(#{a := A, b := B, relay := Relay} = Detour) ->
     {Direction, Bytes} = {lists:nth(rand:uniform(2), [to, back]), 150 + rand:uniform(700)},
