@@ -20,7 +20,7 @@
 
 -export([new/3, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
          getopts/2, peername/1]).
--export([dial/3, stand_by/1, carry/1]).
+-export([dial/3, stop_process/1, stand_by/1, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1]).
@@ -208,6 +208,16 @@ driver(#session{driver = Driver}) -> Driver.
 dial(#session{role = Role} = Session, Node, Peer) ->
     HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
     spawn_monitor(inet_rdma_resume, dial, [Session, Node, Peer, HoldMs]).
+
+%% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. Behind this call it gives
+%% up no connection, and gives the port no queue pair. By a new monitor, as the message of the old one may have been
+%% handled.
+-spec stop_process({pid(), reference()}) -> ok.
+stop_process({Process, Ref}) ->
+    demonitor(Ref, [flush]),
+    End = monitor(process, Process),
+    exit(Process, kill),
+    receive {'DOWN', End, process, Process, _} -> ok end.
 
 %% Socket options of the first TCP connection, which the later ones get, too, whichever side makes them. Options of
 %% reading are left out, as the port reads.

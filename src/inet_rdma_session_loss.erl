@@ -137,19 +137,9 @@ facts(#loss{reason = Reason, why = Why, since = Since}) -> {Reason, Why, erlang:
 stop(none) ->
     ok;
 stop(#loss{dialer = Dialer, retry = Retry, bound = Bound}) ->
-    ok = stop_dialer(Dialer),
+    _ = [ok = inet_rdma_session:stop_process(Dialer) || Dialer =/= none],
     ok = cancel(Retry),
     cancel(Bound).
-
-stop_dialer(none) ->
-    ok;
-%% Waits for its end, as a process goes on for a while after exit/2: then it gives up no connection any more. By a new
-%% monitor, as the message of the old one may have been handled.
-stop_dialer({Dialer, Ref}) ->
-    demonitor(Ref, [flush]),
-    End = monitor(process, Dialer),
-    exit(Dialer, kill),
-    receive {'DOWN', End, process, Dialer, _} -> ok end.
 
 cancel(none) ->
     ok;

@@ -60,9 +60,8 @@ settle(Session, Node) ->
 -spec stop(t()) -> t().
 stop(#mover{process = none} = Mover) ->
     Mover;
-stop(#mover{process = {Process, Ref}, session = Session} = Mover) ->
-    demonitor(Ref, [flush]),
-    exit(Process, kill),
+stop(#mover{process = Process, session = Session} = Mover) ->
+    ok = inet_rdma_session:stop_process(Process),
     _ = inet_rdma_port:command(inet_rdma_session:port(Session), drop),
     again(Mover#mover{process = none}).
 

@@ -2,7 +2,7 @@
 %% else that the port tells goes on to the guard. Runs in the node under test.
 -module(inet_rdma_test_mover).
 
--export([start/1, settle/1, heard/1, pass/1]).
+-export([start/1, settle/1, cut_behind_the_move/0, heard/1, pass/1]).
 -export_type([script/0, action/0]).
 
 %% What it does at once, then after each message of the peer in turn. Behind the last it is silent.
@@ -27,8 +27,13 @@ settle(End) ->
         {settles, Settler, End}
     end).
 
+%% The guard settles. Cuts the TCP connection as soon as the peer has moved.
+-spec cut_behind_the_move() -> pid().
+cut_behind_the_move() ->
+    begin_with(fun(_Port) -> cut end).
+
 %% Begin does what is done at once, and returns where the peer's messages go: the rest of a script, {settles, Settler,
-%% End}, or pass (to the guard).
+%% End}, or pass or cut (to the guard).
 begin_with(Begin) ->
     {Mover, ok} = inet_rdma_test_ask:start(fun() ->
         [{_, Port}] = erlang:system_info(dist_ctrl),
@@ -57,8 +62,9 @@ loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) 
             loop(State);
         {'$inet_rdma', Port, Message} when is_binary(Message), is_list(Script) ->
             loop(State#{script := answer(Script, Port), heard := [binary_to_term(Message) | Heard]});
-        {'$inet_rdma', Port, _} = Told ->
+        {'$inet_rdma', Port, Message} = Told ->
             Guard ! Told,
+            _ = [act_one(cut, Port) || {Message, Script} =:= {moved, cut}],
             loop(State);
         {heard, From, Ref} ->
             From ! {Ref, lists:reverse(Heard)},

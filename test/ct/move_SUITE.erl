@@ -11,7 +11,8 @@
 -export([required_in_spite_of_a_failure/1]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
 -export([failed_settlement_is_repeated/1, earned_without_a_connection/1, loss_in_the_middle_that_lasts/1]).
--export([move_of_one_side/1, queue_pair_given_up/1, settlement_given_up/1, losses_in_the_middle/1]).
+-export([move_of_one_side/1, losses_behind_the_move/1, queue_pair_given_up/1, settlement_given_up/1]).
+-export([losses_in_the_middle/1]).
 -export([idle_links_go_back/1, standby_is_watched/1, losses_on_the_way_back/1]).
 
 -define(CONNECTS, 50).
@@ -26,8 +27,8 @@ all() ->
         initiator_says_when, bytes_earn_it, simultaneous_connects, never, connects_under_traffic,
         required_in_spite_of_a_failure, peers_that_break_the_rules, peers_that_break_the_rules_as_initiator,
         peers_that_hang_up, failed_settlement_is_repeated, earned_without_a_connection, loss_in_the_middle_that_lasts,
-        move_of_one_side, queue_pair_given_up, settlement_given_up, losses_in_the_middle, idle_links_go_back,
-        standby_is_watched, losses_on_the_way_back
+        move_of_one_side, losses_behind_the_move, queue_pair_given_up, settlement_given_up, losses_in_the_middle,
+        idle_links_go_back, standby_is_watched, losses_on_the_way_back
     ].
 
 %% How many links lose their connection while they settle; INET_RDMA_MOVE_LOSSES=1000 by hand.
@@ -361,6 +362,19 @@ move_of_one_side(_Config) ->
         ok = call(B, inet_rdma_test_mover, pass, [Mover]),
         moved(A, B)
     end).
+
+%% The connection is lost right behind the initiator's move, while the acceptor opens its queue pair or moves.
+losses_behind_the_move(_Config) ->
+    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [
+        begin
+            connect(A, B),
+            _ = call(B, inet_rdma_test_mover, cut_behind_the_move, []),
+            moves_under_traffic(A, B),
+            disconnect(A, B)
+        end
+     || _ <- lists:seq(1, 5 * losses())
+    ].
 
 %% The initiator gives up the queue pair of a settlement, before the acceptor has moved or after it: both go on over
 %% TCP, and settle again, as shared memory has not failed.
