@@ -164,9 +164,11 @@ impl Link {
         is_watched
     }
 
+    /// Reads from the queue pair if the peer sends over it. Not while an attempt to resume gives it up: the peer closes
+    /// it, which is no end of the link.
     fn begin_queue(&mut self) {
         if let Some(queue) = self.queue.as_mut().filter(|_| self.is_started) {
-            if self.session.reads_queue(queue.id()) {
+            if self.session.reads_queue(queue.id()) && !self.session.is_given_up(queue.id()) {
                 queue.begin();
             }
         }

@@ -283,6 +283,7 @@ impl Link {
         }
         self.add_tcp(tcp);
         self.changes.resumes += 1;
+        self.begin_queue();
         self.tell(port, RESTORED);
         self.transmit(port);
         self.schedule(port);

@@ -155,6 +155,11 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         sends && receives
     }
 
+    /// Whether the attempt under way gives up this queue pair: it was added when this side had told its standing.
+    pub fn is_given_up(&self, path: PathId) -> bool {
+        self.standing.is_some_and(|ours| ours.path != Some(path))
+    }
+
     /// The attempt has led to another TCP connection, on which the peer has told this standing. True: the queue pair
     /// carries on. False: there is none, or it is given up. Err(None): the attempt is out of date or has led to a
     /// resume before; Err(Some): the session is over.

@@ -120,6 +120,32 @@ fn bytes_under_way_in_shared_memory_do_not_hinder_a_resume() {
 }
 
 #[test]
+fn a_queue_pair_that_comes_behind_the_standing_is_given_up() {
+    let [mut sender, mut receiver] = pair();
+    sender.add_path(PATH, false);
+    assert!(sender.move_to_queue());
+    carry(&mut sender, &mut receiver);
+    let attempt = sender.next_attempt();
+    let ours = sender.suspend(attempt).expect("newer");
+    let theirs = receiver.suspend(attempt).expect("newer");
+    receiver.add_path(PATH, false);
+    assert!(receiver.reads_queue(PATH) && receiver.is_given_up(PATH));
+    assert!(!sender.is_given_up(PATH));
+    assert_eq!(sender.resume(attempt, theirs), Ok(false));
+    assert_eq!(receiver.resume(attempt, ours), Ok(false));
+    assert_eq!(receiver.path(), None);
+
+    // An attempt that fails gives up nothing for the next one.
+    let [sender, mut receiver] = pair_on_queue(false);
+    receiver.lose_path();
+    receiver.suspend(sender.next_attempt()).expect("newer");
+    receiver.add_path(PATH, false);
+    assert!(receiver.is_given_up(PATH));
+    receiver.suspend(receiver.next_attempt()).expect("newer");
+    assert!(!receiver.is_given_up(PATH));
+}
+
+#[test]
 fn a_packet_that_is_read_while_the_standing_is_under_way_does_not_hinder_a_resume() {
     let [mut sender, mut receiver] = pair_on_queue(true);
     append(&mut sender, b"a");
