@@ -23,7 +23,7 @@ pub(super) struct Earning {
 }
 
 impl Earning {
-    /// Counts from here on: the link is back from a queue pair.
+    /// Counts from here on: this side goes back from a queue pair.
     pub(super) fn begin_anew(&mut self, passed: Traffic) {
         *self = Earning {
             is_over: false,

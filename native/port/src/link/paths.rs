@@ -68,6 +68,7 @@ impl Link {
     pub fn return_to_tcp(&mut self, port: Port) -> bool {
         let returns = self.tcp.is_some() && self.session.return_to_tcp();
         if returns {
+            self.earning.begin_anew(self.passed());
             self.transmit(port);
             self.schedule(port);
         }
@@ -97,8 +98,8 @@ impl Link {
 
     pub(super) fn left_queue(&mut self, port: Port) {
         self.follows = false;
-        self.earning.begin_anew(self.passed());
         self.tell(port, RETURNED);
+        self.look_whether_earned(port);
     }
 
     pub(super) fn lose_tcp(&mut self, port: Port, loss: Loss) {

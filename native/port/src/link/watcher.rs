@@ -56,9 +56,10 @@ impl Link {
         }
     }
 
-    /// Tells, once, that the link has earned a queue pair.
+    /// Tells, once, that the link has earned a queue pair. While the port still has the last one, the peer has not
+    /// followed back to TCP.
     pub(super) fn look_whether_earned(&mut self, port: Port) {
-        if self.watcher.is_some() && self.earning.is_earned_by(self.passed()) {
+        if self.watcher.is_some() && self.queue.is_none() && self.earning.is_earned_by(self.passed()) {
             self.tell(port, EARNED);
         }
     }
