@@ -221,14 +221,15 @@ queue_lost(Queue, Guarded) ->
     {{lost, Fabric, Reason, Why}, on_tcp(Reason, Fabric, Why, Guarded)}.
 
 %% TCP carries the link, as its queue pair ended for this reason.
-on_tcp(Reason, Fabric, _Why, Guarded) when Reason =:= closed; Reason =:= peer_gone ->
+on_tcp(Reason, Fabric, _Why, Guarded) when Reason =:= closed; Reason =:= peer_gone; Reason =:= unknown ->
     given_up_by_peer(Fabric, Guarded);
 on_tcp(_Reason, Fabric, Why, #guarded{node = Node, config = #{fallback_retry_ms := RetryMs}} = Guarded) ->
     inet_rdma_settlement_policy:lost(Node, binary_to_atom(Fabric), Why, RetryMs),
     settle_later(carried_by(none, <<Fabric/binary, " failed: ", Why/binary>>, Guarded)).
 
-%% The peer ended the queue pair, in order or before its port had it: it has lost its TCP connection, for example. That
-%% says nothing against the fabric. A peer that knows of a fault of the fabric says so in the next settlement.
+%% The peer ended the queue pair, in order or before its port had it, as it has lost its TCP connection, for example; or
+%% both sides have left it. That says nothing against the fabric. A peer that knows of a fault of the fabric says so in
+%% the next settlement.
 given_up_by_peer(Fabric, Guarded) ->
     settle_again(carried_by(none, <<"the peer gave up the queue pair over ", Fabric/binary>>, Guarded)).
 
@@ -256,11 +257,13 @@ restored_at_last(#guarded{loss = Loss} = Guarded) ->
 %% moved. Both sides have resumed without it then.
 queue_given_up(#guarded{queue = none} = Guarded) ->
     Guarded;
-queue_given_up(Guarded) ->
-    case is_carried(Guarded) of
-        true ->
+queue_given_up(#guarded{idle = Idle} = Guarded) ->
+    case {is_carried(Guarded), inet_rdma_session_idle:is_returning(Idle)} of
+        {true, _} ->
             Guarded;
-        false ->
+        {false, true} ->
+            returned(Guarded);
+        {false, false} ->
             settle_again(carried_by(none, <<"its TCP connection was lost while it moved">>, Guarded))
     end.
 
