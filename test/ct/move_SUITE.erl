@@ -8,7 +8,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([initiator_says_when/1, bytes_earn_it/1, simultaneous_connects/1, never/1, connects_under_traffic/1]).
--export([required_in_spite_of_a_failure/1]).
+-export([ticks_earn_nothing/1, required_in_spite_of_a_failure/1]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
 -export([failed_settlement_is_repeated/1, earned_without_a_connection/1, loss_in_the_middle_that_lasts/1]).
 -export([move_of_one_side/1, losses_behind_the_move/1, queue_pair_given_up/1, settlement_given_up/1]).
@@ -24,7 +24,7 @@ suite() ->
 
 all() ->
     [
-        initiator_says_when, bytes_earn_it, simultaneous_connects, never, connects_under_traffic,
+        initiator_says_when, bytes_earn_it, ticks_earn_nothing, simultaneous_connects, never, connects_under_traffic,
         required_in_spite_of_a_failure, peers_that_break_the_rules, peers_that_break_the_rules_as_initiator,
         peers_that_hang_up, failed_settlement_is_repeated, earned_without_a_connection, loss_in_the_middle_that_lasts,
         move_of_one_side, losses_behind_the_move, queue_pair_given_up, settlement_given_up, losses_in_the_middle,
@@ -59,6 +59,17 @@ initiator_says_when(_Config) ->
     connect(Eager, Busy),
     moved(Eager, Busy),
     undisturbed(Eager, Busy, fun() -> ok end).
+
+%% An idle link stays on TCP, however many ticks go over it.
+ticks_earn_nothing(_Config) ->
+    Idle = #{rdma => [{move, busy}], args => ["-kernel", "net_ticktime", "4", "net_tickintensity", "100"]},
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Idle)),
+    connect(A, B),
+    inet_rdma_test_wait:until(ticks, 30000, fun() ->
+        #{packets_received := Received, packets_sent := Sent} = call(A, inet_rdma, info, [name(B)]),
+        Received + Sent > 200 orelse {Received, Sent}
+    end),
+    ?assertEqual([tcp, tcp], fabrics(A, B)).
 
 %% A few large packets are enough to move a link with the option busy.
 bytes_earn_it(_Config) ->

@@ -115,6 +115,8 @@ pub struct Counts {
     pub packets_sent: u64,
     /// Bytes appended.
     pub bytes_sent: u64,
+    /// Ticks sent and received over TCP.
+    pub ticks: u64,
 }
 
 /// One end of a session. `H`: outgoing bytes that stay where they are. `L`: memory of a large incoming packet.

@@ -57,6 +57,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
             Kind::Data if header.bytes > 0 && self.source != Source::Tcp => Err(Violation::Path),
             Kind::Tick => {
                 self.counts.packets_received += 1;
+                self.counts.ticks += 1;
                 Ok(())
             }
             // Nothing follows such a header.

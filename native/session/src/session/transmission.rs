@@ -9,6 +9,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     pub fn tick(&mut self) {
         if !self.pending.tick {
             self.counts.packets_sent += 1;
+            self.counts.ticks += 1;
             self.pending.tick = true;
         }
     }
