@@ -227,14 +227,22 @@ losses_on_the_way_back(Config) ->
     connect(A, B),
     [
         begin
+            Before = moves(A, B),
             ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [300000]]),
-            moved(A, B),
+            %% By its counts: it may be back before it is looked at.
+            inet_rdma_test_wait:until({moves, Before}, 10000, fun() ->
+                Now = moves(A, B),
+                not lists:member(false, lists:zipwith(fun erlang:'>'/2, Now, Before)) orelse Now
+            end),
             ok = wait_until_on_tcp(A, B, 1 + N rem 3),
             inet_rdma_test_relay:lose(Relay, reset),
             ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 5000, 100000]])
         end
      || N <- lists:seq(1, losses())
     ].
+
+moves(A, B) ->
+    [maps:get(moves, call(X, inet_rdma, info, [name(Y)])) || {X, Y} <- [{A, B}, {B, A}]].
 
 %% Waits until a node shows the link on TCP, and then 5 ms for each of the looks.
 wait_until_on_tcp(A, B, Looks) ->
