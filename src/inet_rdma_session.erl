@@ -209,9 +209,9 @@ dial(#session{role = Role} = Session, Node, Peer) ->
     HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
     spawn_monitor(inet_rdma_resume, dial, [Session, Node, Peer, HoldMs]).
 
-%% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. Behind this call it gives
-%% up no connection, and gives the port no queue pair. By a new monitor, as the message of the old one may have been
-%% handled.
+%% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. Behind this call it
+%% gives up no connection, and gives the port no queue pair. By a new monitor, as the message of the old one may have
+%% been handled.
 -spec stop_process({pid(), reference()}) -> ok.
 stop_process({Process, Ref}) ->
     demonitor(Ref, [flush]),
