@@ -56,6 +56,8 @@
 -type packets() :: [binary() | [binary()] | {non_neg_integer(), [binary()]}].
 
 -define(LIBRARY, "inet_rdma_nif").
+%% Loads of the library while others load the module anew again and again.
+-define(LOADS_MAX, 10).
 
 %% Loads the library, unless it is loaded. Each user of the library calls this first. This runs while the kernel boots,
 %% in an embedded release even before the code server: it cannot use `file`, `application` and `code` then. The
@@ -63,6 +65,13 @@
 %% -pa in a script) are known to the code server only.
 -spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
+    case try_to_load() of
+        {error, {old_code, _}} -> ?MODULE:load();
+        Loaded -> Loaded
+    end.
+
+%% old_code: this module was loaded anew meanwhile, and the new one has to load the library.
+try_to_load() ->
     case is_loaded() orelse find_library() of
         true -> ok;
         {ok, Library} -> load(Library);
@@ -78,7 +87,9 @@ find_library() ->
 
 %% The native functions and the driver are in one library, and the driver must find that library mapped: otherwise a
 %% second copy, with connections of its own, would be loaded.
-load(Library) ->
+load(Library) -> load(Library, ?LOADS_MAX).
+
+load(Library, LoadsLeft) ->
     case erlang:load_nif(Library, 0) of
         ok -> load_driver(filename:dirname(Library));
         {error, {reload, _}} -> load_driver(filename:dirname(Library));
@@ -86,8 +97,10 @@ load(Library) ->
             %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade
             %% callback). The old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma
             %% that were opened with it are lost.
-            case code:soft_purge(?MODULE) of
-                true -> load(Library);
+            %% If this process is the one in it, the module was loaded anew once more.
+            IsGone = code:soft_purge(?MODULE) orelse erlang:check_process_code(self(), ?MODULE),
+            case IsGone andalso LoadsLeft > 1 of
+                true -> load(Library, LoadsLeft - 1);
                 false -> failed(Reason)
             end;
         {error, Reason} ->
@@ -388,13 +401,15 @@ loaded() -> erlang:nif_error({not_loaded, ?MODULE}).
 
 %% The library is not loaded. A module that is loaded anew also begins without it.
 late(Function, Arguments) ->
-    case load() of
+    case try_to_load() of
         ok ->
             %% Without this check a function that the library lacks would call itself for ever.
             case lists:member({Function, length(Arguments)}, ?MODULE:module_info(nifs)) of
                 true -> apply(?MODULE, Function, Arguments);
                 false -> erlang:nif_error({not_in_the_library, Function})
             end;
+        {error, {old_code, _}} ->
+            apply(?MODULE, Function, Arguments);
         {error, Reason} ->
             erlang:nif_error({not_loaded, Reason})
     end.

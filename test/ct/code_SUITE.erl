@@ -7,7 +7,8 @@
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
--export([reloaded_modules_resume_a_link/1, delete_of_the_native_module_costs_links_only/1]).
+-export([reloaded_modules_resume_a_link/1, calls_while_the_module_is_loaded_anew/1]).
+-export([delete_of_the_native_module_costs_links_only/1]).
 -export([refused_driver_is_no_library/1, library_of_another_path_leaves_links_on_tcp/1]).
 -export([library_stays_in_memory/1]).
 
@@ -19,6 +20,7 @@ suite() ->
 all() ->
     [
         purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
+        calls_while_the_module_is_loaded_anew,
         delete_of_the_native_module_costs_links_only, refused_driver_is_no_library,
         library_of_another_path_leaves_links_on_tcp, library_stays_in_memory
     ].
@@ -88,6 +90,14 @@ reloaded_modules_resume_a_link(_Config) ->
 resumes(Node, Peer) ->
     #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
     Resumes.
+
+%% A process calls native functions all the time while their module is loaded anew, again and again.
+calls_while_the_module_is_loaded_anew(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    {Calls, Loads} = call(A, inet_rdma_test_remote, call_and_load, [2000]),
+    ct:pal("~b calls, ~b loads", [Calls, Loads]),
+    ?assert(Calls > 0),
+    ?assert(Loads > 0).
 
 %% Links do not survive the deletion of the module. The node does, and makes new ones.
 delete_of_the_native_module_costs_links_only(_Config) ->

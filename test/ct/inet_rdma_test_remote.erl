@@ -10,7 +10,7 @@
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([dialers/0, hold_guard/0, begin_attempt/0]).
 -export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
--export([hold_socket/0]).
+-export([hold_socket/0, call_and_load/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -296,6 +296,32 @@ reload(Modules) ->
     [begin _ = code:purge(Module), {module, Module} = code:load_file(Module) end || _ <- [1, 2], Module <- Modules],
     _ = [code:purge(Module) || Module <- Modules],
     ok.
+
+%% Calls a native function for so many milliseconds while several processes load its module anew; the counts of both.
+%% Nothing is loaded while a process is in the module before.
+-spec call_and_load(pos_integer()) -> {Calls :: non_neg_integer(), Loads :: non_neg_integer()}.
+call_and_load(Ms) ->
+    End = erlang:monotonic_time(millisecond) + Ms,
+    {Caller, Ref} = spawn_monitor(fun() ->
+        exit({called, count_until(End, fun() -> inet_rdma_nif:link_numbers() =/= [] end)})
+    end),
+    Load = fun() ->
+        code:soft_purge(inet_rdma_nif) andalso {module, inet_rdma_nif} =:= code:load_file(inet_rdma_nif)
+    end,
+    _ = [spawn_link(fun() -> count_until(End, Load) end) || _ <- [1, 2, 3]],
+    Loads = count_until(End, Load),
+    receive
+        {'DOWN', Ref, process, Caller, {called, Calls}} -> {Calls, Loads};
+        {'DOWN', Ref, process, Caller, Reason} -> error(Reason)
+    end.
+
+count_until(End, Does) -> count_until(End, Does, 0).
+
+count_until(End, Does, Count) ->
+    case erlang:monotonic_time(millisecond) < End of
+        true -> count_until(End, Does, Count + case Does() of true -> 1; false -> 0 end);
+        false -> Count
+    end.
 
 %% Whether the session of this node's only link has a TCP connection.
 -spec has_tcp() -> boolean().
