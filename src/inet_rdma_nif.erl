@@ -59,10 +59,7 @@
 %% Loads of the library while others load the module anew again and again.
 -define(LOADS_MAX, 10).
 
-%% Loads the library, unless it is loaded. Each user of the library calls this first. This runs while the kernel boots,
-%% in an embedded release even before the code server: it cannot use `file`, `application` and `code` then. The
-%% primitive loader knows the directories of modules at any time; directories that were added later (by Mix, rebar3 or
-%% -pa in a script) are known to the code server only.
+%% Loads the library, unless it is loaded. Each user of the library calls this first, also while the kernel boots.
 -spec load() -> ok | {error, inet_rdma:reason()}.
 load() ->
     case try_to_load() of
@@ -72,17 +69,10 @@ load() ->
 
 %% old_code: this module was loaded anew meanwhile, and the new one has to load the library.
 try_to_load() ->
-    case is_loaded() orelse find_library() of
+    case is_loaded() orelse inet_rdma_library:find() of
         true -> ok;
         {ok, Library} -> load(Library);
         Error -> Error
-    end.
-
-find_library() ->
-    case find(primitive_path() ++ code_path()) of
-        {ok, Library} -> {ok, Library};
-        error -> {error, {not_found, <<"priv/" ?LIBRARY ".so is in no application directory of the code path: "
-                                       "build it with make build, mix compile or rebar3 compile">>}}
     end.
 
 %% The native functions and the driver are in one library, and the driver must find that library mapped: otherwise a
@@ -142,40 +132,6 @@ is_loaded() ->
 %% The driver's name, for open_port/2.
 -spec driver() -> string().
 driver() -> ?LIBRARY.
-
-primitive_path() ->
-    {ok, Path} = erl_prim_loader:get_path(),
-    Path.
-
-code_path() ->
-    case whereis(code_server) of
-        undefined -> [];
-        _ -> code:get_path()
-    end.
-
-find([Dir | Rest]) ->
-    %% Looks only in the directory of this module, as module and library are built together.
-    Beam = Dir ++ "/" ++ ?MODULE_STRING ++ ".beam",
-    Library = parent(Dir) ++ "priv/" ++ ?LIBRARY,
-    case is_file(Beam) andalso is_file(Library ++ ".so") of
-        true -> {ok, Library};
-        false -> find(Rest)
-    end;
-find([]) -> error.
-
-%% "x/ebin" -> "x/", "ebin" -> "", "." -> "../"
-parent(Dir) ->
-    case lists:reverse(Dir) of
-        "/" ++ Reversed -> parent(lists:reverse(Reversed));
-        "." -> "../";
-        Reversed -> lists:reverse(lists:dropwhile(fun(Char) -> Char =/= $/ end, Reversed))
-    end.
-
-is_file(Name) ->
-    case erl_prim_loader:read_file_info(Name) of
-        {ok, _} -> true;
-        error -> false
-    end.
 
 -spec listen(Address :: binary(), inet:port_number(), inet:port_number(), map(), Logger :: pid()) ->
           {ok, listener(), Id :: pos_integer(), inet:port_number(), Over :: binary()} | {error, inet_rdma:reason()}.
