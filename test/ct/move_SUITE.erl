@@ -62,7 +62,7 @@ initiator_says_when(_Config) ->
 
 %% An idle link stays on TCP, however many ticks go over it.
 ticks_earn_nothing(_Config) ->
-    Idle = #{rdma => [{move, busy}], args => ["-kernel", "net_ticktime", "4", "net_tickintensity", "100"]},
+    Idle = #{rdma => [{move, busy}], args => ["-kernel", "net_ticktime", "10", "net_tickintensity", "250"]},
     [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Idle)),
     connect(A, B),
     inet_rdma_test_wait:until(ticks, 30000, fun() ->
@@ -390,6 +390,10 @@ losses_behind_the_move(_Config) ->
             connect(A, B),
             _ = call(B, inet_rdma_test_mover, cut_behind_the_move, []),
             moves_under_traffic(A, B),
+            inet_rdma_test_wait:until(lost, 10000, fun() ->
+                #{losses := Losses} = call(B, inet_rdma, info, [name(A)]),
+                Losses > 0
+            end),
             disconnect(A, B)
         end
      || _ <- lists:seq(1, 5 * losses())

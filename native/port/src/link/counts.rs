@@ -64,7 +64,8 @@ impl Link {
         summary.map_or_else(Vec::new, |summary| values(ROUND_TRIPS, &summary))
     }
 
-    /// All that has passed over TCP. Ticks pass over an idle link, too, and do not count.
+    /// The traffic of a link that TCP carries: its growth counts only then. Ticks are left out: they pass over an idle
+    /// link, too.
     pub(super) fn passed(&self) -> Traffic {
         let counts = self.session.counts();
         Traffic {

@@ -190,6 +190,8 @@ impl Link {
             }
         }
         let standing = self.session.suspend(attempt).ok();
+        // An earlier attempt may have given up a queue pair that this one keeps.
+        self.begin_queue();
         self.attempt_until = Some(Instant::now() + ATTEMPT);
         self.schedule(port);
         standing
@@ -270,6 +272,7 @@ impl Link {
             self.tell_lost(port, Loss::QUEUE_PAIR);
             return Some(Fate::Lives);
         }
+        self.begin_queue();
         let mut tcp = match self.adopt(socket, coding) {
             Ok(tcp) => tcp,
             Err(error) => {
@@ -284,7 +287,6 @@ impl Link {
         }
         self.add_tcp(tcp);
         self.changes.resumes += 1;
-        self.begin_queue();
         self.tell(port, RESTORED);
         self.transmit(port);
         self.schedule(port);
