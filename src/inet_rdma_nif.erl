@@ -86,8 +86,8 @@ load(Library, LoadsLeft) ->
         {error, {upgrade, _} = Reason} ->
             %% This module was loaded anew, and the library cannot serve two of its kind (rustler has no upgrade
             %% callback). The old one goes as soon as no process is in it. Links do not need it; sockets of inet_rdma
-            %% that were opened with it are lost.
-            %% If this process is the one in it, the module was loaded anew once more.
+            %% that were opened with it are lost. The process in it may be this one, if the module was loaded anew once
+            %% more.
             IsGone = code:soft_purge(?MODULE) orelse erlang:check_process_code(self(), ?MODULE),
             case IsGone andalso LoadsLeft > 1 of
                 true -> load(Library, LoadsLeft - 1);

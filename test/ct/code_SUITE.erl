@@ -20,9 +20,8 @@ suite() ->
 all() ->
     [
         purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
-        calls_while_the_module_is_loaded_anew,
-        delete_of_the_native_module_costs_links_only, refused_driver_is_no_library,
-        library_of_another_path_leaves_links_on_tcp, library_stays_in_memory
+        calls_while_the_module_is_loaded_anew, delete_of_the_native_module_costs_links_only,
+        refused_driver_is_no_library, library_of_another_path_leaves_links_on_tcp, library_stays_in_memory
     ].
 
 init_per_testcase(_Case, Config) ->

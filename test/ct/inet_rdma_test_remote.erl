@@ -297,8 +297,8 @@ reload(Modules) ->
     _ = [code:purge(Module) || Module <- Modules],
     ok.
 
-%% Calls a native function for so many milliseconds while several processes load its module anew; the counts of both.
-%% Nothing is loaded while a process is in the module before.
+%% One process calls a native function for `Ms' milliseconds, while four others load its module anew. Returns the
+%% number of calls, and the number of loads of one loader. A load fails while a process runs the module before.
 -spec call_and_load(pos_integer()) -> {Calls :: non_neg_integer(), Loads :: non_neg_integer()}.
 call_and_load(Ms) ->
     End = erlang:monotonic_time(millisecond) + Ms,

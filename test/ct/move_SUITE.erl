@@ -232,7 +232,7 @@ losses_on_the_way_back(Config) ->
             %% By its counts: it may be back before it is looked at.
             inet_rdma_test_wait:until({moves, Before}, 10000, fun() ->
                 Now = moves(A, B),
-                not lists:member(false, lists:zipwith(fun erlang:'>'/2, Now, Before)) orelse Now
+                lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now)) orelse Now
             end),
             ok = wait_until_on_tcp(A, B, 1 + N rem 3),
             inet_rdma_test_relay:lose(Relay, reset),
