@@ -31,6 +31,11 @@ impl Earning {
         };
     }
 
+    /// The link moves to a queue pair, whoever asked for it. After a loss the carrier settles again by its own timers.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+
     /// True once: with the traffic that has passed the link has earned a queue pair.
     pub(super) fn is_earned_by(&mut self, passed: Traffic) -> bool {
         let is_earned = !self.is_over

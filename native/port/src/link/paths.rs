@@ -52,15 +52,21 @@ impl Link {
     /// Sends packets over the queue pair from now on; before [`Self::start`] both directions use it. False: they do
     /// already, or there is no queue pair.
     pub fn move_to_queue(&mut self, port: Port) -> bool {
-        if !self.is_started {
+        let moves = if self.is_started {
+            self.session.move_to_queue()
+        } else {
             let moves = !self.session.is_sent_by_queue();
             self.session.begin_on_queue();
             self.changes.moves += u64::from(moves);
-            return moves;
+            moves
+        };
+        if moves {
+            self.earning.end();
         }
-        let moves = self.session.move_to_queue();
-        self.transmit(port);
-        self.schedule(port);
+        if self.is_started {
+            self.transmit(port);
+            self.schedule(port);
+        }
         moves
     }
 
