@@ -17,7 +17,7 @@
 -export([first/1, pair/2, protection/3]).
 %% Used by a guard.
 -export([new/2, handle/3, handle_due/2, handle_received/3, handle_restored/2]).
--export_type([t/0, pair/0]).
+-export_type([t/0, pair/0, fault/0]).
 
 %% A key and its generation take 54 bytes.
 -define(MESSAGE_BYTES_MAX, 128).
@@ -30,6 +30,9 @@
 
 %% The keys of generation 0; none: the way is not encrypted.
 -type pair() :: none | {Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}.
+
+%% Why an encrypted link or stream gets no new key, and ends. unknown: not by the peer's fault.
+-type fault() :: {peer_misbehaved, How :: binary()} | {unknown, Why :: binary()}.
 
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
@@ -66,7 +69,7 @@ new(Native, true) -> #{native => Native, sending => 0, received => 0, next => no
 %% A message to a guard that owns the TLS connection, about keys or about the connection. gone: the connection has
 %% ended. unknown: another message.
 -spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
-          {ok | changed, t()} | {error, Why :: binary()} | gone | unknown.
+          {ok | changed, t()} | {error, fault()} | gone | unknown.
 handle({'$inet_rdma', _PortOrId, key_due}, Keys, Connection) ->
     await_next(handle_due(Keys, Connection), Connection);
 handle({Tag, _Socket, Bytes}, Keys, Connection) when Tag =:= tcp; Tag =:= ssl ->
@@ -85,7 +88,7 @@ await_next(Handled, Connection) ->
     Handled.
 
 %% The key in use nears its limit.
--spec handle_due(t(), inet_rdma_transport:t()) -> {ok, t()} | {error, Why :: binary()}.
+-spec handle_due(t(), inet_rdma_transport:t()) -> {ok, t()}.
 handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
     Next = {Sending + 1, fresh()},
     tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
@@ -101,7 +104,7 @@ handle_restored(_Keys, _Connection) ->
     ok.
 
 %% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
--spec handle_received(t(), inet_rdma_transport:t(), binary()) -> {ok | changed, t()} | {error, Why :: binary()}.
+-spec handle_received(t(), inet_rdma_transport:t(), binary()) -> {ok | changed, t()} | {error, fault()}.
 handle_received(Keys, _Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
     unexpected();
 handle_received(Keys, Connection, Bytes) ->
@@ -138,7 +141,7 @@ receive_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:receive_key(Guard
 send_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_send_key(Link, Generation, Key);
 send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Generation, Key).
 
-unexpected() -> {error, <<"the peer sent an unexpected message about keys">>}.
+unexpected() -> {error, {peer_misbehaved, <<"it sent an unexpected message about keys">>}}.
 
 %% A connection that has ended is no error here: the guard gets a message about its end.
 tell(Connection, Message, Keys) ->
@@ -148,7 +151,7 @@ tell(Connection, Message, Keys) ->
 native(Call) ->
     try Call() of
         ok -> ok;
-        {error, Reason} -> {error, unicode:characters_to_binary(inet_rdma:format_error(Reason))}
+        {error, Reason} -> {error, {peer_misbehaved, unicode:characters_to_binary(inet_rdma:format_error(Reason))}}
     catch
-        error:badarg -> {error, <<"inet_rdma_nif was loaded anew, and there can be no new key">>}
+        error:badarg -> {error, {unknown, <<"inet_rdma_nif was loaded anew, and there can be no new key">>}}
     end.

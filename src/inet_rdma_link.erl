@@ -19,8 +19,8 @@
     connection :: inet_rdma_transport:t(),
     queue :: inet_rdma_queue:t(),
     keys :: inet_rdma_keys:t(),
-    %% How the peer has broken the rules of keys.
-    misbehaved = undefined :: binary() | undefined
+    %% Why the link ends for want of a new key.
+    fault = none :: none | inet_rdma_keys:fault()
 }).
 
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
@@ -92,13 +92,13 @@ handled(gone, #guarded{port = Port} = Guarded) ->
     Guarded;
 handled(unknown, Guarded) ->
     Guarded;
-handled({error, Why}, #guarded{port = Port} = Guarded) ->
+handled({error, Fault}, #guarded{port = Port} = Guarded) ->
     exit(Port, connection_closed),
-    Guarded#guarded{misbehaved = Why}.
+    Guarded#guarded{fault = Fault}.
 
 -spec carried(#guarded{}) -> {Fabric :: binary(), event}.
 carried(#guarded{queue = Queue}) -> {inet_rdma_queue:fabric(Queue), event}.
 
--spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
-ended(#guarded{misbehaved = undefined, queue = Queue}) -> inet_rdma_queue:ended(Queue);
-ended(#guarded{misbehaved = Why}) -> {peer_misbehaved, Why, false}.
+-spec ended(#guarded{}) -> inet_rdma_link_guard:ending().
+ended(#guarded{fault = none, queue = Queue}) -> inet_rdma_queue:ended(Queue);
+ended(#guarded{fault = Fault}) -> inet_rdma_link_guard:ended_by(Fault).

@@ -7,9 +7,9 @@
 
 -behaviour(inet_rdma_guard).
 
--export([new/4, run/1, stop/2]).
+-export([new/4, run/1, stop/2, ended_by/1]).
 -export([handle/2]).
--export_type([t/0]).
+-export_type([t/0, ending/0]).
 
 -record(guard, {
     kind :: module(),
@@ -28,7 +28,9 @@
 %% The fabric that carries the link, and why, for events of the link; event: an event's own words are the reason.
 -callback carried(State :: term()) -> {Fabric :: binary(), Why :: binary() | event}.
 %% The port has ended. The reason, as a term and in words, and whether it is an ordinary reason, which is not logged.
--callback ended(State :: term()) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+-callback ended(State :: term()) -> ending().
+
+-type ending() :: {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
 
 -spec new(Kind :: module(), port(), Node :: binary(), State :: term()) -> t().
 new(Kind, Port, Node, State) ->
@@ -93,6 +95,11 @@ stop(Exit, #guard{kind = Kind, node = Node, state = State, since = Since}) ->
             inet_rdma_link_event:say(Event, warning, "inet_rdma: the link to ~ts ended: ~ts~ts", [Node, Why, Before],
                                      Measurements)
     end.
+
+%% The end of a link for which the peer, or nobody, is to blame.
+-spec ended_by(inet_rdma_keys:fault()) -> ending().
+ended_by({peer_misbehaved, How}) -> {peer_misbehaved, <<"the peer misbehaved: ", How/binary>>, false};
+ended_by({unknown, Why}) -> {unknown, Why, false}.
 
 %% dist_util ends the supervisor with such a reason, and the supervisor's end ends the port.
 ending(net_tick_timeout, _) ->

@@ -43,7 +43,7 @@ keys(#queue{native = Native, is_encrypted = IsEncrypted}) -> inet_rdma_keys:new(
 
 %% The reason for which the queue pair's connection has ended, as a term and in words, and whether it is an ordinary
 %% reason, which is not logged.
--spec ended(t()) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+-spec ended(t()) -> inet_rdma_link_guard:ending().
 ended(Queue) ->
     Reason = reason(Queue),
     {Reason, why(Reason), lists:member(Reason, [closed, peer_gone, unknown])}.

@@ -40,7 +40,7 @@
     %% While there is no TCP connection.
     loss = none :: none | inet_rdma_session_loss:t(),
     %% The reason for which the port is about to end, as it has said.
-    ending = unknown :: unknown | peer_closed | {peer_misbehaved, binary()} | {not_resumed, binary()}
+    ending = unknown :: unknown | peer_closed | inet_rdma_keys:fault() | {not_resumed, binary()}
 }).
 
 %% Looks in the time of the option dead_after_ms.
@@ -149,9 +149,9 @@ key_message(Bytes, #guarded{keys = Keys, port = Port, node = Node} = Guarded) ->
             %% A tick shows the peer that this side seals with another key.
             _ = inet_rdma_port:command(Port, tick),
             Guarded#guarded{keys = Next};
-        {error, Why} ->
+        {error, Fault} ->
             exit(Port, connection_closed),
-            Guarded#guarded{ending = {peer_misbehaved, Why}}
+            Guarded#guarded{ending = Fault}
     end.
 
 connection(#guarded{session = Session, port = Port}) -> inet_rdma_transport:session(Session, Port).
@@ -383,7 +383,7 @@ carried(#guarded{why = Why} = Guarded) -> {fabric(Guarded), Why}.
 
 facts(#guarded{node = Node, why = Why} = Guarded) -> {Node, fabric(Guarded), Why}.
 
--spec ended(#guarded{}) -> {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+-spec ended(#guarded{}) -> inet_rdma_link_guard:ending().
 ended(#guarded{session = Session, loss = Loss, mover = Mover} = Guarded) ->
     _ = inet_rdma_session_mover:stop(Mover),
     ok = inet_rdma_session_loss:stop(Loss),
@@ -391,7 +391,7 @@ ended(#guarded{session = Session, loss = Loss, mover = Mover} = Guarded) ->
     ending(Guarded).
 
 ending(#guarded{ending = {not_resumed, Why}}) -> {not_resumed, Why, false};
-ending(#guarded{ending = {peer_misbehaved, How}}) -> {peer_misbehaved, <<"the peer misbehaved: ", How/binary>>, false};
 ending(#guarded{ending = peer_closed}) -> {closed, <<"the peer closed the link">>, true};
-ending(#guarded{queue = none}) -> {unknown, <<"its port was closed">>, true};
-ending(#guarded{queue = Queue}) -> inet_rdma_queue:ended(Queue).
+ending(#guarded{ending = unknown, queue = none}) -> {unknown, <<"its port was closed">>, true};
+ending(#guarded{ending = unknown, queue = Queue}) -> inet_rdma_queue:ended(Queue);
+ending(#guarded{ending = Fault}) -> inet_rdma_link_guard:ended_by(Fault).

@@ -58,10 +58,10 @@ keep_early(Bytes, #keys{early = Early} = State) when length(Early) < ?EARLY_MAX 
 keep_early(_Bytes, State) -> State.
 
 %% A message of the peer's guard about the keys in use. changed: from here on this side seals with another key.
--spec handle_received(binary(), inet_rdma_transport:t(), t()) -> {ok | changed, t()} | {error, Why :: binary()}.
+-spec handle_received(binary(), inet_rdma_transport:t(), t()) -> {ok | changed, t()} | {error, inet_rdma_keys:fault()}.
 handle_received(Bytes, Connection, #keys{keys = Keys} = State) ->
     case inet_rdma_keys:handle_received(Keys, Connection, Bytes) of
-        {error, Why} -> {error, Why};
+        {error, Fault} -> {error, Fault};
         {Handled, Next} -> {Handled, State#keys{keys = Next}}
     end.
 

@@ -27,7 +27,8 @@ log_lines_are_judged(_Config) ->
     Allowed = [Reason || Reason <- Reasons, not is_violation(warning, "any text", #{inet_rdma_reason => Reason})],
     ?assertEqual([etimedout, peer_gone], lists:usort(Allowed)),
     ?assert(is_violation(warning,
-                         "inet_rdma: the link to a@b ended: the peer sent an unexpected message about keys",
+                         "inet_rdma: the link to a@b ended: the peer misbehaved: it sent an unexpected message about "
+                         "keys",
                          #{})),
     ?assertNot(is_violation(warning, "inet_rdma: no link to a@b: the settlement broke off", #{})),
     ?assertNot(is_violation(warning, "a warning of OTP", #{})),

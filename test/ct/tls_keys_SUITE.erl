@@ -10,7 +10,7 @@
 
 -export([all/0, suite/0, init_per_testcase/2]).
 -export([settled_keys_are_collected/1, encrypted_shared_memory/1, new_keys_under_load/1, new_keys_under_cuts/1,
-         keys_that_nobody_asked_for/1]).
+         keys_that_nobody_asked_for/1, keys_without_the_library/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
@@ -18,7 +18,7 @@ suite() ->
 all() ->
     [
         settled_keys_are_collected, encrypted_shared_memory, new_keys_under_load, new_keys_under_cuts,
-        keys_that_nobody_asked_for
+        keys_that_nobody_asked_for, keys_without_the_library
     ].
 
 init_per_testcase(new_keys_under_cuts, Config) ->
@@ -164,3 +164,11 @@ keys_that_nobody_asked_for(Config) ->
     ],
     connect(A, B),
     ok = inet_rdma_test_link:exercise(A, B).
+
+%% The peer's key is in order, and the native term of this node's link is not: nobody blames the peer.
+keys_without_the_library(_Config) ->
+    ok = inet_rdma_nif:load(),
+    Keys = inet_rdma_keys:new({link, make_ref()}, true),
+    Message = term_to_binary({key, 1, <<1:256>>}),
+    {error, {unknown, _} = Fault} = inet_rdma_keys:handle_received(Keys, no_connection, Message),
+    ?assertMatch({unknown, <<"inet_rdma_nif was loaded anew", _/binary>>, false}, inet_rdma_link_guard:ended_by(Fault)).
