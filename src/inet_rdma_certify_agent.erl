@@ -21,7 +21,6 @@
 -define(PROOF_MS, 5000).
 -define(PROOF_BYTES, 64).
 -define(NONCE_BYTES, 16).
--define(BOOT_MS, 60000).
 -define(OPTIONS, [binary, {active, false}, {packet, 4}, {nodelay, true}, {reuseaddr, true}]).
 
 %% Prints the command for the agent, and waits until the agent has connected. Returns the addresses of both ends of the

@@ -55,11 +55,7 @@ devices(Devices) ->
 port(#{number := Number, state := State, link_layer := Layer, rate := Rate, active_mtu := Mtu,
        interface := Interface}) ->
     io_lib:format("~b: ~ts, ~ts, ~ts, MTU ~ts, ~ts", 
-                  [Number | [word(Value) || Value <- [State, Layer, Rate, Mtu, Interface]]]).
-
-word(undefined) -> "?";
-word(Number) when is_integer(Number) -> integer_to_list(Number);
-word(Text) -> Text.
+                  [Number | [inet_rdma_doctor_text:word(Value) || Value <- [State, Layer, Rate, Mtu, Interface]]]).
 
 note(#{devices := Devices}) ->
     case [Name || #{name := Name, software := true} <- Devices] of

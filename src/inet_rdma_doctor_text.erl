@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma_doctor:format/1 and to_json/1.
 -module(inet_rdma_doctor_text).
 
--export([table/1, json/1]).
+-export([table/1, json/1, word/1]).
 
 -define(WIDTH, 120).
 %% Column at which the text of a finding begins, behind severity and subject.
@@ -76,6 +76,8 @@ append(Word, Column) -> {[$\s, Word], Column + 1 + length(Word)}.
 
 indent() -> lists:duplicate(?INDENT, $\s).
 
+%% A fact of a device; "?" if the system does not tell it.
+-spec word(undefined | integer() | Text) -> string() | Text when Text :: unicode:chardata().
 word(undefined) -> "?";
 word(Number) when is_integer(Number) -> integer_to_list(Number);
 word(Text) -> Text.

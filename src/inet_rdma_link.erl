@@ -31,7 +31,7 @@ config(Config) -> inet_rdma_queue:config(Config).
 reserve() -> inet_rdma_port:open().
 
 %% Gives a port that was reserved, and is linked to the caller, the queue pair of an attempt. The port reads nothing
-%% from the queue pair before start/3. Err: the port is closed. waiting: the outcome is not there yet.
+%% from the queue pair before start/3. error: the port is closed. waiting: the outcome is not there yet.
 -spec open(port(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, inet_rdma_queue:t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Attempt, Node, Config, Protection) ->

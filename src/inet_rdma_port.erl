@@ -42,7 +42,7 @@ command_number(round_trips) -> 26.
                  | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression | ask
                  | round_trips.
 
-%% Opens a port, linked to the caller. Err: the VM has no port left, or the driver is gone.
+%% Opens a port, linked to the caller. error: the VM has no port left, or the driver is gone.
 -spec open() -> {ok, port()} | {error, inet_rdma:reason()}.
 open() ->
     try {ok, open_port({spawn_driver, inet_rdma_nif:driver()}, [])}

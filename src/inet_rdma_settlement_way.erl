@@ -27,7 +27,7 @@
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
 %% Not called for a session, which has its port already.
 -callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
-%% Err: the place is given back. waiting: the outcome of the attempt is not there yet.
+%% error: the place is given back. waiting: the outcome of the attempt is not there yet.
 -callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
                inet_rdma_nif:protection()) ->
     {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.

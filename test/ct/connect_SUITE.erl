@@ -121,7 +121,7 @@ listens_in_the_given_range(_Config) ->
     {First, Last} = Range = free_ports(3),
     Nodes = start_all([{Prefix, #{args => range(Range)}} || Prefix <- ["a", "b", "c"]]),
     ok = inet_rdma_test_node:mesh(Nodes),
-    Ports = [port_of(Node) || Node <- Nodes],
+    Ports = [inet_rdma_test_node:port(Node) || Node <- Nodes],
     ?assertEqual(lists:seq(First, Last), lists:sort(Ports)).
 
 %% The third node finds both ports taken; it says so and does not start, or starts without distribution.
@@ -262,7 +262,7 @@ listens_on_the_given_interface_in_any_form(_Config) ->
             A = inet_rdma_test_node:start("a", Options#{name => unique("a") ++ "@localhost"}),
             B = inet_rdma_test_node:start("b", #{name => unique("b") ++ "@localhost"}),
             connect(B, A),
-            ?assertEqual(["0100007F"], inet_rdma_test_os:listening_addresses(port_of(A)))
+            ?assertEqual(["0100007F"], inet_rdma_test_os:listening_addresses(inet_rdma_test_node:port(A)))
         end
      || Interface <- ["{127,0,0,1}", "loopback"]
     ].
@@ -434,10 +434,5 @@ tcp_port_taken(Port) ->
         {error, _} ->
             true
     end.
-
-port_of(#{node := Node}) ->
-    [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
-    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
-    Port.
 
 connect(A, B) -> ok = inet_rdma_test_node:connect(A, B).

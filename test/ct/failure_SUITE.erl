@@ -96,7 +96,7 @@ sent_before_the_end_arrives(_Config) ->
         begin
             B = inet_rdma_test_node:start("b"),
             ok = inet_rdma_test_node:connect(A, B),
-            Name = receiver(A, 1, Count),
+            Name = inet_rdma_test_stream:receiver_at(A, 1, Count),
             ok = call(B, inet_rdma_test_stream, send_and_then, [name(A), Name, Kind, Count, Then]),
             _ = call(A, inet_rdma_test_stream, await, [Name, 20000]),
             inet_rdma_test_node:await_nodes(A, []),
@@ -116,7 +116,7 @@ taken_before_the_end_arrives(_Config) ->
             ok = inet_rdma_test_node:connect(A, B),
             ok = call(A, net_kernel, setopts, [name(B), [{sndbuf, 1000000}]]),
             Count = 7,
-            Name = receiver(B, 1, Count),
+            Name = inet_rdma_test_stream:receiver_at(B, 1, Count),
             inet_rdma_test_node:suspend(B),
             _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, {bytes, 60000}, 1, Count]),
             inet_rdma_test_wait:until(all_is_taken, 20000, fun() ->
@@ -172,9 +172,9 @@ halted_and_stopped_peers_leave_nothing_behind(_Config) ->
 end_peer(A, End) ->
     B = inet_rdma_test_node:start("b"),
     ok = inet_rdma_test_node:connect(A, B),
-    Port = port_of(B),
+    Port = inet_rdma_test_node:port(B),
     Rendezvous = inet_rdma_test_os:rendezvous_of(maps:get(os_pid, B)),
-    Name = receiver(A, 4, 100000),
+    Name = inet_rdma_test_stream:receiver_at(A, 4, 100000),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), Name, mixed, 4, 100000]),
     inet_rdma_test_wait:until(stream_runs, 20000, fun() ->
         case call(A, inet_rdma_test_stream, progress, [Name]) of
@@ -193,8 +193,8 @@ end_peer(A, End) ->
 
 stopped_for_less_than_the_tick_time(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "10"]}),
-    Name = receiver(B, 4, 5000),
-    Back = receiver(A, 4, 5000),
+    Name = inet_rdma_test_stream:receiver_at(B, 4, 5000),
+    Back = inet_rdma_test_stream:receiver_at(A, 4, 5000),
     %% Both directions are in full flow when one side stops.
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 4, 5000]),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), Back, mixed, 4, 5000]),
@@ -315,7 +315,7 @@ survived_death(Part) ->
 %% Stops the peer and sends until the senders are suspended.
 fill(A, B) ->
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
-    Name = receiver(B, 10, 10000),
+    Name = inet_rdma_test_stream:receiver_at(B, 10, 10000),
     inet_rdma_test_node:suspend(B),
     Senders = call(A, inet_rdma_test_stream, senders, [name(B), Name, bulk, 10, 10000]),
     inet_rdma_test_wait:until(all_senders_suspended, 20000, fun() ->
@@ -338,15 +338,5 @@ footprint(#{os_pid := OsPid}) ->
 
 await_footprint(#{os_pid := OsPid}, Before) ->
     inet_rdma_test_os:await_footprint(OsPid, Before).
-
-port_of(#{node := Node}) ->
-    [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
-    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
-    Port.
-
-receiver(Node, Senders, Count) ->
-    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
-    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
-    Name.
 
 cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).

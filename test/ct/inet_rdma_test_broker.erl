@@ -37,10 +37,11 @@ start(Directory, Prefix, Flags) ->
     ok = file:write_file(Cookie, "inet_rdma_test"),
     ok = file:change_mode(Cookie, 8#400),
     ok = file:write_file(filename:join(Home, "enabled_plugins"), "[].\n"),
-    AmqpPort = free_port(),
+    AmqpPort = inet_rdma_test_os:free_port(),
     Env = [
         {"HOME", Home}, {"RABBITMQ_NODENAME", Name}, {"RABBITMQ_NODE_PORT", integer_to_list(AmqpPort)},
-        {"RABBITMQ_DIST_PORT", integer_to_list(free_port())}, {"RABBITMQ_MNESIA_BASE", filename:join(Home, "mnesia")},
+        {"RABBITMQ_DIST_PORT", integer_to_list(inet_rdma_test_os:free_port())},
+        {"RABBITMQ_MNESIA_BASE", filename:join(Home, "mnesia")},
         {"RABBITMQ_LOG_BASE", filename:join(Home, "log")}, {"RABBITMQ_PID_FILE", filename:join(Home, "pid")},
         {"RABBITMQ_ENABLED_PLUGINS_FILE", filename:join(Home, "enabled_plugins")},
         {"RABBITMQ_CONFIG_FILE", filename:join(Home, "none")},
@@ -55,12 +56,6 @@ start(Directory, Prefix, Flags) ->
     Broker#{os_pid := binary_to_integer(string:trim(OsPid))}.
 
 program(Name) -> filename:join([installed(), "sbin", Name]).
-
-free_port() ->
-    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Socket),
-    ok = gen_tcp:close(Socket),
-    Port.
 
 accepts(Port) ->
     case gen_tcp:connect({127, 0, 0, 1}, Port, []) of

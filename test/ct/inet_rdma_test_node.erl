@@ -3,7 +3,8 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1, unique/1, name/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1]).
+-export([unique/1, name/1, port/1]).
 -export([start/1, start/2, start_all/1, start_all/2, connected_pair/1, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -73,6 +74,13 @@ erl() ->
 unique(Prefix) ->
     Number = integer_to_list(erlang:unique_integer([positive])),
     Prefix ++ "_" ++ Number ++ "_" ++ os:getpid().
+
+%% The port at which the node accepts links, as EPMD knows it.
+-spec port(t()) -> inet:port_number().
+port(#{node := Node}) ->
+    [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
+    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
+    Port.
 
 %% The carrier's modules: where the runner's -pa found them; without one, where `make build' puts it.
 -spec ebin() -> file:filename().

@@ -3,7 +3,7 @@
 
 -export([is_alive/1, state/1, footprint/1, await_footprint/2, rss_bytes/1, cpu_ticks/1]).
 -export([rendezvous_sockets/0, rendezvous_sockets/1, rendezvous_of/1]).
--export([is_listening/1, listening_addresses/1]).
+-export([is_listening/1, listening_addresses/1, free_port/0]).
 -export_type([footprint/0]).
 
 -type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
@@ -132,3 +132,11 @@ await_footprint(OsPid, Before) ->
 
 proc(OsPid, File) ->
     filename:join(["/proc", integer_to_list(OsPid), File]).
+
+%% A TCP port that was free a moment ago.
+-spec free_port() -> inet:port_number().
+free_port() ->
+    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Socket),
+    ok = gen_tcp:close(Socket),
+    Port.

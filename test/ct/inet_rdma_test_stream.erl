@@ -4,6 +4,8 @@
 
 -export([receiver/3, sender/4, senders/5, has_async_dist/0, async_sender/4, progress/1, await/2]).
 -export([send_and_then/5]).
+%% For the test itself.
+-export([receiver_at/3]).
 -export_type([kind/0]).
 
 %% Sizes of the messages of a stream. small: up to 100 bytes. medium: up to 4 KB. mixed: up to 200 KB, with new atoms.
@@ -131,3 +133,10 @@ size_of(mixed, Number) ->
 %% New atoms go through the atom cache; 2,500 of them turn it over.
 text_of(mixed, Number) -> <<"inet_rdma_test_atom_", (integer_to_binary(Number rem 2500))/binary>>;
 text_of(_Kind, _Number) -> <<"inet_rdma_test_atom">>.
+
+%% Starts a receiver at a node. Returns its name.
+-spec receiver_at(inet_rdma_test_node:t(), pos_integer(), pos_integer()) -> atom().
+receiver_at(Node, Senders, Count) ->
+    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
+    _ = inet_rdma_test_node:call(Node, ?MODULE, receiver, [Name, Senders, Count], 120000),
+    Name.

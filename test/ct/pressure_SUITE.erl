@@ -34,7 +34,7 @@ end_per_testcase(_Case, _Config) ->
 sender_to_a_stopped_peer_is_suspended(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
-    Name = receiver(B, 20, 200),
+    Name = inet_rdma_test_stream:receiver_at(B, 20, 200),
     inet_rdma_test_node:suspend(B),
     RuntimeBefore = memory(A),
     ProcessBefore = rss(A),
@@ -61,7 +61,7 @@ sender_to_a_stopped_peer_is_suspended(_Config) ->
 
 nosuspend_returns(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),
-    Name = receiver(B, 5, 100),
+    Name = inet_rdma_test_stream:receiver_at(B, 5, 100),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     inet_rdma_test_node:suspend(B),
     Senders = call(A, inet_rdma_test_stream, senders, [name(B), Name, bulk, 5, 100]),
@@ -83,7 +83,7 @@ async_dist_is_never_suspended(_Config) ->
             {skip, "this OTP has no process flag async_dist (OTP 25.3 has)"};
         true ->
             {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
-            Name = receiver(B, 1, 300),
+            Name = inet_rdma_test_stream:receiver_at(B, 1, 300),
             inet_rdma_test_node:suspend(B),
             Sender = call(A, inet_rdma_test_stream, async_sender, [name(B), Name, bulk, 300]),
             inet_rdma_test_wait:until(all_handed_over, 20000, fun() ->
@@ -99,7 +99,7 @@ async_dist_is_never_suspended(_Config) ->
 smaller_busy_limit(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+zdbbl", "64"], rdma => [{ring_bytes, 8192}]}),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
-    Name = receiver(B, 4, 110),
+    Name = inet_rdma_test_stream:receiver_at(B, 4, 110),
     inet_rdma_test_node:suspend(B),
     Senders = call(A, inet_rdma_test_stream, senders, [name(B), Name, medium, 4, 110]),
     await_suspended(A, Busy, Senders),
@@ -118,7 +118,7 @@ ticks_while_blocked(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "8"]}),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
-    Name = receiver(B, 4, 20000),
+    Name = inet_rdma_test_stream:receiver_at(B, 4, 20000),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, bulk, 4, 20000]),
     [
         begin
@@ -195,11 +195,6 @@ await_suspended(Node, Busy, Senders) ->
             Running -> {running, length(Running)}
         end
     end).
-
-receiver(Node, Senders, Count) ->
-    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
-    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
-    Name.
 
 memory(Node) -> call(Node, erlang, memory, [total]).
 

@@ -53,7 +53,7 @@ keep(Suite, Program, Library, Directory) ->
     Ports = [exporter(Node, Library, Directory) || Node <- [A, B]],
     [ok = inet_rdma_test_link:connect(A, Peer) || Peer <- [B, Plain]],
     ok = inet_rdma_test_link:await(A, B, shm),
-    Listen = free_port(),
+    Listen = inet_rdma_test_os:free_port(),
     Server = start(Program, Directory, Listen, Ports),
     inet_rdma_test_wait:until(scrapes, 30000, fun() ->
         _ = [call(A, inet_rdma_test_data, send_and_compare, [name(Peer), [100000]]) || Peer <- [B, Plain]],
@@ -85,12 +85,6 @@ start(Program, Directory, Listen, Ports) ->
     Arguments = ["--config.file=" ++ File, "--storage.tsdb.path=" ++ filename:join(Directory, "tsdb"),
                  "--web.listen-address=127.0.0.1:" ++ integer_to_list(Listen)],
     open_port({spawn_executable, Program}, [{args, Arguments}, stderr_to_stdout, binary, hide]).
-
-free_port() ->
-    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Socket),
-    ok = gen_tcp:close(Socket),
-    Port.
 
 %% Rows of tables that begin with a series; those of the carrier have their type in the second column, the others are
 %% gauges.

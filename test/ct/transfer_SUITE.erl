@@ -118,7 +118,7 @@ streams_both_ways(Config) ->
 
 exit_reasons_while_streaming(Config) ->
     {A, B} = pair(Config),
-    Name = receiver(B, 4, 1000),
+    Name = inet_rdma_test_stream:receiver_at(B, 4, 1000),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 4, 1000]),
     ok = call(A, inet_rdma_test_remote, large_exit_by_monitor, [name(B), 10 * ?MB]),
     ok = call(A, inet_rdma_test_remote, large_exit_by_link, [name(B), 10 * ?MB]),
@@ -207,23 +207,18 @@ send_sizes(A, B, Sizes) ->
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), Sizes]).
 
 stream(A, B, Kind, Senders, Count) ->
-    Name = receiver(B, Senders, Count),
+    Name = inet_rdma_test_stream:receiver_at(B, Senders, Count),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, Kind, Senders, Count]),
     await(B, Name).
 
 both_ways(A, B, Kind, Senders, Count) ->
-    AtA = receiver(A, Senders, Count),
-    AtB = receiver(B, Senders, Count),
+    AtA = inet_rdma_test_stream:receiver_at(A, Senders, Count),
+    AtB = inet_rdma_test_stream:receiver_at(B, Senders, Count),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), AtB, Kind, Senders, Count]),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), AtA, Kind, Senders, Count]),
     _ = await(A, AtA),
     _ = await(B, AtB),
     ok.
-
-receiver(Node, Senders, Count) ->
-    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
-    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
-    Name.
 
 await(Node, Name) ->
     call(Node, inet_rdma_test_stream, await, [Name, 90000]).

@@ -146,7 +146,7 @@ impl Shared {
         if accepted.len() >= self.backlog {
             drop(accepted);
             queue_pair.disconnect();
-            self.waker.refused(&FabricError::QueueFull);
+            self.waker.refused(&FabricError::BacklogFull);
             return;
         }
         accepted.push_back(queue_pair);

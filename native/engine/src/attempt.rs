@@ -142,10 +142,9 @@ impl Attempt {
             }
         }
     }
-}
 
-impl Drop for Attempt {
-    fn drop(&mut self) {
+    /// Cancels the attempt. An outcome that was not taken is dropped, and its queue pair closed.
+    pub fn cancel(&self) {
         let before = std::mem::replace(&mut *self.slot.state.lock(), State::Cancelled);
         if !matches!(before, State::Pending(_)) {
             return;
@@ -155,6 +154,12 @@ impl Drop for Attempt {
             Awaited::Peer(cancelled) => cancelled.set(),
             Awaited::Expected(token) => shared_listener::forget(*token),
         }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 

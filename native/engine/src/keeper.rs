@@ -29,20 +29,22 @@ pub(crate) trait Tenant: Send + Sync {
     fn sweep(&self) -> bool;
 }
 
-#[derive(Default)]
 struct Keeper {
     is_running: bool,
     claims: Vec<Weak<dyn Tenant>>,
     tenants: Vec<Weak<dyn Tenant>>,
 }
 
-static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
+static KEEPER: Mutex<Keeper> = Mutex::new(Keeper {
+    is_running: false,
+    claims: Vec::new(),
+    tenants: Vec::new(),
+});
 static CLAIMED: Condvar = Condvar::new();
 
 /// Has [`Tenant::fetch`] called soon, and [`Tenant::sweep`] from then on.
 pub(crate) fn claim(tenant: Weak<dyn Tenant>) -> Result<(), FabricError> {
     let mut keeper = KEEPER.lock();
-    let keeper = keeper.get_or_insert_default();
     if !keeper.is_running {
         inet_rdma_fabric::threads::start("inet_rdma/memory", run)?;
         keeper.is_running = true;
@@ -73,9 +75,8 @@ fn run() {
 
 /// Waits for claims, until the next sweep at the latest. Returns None if no connection needs the thread any more.
 fn next_claims(until: Instant) -> Option<Vec<Weak<dyn Tenant>>> {
-    let mut locked = KEEPER.lock();
+    let mut keeper = KEEPER.lock();
     loop {
-        let keeper = locked.get_or_insert_default();
         if keeper.claims.is_empty() && keeper.tenants.is_empty() {
             keeper.is_running = false;
             return None;
@@ -83,26 +84,24 @@ fn next_claims(until: Instant) -> Option<Vec<Weak<dyn Tenant>>> {
         if !keeper.claims.is_empty() || Instant::now() >= until {
             return Some(std::mem::take(&mut keeper.claims));
         }
-        CLAIMED.wait_until(&mut locked, until);
+        CLAIMED.wait_until(&mut keeper, until);
     }
 }
 
 fn add(tenant: Weak<dyn Tenant>) {
-    let mut locked = KEEPER.lock();
-    let tenants = &mut locked.get_or_insert_default().tenants;
+    let tenants = &mut KEEPER.lock().tenants;
     if !tenants.iter().any(|known| known.ptr_eq(&tenant)) {
         tenants.push(tenant);
     }
 }
 
 fn sweep() {
-    let tenants = KEEPER.lock().get_or_insert_default().tenants.clone();
+    let tenants = KEEPER.lock().tenants.clone();
     let gone: Vec<_> = tenants
         .into_iter()
         .filter(|tenant| !call(tenant, |tenant| tenant.sweep()))
         .collect();
-    let mut locked = KEEPER.lock();
-    let tenants = &mut locked.get_or_insert_default().tenants;
+    let tenants = &mut KEEPER.lock().tenants;
     tenants.retain(|tenant| !gone.iter().any(|gone| gone.ptr_eq(tenant)));
 }
 

@@ -7,7 +7,7 @@ mod expected_reads;
 mod landings;
 mod memory;
 
-pub(crate) use self::advert_policy::{AdvertPolicy, Advice, Bounds};
+pub(crate) use self::advert_policy::{AdvertBounds, AdvertPolicy, Advice};
 pub(crate) use self::buffers::LandingBuffers;
 pub(crate) use self::landings::Landed;
 pub use self::memory::LandingState;

@@ -100,7 +100,7 @@ fn nothing_is_pinned_before_bulk_comes() {
         right.connection().statistics().landing_state == LandingState::Ready
     });
     let statistics = right.connection().statistics();
-    assert!(statistics.landing_buffers > 0);
+    assert!(statistics.landing_count > 0);
     let rings = statistics.ring_memory_bytes - u64::from(FIRST_RING_BYTES);
     assert_eq!(
         grants.pinned(),

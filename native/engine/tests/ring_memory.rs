@@ -118,7 +118,7 @@ fn records_end_where_each_ring_ends() {
 fn grows_and_shrinks(sides: [Side; 2], seed: Option<u64>) {
     let grants = Grants::new(UNLIMITED);
     let (left, right) = pinning_pair(sides, &grants, seed);
-    let ring_bytes = || right.connection().statistics().ring_bytes;
+    let ring_bytes = || right.connection().statistics().ring_size_bytes;
     for seed in 0..50 {
         carry(&left, &right, &Messages::new(seed, &[100; 20]));
     }
@@ -146,7 +146,7 @@ fn a_ring_of_records_that_has_shrunk_goes_when_it_is_read() {
 fn goes_when_it_is_read(sides: [Side; 2]) {
     let grants = Grants::new(UNLIMITED);
     let (left, right) = pinning_pair(sides, &grants, None);
-    let ring_bytes = || right.connection().statistics().ring_bytes;
+    let ring_bytes = || right.connection().statistics().ring_size_bytes;
     for seed in 0..2 {
         carry_until("the ring grows", [&left, &right], || ring_bytes() == side().ring_bytes);
         let unread = Messages::new(seed, &[9_000; 2]);
@@ -191,7 +191,7 @@ fn a_ring_that_cannot_grow_carries_all_the_same() {
     for seed in 0..50 {
         carry(&left, &right, &Messages::new(seed, &[9_000; 60]));
     }
-    assert_eq!(right.connection().statistics().ring_bytes, FIRST_RING_BYTES);
+    assert_eq!(right.connection().statistics().ring_size_bytes, FIRST_RING_BYTES);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn memory_to_send_from_that_was_refused_is_asked_for_again() {
     let (left, right) = pinning(side(), &grants, None);
     let room = || left.queue_pair().write_room().map_or(0, |room| room.bytes());
     carry_until("the ring grows", [&left, &right], || {
-        right.connection().statistics().ring_bytes == ring_bytes
+        right.connection().statistics().ring_size_bytes == ring_bytes
     });
     eventually("memory to send from is refused", [&left, &right], || {
         grants.staging_refusals() > 0
@@ -275,7 +275,7 @@ fn rings_are_replaced_however_late_messages_are() {
     for seed in 0..20 {
         let grants = Grants::new(UNLIMITED);
         let (left, right) = pinning(Side::default(), &grants, Some(seed));
-        let is_grown = |end: &Conn| end.connection().statistics().ring_bytes == Side::default().ring_bytes;
+        let is_grown = |end: &Conn| end.connection().statistics().ring_size_bytes == Side::default().ring_bytes;
         carry_until("one ring grows", [&left, &right], || is_grown(&right));
         carry_until("the other one grows", [&right, &left], || is_grown(&left));
         carry(&left, &right, &Messages::new(seed, &[30_000; 50]));

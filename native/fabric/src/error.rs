@@ -78,6 +78,9 @@ pub enum FabricError {
     /// More posted than the queue holds.
     #[error("the queue is full")]
     QueueFull,
+    /// A peer is refused, as the listener's backlog is full.
+    #[error("the backlog is full")]
+    BacklogFull,
     /// The options of this side that no stream can run within.
     #[error(transparent)]
     Limits(#[from] inet_rdma_stream::LimitsError),

@@ -105,7 +105,7 @@ pub(crate) enum EntryFault {
         /// The value that the peer wrote.
         said: u64,
     },
-    /// The entry is neither a notice (of at least one byte) nor a control message.
+    /// The entry is neither a notice (a direct one of at least one byte) nor a control message.
     Kind {
         /// The value that the peer wrote.
         said: u64,

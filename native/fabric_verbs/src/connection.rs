@@ -190,7 +190,7 @@ impl Connection {
         self.qp.inline_bytes()
     }
 
-    /// This side's hello.
+    /// How this side connects or accepts, with these private data.
     pub(crate) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
         Conduct {
             private_data,

@@ -111,7 +111,7 @@ impl VerbsListener {
         }
         if self.answered.len() >= usize::from(self.options.backlog) {
             let _ = id.reject(&[REFUSED_BUSY]);
-            self.ready.push_back(Err(FabricError::QueueFull));
+            self.ready.push_back(Err(FabricError::BacklogFull));
             return;
         }
         let peer = match self.greeted(&event.private_data) {

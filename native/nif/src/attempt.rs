@@ -4,11 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use inet_rdma_engine::attempt::{self, Attempt, AttemptError, Notify, Outcome};
+use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
 use inet_rdma_engine::auto::{self, AutoFabric};
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
-use parking_lot::Mutex;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -22,8 +21,7 @@ use crate::terms;
 /// The resource behind the Erlang term `Attempt`.
 pub struct AttemptResource {
     id: u64,
-    /// None: the attempt is cancelled.
-    attempt: Mutex<Option<Attempt>>,
+    attempt: Attempt,
     config: Config,
 }
 
@@ -44,31 +42,20 @@ impl AttemptResource {
     /// Takes the queue pair, and the reason for its fabric in words; a second call is an error. None: the attempt has
     /// not ended; the message `connected` tells when it has.
     pub fn take(&self) -> Option<Outcome> {
-        match &*self.attempt.lock() {
-            Some(attempt) => attempt.take(),
-            None => Some(Err(AttemptError::Taken)),
-        }
+        self.attempt.take()
     }
 }
 
 /// The resource that Erlang gets for an attempt.
 fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptResource> {
-    ResourceArc::new(AttemptResource {
-        id,
-        attempt: Mutex::new(Some(attempt)),
-        config,
-    })
+    ResourceArc::new(AttemptResource { id, attempt, config })
 }
 
 /// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the attempt has ended; at once if it
 /// has ended already.
 #[rustler::nif]
 fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
-    let is_pending = match &*attempt.attempt.lock() {
-        Some(pending) => pending.notify(tell(env, attempt.id)),
-        None => false,
-    };
-    if !is_pending {
+    if !attempt.attempt.notify(tell(env, attempt.id)) {
         // Fails only if the caller is dying.
         let _ = env.send(&env.pid(), (atoms::event(), attempt.id, atoms::connected()));
     }
@@ -78,7 +65,7 @@ fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
 /// `drop_attempt(Attempt) -> ok`: cancels the attempt. A queue pair that was not taken is closed.
 #[rustler::nif]
 fn drop_attempt(attempt: ResourceArc<AttemptResource>) -> Atom {
-    *attempt.attempt.lock() = None;
+    attempt.attempt.cancel();
     atoms::ok()
 }
 
@@ -90,9 +77,9 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
     })
 }
 
-/// `connect(auto | shm | verbs, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error,
-/// Reason}`: the addresses as text; over shm any address of this host. `From`: the address of this side's device; shm
-/// ignores it. Token 0: no token. The caller gets `{'$inet_rdma', Id, connected}` once the attempt has succeeded or
+/// `connect(auto | shm | verbs | tcp, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} |
+/// {error, Reason}`: the addresses as text; over shm any address of this host. `From`: the address of this side's
+/// device; shm ignores it. Token 0: no token. The caller gets `{'$inet_rdma', Id, connected}` once the attempt has succeeded or
 /// failed; [`stream`] tells which.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.

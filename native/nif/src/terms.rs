@@ -98,6 +98,7 @@ shapes! {
         FabricError::PortsTaken { .. } => eaddrinuse,
         FabricError::TimedOut => etimedout,
         FabricError::QueueFull => enobufs,
+        FabricError::BacklogFull => enobufs,
         FabricError::Limits(error) => limits(limits_error(env, error)),
         FabricError::Unavailable(what) => unavailable(lack(env, what)),
         FabricError::NoRoute(why) => no_route(why),

@@ -31,10 +31,11 @@ mod command {
     /// limit, once for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing.
     /// `resumed`: it takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's
     /// error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see
-    /// [`ASK`]) or `system_limit`. `restored`: another TCP connection carries the session. `moved`: the peer's packets
-    /// come over the queue pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`,
-    /// `peer_misbehaved`: the reason why the port is about to end. A binary: a message of [`CONTROL`]'s caller at the
-    /// peer; after `peer_misbehaved` a text that names the fault.
+    /// [`ASK`]) or `system_limit`. `restored`: another TCP connection carries the session. `earned`: the traffic of a
+    /// session has earned a queue pair. `moved`: the peer's packets come over the queue pair. `returned`: packets of
+    /// both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: the reason why the port is about
+    /// to end. A binary: a message of [`CONTROL`]'s caller at the peer; after `peer_misbehaved` a text that names the
+    /// fault.
     pub const WATCH: u32 = 6;
     /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
     /// session begins. Answers its name, 16 bytes.
@@ -80,9 +81,9 @@ mod command {
     pub const SEALING: u32 = 23;
     /// Answers the numbers of `COMPRESSION`; nothing if neither side compresses.
     pub const COMPRESSION: u32 = 24;
-    /// `<<IntervalMs:32, Looks:32>>`: asks the peer's host for an answer over the path that carries the link. A path
-    /// without an answer for this number of calls is lost: `{lost, unanswered}`. The caller calls again after this
-    /// interval.
+    /// `<<IntervalMs:32, Looks:32>>`: asks the peer's host for an answer over the paths that carry packets. A path
+    /// without an answer for this number of calls is lost: `{lost, unanswered}` for TCP, `{lost, queue_pair}` for a
+    /// queue pair. The caller calls again after this interval.
     pub const ASK: u32 = 25;
     /// Answers the numbers of `ROUND_TRIPS`; nothing if no round trip was measured.
     pub const ROUND_TRIPS: u32 = 26;

@@ -33,8 +33,9 @@
 //! So a side that waits for a credit gets it as soon as the peer looks at its messages.
 //!
 //! # Never credits for ever
-//! A message for credits alone takes at least two (half of 4 slots or more) off the sum that both sides owe, and adds
-//! one, its own slot. So each such message lowers the sum, and at most as many can follow as slots are owed.
+//! A message for credits alone takes at least two (half of 5 or more slots, rounded down) off the sum that both sides
+//! owe, and adds one, its own slot. So each such message lowers the sum, and at most as many can follow as slots are
+//! owed.
 
 use crate::violation::Violation;
 

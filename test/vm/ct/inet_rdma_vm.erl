@@ -199,18 +199,12 @@ shut_tcp_of_link(Peer) ->
 %% Streams of numbered and hashed messages from several senders, both ways.
 -spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
 stream_both_ways([A, B], Kind, Senders, Count) ->
-    AtA = receiver(A, Senders, Count),
-    AtB = receiver(B, Senders, Count),
+    AtA = inet_rdma_test_stream:receiver_at(A, Senders, Count),
+    AtB = inet_rdma_test_stream:receiver_at(B, Senders, Count),
     _ = call(A, inet_rdma_test_stream, senders, [name(B), AtB, Kind, Senders, Count]),
     _ = call(B, inet_rdma_test_stream, senders, [name(A), AtA, Kind, Senders, Count]),
     await_stream(A, AtA),
     await_stream(B, AtB).
-
--spec receiver(inet_rdma_test_node:t(), pos_integer(), pos_integer()) -> atom().
-receiver(Node, Senders, Count) ->
-    Name = list_to_atom(inet_rdma_test_node:unique("receiver")),
-    _ = call(Node, inet_rdma_test_stream, receiver, [Name, Senders, Count]),
-    Name.
 
 -spec await_stream(inet_rdma_test_node:t(), atom()) -> ok.
 await_stream(Node, Receiver) ->

@@ -322,8 +322,8 @@ killed_and_back_under_the_same_name(Config) ->
         begin
             C = inet_rdma_test_node:start("c", Options),
             ok = inet_rdma_test_node:connect(A, C),
-            AtC = inet_rdma_vm:receiver(C, 2, 10000),
-            AtA = inet_rdma_vm:receiver(A, 2, 10000),
+            AtC = inet_rdma_test_stream:receiver_at(C, 2, 10000),
+            AtA = inet_rdma_test_stream:receiver_at(A, 2, 10000),
             Senders = call(A, inet_rdma_test_stream, senders, [name(C), AtC, mixed, 2, 10000]),
             _ = call(C, inet_rdma_test_stream, senders, [name(A), AtA, mixed, 2, 10000]),
             ok = call(A, inet_rdma_test_data, send_and_compare, [name(C), [100000]]),

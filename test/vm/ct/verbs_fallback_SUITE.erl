@@ -207,7 +207,10 @@ device_removed(Config, Rdma, Args) ->
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Going],
     Watched = [inet_rdma_vm:watch(C, D), inet_rdma_vm:watch(D, C)],
     [
-        call(X, inet_rdma_test_stream, senders, [name(Y), inet_rdma_vm:receiver(Y, 2, 10000), mixed, 2, 10000])
+        begin
+            Name = inet_rdma_test_stream:receiver_at(Y, 2, 10000),
+            call(X, inet_rdma_test_stream, senders, [name(Y), Name, mixed, 2, 10000])
+        end
      || {X, Y} <- [{C, D}, {D, C}]
     ],
     {Removing, Ref} = spawn_monitor(fun() -> [] = os:cmd("rdma link delete going_rdma") end),

@@ -428,7 +428,7 @@ guest_2_loses_power(Config) ->
 start_streams([A, B]) ->
     [
         begin
-            Name = inet_rdma_vm:receiver(Receiver, 2, 300),
+            Name = inet_rdma_test_stream:receiver_at(Receiver, 2, 300),
             _ = call(Sender, inet_rdma_test_stream, senders, [name(Receiver), Name, mixed, 2, 300]),
             {Receiver, Name}
         end

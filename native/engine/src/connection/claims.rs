@@ -57,7 +57,7 @@ impl Connection {
         if !self.qp.capabilities().pins {
             return;
         }
-        let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes) as usize;
+        let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes_max) as usize;
         if core.staging.claim(bytes) {
             let _later = self.have_kept(core);
         }

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::shared::Connection;
 use super::tally::Tally;
 use super::writing::WriteHalf;
-use crate::landing::{AdvertPolicy, Bounds, LandingBuffers, LandingMemory, Source};
+use crate::landing::{AdvertBounds, AdvertPolicy, LandingBuffers, LandingMemory, Source};
 
 impl Connection {
     /// Makes a stream over `qp`, and its two directions. `parameters`: of this side.
@@ -74,9 +74,9 @@ impl Connection {
             settings.landing_buffer_bytes as usize,
             parameters.landing_area_bytes as usize,
         );
-        let policy = AdvertPolicy::new(Bounds {
+        let policy = AdvertPolicy::new(AdvertBounds {
             mode: settings.mode,
-            bulk_bytes: settings.direct_bytes,
+            direct_bytes: settings.direct_bytes,
             adverts_max: usize::from(remote.adverts.min(landing.count_max())),
             landing_area_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
             ring_bytes: parameters.limits.ring_bytes as usize,
@@ -105,7 +105,7 @@ impl Connection {
             safeguard,
             tenant: this.clone(),
             settings,
-            ring_bytes: parameters.limits.ring_bytes,
+            ring_bytes_max: parameters.limits.ring_bytes,
             core: Mutex::new(core),
             records,
             tally: Tally::default(),

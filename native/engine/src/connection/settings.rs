@@ -29,12 +29,15 @@ impl ZeroCopy {
     }
 }
 
+/// Maximum of [`Settings::landing_buffer_bytes`], and so of the peer's.
+pub(crate) const LANDING_BUFFER_BYTES_MAX: usize = 1 << 20;
+
 /// The settings of a connection, which never change.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Which kinds of transfers to use.
     pub mode: Mode,
-    /// Size of a landing buffer in bytes.
+    /// Size of a landing buffer in bytes: the option `landing_bytes`, 1 MiB at most.
     pub landing_buffer_bytes: u32,
     /// Minimum size of a packet that is bulk and gets a landing buffer of its own, in bytes.
     pub direct_bytes: usize,

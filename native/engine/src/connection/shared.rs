@@ -21,7 +21,7 @@ pub struct Connection {
     pub(super) qp: Box<dyn QueuePair>,
     pub(super) settings: Settings,
     /// Maximum size of this side's ring, and of its staging memory.
-    pub(super) ring_bytes: u32,
+    pub(super) ring_bytes_max: u32,
     /// The connection itself, for the thread that gets and gives back memory.
     pub(super) tenant: Weak<dyn Tenant>,
     /// The protection by which landing buffers may be handed over without a copy.

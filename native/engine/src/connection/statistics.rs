@@ -36,11 +36,11 @@ pub struct Statistics {
     /// Events taken from the event fd.
     pub wakeups_received: u64,
     /// Size of the ring that the peer writes into.
-    pub ring_bytes: u32,
+    pub ring_size_bytes: u32,
     /// Bytes in the ring that are not read yet.
     pub ring_used: u32,
     /// Present number of landing buffers.
-    pub landing_buffers: u16,
+    pub landing_count: u16,
     /// Landing buffers that the peer or the user has.
     pub landing_used: u16,
     /// State of the memory for landing buffers.
@@ -84,9 +84,9 @@ impl Connection {
             polls: self.tally.polls.get(),
             wakeups_sent: self.qp.wakeups_sent(),
             wakeups_received: self.tally.wakeups_received.load(Ordering::Relaxed),
-            ring_bytes: core.stream.ring_bytes(),
+            ring_size_bytes: core.stream.ring_bytes(),
             ring_used: core.stream.ring_bytes_readable(),
-            landing_buffers: core.landing.memory.count(),
+            landing_count: core.landing.memory.count(),
             landing_used: core.landing.memory.used(),
             landing_state: core.landing.memory.state(),
             landing_refusals: core.landing.memory.refusals(),

@@ -1,5 +1,5 @@
-//! Gets and gives back landing memory, rings and staging memory: on the thread of [`crate::keeper`], except for a
-//! fabric that has all memory from the start.
+//! Gets and gives back landing memory, rings and staging memory, on the thread of [`crate::keeper`]. Memory of a fabric
+//! that pins nothing is only given back there.
 
 use inet_rdma_stream::Mode;
 

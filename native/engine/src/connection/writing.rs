@@ -11,13 +11,10 @@ use parking_lot::MutexGuard;
 use super::closed::Closed;
 use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
 use super::notifier::{Caller, Woken};
+use super::settings::LANDING_BUFFER_BYTES_MAX;
 use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
 use super::writer::Need;
-
-/// Maximum size of a direct transfer that exceeds the caller's limit so that a packet lands as a whole, however large
-/// the advertised buffers are. The largest value of the option `landing_bytes`.
-const LANDING_BYTES_MAX: usize = 1 << 20;
 
 /// The writing direction of a connection.
 pub struct WriteHalf {
@@ -243,7 +240,10 @@ impl Connection {
         let room_bytes = room.as_ref().map_or(0, WriteRoom::bytes);
         let direct = match core.stream.direct_room() {
             Some(buffer) => {
-                let bytes_max = room_bytes.min(buffer as usize).min((end - at).max(LANDING_BYTES_MAX));
+                // A transfer may exceed the caller's limit, so that a packet lands as a whole.
+                let bytes_max = room_bytes
+                    .min(buffer as usize)
+                    .min((end - at).max(LANDING_BUFFER_BYTES_MAX));
                 gather.direct_prefix(at, bytes_max, self.settings.direct_bytes)
             }
             None => 0,

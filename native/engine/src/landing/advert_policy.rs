@@ -21,11 +21,11 @@ const TOGETHER: usize = 4;
 
 /// Settings that are fixed for a connection's life.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct AdvertBounds {
     /// Which kinds of transfers are used.
     pub(crate) mode: Mode,
     /// Minimum size of a bulk packet, in bytes.
-    pub(crate) bulk_bytes: usize,
+    pub(crate) direct_bytes: usize,
     /// The number of advertisements that the peer holds, or of landing buffers, if that is smaller.
     pub(crate) adverts_max: usize,
     /// Maximum size of all landing buffers, in bytes.
@@ -67,14 +67,14 @@ pub(crate) enum Advice {
 /// The rules, and whether bulk is expected.
 #[derive(Debug)]
 pub(crate) struct AdvertPolicy {
-    bounds: Bounds,
+    bounds: AdvertBounds,
     expects_bulk: bool,
     /// Arrivals since the last bulk packet.
     since_bulk: u32,
 }
 
 impl AdvertPolicy {
-    pub(crate) fn new(bounds: Bounds) -> AdvertPolicy {
+    pub(crate) fn new(bounds: AdvertBounds) -> AdvertPolicy {
         AdvertPolicy {
             bounds,
             expects_bulk: false,
@@ -85,7 +85,7 @@ impl AdvertPolicy {
     /// Notes that packets have arrived, the largest of this size.
     #[inline]
     pub(crate) fn note_packets(&mut self, largest: usize) {
-        if largest >= self.bounds.bulk_bytes {
+        if largest >= self.bounds.direct_bytes {
             self.expects_bulk = true;
             self.since_bulk = 0;
         } else {
@@ -143,11 +143,11 @@ impl AdvertPolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdvertPolicy, Advice, BULK_MEMORY, Bounds, Mode, Situation};
+    use super::{AdvertBounds, AdvertPolicy, Advice, BULK_MEMORY, Mode, Situation};
 
-    const BOUNDS: Bounds = Bounds {
+    const BOUNDS: AdvertBounds = AdvertBounds {
         mode: Mode::Dynamic,
-        bulk_bytes: 16 * 1024,
+        direct_bytes: 16 * 1024,
         adverts_max: 16,
         landing_area_bytes: 16 * MIB,
         ring_bytes: 512 * 1024,
@@ -165,7 +165,7 @@ mod tests {
     };
 
     /// A policy after packets of these sizes, each of which arrived alone.
-    fn after(bounds: Bounds, sizes: impl IntoIterator<Item = usize>) -> AdvertPolicy {
+    fn after(bounds: AdvertBounds, sizes: impl IntoIterator<Item = usize>) -> AdvertPolicy {
         let mut policy = AdvertPolicy::new(bounds);
         sizes.into_iter().for_each(|size| policy.note_packets(size));
         policy
@@ -174,13 +174,13 @@ mod tests {
     #[test]
     fn small_packets_advertise_nothing() {
         assert_eq!(after(BOUNDS, []).advice(QUIET), Advice::Whole(0));
-        let small = std::iter::repeat_n(BOUNDS.bulk_bytes - 1, 1000);
+        let small = std::iter::repeat_n(BOUNDS.direct_bytes - 1, 1000);
         assert_eq!(after(BOUNDS, small).advice(QUIET), Advice::Whole(0));
     }
 
     #[test]
     fn one_bulk_packet_opens_the_window() {
-        assert_eq!(after(BOUNDS, [BOUNDS.bulk_bytes]).advice(QUIET), Advice::Whole(8));
+        assert_eq!(after(BOUNDS, [BOUNDS.direct_bytes]).advice(QUIET), Advice::Whole(8));
     }
 
     #[test]
@@ -215,12 +215,12 @@ mod tests {
             Advice::Whole(2),
             "one is written while another one is read"
         );
-        let lone = Bounds {
+        let lone = AdvertBounds {
             adverts_max: 1,
             ..BOUNDS
         };
         assert_eq!(after(lone, [MIB]).advice(QUIET), Advice::Whole(1));
-        let none = Bounds {
+        let none = AdvertBounds {
             adverts_max: 0,
             ..BOUNDS
         };
@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn the_mode_decides_first() {
-        let indirect = Bounds {
+        let indirect = AdvertBounds {
             mode: Mode::IndirectOnly,
             ..BOUNDS
         };
         assert_eq!(after(indirect, [MIB]).advice(QUIET), Advice::Whole(0));
-        let direct = Bounds {
+        let direct = AdvertBounds {
             mode: Mode::DirectOnly,
             ..BOUNDS
         };
@@ -288,12 +288,12 @@ mod tests {
 
     #[test]
     fn few_landing_buffers_beside_a_large_ring_are_not_advertised_for_bulk() {
-        let half = Bounds {
+        let half = AdvertBounds {
             landing_area_bytes: BOUNDS.ring_bytes / 2,
             ..BOUNDS
         };
         assert_eq!(after(half, [MIB]).advice(QUIET), Advice::Whole(8));
-        let less = Bounds {
+        let less = AdvertBounds {
             landing_area_bytes: BOUNDS.ring_bytes / 2 - 1,
             ..BOUNDS
         };

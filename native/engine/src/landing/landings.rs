@@ -51,11 +51,13 @@ pub(crate) struct Landings {
     open_ended: usize,
     /// Bytes of the last transfer; before the first one, the size of a buffer.
     last_bytes: usize,
-    /// Minimum number of landed bytes for which the connection closes the buffer's window, to hand the buffer over.
+    /// As of [`Self::new`].
     closed_bytes: usize,
 }
 
 impl Landings {
+    /// `closed_bytes`: minimum number of landed bytes for which the connection closes the buffer's window, to hand the
+    /// buffer over.
     pub(crate) fn new(buffers: u16, buffer_bytes: usize, closed_bytes: usize) -> Self {
         Self {
             advertised: (0..buffers).map(|_| None).collect(),

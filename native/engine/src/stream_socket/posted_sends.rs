@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use inet_rdma_assembly::{Gather, Header};
 
 use super::notifier::Parcel;
+use crate::connection::LANDING_BUFFER_BYTES_MAX;
 
 /// Maximum number of sends that share a write, as their slices are gathered anew for each write.
 const GATHERED_MAX: usize = 64;
-/// Bytes for which slices are gathered beyond the size of a write, so that the peer's largest landing buffer is filled:
-/// the largest value of the option `landing_bytes`.
-const AHEAD_BYTES: usize = 1 << 20;
 
 /// One posted send.
 struct PostedSend<T> {
@@ -90,7 +88,8 @@ impl<T: Parcel> PostedSends<T> {
             if gather.total() >= bytes {
                 break;
             }
-            send.gather(&mut gather, bytes.saturating_add(AHEAD_BYTES));
+            // More than the write takes, so that the peer's largest landing buffer is filled.
+            send.gather(&mut gather, bytes.saturating_add(LANDING_BUFFER_BYTES_MAX));
         }
         gather
     }

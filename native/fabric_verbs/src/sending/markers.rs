@@ -43,8 +43,8 @@ impl SendQueue {
     }
 
     /// Asks the peer's device for an answer, unless it owes one: a write is complete when that device has acknowledged
-    /// it. True if some request has been completed since the last call, or none was under way. If the queue is full no
-    /// request is added: the signalled requests in it serve the purpose.
+    /// it. [`Answer::Arrived`] if some request has been completed since the last call, or none was under way. If the
+    /// queue is full no request is added: the signalled requests in it serve the purpose.
     pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
         self.reap(outlet);
         self.send_waiting(outlet);
