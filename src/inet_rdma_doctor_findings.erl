@@ -31,7 +31,7 @@
 -define(NODES_NAMED, 8).
 
 -define(MEMLOCK_FIX, "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a "
-                     "container; or lower landing_buffers and ring_bytes").
+                     "container; or lower receive_slots, or ring_bytes below 65536").
 
 -spec judge(inet_rdma_doctor_facts:facts()) ->
           #{starts := boolean(), leaves_tcp := boolean(), fabric := auto | shm | verbs | tcp,

@@ -148,10 +148,13 @@ text({limits, Limits}) -> limits(Limits);
 text({pinned_limit, Bytes, Pinned, Max}) ->
     io("cannot register ~b bytes of memory: this node has pinned ~b of ~b bytes (raise pinned_max_bytes; its default "
        "is what `ulimit -l` allows, and at most a quarter of the machine's memory)", [Bytes, Pinned, Max]);
+text({locked_memory, Bytes, unlimited}) ->
+    io("cannot register ~b bytes of memory: locked memory has no limit, so memory or the regions of the device are "
+       "used up (lower receive_slots)", [Bytes]);
 text({locked_memory, Bytes, Limit}) ->
-    io("cannot register ~b bytes of memory: the limit on locked memory is ~ts (raise it with `ulimit -l unlimited`, "
-       "LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower ring_bytes and "
-       "landing_buffers)", [Bytes, locked(Limit)]);
+    io("cannot register ~b bytes of memory: the limit on locked memory is ~b bytes (raise it with "
+       "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container; or lower "
+       "receive_slots, or ring_bytes below 65536)", [Bytes, Limit]);
 text({shared_memory, Bytes}) ->
     io("cannot reserve ~b bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise "
        "vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)", [Bytes]);
@@ -258,7 +261,7 @@ message({field, Name}) -> io("the field ~ts has an impossible value", [Name]);
 message(Other) -> io("~tp", [Other]).
 
 limits({ring_bytes, Bytes}) -> io("a ring of ~b bytes: 1 to 2147483647 are possible", [Bytes]);
-limits({receive_slots, Slots}) -> io("~b receive slots: 4 are the least", [Slots]);
+limits({receive_slots, Slots}) -> io("~b receive slots: 5 are the least", [Slots]);
 limits(no_adverts) -> "0 advertisements: 1 is the least".
 
 lack(left_out) ->
@@ -313,9 +316,6 @@ rejection({reason, Number}) -> io("reason ~b of the connection manager", [Number
 peer_unmapped() ->
     "the user of the peer is unknown in the user namespace of this node: give both containers user namespaces that map "
     "the users of both".
-
-locked(unlimited) -> "not set, so the machine's memory is";
-locked(Bytes) -> io("~b bytes", [Bytes]).
 
 words(Doing) -> string:replace(atom_to_list(Doing), "_", " ", all).
 

@@ -11,7 +11,7 @@
 %% node accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that
 %% this processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends
 %% over TCP. A node whose offer has this field understands compressed blocks. The nonces are useless without the
-%% cookie. Inside TLS a node that seals its TCP connections offers a session, whose secret includes a secret of TLS.
+%% cookie. Inside TLS a node that seals its TCP connections offers a session: only TLS has carried its nonce then.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
