@@ -79,8 +79,8 @@ fn tell(env: Env<'_>, id: u64) -> Notify {
 
 /// `connect(auto | shm | verbs | tcp, From | <<>>, {Address, Port}, Token, TimeoutMs, Config) -> {ok, Attempt, Id} |
 /// {error, Reason}`: the addresses as text; over shm any address of this host. `From`: the address of this side's
-/// device; shm ignores it. Token 0: no token. The caller gets `{'$inet_rdma', Id, connected}` once the attempt has succeeded or
-/// failed; [`stream`] tells which.
+/// device; shm ignores it. Token 0: no token. The caller gets `{'$inet_rdma', Id, connected}` once the attempt has
+/// succeeded or failed; [`stream`] tells which.
 ///
 /// Never blocks. The timeout counts from now, and bounds all waiting for the peer.
 #[rustler::nif]

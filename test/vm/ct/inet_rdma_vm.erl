@@ -10,7 +10,7 @@
 -export([await_nodedown/3]).
 -export([tls_arguments/1, load_tls/1]).
 -export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
--export([stream_both_ways/4, receiver/3, await_stream/2]).
+-export([stream_both_ways/4, await_stream/2]).
 -export_type([resources/0]).
 
 %% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has some of its own.
