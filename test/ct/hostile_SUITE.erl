@@ -79,7 +79,7 @@ bad_greetings(Config) ->
 %% The peer hears which version is spoken here.
 other_version_is_named(Config) ->
     Verdict = attack(Config, "other_version"),
-    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 4")),
+    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 5")),
     ?assertEqual(none, last_reason(Config)),
     unharmed(Config).
 

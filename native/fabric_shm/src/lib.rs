@@ -22,6 +22,7 @@ mod queue;
 mod queue_pair;
 mod rendezvous;
 mod users;
+mod wakeup;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -18,16 +18,27 @@ use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
 use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
+use crate::wakeup::{WakePair, Wakeups};
 
 /// This side's memory, made before the peer's greeting is received or answered.
 pub(crate) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
     hello: Hello,
+    /// Of the listening side.
+    pair: Option<WakePair>,
 }
 
 impl OwnSide {
-    pub(crate) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+    pub(crate) fn connecting(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+        OwnSide::create(parameters, None)
+    }
+
+    pub(crate) fn listening(parameters: &Parameters) -> Result<OwnSide, FabricError> {
+        OwnSide::create(parameters, Some(WakePair::create()?))
+    }
+
+    fn create(parameters: &Parameters, pair: Option<WakePair>) -> Result<OwnSide, FabricError> {
         let layout = Layout::of(parameters)?;
         let file = SealedFile::create(layout.total_bytes)?;
         let memory = Arc::new(ExposedMemory::map(&file, layout)?);
@@ -35,31 +46,44 @@ impl OwnSide {
             file,
             memory,
             hello: parameters.hello(RING),
+            pair,
         })
     }
 
     /// Sends this side's greeting.
     pub(crate) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd())
+        let watched = self.pair.as_ref().map(|pair| pair.watched.as_fd());
+        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd(), watched)
     }
 
     /// Makes the queue pair, after both greetings. Closes the memory files: the mappings keep the memory.
     /// `through`: the directory in which they met; None: in the network namespace.
-    pub(crate) fn join(self, socket: OwnedFd, peer: PeerSide, through: Option<Arc<Path>>) -> ShmQueuePair {
+    pub(crate) fn join(
+        self,
+        socket: OwnedFd,
+        peer: PeerSide,
+        through: Option<Arc<Path>>,
+    ) -> Result<ShmQueuePair, FabricError> {
+        let wakeups = match (self.pair, peer.watched) {
+            (None, Some(watched)) => Wakeups::new(socket, watched)?,
+            (Some(pair), None) => Wakeups::new(pair.waking, socket)?,
+            _ => return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
+        };
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
         let producer = Producer::new(peer.memory.slots());
-        ShmQueuePair {
-            socket,
+        Ok(ShmQueuePair {
+            wakeups,
             exposer: Arc::new(ShmExposer::new(&self.memory)),
             own_memory: self.memory,
             exposed,
-            peer,
+            peer: peer.memory,
+            remote_hello: peer.hello,
             consumer: Consumer::new(),
             producer: Mutex::new(producer),
             wakeups_sent: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             through,
-        }
+        })
     }
 }
 
@@ -73,6 +97,8 @@ pub(crate) const RING: RemoteAddress = RemoteAddress {
 pub(crate) struct PeerSide {
     hello: Hello,
     memory: PeerMemory,
+    /// Of a listening peer.
+    watched: Option<OwnedFd>,
 }
 
 impl PeerSide {
@@ -82,6 +108,7 @@ impl PeerSide {
         Ok(PeerSide {
             hello: greeting.hello,
             memory,
+            watched: greeting.watched,
         })
     }
 }
@@ -95,14 +122,15 @@ const LANDING_WINDOW_BYTES: usize = 1 << 20;
 /// entry.
 const LOCKED_BYTES_MAX: usize = 2048;
 
-/// A queue pair in shared memory. Holds one file descriptor, the socket: wake-ups and the peer's end both come there.
+/// A queue pair in shared memory. Holds the three file descriptors of [`Wakeups`].
 pub(crate) struct ShmQueuePair {
-    socket: OwnedFd,
+    wakeups: Wakeups,
     own_memory: Arc<ExposedMemory>,
     /// `own_memory`, as a [`Memory`].
     exposed: Arc<dyn Memory>,
     exposer: Arc<ShmExposer>,
-    peer: PeerSide,
+    peer: PeerMemory,
+    remote_hello: Hello,
     /// The connection's lock is held during a poll, and while arming.
     consumer: Consumer,
     /// Held around a push, never around the copying of bulk data.
@@ -115,7 +143,7 @@ pub(crate) struct ShmQueuePair {
 
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), Box<FabricError>> {
-        let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
+        let pushed = self.producer.lock().push(self.peer.queue(), item);
         self.announce(pushed.map_err(refused)?)
     }
 
@@ -128,7 +156,7 @@ impl ShmQueuePair {
     #[inline(never)]
     fn wake(&self) -> Result<(), Box<FabricError>> {
         self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
-        Ok(rendezvous::wake(self.socket.as_fd())?)
+        Ok(self.wakeups.wake()?)
     }
 
     /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
@@ -151,7 +179,7 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn remote_hello(&self) -> &Hello {
-        &self.peer.hello
+        &self.remote_hello
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -181,7 +209,7 @@ impl QueuePair for ShmQueuePair {
         notice: Notice,
     ) -> Result<(), Box<FabricError>> {
         self.check_open()?;
-        let peer = &self.peer.memory;
+        let peer = &self.peer;
         let transfer = peer.locate(source, target)?;
         if transfer.bytes() > LOCKED_BYTES_MAX {
             transfer.copy();
@@ -241,26 +269,25 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.wakeups.event_fd()
     }
 
     fn drain_event(&self) -> bool {
-        rendezvous::take_wakeup(self.socket.as_fd())
+        self.wakeups.take()
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.wakeups.event_fd()
     }
 
     fn check_alive(&self) -> Result<(), FabricError> {
         self.check_open()?;
-        rendezvous::check_alive(self.socket.as_fd())
+        self.wakeups.check_alive()
     }
 
     fn disconnect(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
-            // Fails only if the peer has shut down first.
-            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            self.wakeups.disconnect();
         }
     }
 
@@ -282,7 +309,7 @@ impl QueuePair for ShmQueuePair {
 
 impl Drop for ShmQueuePair {
     fn drop(&mut self) {
-        // To close the socket is not enough: a process forked at this moment may hold a copy of it for a while.
+        // To close the sockets is not enough: a process forked at this moment may hold copies of them for a while.
         self.disconnect();
     }
 }

@@ -29,7 +29,6 @@ DIRECT = 1 << 31
 RING_BYTES = 65536
 SLOTS = 64
 RING_KEY, LANDING_KEY = 1, 2
-WAKE_UP = b"\0"
 
 
 def connect(port):
@@ -39,7 +38,7 @@ def connect(port):
 
 
 def hello(
-    magic=MAGIC, version=4, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
+    magic=MAGIC, version=5, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
 ):
     return struct.pack("<8sHHIQQIHHQ", magic, version, slots, ring, key, address, 7, adverts, pad, 0) + tail
 
@@ -104,20 +103,21 @@ class Peer:
         own = memory()
         self.own = mmap.mmap(own, 0)
         socket.send_fds(self.sock, [hello()], [own])
-        theirs, descriptors, _, _ = socket.recv_fds(self.sock, 57, 2)
-        if len(descriptors) != 1:
+        theirs, descriptors, _, _ = socket.recv_fds(self.sock, 57, 3)
+        if len(descriptors) != 2:
             raise SystemExit(f"no greeting: {theirs!r}")
         (self.slots, self.ring_bytes) = struct.unpack_from("<HI", theirs, 10)
-        (self.memory_fd,) = descriptors
+        # By the second one the other side wakes this one.
+        (self.memory_fd, self.watched) = descriptors
         self.theirs = mmap.mmap(self.memory_fd, 0)
         self.ring = ring_offset(self.slots)
         self.next = 0
 
     def wake(self):
         try:
-            self.sock.send(WAKE_UP, socket.MSG_DONTWAIT)
-        except (BlockingIOError, BrokenPipeError):
-            # It has as many as it takes, or has ended the connection.
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            # The other side has ended the connection.
             pass
 
     def entry(self, kind, word=0, body=bytes(40), stamp=None):
@@ -246,8 +246,7 @@ def verdict(sock):
             continue
         if answer == b"":
             return f"ended: {end}{told}"
-        if answer != WAKE_UP:
-            told = f", told: {REFUSALS.get(answer) or version_of(answer)}"
+        told = f", told: {REFUSALS.get(answer) or version_of(answer)}"
     return "open"
 
 

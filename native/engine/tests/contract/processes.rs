@@ -216,9 +216,11 @@ pub fn descriptors_child(fabric: &dyn Fabric) {
     let after = Held::settled();
     let each = match fabric.name() {
         // The fault-injecting wrapper has three of its own: see its fields.
-        _ if is_wrapped(&*first.0) => 4,
+        _ if is_wrapped(&*first.0) => 6,
         // Room to send is another event of the socket than bytes to read: an epoll set watches both.
         FabricName::Tcp => 2,
+        // A socket for each direction of wake-ups, and an epoll set.
+        FabricName::Shm => 3,
         _ => 1,
     };
     assert_eq!(after.descriptors, before.descriptors + 2 * each * CONNECTIONS);
