@@ -18,7 +18,7 @@ use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
 use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
-use crate::wakeup::{WakePair, Wakeups};
+use crate::wakeup::{self, WakePair, Wakeups};
 
 /// This side's memory, made before the peer's greeting is received or answered.
 pub(crate) struct OwnSide {
@@ -39,6 +39,7 @@ impl OwnSide {
     }
 
     fn create(parameters: &Parameters, pair: Option<WakePair>) -> Result<OwnSide, FabricError> {
+        wakeup::check_supported()?;
         let layout = Layout::of(parameters)?;
         let file = SealedFile::create(layout.total_bytes)?;
         let memory = Arc::new(ExposedMemory::map(&file, layout)?);

@@ -25,6 +25,14 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// Fails on a kernel on which nobody would be woken.
+pub(crate) fn check_supported() -> Result<(), FabricError> {
+    match is_supported() {
+        true => Ok(()),
+        false => Err(FabricError::system("waking a peer by a shutdown", Errno::OPNOTSUPP)),
+    }
+}
+
 /// A connected pair of sockets, for the wake-ups of the listening side.
 pub(crate) struct WakePair {
     /// This side's end.
@@ -63,9 +71,6 @@ pub(crate) struct Wakeups {
 
 impl Wakeups {
     pub(crate) fn new(waking: OwnedFd, watched: OwnedFd) -> Result<Wakeups, FabricError> {
-        if !is_supported() {
-            return Err(FabricError::system("waking by a shutdown", Errno::OPNOTSUPP));
-        }
         let events = watch(&watched).map_err(|errno| FabricError::system("watching for wake-ups", errno))?;
         Ok(Wakeups {
             waking,
