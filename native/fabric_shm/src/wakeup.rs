@@ -158,14 +158,17 @@ mod tests {
     use super::*;
 
     fn pair() -> (Wakeups, Wakeups) {
-        let (there, back) = (WakePair::create().unwrap(), WakePair::create().unwrap());
-        let here = Wakeups::new(there.waking, back.watched).unwrap();
-        (here, Wakeups::new(back.waking, there.watched).unwrap())
+        let (there, back) = (
+            WakePair::create().expect("sockets"),
+            WakePair::create().expect("sockets"),
+        );
+        let here = Wakeups::new(there.waking, back.watched).expect("a set");
+        (here, Wakeups::new(back.waking, there.watched).expect("a set"))
     }
 
     fn is_readable(wakeups: &Wakeups) -> bool {
         let mut event_fd = [PollFd::new(&wakeups.events, PollFlags::IN)];
-        rustix::event::poll(&mut event_fd, Some(&NOW)).unwrap() == 1
+        rustix::event::poll(&mut event_fd, Some(&NOW)).expect("polled") == 1
     }
 
     #[test]
@@ -175,23 +178,23 @@ mod tests {
         for _ in 0..3 {
             assert!(!is_readable(&here) && !is_readable(&there));
             for _ in 0..3 {
-                here.wake().unwrap();
+                here.wake().expect("woken");
             }
             assert!(!is_readable(&here) && is_readable(&there));
             assert!(there.take());
-            there.wake().unwrap();
+            there.wake().expect("woken");
             assert!(is_readable(&here) && !is_readable(&there));
             assert!(here.take());
         }
-        here.check_alive().unwrap();
-        there.check_alive().unwrap();
+        here.check_alive().expect("alive");
+        there.check_alive().expect("alive");
     }
 
     #[test]
     fn the_end_shows_with_and_without_wake_ups_before_it() {
         for (wakes, disconnects) in [(0, false), (0, true), (2, false), (2, true)] {
             let (here, there) = pair();
-            (0..wakes).for_each(|_| here.wake().unwrap());
+            (0..wakes).for_each(|_| here.wake().expect("woken"));
             if disconnects {
                 here.disconnect();
                 assert_eq!(here.check_alive(), Err(FabricError::PeerGone));
@@ -209,13 +212,13 @@ mod tests {
 
     #[test]
     fn only_unix_sockets_are_watched() {
-        let pair = WakePair::create().unwrap();
-        check_watched(&pair.watched).unwrap();
-        let udp = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let file = std::fs::File::open("/proc/self/exe").unwrap().into();
+        let pair = WakePair::create().expect("sockets");
+        check_watched(&pair.watched).expect("a Unix socket");
+        let udp = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
+        let set = epoll::create(CreateFlags::CLOEXEC).expect("a set");
+        let file = std::fs::File::open("/proc/self/exe").expect("a file").into();
         for other in [udp, set, file] {
-            check_watched(&other).unwrap_err();
+            assert!(check_watched(&other).is_err());
         }
     }
 }
