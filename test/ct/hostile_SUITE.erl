@@ -130,7 +130,7 @@ memory_cannot_be_resized(Config) ->
     ?assertEqual("denied\n", attack(Config, "grow_the_other_side")),
     unharmed(Config).
 
-%% Whatever comes on the socket is a wake-up; its contents are dropped.
+%% Wake-ups without a cause, and words where nobody reads.
 words_instead_of_wake_ups(Config) ->
     ?assertEqual("", attack(Config, "words_instead_of_wake_ups")),
     unharmed(Config).

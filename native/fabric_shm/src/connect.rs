@@ -12,7 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
-use crate::rendezvous::{self, Greeter};
+use crate::rendezvous;
 use crate::users::Users;
 
 /// Connects to `port`; blocks until `timeout` has passed at most.
@@ -34,7 +34,7 @@ pub(crate) fn greet(
     deadline: Deadline,
     through: Option<Arc<Path>>,
 ) -> Result<ShmQueuePair, FabricError> {
-    let own = OwnSide::connecting(parameters)?;
+    let own = OwnSide::create(parameters)?;
     match own.greet(socket.as_fd()) {
         // A peer that has closed may have sent a refusal first: read it.
         Ok(()) | Err(FabricError::PeerGone) => {}
@@ -42,12 +42,12 @@ pub(crate) fn greet(
     }
     let greeting = loop {
         deadline.wait_readable(socket.as_fd())?;
-        if let Some(greeting) = rendezvous::receive_greeting(socket.as_fd(), port, Greeter::Listening)? {
+        if let Some(greeting) = rendezvous::receive_greeting(socket.as_fd(), port)? {
             break greeting;
         }
     };
     parameters.check_token(&greeting.hello)?;
-    own.join(socket, PeerSide::map(greeting)?, through)
+    Ok(own.join(PeerSide::map(greeting)?, through))
 }
 
 /// Connects a socket to a listener. `refusal` gives the error for an errno; None: a plain system error.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::queue_pair::{OwnSide, PeerSide, RING};
-use crate::rendezvous::{self, Greeter, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
+use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
 use crate::users::Users;
 
 /// Decides which peers get in.
@@ -174,7 +174,7 @@ impl ShmListener {
         let Some(caller) = self.callers.take(number) else {
             return;
         };
-        match rendezvous::receive_greeting(caller.socket.as_fd(), self.port, Greeter::Connecting) {
+        match rendezvous::receive_greeting(caller.socket.as_fd(), self.port) {
             Ok(None) => self.callers.wait_for(caller),
             Ok(Some(greeting)) => {
                 let token = greeting.hello.token;
@@ -189,7 +189,7 @@ impl ShmListener {
         let parameters = self.admission.admit(&greeting.hello)?;
         self.is_taken = self.is_one_off;
         let peer = PeerSide::map(greeting)?;
-        let own = OwnSide::listening(&parameters)?;
+        let own = OwnSide::create(&parameters)?;
         own.greet(socket.as_fd())?;
         Ok((own, peer))
     }
@@ -198,8 +198,8 @@ impl ShmListener {
         self.callers.release(&socket);
         let (outcome, refusal) = match answered {
             Ok((own, peer)) => {
-                let joined = own.join(socket, peer, self.through.clone());
-                (joined.map(|joined| Box::new(joined) as Box<dyn QueuePair>), None)
+                let queue_pair = own.join(peer, self.through.clone());
+                (Ok(Box::new(queue_pair) as Box<dyn QueuePair>), None)
             }
             Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
             Err(error) => {

@@ -18,73 +18,55 @@ use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
 use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
-use crate::wakeup::{self, WakePair, Wakeups};
+use crate::wakeup::{Waker, Watch};
 
-/// This side's memory, made before the peer's greeting is received or answered.
+/// This side's part, made before the peer's greeting is received or answered.
 pub(crate) struct OwnSide {
     file: SealedFile,
     memory: Arc<ExposedMemory>,
     hello: Hello,
-    /// Of the listening side.
-    pair: Option<WakePair>,
+    watch: Watch,
+    /// The end by which the peer wakes this side.
+    waking: OwnedFd,
 }
 
 impl OwnSide {
-    pub(crate) fn connecting(parameters: &Parameters) -> Result<OwnSide, FabricError> {
-        OwnSide::create(parameters, None)
-    }
-
-    pub(crate) fn listening(parameters: &Parameters) -> Result<OwnSide, FabricError> {
-        OwnSide::create(parameters, Some(WakePair::create()?))
-    }
-
-    fn create(parameters: &Parameters, pair: Option<WakePair>) -> Result<OwnSide, FabricError> {
-        wakeup::check_supported()?;
+    pub(crate) fn create(parameters: &Parameters) -> Result<OwnSide, FabricError> {
         let layout = Layout::of(parameters)?;
         let file = SealedFile::create(layout.total_bytes)?;
         let memory = Arc::new(ExposedMemory::map(&file, layout)?);
+        let (watch, waking) = Watch::create()?;
         Ok(OwnSide {
             file,
             memory,
             hello: parameters.hello(RING),
-            pair,
+            watch,
+            waking,
         })
     }
 
     /// Sends this side's greeting.
     pub(crate) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        let watched = self.pair.as_ref().map(|pair| pair.watched.as_fd());
-        rendezvous::send_greeting(socket, &self.hello, self.file.as_fd(), watched)
+        rendezvous::send_greeting(socket, &self.hello, [self.file.as_fd(), self.waking.as_fd()])
     }
 
     /// Makes the queue pair, after both greetings. Closes the memory files: the mappings keep the memory.
     /// `through`: the directory in which they met; None: in the network namespace.
-    pub(crate) fn join(
-        self,
-        socket: OwnedFd,
-        peer: PeerSide,
-        through: Option<Arc<Path>>,
-    ) -> Result<ShmQueuePair, FabricError> {
-        let wakeups = match (self.pair, peer.watched) {
-            (None, Some(watched)) => Wakeups::new(socket, watched)?,
-            (Some(pair), None) => Wakeups::new(pair.waking, socket)?,
-            _ => return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
-        };
+    pub(crate) fn join(self, peer: PeerSide, through: Option<Arc<Path>>) -> ShmQueuePair {
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
         let producer = Producer::new(peer.memory.slots());
-        Ok(ShmQueuePair {
-            wakeups,
+        ShmQueuePair {
+            watch: self.watch,
             exposer: Arc::new(ShmExposer::new(&self.memory)),
             own_memory: self.memory,
             exposed,
-            peer: peer.memory,
-            remote_hello: peer.hello,
+            peer,
             consumer: Consumer::new(),
             producer: Mutex::new(producer),
             wakeups_sent: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             through,
-        })
+        }
     }
 }
 
@@ -94,12 +76,11 @@ pub(crate) const RING: RemoteAddress = RemoteAddress {
     address: 0,
 };
 
-/// The peer's memory, checked and mapped.
+/// The peer's part: its memory, checked and mapped, and the end by which it is woken.
 pub(crate) struct PeerSide {
     hello: Hello,
     memory: PeerMemory,
-    /// Of a listening peer.
-    watched: Option<OwnedFd>,
+    waker: Waker,
 }
 
 impl PeerSide {
@@ -109,7 +90,7 @@ impl PeerSide {
         Ok(PeerSide {
             hello: greeting.hello,
             memory,
-            watched: greeting.watched,
+            waker: greeting.waker,
         })
     }
 }
@@ -123,15 +104,14 @@ const LANDING_WINDOW_BYTES: usize = 1 << 20;
 /// entry.
 const LOCKED_BYTES_MAX: usize = 2048;
 
-/// A queue pair in shared memory. Holds the three file descriptors of [`Wakeups`].
+/// A queue pair in shared memory. Holds three file descriptors: two of [`Watch`], and that of [`Waker`].
 pub(crate) struct ShmQueuePair {
-    wakeups: Wakeups,
+    watch: Watch,
     own_memory: Arc<ExposedMemory>,
     /// `own_memory`, as a [`Memory`].
     exposed: Arc<dyn Memory>,
     exposer: Arc<ShmExposer>,
-    peer: PeerMemory,
-    remote_hello: Hello,
+    peer: PeerSide,
     /// The connection's lock is held during a poll, and while arming.
     consumer: Consumer,
     /// Held around a push, never around the copying of bulk data.
@@ -144,7 +124,7 @@ pub(crate) struct ShmQueuePair {
 
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), Box<FabricError>> {
-        let pushed = self.producer.lock().push(self.peer.queue(), item);
+        let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
         self.announce(pushed.map_err(refused)?)
     }
 
@@ -157,7 +137,7 @@ impl ShmQueuePair {
     #[inline(never)]
     fn wake(&self) -> Result<(), Box<FabricError>> {
         self.wakeups_sent.fetch_add(1, Ordering::Relaxed);
-        Ok(self.wakeups.wake()?)
+        Ok(self.peer.waker.wake()?)
     }
 
     /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
@@ -180,7 +160,7 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn remote_hello(&self) -> &Hello {
-        &self.remote_hello
+        &self.peer.hello
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -210,7 +190,7 @@ impl QueuePair for ShmQueuePair {
         notice: Notice,
     ) -> Result<(), Box<FabricError>> {
         self.check_open()?;
-        let peer = &self.peer;
+        let peer = &self.peer.memory;
         let transfer = peer.locate(source, target)?;
         if transfer.bytes() > LOCKED_BYTES_MAX {
             transfer.copy();
@@ -270,25 +250,26 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.wakeups.event_fd()
+        self.watch.event_fd()
     }
 
     fn drain_event(&self) -> bool {
-        self.wakeups.take()
+        self.watch.take()
     }
 
     fn liveness_fd(&self) -> BorrowedFd<'_> {
-        self.wakeups.event_fd()
+        self.watch.event_fd()
     }
 
     fn check_alive(&self) -> Result<(), FabricError> {
         self.check_open()?;
-        self.wakeups.check_alive()
+        self.watch.check_alive()
     }
 
     fn disconnect(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
-            self.wakeups.disconnect();
+            self.peer.waker.disconnect();
+            self.watch.disconnect();
         }
     }
 

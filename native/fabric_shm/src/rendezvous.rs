@@ -1,10 +1,9 @@
 //! How two processes meet: a Unix socket, in the abstract namespace or a file (`directory`), one greeting each way.
 //!
-//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and the descriptor of
-//! the sender's memory; that of the listening side also brings a socket for its wake-ups (`wakeup`). A listener refuses
-//! a peer by an answer of one byte, which gives the reason. A peer of another version gets the listener's bare hello
-//! instead, so that both sides can name both versions. After the greetings the socket stays open for the connecting
-//! side's wake-ups.
+//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and two descriptors: of
+//! the sender's memory, and of the socket by which it is woken (`wakeup`). A listener refuses a peer by an answer of one
+//! byte, which gives the reason. A peer of another version gets the listener's bare hello instead, so that both sides
+//! can name both versions. After the greetings both sides close the socket on which they met.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,7 +18,7 @@ use rustix::net::{
 };
 
 use crate::mapping::SealedFile;
-use crate::wakeup;
+use crate::wakeup::Waker;
 
 /// The refusing answer of a listener: all places are taken.
 pub(crate) const REFUSED_BUSY: u8 = 1;
@@ -29,20 +28,14 @@ pub(crate) const REFUSED_GREETING: u8 = 2;
 /// The refusing answer of a listener in a directory: processes of the peer's user may not connect.
 pub(crate) const REFUSED_USER: u8 = 3;
 
-/// The side that a greeting comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Greeter {
-    Connecting,
-    Listening,
-}
+/// Descriptors in a greeting.
+const DESCRIPTORS: usize = 2;
 
 /// A peer's greeting.
-#[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) hello: Hello,
     pub(crate) memory: SealedFile,
-    /// The socket by which a listening peer wakes this side.
-    pub(crate) watched: Option<OwnedFd>,
+    pub(crate) waker: Waker,
 }
 
 /// The name that a port has in the abstract namespace.
@@ -58,16 +51,15 @@ pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
         .map_err(|errno| FabricError::system("creating a socket", errno))
 }
 
-/// Sends this side's greeting. Never blocks: it is the first message into an empty socket.
+/// Sends this side's greeting. Never blocks: it is the first message into an empty socket. `descriptors`: of the memory,
+/// and of the end by which the peer wakes this side.
 pub(crate) fn send_greeting(
     socket: BorrowedFd<'_>,
     hello: &Hello,
-    memory: BorrowedFd<'_>,
-    watched: Option<BorrowedFd<'_>>,
+    descriptors: [BorrowedFd<'_>; DESCRIPTORS],
 ) -> Result<(), FabricError> {
     let bytes = hello.emit();
-    let descriptors: Vec<_> = std::iter::once(memory).chain(watched).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -90,16 +82,12 @@ pub(crate) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
 }
 
 /// Takes the peer's greeting. None: nothing has come yet. `port` names the listener in a refusal.
-pub(crate) fn receive_greeting(
-    socket: BorrowedFd<'_>,
-    port: u16,
-    from: Greeter,
-) -> Result<Option<Greeting>, FabricError> {
+pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Option<Greeting>, FabricError> {
     // One byte more than a hello, so that a longer message is seen to be longer.
     let mut bytes = [0; HELLO_BYTES + 1];
-    let mut descriptors = Vec::with_capacity(2);
+    let mut descriptors = Vec::with_capacity(DESCRIPTORS);
     let received = {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
@@ -128,22 +116,19 @@ pub(crate) fn receive_greeting(
         _ => {}
     }
     let hello = Hello::parse(bytes.get(..received.bytes).unwrap_or(&bytes))?;
-    let incomplete = Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete));
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        return incomplete;
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    if is_cut && descriptors.len() < DESCRIPTORS {
+        return Err(FabricError::system(
+            "receiving the descriptors of the peer",
+            Errno::MFILE,
+        ));
     }
-    let mut descriptors = descriptors.into_iter();
-    let (memory, watched) = match (from, descriptors.next(), descriptors.next(), descriptors.next()) {
-        (Greeter::Connecting, Some(memory), None, _) => (memory, None),
-        (Greeter::Listening, Some(memory), Some(watched), None) => {
-            wakeup::check_watched(&watched)?;
-            (memory, Some(watched))
-        }
-        _ => return incomplete,
-    };
-    Ok(Some(Greeting {
-        hello,
-        memory: SealedFile::verify(memory)?,
-        watched,
-    }))
+    match <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) {
+        Ok([memory, waking]) if !is_cut => Ok(Some(Greeting {
+            hello,
+            memory: SealedFile::verify(memory)?,
+            waker: Waker::of(waking)?,
+        })),
+        _ => Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
+    }
 }

@@ -60,38 +60,54 @@ def memory(size=None, seals=SEALS):
     return fd
 
 
+WATCHED = []
+
+
+def bell():
+    """The end of a pair of sockets by which the other side wakes this one, which keeps the other end."""
+    watched, waking = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    WATCHED.append(watched)
+    return waking.detach()
+
+
+def both(fd):
+    return [fd, bell()]
+
+
 # Before the greeting: name -> bytes and descriptors of the only message.
 GREETINGS = {
-    "nothing_but_zeros": lambda: (bytes(56), [memory()]),
+    "nothing_but_zeros": lambda: (bytes(56), both(memory())),
     "random_bytes": lambda: (random.randbytes(random.randrange(1, 300)), []),
-    "random_bytes_with_descriptors": lambda: (random.randbytes(56), [memory()]),
-    "truncated_hello": lambda: (hello()[:40], [memory()]),
+    "random_bytes_with_descriptors": lambda: (random.randbytes(56), both(memory())),
+    "truncated_hello": lambda: (hello()[:40], both(memory())),
     "one_byte": lambda: (b"\x00", []),
-    "long_hello": lambda: (hello() + b"x", [memory()]),
-    "huge_hello": lambda: (hello() + bytes(100000), [memory()]),
-    "wrong_magic": lambda: (hello(magic=b"inetrdmb"), [memory()]),
-    "other_version": lambda: (hello(version=999), [memory()]),
-    "pad_not_zero": lambda: (hello(pad=1), [memory()]),
-    "token_of_no_settlement": lambda: (hello(tail=b"\x01" * 8), [memory()]),
+    "long_hello": lambda: (hello() + b"x", both(memory())),
+    "huge_hello": lambda: (hello() + bytes(100000), both(memory())),
+    "wrong_magic": lambda: (hello(magic=b"inetrdmb"), both(memory())),
+    "other_version": lambda: (hello(version=999), both(memory())),
+    "pad_not_zero": lambda: (hello(pad=1), both(memory())),
+    "token_of_no_settlement": lambda: (hello(tail=b"\x01" * 8), both(memory())),
     "no_descriptors": lambda: (hello(), []),
-    "two_descriptors": lambda: (hello(), [memory(), memory()]),
-    "three_descriptors": lambda: (hello(), [memory(), memory(), memory()]),
-    "event_as_memory": lambda: (hello(), [os.eventfd(0, os.EFD_NONBLOCK)]),
-    "directory_as_memory": lambda: (hello(), [os.open("/", os.O_RDONLY)]),
-    "device_as_memory": lambda: (hello(), [os.open("/dev/zero", os.O_RDWR)]),
-    "pipe_as_memory": lambda: (hello(), [os.pipe()[0]]),
-    "memory_without_seals": lambda: (hello(), [memory(seals=0)]),
-    "memory_that_may_shrink": lambda: (hello(), [memory(seals=1 | 4)]),
-    "memory_too_small": lambda: (hello(), [memory(size=PAGE)]),
-    "empty_memory": lambda: (hello(), [memory(size=0)]),
-    "memory_of_a_terabyte": lambda: (hello(), [memory(size=1 << 40)]),
-    "ring_of_no_bytes": lambda: (hello(ring=0), [memory()]),
-    "ring_of_4_gigabytes": lambda: (hello(ring=0xFFFFFFFF), [memory()]),
-    "no_slots": lambda: (hello(slots=0), [memory()]),
-    "all_slots": lambda: (hello(slots=0xFFFF), [memory()]),
-    "no_adverts": lambda: (hello(adverts=0), [memory()]),
-    "wrong_key": lambda: (hello(key=LANDING_KEY), [memory()]),
-    "wild_ring_address": lambda: (hello(address=0xFFFFFFFFFFFFF000), [memory()]),
+    "one_descriptor": lambda: (hello(), [memory()]),
+    "memory_as_socket": lambda: (hello(), [memory(), memory()]),
+    "three_descriptors": lambda: (hello(), [memory(), bell(), bell()]),
+    "pipe_as_socket": lambda: (hello(), [memory(), os.pipe()[1]]),
+    "event_as_memory": lambda: (hello(), both(os.eventfd(0, os.EFD_NONBLOCK))),
+    "directory_as_memory": lambda: (hello(), both(os.open("/", os.O_RDONLY))),
+    "device_as_memory": lambda: (hello(), both(os.open("/dev/zero", os.O_RDWR))),
+    "pipe_as_memory": lambda: (hello(), both(os.pipe()[0])),
+    "memory_without_seals": lambda: (hello(), both(memory(seals=0))),
+    "memory_that_may_shrink": lambda: (hello(), both(memory(seals=1 | 4))),
+    "memory_too_small": lambda: (hello(), both(memory(size=PAGE))),
+    "empty_memory": lambda: (hello(), both(memory(size=0))),
+    "memory_of_a_terabyte": lambda: (hello(), both(memory(size=1 << 40))),
+    "ring_of_no_bytes": lambda: (hello(ring=0), both(memory())),
+    "ring_of_4_gigabytes": lambda: (hello(ring=0xFFFFFFFF), both(memory())),
+    "no_slots": lambda: (hello(slots=0), both(memory())),
+    "all_slots": lambda: (hello(slots=0xFFFF), both(memory())),
+    "no_adverts": lambda: (hello(adverts=0), both(memory())),
+    "wrong_key": lambda: (hello(key=LANDING_KEY), both(memory())),
+    "wild_ring_address": lambda: (hello(address=0xFFFFFFFFFFFFF000), both(memory())),
 }
 
 
@@ -102,23 +118,41 @@ class Peer:
         self.sock = connect(port)
         own = memory()
         self.own = mmap.mmap(own, 0)
-        socket.send_fds(self.sock, [hello()], [own])
+        waking = bell()
+        self.watched = WATCHED[-1]
+        socket.send_fds(self.sock, [hello()], [own, waking])
+        os.close(waking)
         theirs, descriptors, _, _ = socket.recv_fds(self.sock, 57, 3)
         if len(descriptors) != 2:
             raise SystemExit(f"no greeting: {theirs!r}")
         (self.slots, self.ring_bytes) = struct.unpack_from("<HI", theirs, 10)
-        # By the second one the other side wakes this one.
-        (self.memory_fd, self.watched) = descriptors
+        (self.memory_fd, waking_fd) = descriptors
+        self.waking = socket.socket(fileno=waking_fd)
         self.theirs = mmap.mmap(self.memory_fd, 0)
         self.ring = ring_offset(self.slots)
         self.next = 0
 
     def wake(self):
         try:
-            self.sock.shutdown(socket.SHUT_WR)
+            self.waking.shutdown(socket.SHUT_WR)
         except OSError:
             # The other side has ended the connection.
             pass
+
+    def words(self):
+        try:
+            self.waking.send(b"hello?" * 10)
+        except BrokenPipeError:
+            # Nobody reads there.
+            pass
+        self.wake()
+
+    def verdict(self):
+        """Waits for the other side to end the connection."""
+        poll = select.poll()
+        # Without events: the end of both directions.
+        poll.register(self.watched, 0)
+        return "ended: closed" if poll.poll(DEADLINE_S * 1000) else "open"
 
     def entry(self, kind, word=0, body=bytes(40), stamp=None):
         """Puts an entry at the end of the other side's receive queue, the stamp last."""
@@ -217,7 +251,7 @@ ATTACKS = {
 
 # What a connection must survive.
 HARMLESS = {
-    "words_instead_of_wake_ups": lambda p: [p.sock.send(b"hello?" * 10) for _ in range(20)],
+    "words_instead_of_wake_ups": lambda p: [p.words() for _ in range(20)],
     "shrink_the_other_side": lambda p: denied(lambda: os.ftruncate(p.memory_fd, 0)),
     "grow_the_other_side": lambda p: denied(lambda: os.ftruncate(p.memory_fd, 1 << 30)),
 }
@@ -309,14 +343,14 @@ def main(port, attack, *rest):
             socket.send_fds(sock, [message], descriptors)
         elif attack == "whoever":
             sock = connect(port)
-            socket.send_fds(sock, [hello()], [memory()])
+            socket.send_fds(sock, [hello()], both(memory()))
         else:
             peer = Peer(port)
-            sock = peer.sock
             {**ATTACKS, **HARMLESS}[attack](peer)
             peer.wake()
             if attack in HARMLESS:
                 return None
+            return print(peer.verdict(), flush=True)
     except OSError as error:
         return print(f"refused: {errno.errorcode.get(error.errno)}", flush=True)
     return print(verdict(sock), flush=True)

@@ -32,7 +32,7 @@ fn greet(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> (FabricError, Vec<u8>)
 }
 
 fn greet_with(memory: &impl AsFd) -> Misbehaviour {
-    match greet(&hello().emit(), &[memory.as_fd()]).0 {
+    match greet(&hello().emit(), &[memory.as_fd(), pair().1.as_fd()]).0 {
         FabricError::PeerMisbehaved(how) => how,
         other => panic!("{other}"),
     }
@@ -46,17 +46,18 @@ fn good_memory() -> std::os::fd::OwnedFd {
 fn a_right_greeting_is_accepted() {
     let mut listener = support::listen(&ShmFabric, parameters());
     let caller = call(listener.port());
-    say(&caller, &hello().emit(), &[good_memory().as_fd()]);
+    let (_watched, waking) = pair();
+    say(&caller, &hello().emit(), &[good_memory().as_fd(), waking.as_fd()]);
     let end = accept(&mut *listener).expect("the other tests of this file change one thing each");
     assert_eq!(end.remote_hello(), &hello());
     let (answer, came) = hear(&caller);
     assert_eq!(Hello::parse(&answer).expect("a hello").ring_bytes, 40_000);
-    assert_eq!(came.len(), 2, "memory and a socket for wake-ups");
+    assert_eq!(came.len(), 2);
 }
 
 #[test]
 fn garbage_is_refused() {
-    let (error, _) = greet(&[0xa5; HELLO_BYTES], &[good_memory().as_fd()]);
+    let (error, _) = greet(&[0xa5; HELLO_BYTES], &[good_memory().as_fd(), pair().1.as_fd()]);
     assert!(matches!(error, FabricError::Hello(WireError::Magic)), "{error}");
     let (error, _) = greet(b"GET / HTTP/1.1\r\n\r\n", &[]);
     assert!(matches!(error, FabricError::Hello(_)), "{error}");
@@ -72,7 +73,7 @@ fn a_hello_of_another_length_is_refused() {
     let hello = hello().emit();
     let longer = [&hello[..], &[0; 90]].concat();
     for bytes in [&hello[..HELLO_BYTES - 1], &hello[..12], &longer] {
-        let (error, _) = greet(bytes, &[good_memory().as_fd()]);
+        let (error, _) = greet(bytes, &[good_memory().as_fd(), pair().1.as_fd()]);
         assert!(matches!(error, FabricError::Hello(WireError::Length { .. })), "{error}");
     }
 }
@@ -81,7 +82,7 @@ fn a_hello_of_another_length_is_refused() {
 fn another_version_is_told_ours() {
     let mut bytes = hello().emit();
     bytes[8..10].copy_from_slice(&999u16.to_le_bytes());
-    let (error, answer) = greet(&bytes, &[good_memory().as_fd()]);
+    let (error, answer) = greet(&bytes, &[good_memory().as_fd(), pair().1.as_fd()]);
     assert!(
         matches!(error, FabricError::Hello(WireError::Version { theirs: 999 })),
         "{error}"
@@ -119,17 +120,40 @@ fn impossible_limits_are_refused() {
         },
     ];
     for hello in wrong {
-        let (error, _) = greet(&hello.emit(), &[good_memory().as_fd()]);
+        let (error, _) = greet(&hello.emit(), &[good_memory().as_fd(), pair().1.as_fd()]);
         assert!(matches!(error, FabricError::PeerMisbehaved(_)), "{hello:?}: {error}");
     }
 }
 
 #[test]
 fn a_wrong_number_of_descriptors_is_refused() {
-    let memory = good_memory();
-    for descriptors in [&[][..], &[memory.as_fd(); 2], &[memory.as_fd(); 8]] {
+    let (memory, (_watched, waking)) = (good_memory(), pair());
+    let (memory, waking) = (memory.as_fd(), waking.as_fd());
+    for descriptors in [
+        &[][..],
+        &[memory],
+        &[memory, waking, waking],
+        &[memory, waking, memory, waking, memory],
+    ] {
         let (error, _) = greet(&hello().emit(), descriptors);
-        assert!(matches!(error, FabricError::PeerMisbehaved(_)), "{error}");
+        assert_eq!(error, FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete));
+    }
+}
+
+/// A shutdown of another file fails, or does not wake.
+#[test]
+fn wake_ups_by_another_file_than_a_stream_socket_are_refused() {
+    let memory = good_memory();
+    let event = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("an event");
+    let tcp = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    for other in [
+        memory.as_fd(),
+        event.as_fd(),
+        socket().as_fd(),
+        tcp.expect("a socket").as_fd(),
+    ] {
+        let (error, _) = greet(&hello().emit(), &[memory.as_fd(), other]);
+        assert_eq!(error, FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete));
     }
 }
 

@@ -95,6 +95,16 @@ pub fn hear(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
     (bytes[..received.bytes].to_vec(), descriptors)
 }
 
+/// A pair of sockets: the end that a side watches, and the end by which the other side wakes it.
+pub fn pair() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("sockets")
+}
+
+/// Wakes the side that watches the other end.
+pub fn wake(waking: &OwnedFd) {
+    rustix::net::shutdown(waking, rustix::net::Shutdown::Write).expect("a socket");
+}
+
 /// A mapping of one side's memory in the hostile side. The end of the test's process unmaps it.
 #[derive(Clone, Copy)]
 pub struct Words(*mut u8, usize);

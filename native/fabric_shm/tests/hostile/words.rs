@@ -12,10 +12,10 @@ use crate::support::{self, BOUND, NOTICE, Post, accept, parameters, readable_wit
 
 /// A connection with one hostile end.
 struct Hostile {
-    /// By which the hostile side wakes the honest end.
-    socket: OwnedFd,
-    /// By which the honest end wakes the hostile side.
-    watched: OwnedFd,
+    /// Wakes the honest end.
+    waking: OwnedFd,
+    /// Both ends of the pair by which the honest end wakes the hostile side.
+    pair: (OwnedFd, OwnedFd),
     /// The hostile side's own memory, where the honest end's posts arrive.
     own: Words,
     /// The honest end's memory, where the hostile side's posts go.
@@ -27,13 +27,14 @@ fn hostile() -> Hostile {
     let mut listener = support::listen(&ShmFabric, parameters());
     let socket = call(listener.port());
     let own = memory(FILE_BYTES, SEALS);
-    say(&socket, &hello().emit(), &[own.as_fd()]);
+    let pair = pair();
+    say(&socket, &hello().emit(), &[own.as_fd(), pair.1.as_fd()]);
     let honest = accept(&mut *listener).expect("a right greeting");
     let (_, came) = hear(&socket);
-    let [memory, watched] = <[OwnedFd; 2]>::try_from(came).expect("two descriptors");
+    let [memory, waking] = <[OwnedFd; 2]>::try_from(came).expect("two descriptors");
     Hostile {
-        socket,
-        watched,
+        waking,
+        pair,
         own: Words::of(&own),
         peers: Words::of(&memory),
         honest,
@@ -149,51 +150,54 @@ fn targets_outside_of_the_peers_file_are_refused() {
     }
 }
 
-/// Whatever a peer does with the socket is only a wake-up: the victim polls and finds nothing.
+/// The hostile side wakes without a cause: the victim polls and finds nothing.
 #[test]
-fn words_on_the_socket_are_wake_ups_and_no_more() {
-    let Hostile {
-        socket,
-        watched,
-        honest,
-        ..
-    } = hostile();
-    assert!(!readable_within(honest.event_fd(), Duration::ZERO));
-    let wake = || rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).expect("a socket");
-    let acts: [&dyn Fn(); 4] = [
-        &|| {
-            say(&socket, b"hello again", &[watched.as_fd()]);
-            say(&socket, b"", &[]);
-        },
-        &wake,
-        &|| (0..10).for_each(|_| wake()),
-        &wake,
-    ];
-    for act in acts {
-        act();
+fn wake_ups_without_a_cause_are_no_more() {
+    let Hostile { waking, honest, .. } = hostile();
+    for wakes in [1, 1, 10, 1] {
+        assert!(!readable_within(honest.event_fd(), Duration::ZERO));
+        (0..wakes).for_each(|_| wake(&waking));
         assert!(readable_within(honest.event_fd(), BOUND));
         assert!(honest.drain_event());
-        assert!(!readable_within(honest.event_fd(), Duration::ZERO));
+        assert_eq!(honest.poll(&mut [Completion::Notice(NOTICE)]).expect("no fault"), 0);
         honest.check_alive().expect("it does not end");
     }
-    drop(socket);
+    drop(waking);
     assert!(matches!(honest.check_alive(), Err(FabricError::PeerGone)));
     assert!(readable_within(honest.event_fd(), BOUND));
     assert!(!honest.drain_event());
 }
 
-/// The hostile side makes every open file description that both sides share blocking, and takes no wake-up.
+/// A message that holds the hostile side's own end would hide its death.
+#[test]
+fn no_descriptor_can_be_left_with_the_victim() {
+    let Hostile { waking, honest, .. } = hostile();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let own = [waking.as_fd()];
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&own)));
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    let sent = rustix::net::sendmsg(&waking, &[std::io::IoSlice::new(b"keep me")], &mut control, flags);
+    assert_eq!(sent, Err(rustix::io::Errno::PIPE));
+    drop(waking);
+    assert!(matches!(honest.check_alive(), Err(FabricError::PeerGone)));
+}
+
+/// The hostile side makes every open file description that both sides share blocking, fills what it can, and takes no
+/// wake-up.
 #[test]
 fn a_peer_that_takes_no_wake_up_blocks_nobody() {
     const POSTS: usize = 5_000;
     let Hostile {
-        socket,
-        watched,
+        waking,
+        pair,
         own,
         honest,
         ..
     } = hostile();
-    for shared in [&socket, &watched] {
+    let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+    while rustix::net::send(&pair.0, &[0; 4_096], flags).is_ok() {}
+    for shared in [&waking, &pair.0, &pair.1] {
         rustix::fs::fcntl_setfl(shared, rustix::fs::OFlags::empty()).expect("a socket");
     }
     let own = own.addresses();
@@ -205,13 +209,12 @@ fn a_peer_that_takes_no_wake_up_blocks_nobody() {
             honest.post_control(&[1; CONTROL_BYTES]).expect("a free slot");
             own.set(HEAD, posted as u64);
         }
+        // There is nothing to take, and the call does not wait.
+        assert!(honest.drain_event());
         done.send(honest.wakeups_sent())
     });
     let wakeups = is_done.recv_timeout(BOUND).expect("a post that never returns");
     assert_eq!(wakeups, POSTS as u64);
-    // Wake-ups take no memory, however many of them wait.
-    let (mut byte, flags) = ([0u8; 1], rustix::net::RecvFlags::DONTWAIT);
-    assert_eq!(rustix::net::recv(&watched, &mut byte, flags), Ok((0, 0)));
 }
 
 /// A thread fills all shared memory with changing noise while the honest end works.
@@ -245,7 +248,7 @@ fn noise_in_all_words_ends_in_errors_only() {
                 let _ = honest.arm();
                 let _ = honest.post_control(&[3; CONTROL_BYTES]);
                 let _ = honest.post(&[b"x"], RemoteAddress { key: 1, address: 0 }, NOTICE);
-                honest.check_alive().expect("the socket is silent");
+                honest.check_alive().expect("nobody ends it");
                 faults > 10
             });
             done.store(true, std::sync::atomic::Ordering::Relaxed);
