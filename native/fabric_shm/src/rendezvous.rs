@@ -1,9 +1,9 @@
 //! How two processes meet: a Unix socket, in the abstract namespace or a file (`directory`), one greeting each way.
 //!
-//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and two descriptors: of
-//! the sender's memory, and of the socket by which it is woken (`wakeup`). A listener refuses a peer by an answer of one
-//! byte, which gives the reason. A peer of another version gets the listener's bare hello instead, so that both sides
-//! can name both versions. After the greetings both sides close the socket on which they met.
+//! The connecting side greets first. A greeting is one message: the hello of the stream protocol, and two descriptors:
+//! of the sender's memory, and of the socket by which it is woken (`wakeup`). A listener refuses a peer by an answer of
+//! one byte, which gives the reason. A peer of another version gets the listener's bare hello instead, so that both
+//! sides can name both versions. After the greetings both sides close the socket on which they met.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -51,8 +51,8 @@ pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, FabricError> {
         .map_err(|errno| FabricError::system("creating a socket", errno))
 }
 
-/// Sends this side's greeting. Never blocks: it is the first message into an empty socket. `descriptors`: of the memory,
-/// and of the end by which the peer wakes this side.
+/// Sends this side's greeting. Never blocks: it is the first message into an empty socket. `descriptors`: of the
+/// memory, and of the end by which the peer wakes this side.
 pub(crate) fn send_greeting(
     socket: BorrowedFd<'_>,
     hello: &Hello,

@@ -1,14 +1,14 @@
 //! Wake-ups: how a side makes the other one, which sleeps, look into its queue.
 //!
-//! Each side makes a pair of Unix sockets. It keeps one end, in an epoll set, and its greeting brings the peer the other
-//! one. A wake-up is shutdown(2) of the peer's end for writing. It changes nothing, as that direction has been shut
-//! down before, and yet the kernel tells whoever polls the other end: an edge-triggered epoll set returns it once more
-//! ([`is_supported`] tries that).
+//! Each side makes a pair of Unix sockets. It keeps one end, in an epoll set, and its greeting brings the peer the
+//! other one. A wake-up is shutdown(2) of the peer's end for writing. It changes nothing, as that direction has been
+//! shut down before, and yet the kernel tells whoever polls the other end: an edge-triggered epoll set returns it once
+//! more ([`is_supported`] tries that).
 //!
-//! So a wake-up takes no memory, unlike a message. No peer can make this side block: the call takes no mutex, where that
-//! of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of an
-//! event fd are the peer's as well. This side polls only what it has made itself, and no message comes there. The peer's
-//! end shows there, too.
+//! So a wake-up takes no memory, unlike a message. No peer can make this side block: the call takes no mutex, where
+//! that of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of
+//! an event fd are the peer's as well. This side polls only what it has made itself, and no message comes there. The
+//! peer's end shows there, too.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -120,8 +120,8 @@ fn create() -> Result<(Watch, OwnedFd), Errno> {
     Ok((watch, waking))
 }
 
-/// Tries whether a further shutdown of a socket makes an event. Linux does so; a kernel that imitates it might not. Err:
-/// there are no sockets to try it with.
+/// Tries whether a further shutdown of a socket makes an event. Linux does so; a kernel that imitates it might not.
+/// Err: there are no sockets to try it with.
 fn is_supported() -> Result<bool, Errno> {
     static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
     if let Some(is_supported) = IS_SUPPORTED.get() {
