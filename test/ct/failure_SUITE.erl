@@ -167,8 +167,8 @@ halted_and_stopped_peers_leave_nothing_behind(_Config) ->
     [end_peer(A, End) || End <- [Halt, Stop, Halt, Stop]],
     ok = await_footprint(A, Before).
 
-%% A peer connects, both nodes send, and the peer ends while its send queue is not empty. The peer's listener and
-%% sockets are gone, too.
+%% A peer connects, both nodes send, and the peer ends while its send queue is not empty. The peer's listeners
+%% are gone, too.
 end_peer(A, End) ->
     B = inet_rdma_test_node:start("b"),
     ok = inet_rdma_test_node:connect(A, B),

@@ -64,7 +64,7 @@ memfd_maps(OsPid) ->
     {ok, Maps} = file:read_file(proc(OsPid, "maps")),
     length(binary:matches(Maps, <<"memfd:">>)).
 
-%% The process's sockets with a rendezvous name: its listeners, and one for each accepted connection.
+%% The process's sockets with a rendezvous name: its listeners, and one for each peer that has not greeted yet.
 -spec rendezvous_of(pos_integer()) -> [binary()].
 rendezvous_of(OsPid) ->
     Directory = proc(OsPid, "fd"),

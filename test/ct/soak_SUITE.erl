@@ -105,9 +105,7 @@ most(rss, Old) -> Old + Old div 2 + 128 * ?MB;
 most(atoms, Old) -> Old + 500;
 most(processes, Old) -> Old + 5;
 most(tables, Old) -> Old + 3;
-%% The accepting node of two changes with every connection: two listeners and three links.
-most(sockets, _Old) -> 5;
-most(_FdsThreadsMapsPortsConnections, Old) -> Old.
+most(_FdsSocketsThreadsMapsPortsConnections, Old) -> Old.
 
 %% Two nodes end in order, two are killed; then nothing must be there of any of them.
 nothing_left(#{nodes := Nodes} = State) ->

@@ -217,7 +217,7 @@ fn a_length_that_no_memory_holds_is_refused() {
 }
 
 #[test]
-fn wake_ups_without_a_cause_end_nothing() {
+fn an_event_without_a_cause_ends_nothing() {
     let (_hostile, victim) = attacked();
     assert!(victim.connection().drain_event());
     victim.connection().attend(false);

@@ -34,7 +34,7 @@ pub(crate) fn greet(
     deadline: Deadline,
     through: Option<Arc<Path>>,
 ) -> Result<ShmQueuePair, FabricError> {
-    let own = OwnSide::create(parameters)?;
+    let mut own = OwnSide::create(parameters)?;
     match own.greet(socket.as_fd()) {
         // A peer that has closed may have sent a refusal first: read it.
         Ok(()) | Err(FabricError::PeerGone) => {}

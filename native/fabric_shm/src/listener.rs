@@ -189,7 +189,7 @@ impl ShmListener {
         let parameters = self.admission.admit(&greeting.hello)?;
         self.is_taken = self.is_one_off;
         let peer = PeerSide::map(greeting)?;
-        let own = OwnSide::create(&parameters)?;
+        let mut own = OwnSide::create(&parameters)?;
         own.greet(socket.as_fd())?;
         Ok((own, peer))
     }

@@ -26,8 +26,8 @@ pub(crate) struct OwnSide {
     memory: Arc<ExposedMemory>,
     hello: Hello,
     watch: Watch,
-    /// The end by which the peer wakes this side.
-    waking: OwnedFd,
+    /// The end by which the peer wakes this side. None: the greeting is sent. A copy here would hide the peer's end.
+    waking: Option<OwnedFd>,
 }
 
 impl OwnSide {
@@ -41,13 +41,14 @@ impl OwnSide {
             memory,
             hello: parameters.hello(RING),
             watch,
-            waking,
+            waking: Some(waking),
         })
     }
 
-    /// Sends this side's greeting.
-    pub(crate) fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        rendezvous::send_greeting(socket, &self.hello, [self.file.as_fd(), self.waking.as_fd()])
+    /// Sends this side's greeting, once.
+    pub(crate) fn greet(&mut self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
+        let waking = self.waking.take().ok_or(FabricError::PeerGone)?;
+        rendezvous::send_greeting(socket, &self.hello, [self.file.as_fd(), waking.as_fd()])
     }
 
     /// Makes the queue pair, after both greetings. Closes the memory files: the mappings keep the memory.

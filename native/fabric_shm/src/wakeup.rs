@@ -7,12 +7,14 @@
 //!
 //! So a wake-up takes no memory, unlike a message. No peer can make this side block: the call takes no mutex, where
 //! that of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of
-//! an event fd are the peer's as well. This side polls only what it has made itself, and no message comes there. The
-//! peer's end shows there, too.
+//! an event fd are the peer's as well. This side polls only what it has made itself, and no message comes there.
+//!
+//! The peer's end shows there, too: when all copies of its end are closed. A hostile peer can leave one with a process
+//! that lives on, also with this one, in a message to the end that wakes it (SECURITY.md).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -123,9 +125,9 @@ fn create() -> Result<(Watch, OwnedFd), Errno> {
 /// Tries whether a further shutdown of a socket makes an event. Linux does so; a kernel that imitates it might not.
 /// Err: there are no sockets to try it with.
 fn is_supported() -> Result<bool, Errno> {
-    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
-    if let Some(is_supported) = IS_SUPPORTED.get() {
-        return Ok(*is_supported);
+    static HAS_WORKED: AtomicBool = AtomicBool::new(false);
+    if HAS_WORKED.load(Ordering::Relaxed) {
+        return Ok(true);
     }
     let (watch, waking) = create()?;
     let wakes = (0..3).all(|_| {
@@ -133,8 +135,10 @@ fn is_supported() -> Result<bool, Errno> {
         let flags = watch.taken();
         woken.is_ok() && flags.is_some_and(|flags| !flags.contains(EventFlags::HUP)) && watch.taken().is_none()
     });
-    drop(waking);
-    Ok(*IS_SUPPORTED.get_or_init(|| wakes && !watch.take()))
+    // A process that was forked at this moment may hold a copy of the socket: closing it may not show.
+    let ends = rustix::net::shutdown(&waking, Shutdown::Both).is_ok() && !watch.take();
+    HAS_WORKED.store(wakes && ends, Ordering::Relaxed);
+    Ok(wakes && ends)
 }
 
 #[cfg(test)]

@@ -142,6 +142,7 @@ class Peer:
     def words(self):
         try:
             self.waking.send(b"hello?" * 10)
+            print("sent", flush=True)
         except BrokenPipeError:
             # Nobody reads there.
             pass
