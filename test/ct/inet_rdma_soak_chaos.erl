@@ -121,14 +121,13 @@ is_end_of(Id, stream_done, Id) -> true;
 is_end_of(Id, stream, {Id, _}) -> true;
 is_end_of(_, _, _) -> false.
 
-port_of(#{node := Node}) ->
+port_of(#{node := Node} = Started) ->
     [Name, _Host] = string:lexemes(atom_to_list(Node), "@"),
     %% EPMD may be slow to answer on a busy machine, which reads as noport.
     inet_rdma_test_wait:until({registered, Node}, ?GONE_MS, fun() ->
         is_tuple(erl_epmd:port_please(Name, {127, 0, 0, 1}))
     end),
-    {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
-    Port.
+    inet_rdma_test_node:port(Started).
 
 any(List) -> lists:nth(rand:uniform(length(List)), List).
 

@@ -1,13 +1,13 @@
 //! Wake-ups: how a side makes the other one, which sleeps, look into its queue.
 //!
 //! Each side makes a pair of Unix sockets. It keeps one end, in an epoll set, and its greeting brings the peer the
-//! other one. A wake-up is shutdown(2) of the peer's end for writing. It changes nothing, as that direction has been
-//! shut down before, and yet the kernel tells whoever polls the other end: an edge-triggered epoll set returns it once
-//! more ([`is_supported`] tries that).
+//! other one. A wake-up is shutdown(2) of the peer's end for writing. The call changes nothing, as the peer has shut
+//! that direction down already. The kernel notifies the pollers of the other end all the same: an edge-triggered epoll
+//! set returns that end once more ([`is_supported`] tries that).
 //!
-//! So a wake-up takes no memory, unlike a message. No peer can make this side block: the call takes no mutex, where
-//! that of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of
-//! an event fd are the peer's as well. This side polls only what it has made itself, and no message comes there.
+//! So a wake-up takes no memory, unlike a message. No peer can make the call block: the call takes no mutex, where that
+//! of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of an
+//! event fd are the peer's as well. This side polls only what it has made itself, and no message comes there.
 //!
 //! The peer's end shows there, too: when all copies of its end are closed. A hostile peer can leave one with a process
 //! that lives on, also with this one, in a message to the end that wakes it (SECURITY.md).

@@ -63,11 +63,16 @@ def memory(size=None, seals=SEALS):
 WATCHED = []
 
 
-def bell():
-    """The end of a pair of sockets by which the other side wakes this one, which keeps the other end."""
+def pair():
+    """The end that this side watches, and the descriptor by which the other side wakes this one."""
     watched, waking = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return watched, waking.detach()
+
+
+def bell():
+    watched, waking = pair()
     WATCHED.append(watched)
-    return waking.detach()
+    return waking
 
 
 def both(fd):
@@ -118,8 +123,7 @@ class Peer:
         self.sock = connect(port)
         own = memory()
         self.own = mmap.mmap(own, 0)
-        waking = bell()
-        self.watched = WATCHED[-1]
+        self.watched, waking = pair()
         socket.send_fds(self.sock, [hello()], [own, waking])
         os.close(waking)
         theirs, descriptors, _, _ = socket.recv_fds(self.sock, 57, 3)

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use inet_rdma_stream::{Hello, RemoteAddress};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -65,12 +66,17 @@ pub fn call(port: u16) -> OwnedFd {
 
 /// Sends one message with descriptors.
 pub fn say(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    try_to_say(socket, bytes, descriptors).expect("somebody listens");
+}
+
+/// As [`say`], where nobody may listen.
+pub fn try_to_say(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).expect("somebody listens");
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(|_| ())
 }
 
 /// The next message and its descriptors; empty: the end.

@@ -31,7 +31,8 @@ impl Earning {
         };
     }
 
-    /// The link moves to a queue pair, whoever asked for it. After a loss the carrier settles again by its own timers.
+    /// The link moves to a queue pair, earned or not. If the queue pair is lost, the carrier's timers begin the next
+    /// settlement.
     pub(super) fn end(&mut self) {
         self.is_over = true;
     }
