@@ -177,7 +177,7 @@ restarted_peer(Config) ->
     Options = options(Config),
     #{a := A, b := B, relay := Relay} = Detour =
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
-    {_, ok} = call(B, inet_rdma_test_watch, greetings, []),
+    {_, ok} = call(B, inet_rdma_test_watch, messages_to, [greetings]),
     ok = inet_rdma_test_node:connect(A, B),
     Watcher = inet_rdma_test_node:watch(A, B),
     ok = inet_rdma_test_relay:hold(Relay),
@@ -185,7 +185,7 @@ restarted_peer(Config) ->
     inet_rdma_test_node:await_exit(B, 20000),
     [call(A, erlang, send, [{greetings, name(B)}, {before, N}, [noconnect]]) || N <- lists:seq(1, 100)],
     #{b := Back} = inet_rdma_test_detour:again(Detour, fun(Node) ->
-        {Greeted, ok} = call(Node, inet_rdma_test_watch, greetings, []),
+        {Greeted, ok} = call(Node, inet_rdma_test_watch, messages_to, [greetings]),
         self() ! {greeted, Greeted}
     end),
     ok = inet_rdma_test_relay:pass(Relay),

@@ -1,7 +1,7 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/1, greetings/0, messages_to/1,
+-export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/2, messages_to/1,
          seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
@@ -77,23 +77,20 @@ collisions() ->
         end
     ).
 
-%% Sends {hello, self()} to the process `greetings' of the node whenever it comes up.
--spec greet(node()) -> {pid(), ok}.
-greet(Node) ->
+%% Sends a greeting, which is a reference, to this name on the node whenever the node comes up, and notes the greeting.
+-spec greet(node(), atom()) -> {pid(), ok}.
+greet(Node, Name) ->
     noting(
         fun() -> net_kernel:monitor_nodes(true) end,
         fun
             ({nodeup, N}) when N =:= Node ->
-                {greetings, Node} ! {hello, self()},
-                {note, greeted};
+                Greeting = make_ref(),
+                {Name, Node} ! Greeting,
+                {note, Greeting};
             (_) ->
                 ignore
         end
     ).
-
-%% Notes what comes to the name `greetings'.
--spec greetings() -> {pid(), ok}.
-greetings() -> messages_to(greetings).
 
 %% Notes what comes to this name.
 -spec messages_to(atom()) -> {pid(), ok}.
