@@ -16,7 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inet_rdma_fabric::{FabricError, Misbehaviour};
+use inet_rdma_fabric::{FabricError, Misbehaviour, threads};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -34,11 +34,11 @@ pub(crate) struct Watch {
 impl Watch {
     /// Also returns the end for the peer.
     pub(crate) fn create() -> Result<(Watch, OwnedFd), FabricError> {
-        match is_supported() {
-            Ok(true) => create().map_err(|errno| FabricError::system("making sockets for wake-ups", errno)),
-            Ok(false) => Err(FabricError::system("waking a peer by a shutdown", Errno::OPNOTSUPP)),
-            Err(errno) => Err(FabricError::system("making sockets for wake-ups", errno)),
+        let failed = |errno| FabricError::system("making sockets for wake-ups", errno);
+        if !is_supported().map_err(failed)? {
+            return Err(FabricError::system("waking a peer by a shutdown", Errno::OPNOTSUPP));
         }
+        create().map_err(failed)
     }
 
     /// Readable once the peer has woken this side, or has ended.
@@ -81,26 +81,49 @@ impl Watch {
 }
 
 /// The end of the peer's pair, by which this side wakes it.
-pub(crate) struct Waker(OwnedFd);
+pub(crate) struct Waker {
+    /// None: it is being dropped.
+    socket: Option<OwnedFd>,
+}
 
 impl Waker {
     pub(crate) fn of(theirs: OwnedFd) -> Result<Waker, FabricError> {
         // Fails for a file that is not a socket.
         let kind = sockopt::socket_domain(&theirs).and_then(|domain| Ok((domain, sockopt::socket_type(&theirs)?)));
         match kind {
-            Ok((AddressFamily::UNIX, SocketType::STREAM)) => Ok(Waker(theirs)),
+            Ok((AddressFamily::UNIX, SocketType::STREAM)) => Ok(Waker { socket: Some(theirs) }),
             _ => Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
         }
     }
 
     /// Never blocks. After the peer's end it has no effect.
     pub(crate) fn wake(&self) -> Result<(), FabricError> {
-        rustix::net::shutdown(&self.0, Shutdown::Write).map_err(|errno| FabricError::system("waking the peer", errno))
+        self.shut(Shutdown::Write)
+            .map_err(|errno| FabricError::system("waking the peer", errno))
     }
 
     /// Shows the peer the end, also if a process that was forked at this moment holds a copy of the socket.
     pub(crate) fn disconnect(&self) {
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = self.shut(Shutdown::Both);
+    }
+
+    fn shut(&self, directions: Shutdown) -> Result<(), Errno> {
+        self.socket
+            .as_ref()
+            .map_or(Ok(()), |socket| rustix::net::shutdown(socket, directions))
+    }
+}
+
+impl Drop for Waker {
+    /// Never blocks: a message that the peer has sent here, and that nobody reads, may hold files whose close waits.
+    fn drop(&mut self) {
+        // From here on no message comes.
+        self.disconnect();
+        let Some(socket) = self.socket.take() else { return };
+        // An error: the peer has given a socket that listens, and connections with messages may wait there.
+        if !matches!(rustix::io::ioctl_fionread(&socket), Ok(0)) {
+            let _ = threads::start("inet_rdma/close", move || drop(socket));
+        }
     }
 }
 
@@ -143,13 +166,22 @@ fn is_supported() -> Result<bool, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::SendFlags;
+    use std::io::{IoSlice, Write};
+    use std::time::Duration;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
     use super::*;
 
     fn pair() -> (Watch, Waker) {
         let (watch, theirs) = Watch::create().expect("sockets");
         (watch, Waker::of(theirs).expect("the right kind"))
+    }
+
+    impl Waker {
+        fn socket(&self) -> &OwnedFd {
+            self.socket.as_ref().expect("not dropped")
+        }
     }
 
     fn is_readable(watch: &Watch) -> bool {
@@ -176,7 +208,7 @@ mod tests {
             let (watch, waker) = pair();
             (0..wakes).for_each(|_| waker.wake().expect("woken"));
             // As after a fork: a copy stays.
-            let copy = disconnects.then(|| waker.0.try_clone().expect("a copy"));
+            let copy = disconnects.then(|| waker.socket().try_clone().expect("a copy"));
             if disconnects {
                 waker.disconnect();
             }
@@ -201,8 +233,35 @@ mod tests {
     #[test]
     fn the_peer_can_send_no_message() {
         let (_watch, waker) = pair();
-        let sent = rustix::net::send(&waker.0, b"hello", SendFlags::NOSIGNAL);
+        let sent = rustix::net::send(waker.socket(), b"hello", SendFlags::NOSIGNAL);
         assert_eq!(sent, Err(Errno::PIPE));
+    }
+
+    /// The close of a TCP socket with SO_LINGER waits until its peer has taken all bytes: an hour here.
+    #[test]
+    fn a_file_that_the_peer_has_left_does_not_hold_the_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let mut sender = std::net::TcpStream::connect(address).expect("connected");
+        let (receiver, _) = listener.accept().expect("a connection");
+        sender.set_nonblocking(true).expect("set");
+        while sender.write(&[0; 65536]).is_ok() {}
+        sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).expect("set");
+
+        let (theirs, given) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .expect("sockets");
+        let waker = Waker::of(given).expect("the right kind");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let left = [sender.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&left));
+        let sent = rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty());
+        assert_eq!(sent, Ok(1));
+        drop(sender);
+        drop(waker);
+        // The socket is open still, or is being closed by the other thread. This ends the wait.
+        drop(receiver);
     }
 
     #[test]
