@@ -38,18 +38,20 @@ begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect(verbs,
 %% The process holds the term of the attempt until it ends or gets the message to forget it.
 wait(Attempt, Id) ->
     receive
-        {'$inet_rdma', Id, connected} -> tell(heard(Attempt, Id));
+        {'$inet_rdma', Id, connected} -> hear(Attempt, Id);
         {forget, From} -> true = is_reference(Attempt), From ! {forgot, self()}, forgotten()
     end.
 
-heard(Attempt, Id) ->
+hear(Attempt, Id) ->
     case inet_rdma_nif:stream(Attempt, none) of
         {ok, Conn} ->
             {error, attempt_taken} = inet_rdma_nif:stream(Attempt, none),
             [#{fabric := Fabric, why := Why}] = [Info || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id],
-            {ok, read(Conn, Id), Fabric, Why};
+            tell({ok, read(Conn, Id), Fabric, Why}),
+            %% The connection must not be collected before: the peer may be about to finish.
+            ok = inet_rdma_nif:close(Conn);
         Error ->
-            Error
+            tell(Error)
     end.
 
 forgotten() ->
