@@ -1,5 +1,7 @@
 //! Peers that send a right greeting and then write anything into the shared memory.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -178,6 +180,26 @@ fn no_descriptor_can_be_left_with_the_victim() {
     );
     drop(waking);
     assert!(matches!(honest.check_alive(), Err(FabricError::PeerGone)));
+}
+
+/// The close of a TCP socket with SO_LINGER waits until its peer has taken all bytes: an hour here.
+#[test]
+fn a_file_left_in_a_message_does_not_hold_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let mut lingering = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+    let (receiver, _) = listener.accept().expect("a connection");
+    lingering.set_nonblocking(true).expect("set");
+    while lingering.write(&[0; 65536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&lingering, Some(Duration::from_secs(3600))).expect("set");
+
+    let Hostile { pair, honest, .. } = hostile();
+    say(&pair.0, b"x", &[lingering.as_fd()]);
+    drop(lingering);
+    // The honest end has the last copy of its socket.
+    drop(pair.1);
+    drop(honest);
+    // This ends the wait of the thread that closes.
+    drop(receiver);
 }
 
 /// The hostile side makes every open file description that both sides share blocking, fills what it can, and takes no
