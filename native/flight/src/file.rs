@@ -15,56 +15,45 @@
 //! | 84..86 | bytes of the node's name |
 //! | 86.. | the node's name, in UTF-8 |
 //!
-//! The whole file is written before it is mapped: a full disk is an error here, and not a signal later. File systems
-//! that may need room to overwrite bytes, and those of other hosts, are refused for that reason, too.
+//! It ends behind the last slot that was written, and slots before that which have no event yet are holes.
+//!
+//! A process holds a lock (flock) on its file for as long as it lives. Nobody renames or removes a file that is locked:
+//! a second node of the same name takes the next free name. Where the file system has no locks, the last node wins.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
-use rustix::process::{Resource, getrlimit, getuid};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::process::getuid;
 use rustix::time::ClockId;
 
-use crate::primitive::AtomicU64;
-use crate::ring::Ring;
-use crate::slot::{self, Event, SLOT_BYTES, SLOT_WORDS};
+use crate::slot::{self, SLOT_BYTES};
 
 const MAGIC: &[u8; 8] = b"inetrdma";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 4096;
+pub(crate) const HEADER_BYTES: usize = 4096;
 /// Quarters of the slots that are for events; the rest is for ticks.
 const EVENT_QUARTERS: usize = 3;
 
+/// The beginning of file names.
+const PREFIX: &str = "inet_rdma-";
 /// The ends of file names: of a node's last run, and of the run before it.
 const SUFFIX: &str = ".flight";
 const SUFFIX_BEFORE: &str = ".flight.1";
-/// The beginning of file names.
-const PREFIX: &str = "inet_rdma-";
+/// Stands before the number of a node whose name other nodes that run have, too. No name of a node has it in a file
+/// name.
+const NUMBER: char = '+';
+/// Maximum number of nodes of one name with files in one directory.
+const SAME_NAMES_MAX: u32 = 64;
 /// Maximum number of files of this user in a directory: files of node names that never come back would fill it. The
 /// oldest files of nodes that do not run are removed.
 const FILES_MAX: usize = 64;
 
-/// File systems that may need new room to overwrite bytes, or that lie on another host: a write to the mapping could
-/// raise SIGBUS. The numbers are those of statfs(2).
-const UNSAFE_FILE_SYSTEMS: [(i64, &str); 10] = [
-    (0x9123_683e, "btrfs"),
-    (0x2fc1_2fc1, "zfs"),
-    (0xca45_1a4e, "bcachefs"),
-    (0x6969, "nfs"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
-    (0x6573_5546, "fuse"),
-    (0x00c3_6400, "ceph"),
-    (0x0102_1997, "9p"),
-    (0x7461_636f, "ocfs2"),
-];
-
-/// Why there is no recorder.
+/// Why there is no file, or events are not in it.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum FileError {
     /// The system has refused a step.
     #[error("{step} {path} failed: {error}")]
     System {
@@ -81,49 +70,24 @@ pub enum OpenError {
     /// Every user may replace files in the directory.
     #[error("{0} may be written by everybody and has no sticky bit: choose another directory, or chmod +t it")]
     OpenDirectory(PathBuf),
-    /// The file system may need room to overwrite bytes, or is another host's.
-    #[error(
-        "{path} is on {name}, where a file that is mapped could end the node when the disk is full: choose a \
-             directory on tmpfs, ext4 or xfs"
-    )]
-    FileSystem {
-        /// The directory.
-        path: PathBuf,
-        /// Its file system.
-        name: &'static str,
-    },
     /// The recorder's file name is taken by something that is not a file of this user.
     #[error("{0} is there, and is not a file of this user: remove it, or choose another directory")]
     Squatted(PathBuf),
-    /// The limit of the process for files.
-    #[error("the process may write files of {limit} bytes at most (ulimit -f), and the recorder needs {bytes}")]
-    FileLimit {
-        /// The limit.
-        limit: u64,
-        /// The size of the recorder's file.
-        bytes: u64,
-    },
+    /// Nodes that run have all names.
+    #[error("{0} and the names that could follow it are files of nodes that run: choose another directory")]
+    InUse(PathBuf),
 }
 
-/// The open recorder of a node.
-pub struct Recorder {
-    map: MmapRaw,
-    slots: Slots,
-    next_event: AtomicU64,
-    next_tick: AtomicU64,
-    path: PathBuf,
-    /// Locked as long as the process lives, so that other nodes do not remove the file as an old one.
-    _locked: File,
-}
-
+/// The slots of the two rings.
 #[derive(Debug, Clone, Copy)]
-struct Slots {
-    events: usize,
-    ticks: usize,
+pub(crate) struct Slots {
+    pub(crate) events: usize,
+    pub(crate) ticks: usize,
 }
 
 impl Slots {
-    fn of(bytes: u64) -> Slots {
+    /// Of a file of `bytes` bytes at most.
+    pub(crate) fn of(bytes: u64) -> Slots {
         let all = (bytes as usize).saturating_sub(HEADER_BYTES) / SLOT_BYTES;
         let events = all * EVENT_QUARTERS / 4;
         Slots {
@@ -132,78 +96,36 @@ impl Slots {
         }
     }
 
-    fn file_bytes(self) -> u64 {
-        (HEADER_BYTES + (self.events + self.ticks) * SLOT_BYTES) as u64
+    pub(crate) fn all(self) -> usize {
+        self.events + self.ticks
     }
 }
 
-impl Recorder {
-    /// Makes the file of this node in a directory, of `bytes` bytes at most. Renames the file of the run before: its
-    /// name gets `.1` at the end. Waits for the disk: do not call it on a scheduler's thread.
-    pub fn open(directory: &Path, node: &str, bytes: u64) -> Result<Recorder, OpenError> {
-        check_directory(directory)?;
-        let slots = Slots::of(bytes);
-        check_limit(slots.file_bytes())?;
-        let stem: String = node.chars().map(in_file_name).take(NAME_CHARS_MAX).collect();
+/// Makes and locks the file of this node in the first of the directories that exists. Renames the file of the run
+/// before: its name gets `.1` at the end.
+pub(crate) fn claim(directories: &[PathBuf], node: &str) -> Result<(File, PathBuf), FileError> {
+    let exists = directories.iter().find(|directory| directory.is_dir());
+    let directory = exists
+        .or(directories.last())
+        .map_or(Path::new("/tmp"), PathBuf::as_path);
+    check_directory(directory)?;
+    let stem: String = node.chars().map(in_file_name).take(NAME_CHARS_MAX).collect();
+    for number in 1..=SAME_NAMES_MAX {
+        let stem = match number {
+            1 => stem.clone(),
+            _ => format!("{stem}{NUMBER}{number}"),
+        };
         let path = directory.join(format!("{PREFIX}{stem}{SUFFIX}"));
-        keep_before(&path, &directory.join(format!("{PREFIX}{stem}{SUFFIX_BEFORE}")))?;
-        let file = create(&path)?;
-        let (map, file) = fill(file, node, slots).map_err(|error| {
-            let _without_it = std::fs::remove_file(&path);
-            system("writing", &path)(error)
-        })?;
-        remove_old(directory, &path);
-        Ok(Recorder {
-            map,
-            slots,
-            next_event: AtomicU64::new(1),
-            next_tick: AtomicU64::new(1),
-            path,
-            _locked: file,
-        })
-    }
-
-    /// The path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends an event in place of the oldest one of its ring.
-    pub fn append(&self, event: &Event<'_>) {
-        let words = event.encode();
-        match event.is_tick {
-            false => self.events().append(&words),
-            true => self.ticks().append(&words),
+        let before = directory.join(format!("{PREFIX}{stem}{SUFFIX_BEFORE}"));
+        if !make_room(&path, &before)? {
+            continue;
+        }
+        if let Some(file) = create(&path)? {
+            remove_old(directory, &path);
+            return Ok((file, path));
         }
     }
-
-    /// The newest `most` events of a node, newest first, as the bytes of their slots. Reads each slot once.
-    pub fn recent(&self, node: &str, most: usize) -> Vec<[u8; SLOT_BYTES]> {
-        let events = self.events();
-        let of_node = events.newest_first().filter(|words| slot::is_of(words, node));
-        of_node.take(most).map(|words| slot::bytes(&words)).collect()
-    }
-
-    fn events(&self) -> Ring<'_, SLOT_WORDS> {
-        Ring::new(&self.words()[..self.slots.events * SLOT_WORDS], &self.next_event)
-    }
-
-    fn ticks(&self) -> Ring<'_, SLOT_WORDS> {
-        Ring::new(&self.words()[self.slots.events * SLOT_WORDS..], &self.next_tick)
-    }
-
-    /// The words of both rings.
-    fn words(&self) -> &[AtomicU64] {
-        let count = (self.slots.events + self.slots.ticks) * SLOT_WORDS;
-        debug_assert_eq!(self.map.len(), HEADER_BYTES + count * size_of::<u64>());
-        let first = self.map.as_mut_ptr().wrapping_add(HEADER_BYTES).cast::<AtomicU64>();
-        // SAFETY: the mapping is of that many words behind the header, begins at a page, so that each word is aligned,
-        // and lives as long as `self`. It is shared memory, which this process and readers of the file touch by atomics
-        // or system calls alone. The file was written to its end before it was mapped, and is a file of this user in a
-        // directory in which nobody else can replace it, so that its pages are there; docs/FLIGHT.md says that it must
-        // not be truncated.
-        unsafe { std::slice::from_raw_parts(first, count) }
-    }
+    Err(FileError::InUse(directory.join(format!("{PREFIX}{stem}{SUFFIX}"))))
 }
 
 /// Maximum number of a node name's characters in a file name. Both names may have 255 characters, and the file name has
@@ -217,79 +139,108 @@ fn in_file_name(char: char) -> char {
     }
 }
 
-fn system(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn system(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |error| OpenError::System { step, path, error }
+    move |error| FileError::System { step, path, error }
 }
 
-fn check_directory(directory: &Path) -> Result<(), OpenError> {
+fn check_directory(directory: &Path) -> Result<(), FileError> {
     let found = rustix::fs::stat(directory).map_err(|error| system("looking at", directory)(error.into()))?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
-        return Err(OpenError::NoDirectory(directory.to_owned()));
+        return Err(FileError::NoDirectory(directory.to_owned()));
     }
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
-        return Err(OpenError::OpenDirectory(directory.to_owned()));
+        return Err(FileError::OpenDirectory(directory.to_owned()));
     }
-    let system_of = rustix::fs::statfs(directory).map_err(|error| system("looking at", directory)(error.into()))?;
-    match UNSAFE_FILE_SYSTEMS
-        .iter()
-        .find(|(number, _)| *number == system_of.f_type)
-    {
-        Some(&(_, name)) => Err(OpenError::FileSystem {
-            path: directory.to_owned(),
-            name,
-        }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
-/// Fails if the file would exceed the process's limit: the kernel would end the process by SIGXFSZ.
-fn check_limit(bytes: u64) -> Result<(), OpenError> {
-    match getrlimit(Resource::Fsize).current {
-        Some(limit) if limit < bytes => Err(OpenError::FileLimit { limit, bytes }),
-        _ => Ok(()),
-    }
+/// A file with a name of this node's.
+enum Older {
+    Absent,
+    /// Its process lives, or another node is taking it.
+    InUse,
+    /// Its process has ended. Locked, so that no other node takes it meanwhile.
+    Left(File),
 }
 
-/// Renames the file of the run before, so that a restart does not lose it.
-fn keep_before(path: &Path, before: &Path) -> Result<(), OpenError> {
+fn older(path: &Path) -> Result<Older, FileError> {
     match is_own_file(path) {
-        Ok(true) => std::fs::rename(path, before).map_err(system("renaming", path)),
-        Ok(false) => Err(OpenError::Squatted(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(system("looking at", path)(error)),
+        Ok(true) => {}
+        Ok(false) => return Err(FileError::Squatted(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Older::Absent),
+        Err(error) => return Err(system("looking at", path)(error)),
+    }
+    match open_older(path) {
+        Ok(file) if lock(&file) && is_named(&file, path) => Ok(Older::Left(file)),
+        Ok(_) => Ok(Older::InUse),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Older::Absent),
+        Err(error) => Err(system("opening", path)(error)),
+    }
+}
+
+/// For writing, because NFS gives an exclusive lock for nothing else.
+fn open_older(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// False: another process has it. True also where the file system has no locks.
+fn lock(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) != Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// True if the path still names this file: another node may have renamed it before it was locked.
+fn is_named(file: &File, path: &Path) -> bool {
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(file), Ok(named)) => (file.dev(), file.ino()) == (named.dev(), named.ino()),
+        _ => false,
     }
 }
 
 /// True if the path itself, not the target of a symbolic link, is a regular file of this user.
 fn is_own_file(path: &Path) -> io::Result<bool> {
-    let found: Stat = rustix::fs::lstat(path)?;
+    let found = rustix::fs::lstat(path)?;
     Ok(FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_uid == getuid().as_raw())
 }
 
-fn create(path: &Path) -> Result<File, OpenError> {
+/// Renames the file of the run before, so that a restart does not lose it. False: a node that runs has the name.
+fn make_room(path: &Path, before: &Path) -> Result<bool, FileError> {
+    let left = match older(path)? {
+        Older::Absent => return Ok(true),
+        Older::InUse => return Ok(false),
+        Older::Left(left) => left,
+    };
+    // Without a header: its node had no room on the disk, or is about to lock it, and then takes another name.
+    if left.metadata().is_ok_and(|found| found.len() == 0) {
+        std::fs::remove_file(path).map_err(system("removing", path))?;
+        return Ok(true);
+    }
+    match older(before)? {
+        Older::InUse => Ok(false),
+        _locked => {
+            std::fs::rename(path, before).map_err(system("renaming", path))?;
+            Ok(true)
+        }
+    }
+}
+
+/// None: another node has been faster.
+fn create(path: &Path) -> Result<Option<File>, FileError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(file.into()),
-        // Another user has made a file of this name since `keep_before`.
-        Err(rustix::io::Errno::EXIST) => Err(OpenError::Squatted(path.to_owned())),
+        Ok(file) => {
+            let file = File::from(file);
+            Ok((lock(&file) && is_named(&file, path)).then_some(file))
+        }
+        Err(rustix::io::Errno::EXIST) => Ok(None),
         Err(error) => Err(system("making", path)(error.into())),
     }
 }
 
-fn fill(mut file: File, node: &str, slots: Slots) -> io::Result<(MmapRaw, File)> {
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-    file.write_all(&header(node, slots))?;
-    io::copy(
-        &mut io::repeat(0).take(slots.file_bytes() - HEADER_BYTES as u64),
-        &mut file,
-    )?;
-    let map = MmapOptions::new().len(slots.file_bytes() as usize).map_raw(&file)?;
-    Ok((map, file))
-}
-
-fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
+/// The header of the file of a recorder that starts now.
+pub(crate) fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut header = [0; HEADER_BYTES];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -330,12 +281,7 @@ fn remove_old(directory: &Path, own: &Path) {
     }
     files.sort();
     for (_, path) in &files[..files.len() + 1 - FILES_MAX] {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
-            continue;
-        };
-        let lock = rustix::fs::flock(file.as_fd(), rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        if lock.is_ok() {
+        if let Ok(Older::Left(_locked)) = older(path) {
             let _stays = std::fs::remove_file(path);
         }
     }

@@ -1,9 +1,11 @@
-//! A ring of slots of `WORDS` words in shared memory: many writers, and readers that may be other processes.
+//! A ring of slots of `WORDS` words: many writers, and readers beside them.
 //!
 //! The first word of a slot is its stamp: 0 while the slot is empty or being written, else the sequence number of its
-//! event, from 1 on. The low half of the second word is a checksum of all the rest. A slot can be torn: a killed
-//! process leaves it half written, and a writer that is suspended until others have gone round the ring mixes its words
-//! with theirs. Readers find that by the checksum and leave the slot out.
+//! event, from 1 on. The low half of the second word is a checksum of all the rest. A slot can be torn: a writer that
+//! is suspended until others have gone round the ring mixes its words with theirs. Readers find that by the checksum
+//! and leave the slot out, as do readers of a file with a slot that a killed process has half written.
+
+use std::ops::Range;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
@@ -24,9 +26,20 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         self.words.len() / WORDS
     }
 
+    /// The number of the slot of the event with this number. None: the ring has no slot.
+    pub fn place(&self, sequence: u64) -> Option<usize> {
+        Some(sequence.checked_rem(self.slots() as u64)? as usize)
+    }
+
     fn slot(&self, sequence: u64) -> Option<&'a [AtomicU64]> {
-        let place = sequence.checked_rem(self.slots() as u64)? as usize * WORDS;
-        self.words.get(place..place + WORDS)
+        let first = self.place(sequence)? * WORDS;
+        self.words.get(first..first + WORDS)
+    }
+
+    /// The numbers of the events that may still be in the ring.
+    pub fn kept(&self) -> Range<u64> {
+        let end = self.next.load(Ordering::Relaxed);
+        end.saturating_sub(self.slots() as u64).max(1)..end
     }
 
     /// Writes an event in place of the oldest one. Word 0 becomes the stamp, the low half of word 1 the checksum. Does
@@ -67,9 +80,7 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
 
     /// All whole events of the ring, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = [u64; WORDS]> + use<'a, '_, WORDS> {
-        let end = self.next.load(Ordering::Relaxed);
-        let start = end.saturating_sub(self.slots() as u64);
-        (start..end).rev().filter_map(|sequence| self.read(sequence))
+        self.kept().rev().filter_map(|sequence| self.read(sequence))
     }
 }
 
@@ -183,6 +194,36 @@ mod loom_tests {
             for writer in writers {
                 writer.join().expect("it does not panic");
             }
+        });
+    }
+
+    /// The thread that writes the file sleeps until an appender wakes it: no event stays unseen.
+    #[test]
+    fn loom_a_sleeping_reader_sees_what_it_is_woken_for() {
+        loom::model(|| {
+            let memory: Arc<Vec<AtomicU64>> = Arc::new((0..6).map(|_| AtomicU64::new(0)).collect());
+            let next = Arc::new(AtomicU64::new(1));
+            let reader = {
+                let (memory, next) = (Arc::clone(&memory), Arc::clone(&next));
+                thread::spawn(move || {
+                    let ring = Ring::<3>::new(&memory, &next);
+                    while ring.newest_first().count() < 2 {
+                        thread::park();
+                    }
+                })
+            };
+            let wake = reader.thread().clone();
+            let writer = {
+                let (memory, next, wake) = (Arc::clone(&memory), Arc::clone(&next), wake.clone());
+                thread::spawn(move || {
+                    Ring::<3>::new(&memory, &next).append(&[0, 0, 1]);
+                    wake.unpark();
+                })
+            };
+            Ring::<3>::new(&memory, &next).append(&[0, 0, 2]);
+            wake.unpark();
+            writer.join().expect("it does not panic");
+            reader.join().expect("it does not panic");
         });
     }
 

@@ -1,12 +1,13 @@
-//! A recorder in real directories.
+//! A recorder's file in real directories.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Barrier};
 
-use inet_rdma_flight::{Event, OpenError, Recorder, SLOT_BYTES};
+use inet_rdma_flight::{Event, FileError, Recorder, SLOT_BYTES, Writer};
 
 const BYTES: u64 = 65536;
 
@@ -16,6 +17,28 @@ fn directory() -> tempfile::TempDir {
 
 fn path(directory: &Path) -> PathBuf {
     directory.join("inet_rdma-a@host.flight")
+}
+
+/// The recorder of a node, and the writer of its file.
+fn node(directory: &Path, name: &str) -> (Arc<Recorder>, Writer) {
+    let recorder = Arc::new(Recorder::new(name, BYTES));
+    let writer = Writer::new(Arc::clone(&recorder), vec![directory.to_owned()]);
+    (recorder, writer)
+}
+
+/// A node with one event of a link.
+fn linked(directory: &Path, name: &str) -> (Arc<Recorder>, Writer) {
+    let (recorder, writer) = node(directory, name);
+    assert!(recorder.append(&event("b@host", "linked")));
+    (recorder, writer)
+}
+
+/// What its file's making fails with.
+fn refused(directory: &Path) -> FileError {
+    let (recorder, mut writer) = linked(directory, "a@host");
+    let error = writer.write().unwrap_err();
+    assert_eq!(recorder.recent("b@host", 2).len(), 1, "it stays in memory");
+    error
 }
 
 fn event<'a>(node: &'a str, words: &'a str) -> Event<'a> {
@@ -33,31 +56,67 @@ fn words(slot: &[u8; SLOT_BYTES]) -> String {
     String::from_utf8(slot[at..at + usize::from(slot[56])].to_vec()).unwrap()
 }
 
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
+}
+
 #[test]
-fn events_are_in_the_file_at_once_and_found_by_their_node() {
+fn events_are_in_the_file_once_it_is_written_and_found_by_their_node() {
     let directory = directory();
-    let recorder = Recorder::open(directory.path(), "a@host", BYTES).unwrap();
+    let (recorder, mut writer) = node(directory.path(), "a@host");
     for number in 0..100 {
         recorder.append(&event("b@host", &format!("event {number}")));
         recorder.append(&event("c@host", "another link"));
+        writer.write().unwrap();
     }
     let found: Vec<_> = recorder.recent("b@host", 3).iter().map(words).collect();
     assert_eq!(found, ["event 99", "event 98", "event 97"]);
-    let bytes = fs::read(path(directory.path())).unwrap();
-    assert_eq!(bytes.len() as u64, BYTES);
-    let text = String::from_utf8_lossy(&bytes);
+    let text = text(&path(directory.path()));
     assert!(text.contains("event 99") && text.contains("a@host"));
     let metadata = fs::metadata(path(directory.path())).unwrap();
     assert_eq!(metadata.mode() & 0o777, 0o600);
-    // No holes: the disk has room for each byte.
-    assert!(metadata.blocks() * 512 >= BYTES);
+}
+
+#[test]
+fn a_node_without_a_link_leaves_no_file() {
+    let directory = directory();
+    let (recorder, mut writer) = node(directory.path(), "a@host");
+    assert!(!recorder.append(&event("a@host", "start")));
+    writer.write().unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert!(recorder.append(&event("b@host", "a link")));
+    assert!(recorder.append(&event("a@host", "stop")));
+    writer.write().unwrap();
+    let text = text(&path(directory.path()));
+    assert!(text.contains("start") && text.contains("a link") && text.contains("stop"));
+}
+
+#[test]
+fn the_file_grows_with_the_events_to_its_maximum() {
+    let directory = directory();
+    let (recorder, mut writer) = linked(directory.path(), "a@host");
+    let mut sizes = vec![];
+    for _ in 0..3 {
+        writer.write().unwrap();
+        sizes.push(fs::metadata(path(directory.path())).unwrap().len());
+        recorder.append(&event("b@host", "one more"));
+    }
+    assert_eq!(sizes[0], 4096 + 2 * 256, "slot 0 is that of a later event");
+    assert_eq!(sizes[2], sizes[0] + 2 * 256);
+    for number in 0..2000 {
+        recorder.append(&Event {
+            is_tick: number % 2 == 0,
+            ..event("b@host", "many")
+        });
+    }
+    writer.write().unwrap();
+    assert_eq!(fs::metadata(path(directory.path())).unwrap().len(), BYTES);
 }
 
 #[test]
 fn ticks_drive_no_events_out() {
     let directory = directory();
-    let recorder = Recorder::open(directory.path(), "a@host", BYTES).unwrap();
-    recorder.append(&event("b@host", "the one"));
+    let (recorder, mut writer) = linked(directory.path(), "a@host");
     for _ in 0..1000 {
         recorder.append(&Event {
             is_tick: true,
@@ -65,41 +124,108 @@ fn ticks_drive_no_events_out() {
         });
     }
     assert_eq!(recorder.recent("b@host", 50).len(), 1);
+    writer.write().unwrap();
+    assert!(text(&path(directory.path())).contains("linked"));
 }
 
 #[test]
 fn the_file_of_the_run_before_is_kept() {
     let directory = directory();
     for run in 0..3 {
-        let recorder = Recorder::open(directory.path(), "a@host", BYTES).unwrap();
+        let (recorder, mut writer) = linked(directory.path(), "a@host");
         recorder.append(&event("b@host", &format!("run {run}")));
+        writer.write().unwrap();
     }
-    let text = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-    assert!(text(path(directory.path())).contains("run 2"));
-    assert!(text(directory.path().join("inet_rdma-a@host.flight.1")).contains("run 1"));
+    assert!(text(&path(directory.path())).contains("run 2"));
+    assert!(text(&directory.path().join("inet_rdma-a@host.flight.1")).contains("run 1"));
 }
 
 #[test]
-fn names_of_others_are_refused() {
+fn nodes_of_one_name_have_files_of_their_own() {
+    let directory = directory();
+    let second = directory.path().join("inet_rdma-a@host+2.flight");
+    let (first, mut writer_of_first) = linked(directory.path(), "a@host");
+    writer_of_first.write().unwrap();
+    for run in 0..3 {
+        let (recorder, mut writer) = linked(directory.path(), "a@host");
+        recorder.append(&event("b@host", &format!("second {run}")));
+        writer.write().unwrap();
+        assert_eq!(writer.path(), Some(second.as_path()));
+    }
+    first.append(&event("b@host", "first"));
+    writer_of_first.write().unwrap();
+    assert_eq!(writer_of_first.path(), Some(path(directory.path()).as_path()));
+    assert!(text(&path(directory.path())).contains("first"));
+    assert!(text(&second).contains("second 2"));
+    assert!(text(&directory.path().join("inet_rdma-a@host+2.flight.1")).contains("second 1"));
+}
+
+/// A node of a version that renames files of nodes that run.
+#[test]
+fn a_locked_file_that_somebody_has_renamed_is_not_replaced() {
+    let directory = directory();
+    let (_first, mut renamed) = linked(directory.path(), "a@host");
+    renamed.write().unwrap();
+    let before = directory.path().join("inet_rdma-a@host.flight.1");
+    fs::rename(path(directory.path()), &before).unwrap();
+    let inode = fs::metadata(&before).unwrap().ino();
+    for _ in 0..3 {
+        linked(directory.path(), "a@host").1.write().unwrap();
+    }
+    assert_eq!(fs::metadata(&before).unwrap().ino(), inode);
+}
+
+#[test]
+fn nodes_of_one_name_that_start_at_once_have_files_of_their_own() {
+    const NODES: usize = 8;
+    for _ in 0..20 {
+        let directory = directory();
+        linked(directory.path(), "a@host").1.write().unwrap();
+        let (start, written) = (Barrier::new(NODES), Barrier::new(NODES));
+        std::thread::scope(|scope| {
+            for number in 0..NODES {
+                let (directory, start, written) = (directory.path(), &start, &written);
+                scope.spawn(move || {
+                    let (recorder, mut writer) = linked(directory, "a@host");
+                    let own = format!("node {number}");
+                    recorder.append(&event("b@host", &own));
+                    start.wait();
+                    writer.write().unwrap();
+                    written.wait();
+                    assert!(text(writer.path().unwrap()).contains(&own));
+                });
+            }
+        });
+        let before = text(&directory.path().join("inet_rdma-a@host.flight.1"));
+        assert!(before.contains("linked") && !before.contains("node"), "the run before");
+    }
+}
+
+#[test]
+fn names_of_others_are_refused_until_they_are_gone() {
     for squat in [
         |path: &Path| symlink("/etc/passwd", path).unwrap(),
         |path: &Path| symlink("nowhere", path).unwrap(),
         |path: &Path| fs::create_dir(path).unwrap(),
         |path: &Path| {
-            rustix::fs::mknodat(
-                rustix::fs::CWD,
-                path,
-                rustix::fs::FileType::Fifo,
-                rustix::fs::Mode::RUSR,
-                0,
-            )
-            .unwrap();
+            let (file, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+            rustix::fs::mknodat(rustix::fs::CWD, path, file, mode, 0).unwrap();
         },
     ] {
         let directory = directory();
-        squat(&path(directory.path()));
-        let refused = Recorder::open(directory.path(), "a@host", BYTES).err().unwrap();
-        assert!(matches!(refused, OpenError::Squatted(_)), "{refused}");
+        let path = path(directory.path());
+        squat(&path);
+        let (_recorder, mut writer) = linked(directory.path(), "a@host");
+        for _ in 0..2 {
+            let refused = writer.write().unwrap_err();
+            assert!(matches!(refused, FileError::Squatted(_)), "{refused}");
+        }
+        match fs::symlink_metadata(&path).unwrap().is_dir() {
+            true => fs::remove_dir(&path).unwrap(),
+            false => fs::remove_file(&path).unwrap(),
+        }
+        writer.write().unwrap();
+        assert!(text(&path).contains("linked"));
     }
 }
 
@@ -112,55 +238,65 @@ fn a_file_of_another_user_is_refused() {
     let directory = directory();
     fs::write(path(directory.path()), b"").unwrap();
     std::os::unix::fs::chown(path(directory.path()), Some(65534), None).unwrap();
-    let refused = Recorder::open(directory.path(), "a@host", BYTES).err().unwrap();
-    assert!(matches!(refused, OpenError::Squatted(_)), "{refused}");
+    let refused = refused(directory.path());
+    assert!(matches!(refused, FileError::Squatted(_)), "{refused}");
 }
 
 #[test]
 fn directories_that_do_not_fit_are_refused() {
     let directory = directory();
-    let missing = Recorder::open(&directory.path().join("none"), "a@host", BYTES)
-        .err()
-        .unwrap();
+    let missing = refused(&directory.path().join("none"));
     assert!(missing.to_string().contains("No such file"), "{missing}");
     let file = directory.path().join("file");
     fs::write(&file, b"").unwrap();
-    assert!(matches!(
-        Recorder::open(&file, "a@host", BYTES),
-        Err(OpenError::NoDirectory(_))
-    ));
+    assert!(matches!(refused(&file), FileError::NoDirectory(_)));
     let open = directory.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(
-        Recorder::open(&open, "a@host", BYTES),
-        Err(OpenError::OpenDirectory(_))
-    ));
+    assert!(matches!(refused(&open), FileError::OpenDirectory(_)));
     fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
-    assert!(Recorder::open(&open, "a@host", BYTES).is_ok());
-    assert!(Recorder::open(Path::new("/proc"), "a@host", BYTES).is_err());
+    linked(&open, "a@host").1.write().unwrap();
+    refused(Path::new("/proc"));
+}
+
+#[test]
+fn the_first_directory_that_exists_has_the_file() {
+    let (first, last) = (directory(), directory());
+    let recorder = Arc::new(Recorder::new("a@host", BYTES));
+    recorder.append(&event("b@host", "linked"));
+    let candidates = [
+        first.path().join("none"),
+        first.path().to_owned(),
+        last.path().to_owned(),
+    ];
+    Writer::new(recorder, candidates.to_vec()).write().unwrap();
+    assert!(path(first.path()).exists() && !path(last.path()).exists());
 }
 
 #[test]
 fn names_of_nodes_that_are_no_names_of_files_are_changed() {
     let directory = directory();
-    let recorder = Recorder::open(directory.path(), "../ü\0x@host", BYTES).unwrap();
-    assert_eq!(recorder.path(), directory.path().join("inet_rdma-..___x@host.flight"));
-    assert!(Recorder::open(directory.path(), &"n".repeat(1000), BYTES).is_ok());
+    let (_recorder, mut writer) = linked(directory.path(), "../ü\0x@ho+st");
+    writer.write().unwrap();
+    let name = directory.path().join("inet_rdma-..___x@ho_st.flight");
+    assert_eq!(writer.path(), Some(name.as_path()));
+    linked(directory.path(), &"n".repeat(1000)).1.write().unwrap();
 }
 
 #[test]
 fn old_files_of_nodes_that_do_not_run_go() {
     let directory = directory();
-    let running = Recorder::open(directory.path(), "running@host", BYTES).unwrap();
+    let (_running, mut running) = linked(directory.path(), "running@host");
+    running.write().unwrap();
     let other = directory.path().join("inet_rdma-notes.txt");
     fs::write(&other, b"").unwrap();
     for number in 0..100 {
-        Recorder::open(directory.path(), &format!("n{number}@host"), BYTES).unwrap();
+        let (_recorder, mut writer) = linked(directory.path(), &format!("n{number}@host"));
+        writer.write().unwrap();
     }
     let count = fs::read_dir(directory.path()).unwrap().count();
     assert!((64..=66).contains(&count), "{count}");
-    assert!(running.path().exists() && other.exists());
+    assert!(running.path().unwrap().exists() && other.exists());
     assert!(directory.path().join("inet_rdma-n99@host.flight").exists());
     assert!(!directory.path().join("inet_rdma-n1@host.flight").exists());
 }

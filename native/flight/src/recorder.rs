@@ -1,0 +1,71 @@
+//! The events in memory.
+
+use zerocopy::FromZeros;
+
+use crate::file::Slots;
+use crate::primitive::{AtomicBool, AtomicU64, Ordering};
+use crate::ring::Ring;
+use crate::slot::{self, Event, SLOT_BYTES, SLOT_WORDS};
+
+/// The last events of a node.
+pub struct Recorder {
+    /// The ring of events, then the ring of ticks. Pages of it that no event has reached are not there yet.
+    words: Box<[AtomicU64]>,
+    pub(crate) slots: Slots,
+    next_event: AtomicU64,
+    next_tick: AtomicU64,
+    has_link: AtomicBool,
+    pub(crate) node: String,
+}
+
+impl Recorder {
+    /// For this node, with a file of `bytes` bytes at most. Without memory for the events it keeps none.
+    pub fn new(node: &str, bytes: u64) -> Recorder {
+        let slots = Slots::of(bytes);
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(slots.all() * SLOT_WORDS);
+        Recorder {
+            words: words.unwrap_or_default(),
+            slots,
+            next_event: AtomicU64::new(1),
+            next_tick: AtomicU64::new(1),
+            has_link: AtomicBool::new(false),
+            node: node.to_owned(),
+        }
+    }
+
+    /// Appends an event in place of the oldest one of its ring. True: the file has to be written.
+    pub fn append(&self, event: &Event<'_>) -> bool {
+        let words = event.encode();
+        match event.is_tick {
+            false => self.events().append(&words),
+            true => self.ticks().append(&words),
+        }
+        // Relaxed: the writer that is woken after this sees it, and one that runs comes again.
+        if event.node != self.node {
+            self.has_link.store(true, Ordering::Relaxed);
+        }
+        self.has_link()
+    }
+
+    /// True once there was an event of a link. Events of this node alone make no file.
+    pub fn has_link(&self) -> bool {
+        self.has_link.load(Ordering::Relaxed)
+    }
+
+    /// The newest `most` events of a node, newest first, as the bytes of their slots. Reads each slot once.
+    pub fn recent(&self, node: &str, most: usize) -> Vec<[u8; SLOT_BYTES]> {
+        let events = self.events();
+        let of_node = events.newest_first().filter(|words| slot::is_of(words, node));
+        of_node.take(most).map(|words| slot::bytes(&words)).collect()
+    }
+
+    pub(crate) fn events(&self) -> Ring<'_, SLOT_WORDS> {
+        let end = self.words.len().min(self.slots.events * SLOT_WORDS);
+        Ring::new(&self.words[..end], &self.next_event)
+    }
+
+    pub(crate) fn ticks(&self) -> Ring<'_, SLOT_WORDS> {
+        let start = self.words.len().min(self.slots.events * SLOT_WORDS);
+        Ring::new(&self.words[start..], &self.next_tick)
+    }
+}
