@@ -1,0 +1,4 @@
+//! Tests of the paths of a link.
+
+mod exploration;
+mod looks;

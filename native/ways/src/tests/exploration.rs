@@ -1,0 +1,311 @@
+//! All interleavings of writes, ticks, answers, timers, losses, resumes and suspensions of a link with both paths.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, Model, Property};
+
+use crate::{Debt, Look, Notice, Way, Ways};
+
+/// The step of time. The patience is four of them.
+const STEP: Duration = Duration::from_millis(250);
+const PATIENCE: u8 = 4;
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+const BOTH: [Way; 2] = [Way::Tcp, Way::QueuePair];
+
+/// The peer's host behind one path. Times in steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Host {
+    /// Since when it owes an answer.
+    owes: Option<u8>,
+    heard: Option<u8>,
+    /// Somebody waited for an answer, or a look has found that one is owed.
+    is_active: bool,
+    /// The node has suspected the path.
+    is_told: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    ways: Ways,
+    hosts: [Option<Host>; 2],
+    step: u8,
+    /// Told of a suspicion last.
+    is_told_suspected: bool,
+    broken: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    /// Bytes for which somebody waits.
+    Write(Way),
+    Tick(Way),
+    /// All is answered.
+    Answer(Way),
+    /// All but the last write is answered.
+    AnswerSome(Way),
+    Timer,
+    Pass,
+    Lose(Way),
+    Resume(Way),
+    Suspect,
+}
+
+struct Exploration {
+    ways: Vec<Way>,
+    steps: u8,
+    /// Whether the kernel tells since when an answer is owed.
+    tells: bool,
+}
+
+fn index(way: Way) -> usize {
+    usize::from(way == Way::QueuePair)
+}
+
+impl World {
+    fn now(&self) -> Instant {
+        *START + STEP * u32::from(self.step)
+    }
+
+    fn host(&mut self, way: Way) -> Option<&mut Host> {
+        self.hosts[index(way)].as_mut()
+    }
+
+    fn look(&mut self, way: Way, tells: bool) {
+        let (now, step) = (self.now(), self.step);
+        let Some(host) = self.hosts[index(way)].as_mut() else {
+            self.ways.handle_look(way, now, Look::UNKNOWN);
+            return;
+        };
+        let since = |at: u8| STEP * u32::from(step - at);
+        host.is_active |= host.owes.is_some();
+        let look = Look {
+            heard: host.heard.map_or(Duration::from_secs(3600), since),
+            debt: host.owes.map_or(Debt::Nothing, |at| Debt::Owed {
+                owed: if tells { since(at) } else { Duration::ZERO },
+                due: Duration::ZERO,
+            }),
+        };
+        let (owes, heard, is_told) = (host.owes, host.heard, host.is_told);
+        let before = self.ways.is_suspected(way);
+        self.ways.handle_look(way, now, look);
+        let after = self.ways.is_suspected(way);
+        let is_long = |at: Option<u8>, steps| at.is_none_or(|at| step - at >= steps);
+        if after && !before && (owes.is_none() || !is_long(owes, PATIENCE / 2) || !is_long(heard, PATIENCE)) {
+            self.broken = Some("suspected although it has answered in time");
+        }
+        if before && !after && is_told && heard.is_none() {
+            self.broken = Some("trusted without an answer");
+        }
+        if !after {
+            if let Some(host) = self.host(way) {
+                host.is_told = false;
+            }
+        }
+    }
+
+    fn write(&mut self, way: Way, is_loud: bool, tells: bool) {
+        if self.hosts[index(way)].is_none() {
+            return;
+        }
+        if self.ways.must_look_first(way) {
+            self.look(way, tells);
+        }
+        let (now, step) = (self.now(), self.step);
+        if let Some(host) = self.host(way) {
+            host.owes.get_or_insert(step);
+            host.is_active |= is_loud;
+        }
+        match is_loud {
+            true if self.ways.heeds_loud(way) => self.ways.handle_loud(way, now),
+            true => {}
+            false => self.ways.handle_quiet(way),
+        }
+    }
+
+    fn fire(&mut self, tells: bool) {
+        let now = self.now();
+        for way in BOTH {
+            if self.ways.is_due(way, now) {
+                self.look(way, tells);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, tells: bool) {
+        let step = self.step;
+        match action {
+            Action::Write(way) => self.write(way, true, tells),
+            Action::Tick(way) => self.write(way, false, tells),
+            Action::Answer(way) | Action::AnswerSome(way) => {
+                if let Some(host) = self.host(way).filter(|host| host.owes.is_some()) {
+                    host.heard = Some(step);
+                    host.owes = (action == Action::AnswerSome(way)).then_some(step);
+                }
+            }
+            Action::Timer => self.fire(tells),
+            Action::Pass => self.step += 1,
+            Action::Lose(way) => {
+                self.hosts[index(way)] = None;
+                self.ways.remove(way);
+                let is_suspected = BOTH.iter().any(|&way| self.ways.is_suspected(way));
+                self.is_told_suspected &= is_suspected;
+            }
+            Action::Resume(way) => {
+                self.hosts[index(way)] = Some(Host::default());
+                self.ways.add(way);
+            }
+            Action::Suspect => {
+                let now = self.now();
+                self.ways.suspect(now);
+                for host in self.hosts.iter_mut().flatten() {
+                    (host.is_told, host.heard) = (true, None);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let is_suspected = BOTH.iter().any(|&way| self.ways.is_suspected(way));
+        match self.ways.poll_notice() {
+            Some(Notice::Trusted) if is_suspected || !self.is_told_suspected => {
+                self.broken = Some("told of trust without a suspicion, or before its end");
+            }
+            Some(Notice::Suspected) if !is_suspected => self.broken = Some("told of a suspicion that is over"),
+            Some(_) => self.is_told_suspected = is_suspected,
+            None if is_suspected != self.is_told_suspected => self.broken = Some("a suspicion that is not told"),
+            None => {}
+        }
+        let is_quiet = self.hosts.iter().flatten().all(|host| !host.is_active && !host.is_told);
+        if is_quiet && self.ways.at().is_some() {
+            self.broken = Some("a timer although nobody waits");
+        }
+    }
+
+    /// The steps of time until no path is suspected, or until one is, from a state that a write follows.
+    fn ends(&self, exploration: &Exploration, answers: bool) -> bool {
+        let mut world = self.clone();
+        for _ in 0..200 {
+            if world.hosts == [None, None] {
+                return true;
+            }
+            for way in BOTH {
+                world.write(way, true, exploration.tells);
+                if answers {
+                    world.act(Action::Answer(way), exploration.tells);
+                }
+            }
+            world.fire(exploration.tells);
+            world.check();
+            let mut suspected = BOTH.into_iter().filter(|&way| world.hosts[index(way)].is_some());
+            let is_over = match answers {
+                true => suspected.all(|way| !world.ways.is_suspected(way)),
+                false => suspected.all(|way| world.ways.is_suspected(way)),
+            };
+            if world.broken.is_some() || is_over {
+                return world.broken.is_none();
+            }
+            world.step += 1;
+        }
+        false
+    }
+}
+
+impl Model for Exploration {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        let mut ways = Ways::default();
+        ways.set_patience(Some(STEP * u32::from(PATIENCE)));
+        let mut hosts = [None; 2];
+        for &way in &self.ways {
+            ways.add(way);
+            hosts[index(way)] = Some(Host::default());
+        }
+        vec![World {
+            ways,
+            hosts,
+            step: 0,
+            is_told_suspected: false,
+            broken: None,
+        }]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        if world.broken.is_some() {
+            return;
+        }
+        if world.step < self.steps {
+            actions.push(Action::Pass);
+        }
+        actions.extend([Action::Timer, Action::Suspect]);
+        for &way in &self.ways {
+            match world.hosts[index(way)] {
+                Some(_) => actions.extend([
+                    Action::Write(way),
+                    Action::Tick(way),
+                    Action::Answer(way),
+                    Action::AnswerSome(way),
+                    Action::Lose(way),
+                ]),
+                None => actions.push(Action::Resume(way)),
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        next.act(action, self.tells);
+        next.ways.forget_counts();
+        if next.broken.is_none() {
+            for (answers, broken) in [(true, "answers do not end it"), (false, "silence is not suspected")] {
+                if !next.ends(self, answers) {
+                    next.broken = Some(broken);
+                }
+            }
+        }
+        (next != *world).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("nothing is broken", |_, world: &World| {
+            world.broken.is_none()
+        })]
+    }
+}
+
+fn explore(exploration: Exploration) {
+    let checker = exploration.checker().threads(2).spawn_bfs().join();
+    println!("{} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+#[test]
+fn one_path_whose_kernel_does_not_tell_since_when() {
+    explore(Exploration {
+        ways: vec![Way::Tcp],
+        steps: 10,
+        tells: false,
+    });
+}
+
+#[test]
+fn one_path_whose_kernel_tells_since_when() {
+    explore(Exploration {
+        ways: vec![Way::QueuePair],
+        steps: 10,
+        tells: true,
+    });
+}
+
+#[test]
+fn two_paths() {
+    explore(Exploration {
+        ways: BOTH.to_vec(),
+        steps: 5,
+        tells: false,
+    });
+}

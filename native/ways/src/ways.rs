@@ -1,0 +1,216 @@
+//! Both paths of a link.
+
+use std::time::{Duration, Instant};
+
+use crate::look::Look;
+use crate::patience::Patience;
+use crate::state::{Carrier, LinkState, State};
+use crate::watch::{Change, Watch};
+
+/// The longest time between looks at a suspected path.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// A path of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// The TCP connection.
+    Tcp,
+    /// The queue pair.
+    QueuePair,
+}
+
+/// A change that the carrier must be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A path is suspected; or another one of two answers again.
+    Suspected,
+    /// A path that was suspected has answered, and none is suspected.
+    Trusted,
+}
+
+/// The suspicions since the link began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Counts {
+    /// All.
+    pub suspicions: u64,
+    /// Suspicions of a path that has answered again by itself.
+    pub false_suspicions: u64,
+}
+
+/// The paths of one link.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Ways {
+    /// None: no path is suspected, except by [`Self::suspect`].
+    patience: Option<Patience>,
+    tcp: Watch,
+    queue: Watch,
+    /// The suspicions have changed since the last [`Self::poll_notice`].
+    has_changed: bool,
+    counts: Counts,
+}
+
+impl Ways {
+    /// Suspects a path that owes an answer for this time; None: no path.
+    pub fn set_patience(&mut self, time: Option<Duration>) {
+        self.patience = time.map(Patience::new);
+        if time.is_none() {
+            for watch in [&mut self.tcp, &mut self.queue] {
+                if matches!(watch, Watch::Ticked | Watch::Waiting { .. }) {
+                    *watch = Watch::Rest;
+                }
+            }
+        }
+    }
+
+    /// The time of [`Self::set_patience`].
+    pub fn patience(&self) -> Option<Duration> {
+        self.patience.as_ref().map(Patience::shortest)
+    }
+
+    /// There is such a path now, over which nothing was written yet.
+    pub fn add(&mut self, way: Way) {
+        *self.watch_mut(way) = Watch::Rest;
+    }
+
+    /// There is such a path now, which is never suspected: the kernel reports its end.
+    pub fn add_exempt(&mut self, way: Way) {
+        *self.watch_mut(way) = Watch::Exempt;
+    }
+
+    /// The path is lost or given up.
+    pub fn remove(&mut self, way: Way) {
+        *self.watch_mut(way) = Watch::Absent;
+    }
+
+    /// Whether the path is suspected.
+    pub fn is_suspected(&self, way: Way) -> bool {
+        self.watch(way).is_suspected()
+    }
+
+    /// What carries the link whose packets go over the queue pair, or over TCP.
+    pub fn state(&self, is_sent_by_queue: bool) -> LinkState {
+        let has_tcp = self.tcp != Watch::Absent;
+        let (carrier, watch) = match is_sent_by_queue {
+            true => (Carrier::QueuePair, self.queue),
+            false => (Carrier::Tcp, self.tcp),
+        };
+        let (state, carrier) = match watch {
+            Watch::Absent => (State::Suspended, Carrier::None),
+            Watch::Suspected { .. } => (State::Suspected, carrier),
+            Watch::Exempt | Watch::Rest | Watch::Ticked | Watch::Waiting { .. } => (State::Carried, carrier),
+        };
+        LinkState {
+            state,
+            carrier,
+            has_tcp,
+        }
+    }
+
+    /// True if the caller must tell of a write over this path for which somebody waits: [`Self::handle_loud`].
+    pub fn heeds_loud(&self, way: Way) -> bool {
+        self.patience.is_some() && matches!(self.watch(way), Watch::Rest | Watch::Ticked)
+    }
+
+    /// True if the caller must look at this path before it sends a tick, or bytes for which somebody waits. The answer
+    /// that is owed then is not one to those bytes.
+    pub fn must_look_first(&self, way: Way) -> bool {
+        *self.watch(way) == Watch::Ticked
+    }
+
+    /// Bytes were written for which somebody waits: there is a look in time.
+    pub fn handle_loud(&mut self, way: Way, now: Instant) {
+        if let Some(patience) = self.patience.as_mut().map(|patience| patience.at(now)) {
+            self.watch_mut(way).handle_loud(now, patience);
+        }
+    }
+
+    /// A tick was written, or an answer.
+    pub fn handle_quiet(&mut self, way: Way) {
+        if self.patience.is_some() {
+            self.watch_mut(way).handle_quiet();
+        }
+    }
+
+    /// Takes the facts of a look at this time.
+    pub fn handle_look(&mut self, way: Way, now: Instant, look: Look) {
+        let (patience, interval) = match &mut self.patience {
+            Some(patience) => (Some(patience.at(now)), patience.shortest().min(LOOKS_EVERY)),
+            None => (None, LOOKS_EVERY),
+        };
+        match self.watch_mut(way).handle_look(now, look, patience, interval) {
+            None => return,
+            Some(Change::Suspected) => self.counts.suspicions += 1,
+            Some(Change::Trusted { is_false: false }) => {}
+            Some(Change::Trusted { is_false: true }) => {
+                self.counts.false_suspicions += 1;
+                if let Some(patience) = &mut self.patience {
+                    patience.handle_false(now);
+                }
+            }
+        }
+        self.has_changed = true;
+    }
+
+    /// Suspects each path until it answers: the node noticed that it did not run for a while.
+    pub fn suspect(&mut self, now: Instant) {
+        let look_at = now + LOOKS_EVERY;
+        for watch in [&mut self.tcp, &mut self.queue] {
+            if matches!(watch, Watch::Absent | Watch::Exempt) {
+                continue;
+            }
+            if !watch.is_suspected() {
+                self.counts.suspicions += 1;
+                self.has_changed = true;
+            }
+            *watch = Watch::Suspected {
+                since: now,
+                look_at,
+                is_told: true,
+            };
+        }
+    }
+
+    /// The time of the next look at a path. None: none is due, whatever time passes.
+    pub fn at(&self) -> Option<Instant> {
+        [self.tcp.at(), self.queue.at()].into_iter().flatten().min()
+    }
+
+    /// Whether it is time to look at this path.
+    pub fn is_due(&self, way: Way, now: Instant) -> bool {
+        self.watch(way).at().is_some_and(|at| at <= now)
+    }
+
+    /// What the carrier must be told, with [`Self::state`].
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        let has_changed = std::mem::take(&mut self.has_changed);
+        has_changed.then(|| match self.tcp.is_suspected() || self.queue.is_suspected() {
+            true => Notice::Suspected,
+            false => Notice::Trusted,
+        })
+    }
+
+    /// The suspicions so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Clears the counts, so that states of a model are equal that differ in nothing else.
+    #[cfg(test)]
+    pub(crate) fn forget_counts(&mut self) {
+        self.counts = Counts::default();
+    }
+
+    fn watch(&self, way: Way) -> &Watch {
+        match way {
+            Way::Tcp => &self.tcp,
+            Way::QueuePair => &self.queue,
+        }
+    }
+
+    fn watch_mut(&mut self, way: Way) -> &mut Watch {
+        match way {
+            Way::Tcp => &mut self.tcp,
+            Way::QueuePair => &mut self.queue,
+        }
+    }
+}
